@@ -15,10 +15,10 @@ from ml_collections import ConfigDict
 from eeg2text_jax.data.data_settings import DataSettings
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare as prepare_sources
-from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.electrodes import electrodes
+from eeg2text_jax.data.raw.find import RawSpec
 from eeg2text_jax.data.raw.power import Flat, Levels, band_power
-from eeg2text_jax.data.raw.raw_samples import referenced
+from eeg2text_jax.data.raw.raw_samples import rereference
 from eeg2text_jax.data.raw.recording import NOT_EEG
 from eeg2text_jax.data.raw.sentences import Reading, windows
 from eeg2text_jax.data.rows import SUBJECT, Columns, note_unused, write
@@ -174,7 +174,7 @@ def epoch_rows(
     levels = Levels(names)
     for volts, (_, about) in zip(epochs.get_data(picks=list(names)), epochs.metadata.iterrows(), strict=True):
         levels.add(np.asarray(volts))
-        volts = referenced(np.asarray(volts), tuple(names), spec, "the epochs")
+        volts = rereference(np.asarray(volts), tuple(names), spec, "the epochs")
         spans = windows(Reading("", 0.0, volts.shape[1] / rate), spec.window, spec.step)
         named = {"subject": columns.subject, "task": columns.task, "sentence_index": columns.sentence_index}
         row = {ours: about[theirs] for ours, theirs in named.items() if theirs in known}

@@ -9,7 +9,8 @@ from tiny_run import as_flag, tiny_config, tiny_settings
 
 from eeg2text_jax import cli
 from eeg2text_jax.conditions.donors import donor_table
-from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.datafile import Sample, read_datafile
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.files import files_below
 from eeg2text_jax.study.config_file import open_workdir

@@ -11,7 +11,8 @@ from tiny_run import tiny_settings
 from transformers import AutoModelForSeq2SeqLM
 
 from eeg2text_jax import cli, pipeline
-from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.datafile import Sample, read_datafile
 from eeg2text_jax.decode_again import decoded_again
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError

@@ -1,7 +1,7 @@
-"""Recordings, tables, arrays -> samples -> one HDF5 file -> splits -> fixed-shape batches.
+"""Convert recordings, tables and arrays to one HDF5 data file, and read it as fixed-shape batches.
 
-For Python: `write(path, samples)` makes a data file of any iterable, `read_datafile(path)` opens one, and
-`write_recordings` makes up EEG recordings to try things with.
+For Python: `write` makes a data file from any iterable of samples, `read_datafile` opens one, and `write_recordings`
+writes synthetic EEG recordings.
 """
 
 import importlib

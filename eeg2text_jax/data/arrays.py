@@ -22,22 +22,18 @@ from eeg2text_jax.errors import UserError, first_line
 
 RATIO = 100  # largest plausible compression ratio
 PLAUSIBLE = 1 << 28  # bytes; up to this size the ratio is not checked
-LENGTHS = ("n_words", "offsets")
 
 
 def open_arrays(paths: list[Path], columns: Columns, tally: Tally) -> Source:
-    """Return a source that reads `.npz` archives one at a time.
-
-    Raises UserError here if a file is missing; reading the source raises UserError if an archive is damaged.
-    """
+    """Open `.npz` archives as one source. Raises UserError for a missing file; reading raises it for a damaged one."""
     provenance = {"source": "arrays", "files": files_of(paths)}
-    note_unused(_names(paths[0]), columns, paths[0].name, tally, LENGTHS)
+    note_unused(_names(paths[0]), columns, paths[0].name, tally, ("n_words", "offsets"))
     rows = (row for path in paths for row in npz_rows(path, columns))
     return source_of_rows(rows, columns, ", ".join(path.name for path in paths), paths[0].name, provenance, tally)
 
 
 def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
-    """Yield the rows of an archive. Raises UserError if it cannot be read or its arrays do not fit together."""
+    """Yield the rows of an archive. Raises UserError if it is unreadable or its arrays do not fit together."""
     arrays = _load(path)
     check_named(arrays, columns, str(path), "array")
     features, n = arrays[columns.features], len(arrays[columns.sentence])
@@ -55,7 +51,7 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
 
 
 def _names(path: Path) -> list[str]:
-    """Return the names of an archive's arrays; empty if the file is not an archive (reading its rows raises then)."""
+    """Return the names of an archive's arrays; empty if the file is no archive (`npz_rows` raises then)."""
     try:
         with zipfile.ZipFile(path) as archive:
             return [name.removesuffix(".npy") for name in archive.namelist()]
@@ -84,7 +80,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
 
 
 def _check_sizes(path: Path) -> None:
-    """Raise UserError before any array is read if the declared sizes contradict, exceed memory or are implausible."""
+    """Raise UserError if an array's shape contradicts its size, or if the archive unpacks to an implausible size."""
     total = 0
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
@@ -113,7 +109,7 @@ def _check_sizes(path: Path) -> None:
 
 
 def _spans(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the start and the end of each sample's words, int `[N]` each."""
+    """Return start and end (exclusive) of each sample's words, in all words or in its padded row, int `[N]`."""
     features = arrays[columns.features]
     if features.ndim == 3 and len(features) == n:
         return np.zeros(n, int), _lengths(path, arrays, columns, features.shape[:2])
@@ -137,11 +133,8 @@ def _spans(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) 
 def _lengths(path: Path, arrays: dict[str, np.ndarray], columns: Columns, shape: tuple[int, int]) -> np.ndarray:
     if "n_words" in arrays:
         lengths = arrays["n_words"]
-        if (
-            lengths.shape != shape[:1]
-            or lengths.dtype.kind not in "iu"
-            or not ((lengths > 0) & (lengths <= shape[1])).all()
-        ):
+        whole = lengths.shape == shape[:1] and lengths.dtype.kind in "iu"
+        if not whole or not ((lengths > 0) & (lengths <= shape[1])).all():
             raise UserError(f"{path}: n_words must be [{shape[0]}] whole numbers from 1 to {shape[1]}.")
         return lengths
     if columns.mask not in arrays:

@@ -1,4 +1,4 @@
-"""Read Parquet files and Hugging Face data sets as rows, and write data files as Parquet, in parts, with pyarrow.
+"""Read Parquet files and Hugging Face data sets as rows, and write data files as Parquet, block by block.
 
 A column of features holds lists of numbers (`[F]`) or lists of lists (`[W, F]`) of any float or integer type, such as
 an `Array2D` of datasets. A file written by `eeg2text export-data` is restored exactly.
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.data.clock import CLOCK_COLUMNS, stated
-from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.clock import CLOCK_COLUMNS, known_time
+from eeg2text_jax.data.datafile import STRINGS, DataFile
 from eeg2text_jax.data.raw.electrodes import electrodes_of
 from eeg2text_jax.data.rows import Columns, check_named, note_unused, source_of_rows
 from eeg2text_jax.data.source import Source, files_of, library
@@ -21,30 +21,28 @@ from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import replacing
 
-ROWS = 64  # read or written at once: 64 x 56 x 840 numbers are 12 MB
-TEXTS = ("sentence", "subject", "task")
-ABOUT = b"eeg2text"  # metadata key
+ROWS = 64  # samples per block; 64 x 56 x 840 numbers are 12 MB
+ABOUT = b"eeg2text"  # metadata key of the description of features
 
 
 def is_dataset(path: Path) -> bool:
-    """Return whether a folder was saved by `datasets`: a data set, or several by name."""
+    """Return whether a folder is a `Dataset` or `DatasetDict` that `datasets` saved."""
     return path.is_dir() and any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
 def open_parquet(paths: list[Path], columns: Columns, tally: Tally) -> Source:
-    """Open Parquet files, read one after the other. Raises UserError for a missing or, later, a damaged one."""
+    """Open Parquet files as one source. Raises UserError for a missing file; reading raises it for a damaged one."""
     about = _about(paths[0])
-    provenance: dict[str, Any] = {"source": "parquet", "files": files_of(paths)}
-    provenance |= {name: about[name] for name in about if name != "features_are"}
+    described = about.pop("features_are", "")
+    provenance = {"source": "parquet", "files": files_of(paths), **about}
     note_unused(_parquet(paths[0]).schema_arrow.names, columns, paths[0].name, tally)
-    if not columns.features_are:
-        columns = dataclasses.replace(columns, features_are=about.get("features_are", ""))
+    columns = dataclasses.replace(columns, features_are=columns.features_are or described)
     rows = (row for path in paths for row in parquet_rows(path, columns))
     return source_of_rows(rows, columns, ", ".join(path.name for path in paths), paths[0].name, provenance, tally)
 
 
 def open_dataset(folder: Path, columns: Columns, tally: Tally) -> Source:
-    """Open a folder saved by `datasets`. Raises UserError if datasets is missing or the folder is damaged."""
+    """Open a folder saved by `datasets` as a source. Raises UserError if datasets is missing or the folder damaged."""
     datasets = library("datasets", "datasets")
     try:
         found = datasets.load_from_disk(str(folder))
@@ -64,7 +62,7 @@ def open_dataset(folder: Path, columns: Columns, tally: Tally) -> Source:
 
 
 def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file. Raises UserError if it cannot be read or lacks a column."""
+    """Yield the rows of a Parquet file. Raises UserError if it cannot be read or lacks a column."""
     file = _parquet(path)
     check_named(file.schema_arrow.names, columns, str(path))
     names = [name for name in (columns.features, *columns.of_samples) if name in file.schema_arrow.names]
@@ -76,21 +74,19 @@ def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
 
 
 def table_rows(table: Any, columns: Columns, where: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a pyarrow table or record batch, features as arrays."""
+    """Yield the rows of a pyarrow table or record batch, with the features as arrays."""
     pa = library("pyarrow", "parquet")
     table = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
     check_named(table.column_names, columns, where)
     others = {name: table.column(name).to_pylist() for name in columns.of_samples if name in table.column_names}
-    arrays = _arrays(table.column(columns.features), columns.features, where)
+    arrays = _arrays(pa, table.column(columns.features), columns.features, where)
     for i, features in enumerate(arrays):
         yield {columns.features: features, **{name: values[i] for name, values in others.items()}}
 
 
-def _arrays(column: Any, name: str, where: str) -> Iterator[np.ndarray]:
-    """Yield every cell of a column of lists as an array `[F]` or `[W, F]`."""
-    pa = library("pyarrow", "parquet")
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    for chunk in chunks:
+def _arrays(pa: Any, column: Any, name: str, where: str) -> Iterator[np.ndarray]:
+    """Yield each cell of a column of lists as an array `[F]` or `[W, F]`."""
+    for chunk in column.chunks:
         storage = chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk
         inner = _items(pa, storage.type)
         nested = inner is not None and _items(pa, inner) is not None
@@ -110,12 +106,13 @@ def _arrays(column: Any, name: str, where: str) -> Iterator[np.ndarray]:
 
 
 def _items(pa: Any, kind: Any) -> Any:
-    """Return the type of a list's items; None for other types."""
+    """Return the type of the items of a list type; None for other types."""
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return kind.value_type if any(is_list(kind) for is_list in lists) else None
 
 
 def _width(words: Any, name: str, where: str) -> int:
+    """Return the number of features of the words of a cell. Raises UserError if it differs between words."""
     widths = set(words.value_lengths().to_pylist()) if len(words) else {0}
     if len(widths) > 1 or None in widths:
         raise UserError(
@@ -134,7 +131,7 @@ def _parquet(path: Path) -> Any:
 
 
 def _about(path: Path) -> dict[str, Any]:
-    """Return the description of features that `write_parquet` stored; empty for other files."""
+    """Return the description and provenance that `write_parquet` stored; empty for other files."""
     metadata = _parquet(path).schema_arrow.metadata or {}
     try:
         return dict(json.loads(metadata.get(ABOUT, b"{}")))
@@ -143,7 +140,7 @@ def _about(path: Path) -> dict[str, Any]:
 
 
 def write_parquet(data: DataFile, out: Path) -> None:
-    """Write a data file's samples, one per row: `features` as lists of lists of float32, `sentence`, `subject`, ...
+    """Write a data file as Parquet, one sample per row, with `features` as lists of lists of float32.
 
     pandas and datasets open the file; `eeg2text prepare` restores the same samples.
     """
@@ -153,7 +150,7 @@ def write_parquet(data: DataFile, out: Path) -> None:
     clock = {} if data.clock is None else CLOCK_COLUMNS
     kinds = {str: pa.string(), float: pa.float64(), int: pa.int64()}
     schema = pa.schema(
-        [("features", pa.list_(pa.list_(pa.float32()))), *((name, pa.string()) for name in TEXTS),
+        [("features", pa.list_(pa.list_(pa.float32()))), *((name, pa.string()) for name in STRINGS),
          ("sentence_index", pa.int64()), *((name, kinds[kind]) for name, kind in clock.items())],
         metadata={ABOUT: json.dumps(about).encode()},
     )  # fmt: skip
@@ -168,8 +165,8 @@ def write_parquet(data: DataFile, out: Path) -> None:
             )
             features = pa.ListArray.from_arrays(pa.array(offsets - offsets[0], pa.int32()), inner)
             texts = [pa.array(list(map(str, getattr(data, name)[rows.start : rows.stop])), pa.string())
-                     for name in TEXTS]  # fmt: skip
+                     for name in STRINGS]  # fmt: skip
             index = pa.array(data.sentence_index[rows.start : rows.stop], pa.int64())
-            known = [stated(data.clock, i) for i in rows] if clock else []
+            known = [known_time(data.clock, i) for i in rows] if clock else []
             times = [pa.array([row.get(name) for row in known], kinds[kind]) for name, kind in clock.items()]
             writer.write_batch(pa.record_batch([features, *texts, index, *times], schema=schema))

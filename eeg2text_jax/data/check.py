@@ -1,4 +1,4 @@
-"""Report the content of a data file and all of its faults; opening the file stops at the first one."""
+"""Summarize a data file and list all of its faults; `read_datafile` stops at the first one."""
 
 import collections
 import dataclasses
@@ -18,29 +18,27 @@ from eeg2text_jax.data.raw.find import is_raw
 from eeg2text_jax.data.tally import first_texts, mark_notes
 from eeg2text_jax.errors import UserError, first_line, shortlist
 
-ROWS = 1 << 16  # words read at once
-FRAMES = 64  # frames read at once
-NEARLY = 1e-6  # relative to the largest magnitude; smaller deviations are float32 rounding of a constant
+ROUNDING = 1e-6  # relative to the largest magnitude; smaller deviations are float32 rounding of a constant
 COMMON = {"the", "a", "an", "and", "of", "to", "in", "is", "was", "he", "she", "der", "die", "das", "la", "le"}
 FEWEST_TEXTS = 10  # fewer may share a word by chance
-FAR_APART = 100.0  # larger ratios of subjects' scales suggest different units
-LOG_APART = 3.0  # the same for means of log10 of power: amplitudes 30 times as large
+# Largest plausible ratio between two subjects' mean magnitudes; a larger one suggests different units.
+MOST_RATIO, MOST_POWER_RATIO = 100.0, 1000.0
 
 
 @dataclasses.dataclass
 class Findings:
-    """`problems` make a file unusable, `notes` are worth a look; `mean` and `spread` are of every feature, `[F]`."""
+    """The result of checking a data file; `mean`, `spread` and `features_are` are set for EEG only."""
 
     path: Path
-    problems: list[str] = dataclasses.field(default_factory=list)
-    notes: list[str] = dataclasses.field(default_factory=list)
-    table: list[str] = dataclasses.field(default_factory=list)
-    mean: np.ndarray | None = None
-    spread: np.ndarray | None = None
+    problems: list[str] = dataclasses.field(default_factory=list)  # make the file unusable
+    notes: list[str] = dataclasses.field(default_factory=list)  # warnings
+    table: list[str] = dataclasses.field(default_factory=list)  # lines of the summary
+    mean: np.ndarray | None = None  # [F]
+    spread: np.ndarray | None = None  # [F], standard deviations
     features_are: str = ""
 
     def text(self) -> str:
-        """Return all findings, one per line."""
+        """Return the summary, notes and problems, one per line."""
         lines = [*self.table, *(f"note: {note}" for note in self.notes)]
         lines += [f"PROBLEM: {problem}" for problem in self.problems]
         end = f"{len(self.problems)} problems" if self.problems else "no problem"
@@ -48,7 +46,7 @@ class Findings:
 
 
 def check_datafile(path: Path) -> Findings:
-    """Check a data file, reading its features in parts. Raises UserError if it is missing or no data file."""
+    """Check a data file, reading its features block by block. Raises UserError if it is missing or no data file."""
     if path.exists() and (path.is_dir() or is_raw(str(path))):
         raise UserError(
             f"{path}: is no data file but a {'folder' if path.is_dir() else 'recording'}; prepare it first: "
@@ -69,10 +67,7 @@ def check_datafile(path: Path) -> Findings:
     n = len(outline)
     with h5py.File(path, "r") as file:
         total = len(file["features"])
-    lengths = {
-        len(outline.offsets) - 1,
-        *(len(getattr(outline, name)) for name in ("subject", "task", "sentence_index")),
-    }
+    lengths = {len(outline.offsets) - 1, len(outline.subject), len(outline.task), len(outline.sentence_index)}
     if not n or lengths != {n} or outline.offsets[0] != 0 or outline.offsets[-1] != total or min(outline.n_words) < 1:
         findings.problems.append(
             f"{n} sentences, {total} words and the columns {sorted(lengths)} long do not fit together; offsets must go "
@@ -85,7 +80,7 @@ def check_datafile(path: Path) -> Findings:
     if not findings.problems:
         try:
             read_datafile(path)
-        except UserError as error:  # checksums, which need all of it
+        except UserError as error:  # a wrong checksum of the features
             findings.problems.append(str(error).removeprefix(f"{path}: "))
     return findings
 
@@ -95,60 +90,56 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
     empty = [i for i, text in enumerate(outline.sentence) if not text.strip()]
     if empty:
         findings.problems.append(f"{len(empty)} samples have an empty sentence, the first is number {empty[0]}.")
-    numbers: dict[str, set[str]] = collections.defaultdict(set)
-    of_text: dict[str, set[str]] = collections.defaultdict(set)
+    texts_of: dict[str, set[str]] = collections.defaultdict(set)  # by number of the sentence
+    numbers_of: dict[str, set[str]] = collections.defaultdict(set)  # by text
     for number, text in zip(outline.sentence_id, texts, strict=True):
-        numbers[number].add(text)
-        of_text[text].add(number)
-    several = [number for number, found in numbers.items() if len(found) > 1]
-    if several:
+        texts_of[number].add(text)
+        numbers_of[text].add(number)
+    if several := [number for number, found in texts_of.items() if len(found) > 1]:
         findings.notes.append(
             f"{len(several)} numbers of sentences stand for several texts (the first is {several[0]}): splits by text "
             "are right, those by number are not."
         )
-    again = sum(len(found) > 1 for found in of_text.values())
-    if again:
-        findings.notes.append(f"{again} texts have several numbers, as of several tasks; splits by number leak them.")
-    different = set(texts)
-    shared = set.intersection(*(set(re.findall(r"\w+", text)) for text in different)) if different else set()
-    if (shared := shared - COMMON) and len(different) >= FEWEST_TEXTS:
+    if n := sum(len(found) > 1 for found in numbers_of.values()):
+        findings.notes.append(f"{n} texts have several numbers, as of several tasks; splits by number leak them.")
+    shared = set.intersection(*(set(re.findall(r"\w+", text)) for text in numbers_of)) - COMMON if numbers_of else set()
+    if shared and len(numbers_of) >= FEWEST_TEXTS:
         named = ", ".join(map(repr, sorted(shared)[:5]))
         findings.notes.append(
-            f"all {len(different)} different texts have the word {named}; a model that only repeats it scores above "
+            f"all {len(numbers_of)} different texts have the word {named}; a model that only repeats it scores above "
             "zero. If it is a label of the recording software and no word of the sentences, remove it from the texts."
         )
     findings.notes += mark_notes(outline.sentence)
-    clock = outline.clock
-    told = NO_TIME if clock is None else f"known of {clock.known.sum()} samples in {len(clock.recordings())} recordings"
-    words = outline.n_words
+    clock, words = outline.clock, outline.n_words
+    time = NO_TIME if clock is None else f"known of {clock.known.sum()} samples in {len(clock.recordings())} recordings"
     findings.table += [
         f"{len(outline)} samples of {len(set(outline.subject))} subjects, {len(set(outline.task))} tasks, "
-        f"{len(of_text)} different texts; {words.sum()} {unit_of(outline)}, {words.min()} to "
+        f"{len(numbers_of)} different texts; {words.sum()} {unit_of(outline)}, {words.min()} to "
         f"{words.max()} a sample, median {np.median(words):g}",
         first_texts(outline.sentence),
-        f"time: {told}",
+        f"time: {time}",
     ]
     if unused := outline.provenance.get("not_used"):
         findings.notes.append(f"columns of the source that were not used: {', '.join(map(str, unused))}.")
-    said = map(str, outline.provenance.get("notes", ()))
-    findings.notes += [f"of prepare: {note}" for note in said if "columns not used" not in note]
+    notes = map(str, outline.provenance.get("notes", ()))
+    findings.notes += [f"of prepare: {note}" for note in notes if "columns not used" not in note]
 
 
 def unit_of(outline: DataFile) -> str:
-    """Return the unit of a sample's positions: frames of a scan, windows without times of words, or words."""
+    """Return what one position of a sample is, in the plural: "frames" of a scan, "windows" of time, or "words"."""
     return "frames" if outline.is_windows else "windows" if "windows of" in outline.features_are else "words"
 
 
 def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None:
-    """Report scale and spread of the features, constant ones, and values that are not finite."""
+    """Report the mean magnitude of each subject's features, constant features, and values that are not finite."""
     word_of = np.repeat(np.arange(len(outline)), outline.n_words)
     names, subject = np.unique(outline.subject.astype(str), return_inverse=True)
     width = outline.n_features
     sums, squares, low, high = np.zeros(width), np.zeros(width), np.full(width, np.inf), np.full(width, -np.inf)
-    shift = None
-    by_subject = np.zeros((len(names), 3))
+    shift = None  # the first word: sums relative to it lose no precision
+    by_subject = np.zeros((len(names), 3))  # sums of mean magnitudes, number of words, sums of means
     bad: list[int] = []
-    for start, block in _blocks(outline.path, total, ROWS):
+    for start, block in _blocks(outline.path, total, 1 << 16):
         samples = word_of[start : start + len(block)]
         finite = np.isfinite(block).all(axis=1)
         bad += np.unique(samples[~finite]).tolist()
@@ -167,7 +158,7 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
     n = by_subject[:, 1].sum()
     findings.mean = sums / n + shift
     findings.spread = np.sqrt(np.maximum(squares / n - (sums / n) ** 2, 0))
-    constant = np.flatnonzero(high - low <= NEARLY * np.maximum(abs(low), abs(high)))
+    constant = np.flatnonzero(high - low <= ROUNDING * np.maximum(abs(low), abs(high)))
     if len(constant):
         shown = shortlist(constant, 10)
         findings.notes.append(f"{len(constant)} of {width} features do not vary (numbers {shown}): they are fed as 0.")
@@ -178,11 +169,11 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
     for k, name in enumerate(names):
         own = subject == k
         findings.table.append(f"{name:<12} {own.sum():>8} {outline.n_words[own].sum():>8} {scale[k]:>10.3g}")
-    level = by_subject[:, 2] / np.maximum(by_subject[:, 1], 1)
-    apart = FAR_APART
+    most = MOST_RATIO
     if outline.features_are.startswith("log10"):
-        scale, apart = 10.0 ** (level - level.min()), 10.0**LOG_APART
-    if min(scale) > 0 and max(scale) / min(scale) > apart:
+        level = by_subject[:, 2] / np.maximum(by_subject[:, 1], 1)
+        scale, most = 10.0 ** (level - level.min()), MOST_POWER_RATIO
+    if min(scale) > 0 and max(scale) / min(scale) > most:
         findings.notes.append(
             f"the features of {names[np.argmax(scale)]} are {max(scale) / min(scale):.2g} times as large as those of "
             f"{names[np.argmin(scale)]}: are the units the same?"
@@ -190,7 +181,7 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
 
 
 def _blocks(path: Path, total: int, size: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the features in blocks, each with its place."""
+    """Yield the features in blocks of `size` rows, each with the number of its first row."""
     with h5py.File(path, "r") as file:
         for start in range(0, total, size):
             yield start, file["features"][start : start + size]
@@ -198,8 +189,7 @@ def _blocks(path: Path, total: int, size: int) -> Iterator[tuple[int, np.ndarray
 
 def _look_at_repetitions(outline: DataFile, findings: Findings) -> None:
     readings = collections.Counter(zip(outline.subject, outline.sentence_id, strict=True))
-    again = sum(n - 1 for n in readings.values())
-    if again:
+    if again := sum(readings.values()) - len(readings):
         findings.notes.append(f"{again} samples are a subject's further readings of the same sentence.")
     seen: dict[bytes, int] = {}
     same = []
@@ -217,7 +207,7 @@ def _look_at_repetitions(outline: DataFile, findings: Findings) -> None:
 
 
 def _look_at_frames(data: DataFile, findings: Findings) -> None:
-    """Report windows, the size of each subject's values, and frames that are damaged, not finite or unused."""
+    """Report windows, the mean magnitude of each subject's voxels, and frames that are damaged or in no window."""
     stop = data.starts + data.n_words
     if data.starts.min() < 0 or stop.max() > len(data.features):
         findings.problems.append(f"a window goes to frame {stop.max()} of {len(data.features)}.")
@@ -233,7 +223,7 @@ def _look_at_frames(data: DataFile, findings: Findings) -> None:
     if not used.all():
         findings.notes.append(f"{(~used).sum()} frames are in no window.")
     try:
-        size = _sizes(data, findings)
+        size = _frame_magnitudes(data, findings)
     except (OSError, RuntimeError) as error:
         findings.problems.append(f"its frames cannot be read to the end ({first_line(error)}).")
         return
@@ -244,17 +234,17 @@ def _look_at_frames(data: DataFile, findings: Findings) -> None:
         )
 
 
-def _sizes(data: DataFile, findings: Findings) -> np.ndarray:
-    """Return the mean magnitude of every frame `[frames]`; report damaged frames and constant voxels."""
+def _frame_magnitudes(data: DataFile, findings: Findings) -> np.ndarray:
+    """Return the mean magnitude of each frame `[frames]`; report damaged frames and constant voxels."""
     found, digest, constant, bad = np.zeros(len(data.features)), hashlib.sha256(), True, 0
     first = None
-    for start, block in _blocks(data.path, len(found), FRAMES):
+    for start, block in _blocks(data.path, len(found), 64):
         digest.update(np.ascontiguousarray(block).data)
         block = block.astype(np.float32)
         first = block[0] if first is None else first
         constant = constant & (block == first).all(axis=0)
         bad += int((~np.isfinite(block)).any(axis=(1, 2, 3)).sum())
-        found[start : start + FRAMES] = np.abs(block).mean(axis=(1, 2, 3))
+        found[start : start + len(block)] = np.abs(block).mean(axis=(1, 2, 3))
     if bad:
         findings.problems.append(f"{bad} frames have NaN or infinity.")
     if isinstance(data.features, Frames) and digest.hexdigest() != data.features.digest:
@@ -265,22 +255,19 @@ def _sizes(data: DataFile, findings: Findings) -> np.ndarray:
 
 
 def bands_of(features_are: str, width: int) -> int:
-    """Return the number of bands that a description of band-major features states; else 1."""
-    found = re.search(r"(\d+) bands? x (\d+) channels", features_are)
-    if found and int(found[1]) * int(found[2]) == width:
-        return int(found[1])
+    """Return the number of bands of `width` band-major features, from their description; 1 if it states no channels."""
     channels = re.search(r"x (\d+) channels", features_are)
     return width // int(channels[1]) if channels and width % int(channels[1]) == 0 else 1
 
 
 def names_of(features_are: str) -> tuple[list[str], list[str]]:
-    """Return the names of bands and channels in a description of `data.raw.choices`."""
+    """Return the bands and channels that a description of raw EEG's features lists; empty if it lists none."""
     found = re.search(r"bands in Hz: (.*?); channels: (.*)", features_are)
     return (found[1].split(), found[2].split()) if found else ([], [])
 
 
 def scale_figure(findings: Findings) -> Any:
-    """Draw every feature's standard deviation, band by channel, on a logarithmic scale, with matplotlib."""
+    """Return a matplotlib figure of the features' standard deviations, band by channel, on a logarithmic scale."""
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
     rows = bands_of(findings.features_are, len(findings.spread))

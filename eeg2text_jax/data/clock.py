@@ -1,9 +1,9 @@
-"""When samples were recorded (recording, onset and duration in seconds, or order), and where windows lie in a story.
+"""Times of samples: when a sample was recorded, and which milliseconds of a story's audio an fMRI window covers.
 
-Scans of one story may have different repetition times (TR), so the same number of frames covers other words. A window
-is therefore identified by the milliseconds of audio that it covers. The provenance of a data file of volumes has under
-`story_time`, for every story of a scan: its first frame in the file, the second of the audio at which that frame begins
-(before any lag), and the TR.
+Scans of one story may differ in repetition time (TR), so equal numbers of frames cover different words; therefore
+windows are compared by milliseconds of audio. The provenance of a data file of volumes has under `story_time`, for each
+story of a scan: its first frame in the file, the second of the audio at which that frame begins (before any lag), and
+the TR.
 """
 
 import dataclasses
@@ -19,21 +19,21 @@ from eeg2text_jax.errors import UserError
 CLOCK_COLUMNS: dict[str, type] = {"recording": str, "onset": float, "duration": float, "order": int}
 NO_TIME = "when samples were recorded is not known (no recording with onset or order): time cannot be excluded"
 STORY_TIME = "story_time"  # key in the provenance
-UNIT = 1000  # story time per second, or per segment in files without `story_time`
+UNIT = 1000  # units of story time in a second, or in a segment if the file has no `story_time`
 
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """Recording and time of N samples."""
+    """The recording and the time in it of N samples."""
 
-    recording: np.ndarray  # object [N], name of one run of one subject, "" if unknown
-    onset: np.ndarray  # float64 [N], seconds from the start of the recording, NaN if unknown
-    duration: np.ndarray  # float64 [N], seconds, NaN if unknown
-    order: np.ndarray  # int64 [N], place of the sample in its recording, -1 if unknown
+    recording: np.ndarray  # object [N], name of one run of one subject; "" if unknown
+    onset: np.ndarray  # float64 [N], seconds from the start of the recording; NaN if unknown
+    duration: np.ndarray  # float64 [N], seconds; NaN if unknown
+    order: np.ndarray  # int64 [N], place of the sample in its recording; -1 if unknown
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Clock":
-        """Make a clock from columns by name; without any order, the rank of onsets in a recording is the order."""
+        """Make a clock of columns by name; a recording without `order` is ordered by its onsets."""
         onset, duration = (np.array(columns[name], np.float64) for name in ("onset", "duration"))
         recording, order = np.array(list(columns["recording"]), object), np.array(columns["order"], np.int64)
         clock = cls(recording, onset, duration, order.copy())
@@ -43,7 +43,7 @@ class Clock:
         return clock
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return the columns by the names of `CLOCK_COLUMNS`; none if no time is known."""
+        """Return the columns by the names of `CLOCK_COLUMNS`; empty if no sample has a known time."""
         return {name: getattr(self, name) for name in CLOCK_COLUMNS if self.known.any()}
 
     def __len__(self) -> int:
@@ -51,40 +51,42 @@ class Clock:
 
     @functools.cached_property
     def known(self) -> np.ndarray:
-        """Whether recording and place in it are known, bool `[N]`."""
+        """Mask of samples whose recording and onset or order are known, bool `[N]`."""
         return (self.recording != "") & (np.isfinite(self.onset) | (self.order >= 0))
 
     @property
     def in_seconds(self) -> bool:
-        """Whether all samples of known time have an onset; otherwise time is counted in samples."""
+        """Whether all samples of known time have an onset; otherwise their order stands for the time."""
         return bool(np.isfinite(self.onset[self.known]).all())
 
     @property
     def unit(self) -> str:
+        """Unit of `spans`: "s", or "samples" without onsets."""
         return "s" if self.in_seconds else "samples"
 
     @functools.cached_property
     def spans(self) -> np.ndarray:
-        """Start and end of every sample in `unit`, float64 `[N, 2]`; equal if the duration is unknown."""
+        """Start and end of each sample in `unit`, float64 `[N, 2]`; equal if the duration is unknown."""
         begin = self.onset if self.in_seconds else self.order.astype(float)
         return np.stack([begin, begin + (np.nan_to_num(self.duration) if self.in_seconds else 0)], axis=1)
 
     def recordings(self) -> dict[str, np.ndarray]:
-        """Return the rows of each named recording."""
+        """Return the samples of each named recording, as row numbers."""
         names, label = np.unique(self.recording.astype(str), return_inverse=True)
         rows = np.split(np.argsort(label, kind="stable"), np.cumsum(np.bincount(label))[:-1])
-        return {str(name): found for name, found in zip(names, rows, strict=False) if name}  # of none, one empty group
+        # Not strict: without samples, `rows` is one empty group.
+        return {str(name): found for name, found in zip(names, rows, strict=False) if name}
 
     def nearest(self, rows: np.ndarray, among: np.ndarray, barred: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return for each sample of `rows` `[R]` the sample of the same recording that is nearest in time.
+        """Return the sample of the same recording that is nearest in time, for each sample of `rows` `[R]`.
 
         Distance runs from the end of the earlier sample to the start of the later one; among overlapping samples the
         nearest onset wins. A sample is never its own neighbor.
 
         Args:
-          rows: samples whose neighbors are wanted.
-          among: candidates.
-          barred: `(i, candidates) -> bool [C]`, candidates that sample `i` may not have; None: all are allowed.
+          rows: row numbers of the samples.
+          among: row numbers of the candidates `[C]`.
+          barred: `(i, candidates) -> bool [C]`, the candidates excluded for sample `i`; None: no candidate is excluded.
 
         Returns:
           Neighbors int64 `[R]` (-1: none) and their distances in `unit`, float64 `[R]` (infinite: none).
@@ -106,42 +108,41 @@ class Clock:
 
 
 def known_clock(data: Any, purpose: str) -> Clock:
-    """Return the clock of a data file. Raises UserError if no time is known; `purpose` says what needs it."""
+    """Return the clock of a data file. Raises UserError with the sentence `purpose` if no sample has a known time."""
     if data.clock is None or not data.clock.known.any():
         raise UserError(f"{data.path}: {purpose}")
     return data.clock
 
 
 def gaps(span: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the time between a span `[2]` and others `[..., 2]`, 0 if they overlap."""
+    """Return the time from a span `[2]` (start, end) to each of `others` `[..., 2]`; 0 if they overlap."""
     return np.maximum(np.maximum(others[..., 0] - span[1], span[0] - others[..., 1]), 0)
 
 
-def stated(row: Any, i: int | None = None) -> dict[str, Any]:
-    """Return the known time of a prediction, or of sample `i` of a clock, by the names of `CLOCK_COLUMNS`."""
+def known_time(row: Any, i: int | None = None) -> dict[str, Any]:
+    """Return the known values of `CLOCK_COLUMNS` by name, of a prediction, or of sample `i` of a clock."""
     values = {name: getattr(row, name) if i is None else getattr(row, name)[i] for name in CLOCK_COLUMNS}
     known = {name: kind(values[name]) for name, kind in CLOCK_COLUMNS.items() if values[name] not in (None, "")}
     return {name: value for name, value in known.items() if value == value and value != -1}
 
 
 def clock_of_rows(rows: Sequence[Any]) -> Clock:
-    """Make the clock of predictions or rankings, in their order."""
+    """Make the clock of predictions or rankings."""
     blank = {"recording": "", "onset": np.nan, "duration": np.nan, "order": -1}
-    found = [{**blank, **stated(row)} for row in rows]
+    found = [{**blank, **known_time(row)} for row in rows]
     return Clock.of({name: [row[name] for row in found] for name in CLOCK_COLUMNS})
 
 
 def parse_time(
     row: Mapping[str, Any], where: str, named: Mapping[str, str] | None = None, default: str = ""
 ) -> dict[str, Any]:
-    """Parse the recording, onset, duration and order of a table's row; return the known ones by these names.
+    """Return the known values among recording, onset, duration and order of a table's row, by these names.
 
     Args:
       row: values by column, texts or numbers.
       where: location of the row, for messages.
       named: the table's column for each name of `CLOCK_COLUMNS`; None: the columns have these names.
-      default: name of the recording if the row has an onset or an order but no recording. If it is "" too, nothing is
-        returned.
+      default: name of the recording if the row has an onset or an order alone; "" discards such times.
 
     Raises:
       UserError: a value is no number, or a duration or an order is negative.
@@ -165,16 +166,16 @@ def parse_time(
 
 
 class Stretches(NamedTuple):
-    """Stretches of stories between neighboring ends of windows, numbered story by story."""
+    """The stories cut at every start and end of a window; the pieces (stretches) are numbered story by story."""
 
-    windows: np.ndarray  # int64 [N, 2], the first stretch of every window, and how many it has
-    lengths: np.ndarray  # int64, milliseconds of every stretch
+    windows: np.ndarray  # int64 [N, 2], first stretch of each window and number of its stretches
+    lengths: np.ndarray  # int64 [stretches], milliseconds
 
 
 def times_of(data: Any) -> np.ndarray:
     """Return start and end of each window in its story, int64 `[N, 2]`, in milliseconds of the audio.
 
-    Files of earlier versions lack `story_time`; there every segment counts as one second.
+    In files of earlier versions, which lack `story_time`, a segment counts as one second.
     """
     table: Sequence[tuple[float, float, float]] = data.provenance.get(STORY_TIME, ())
     if not table:
@@ -186,7 +187,7 @@ def times_of(data: Any) -> np.ndarray:
 
 
 def stretches(data: Any) -> Stretches:
-    """Divide windows into stretches: two windows of a story share a stretch if and only if their times overlap."""
+    """Return the stretches of all windows: two windows share one if and only if their times in a story overlap."""
     times, windows, lengths = data.story_times, np.zeros((len(data), 2), np.int64), []
     so_far = 0
     stories = np.unique(data.task.astype(str), return_inverse=True)[1]
@@ -201,7 +202,7 @@ def stretches(data: Any) -> Stretches:
 
 
 def parse_span(value: Any, where: str) -> list[float]:
-    """Return the `story_time` of a prediction or ranking. Raises UserError unless it is two increasing numbers."""
+    """Check and return the `story_time` of a prediction or ranking: start and end in seconds, or a UserError."""
     numbers = isinstance(value, list) and [type(x) in (int, float) and math.isfinite(x) for x in value] == [True, True]
     if not numbers or value[0] >= value[1]:
         raise UserError(f"{where}: story_time is {value!r:.60}; expected two increasing numbers, in seconds.")

@@ -1,16 +1,19 @@
-"""The section `data` of the configuration; the fields of a source's section are in the class that reads it."""
+"""The section `data` of the configuration. The fields of each source are declared in the module that reads it."""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from eeg2text_jax import kinds
 from eeg2text_jax.data.fmri.scans import FmriSpec
 from eeg2text_jax.data.planted.planted_scans import PlantedSpec
 from eeg2text_jax.data.planted.planted_words import SyntheticSpec
-from eeg2text_jax.data.raw.choices import RawSpec
+from eeg2text_jax.data.raw.find import RawSpec
 from eeg2text_jax.data.recordings.samples import RecordingSpec
 from eeg2text_jax.data.rows import Columns
+from eeg2text_jax.errors import UserError
+
+Spec = TypeVar("Spec")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +27,7 @@ class TableSettings:
 
 @dataclasses.dataclass(frozen=True)
 class DataSettings:
-    """Section `data`; only the section of the source at hand is checked further, by the class of its fields."""
+    """Section `data`; the sections of sources stay mappings until `source_settings` reads the needed one."""
 
     source: Annotated[str, kinds.place(empty=False)]
     max_words: Annotated[int, kinds.whole(1, 100_000)]
@@ -36,3 +39,11 @@ class DataSettings:
     recordings: Annotated[Mapping[str, Any], RecordingSpec]
     raw: Annotated[Mapping[str, Any], RawSpec]
     fmri: Annotated[Mapping[str, Any], FmriSpec]
+
+
+def source_settings(spec: type[Spec], values: Mapping[str, Any], section: str) -> Spec:
+    """Return the fields of a source as `spec`. Raises UserError, which names `section`, if one is out of its range."""
+    for name, valid in kinds.ranges_of(spec).items():
+        if not valid.holds(values[name]):
+            raise UserError(f"{section}.{name} is {values[name]!r}; expected {valid.expected}.")
+    return kinds.read_section(spec, values)

@@ -1,55 +1,55 @@
-"""The data file: every sample of a study in one HDF5 file.
+"""The data file: all samples of a study in one HDF5 file, its layout, and its checks.
 
-Layout: `features` float32 `[sum W, F]` holds the words of all samples, `offsets` int64 `[N + 1]` the start of each
-sample. `sentence`, `subject`, `task` (UTF-8) and `sentence_index` (int64, numbers a task's sentences, equal for all
-subjects) have one entry per sample; so have `recording`, `onset`, `duration` and `order` if time is known (`clock.py`).
+Columns have one entry per sample: `sentence`, `subject`, `task` (UTF-8), `sentence_index` (int64, numbers the sentences
+of a task, equal for all subjects), and `recording`, `onset`, `duration`, `order` if time is known (`clock.py`).
 Attributes: `format`, `features_are` (meaning of the F columns), `provenance` (JSON: sources with hashes, reader, drop
-counts) and `checksums` (JSON), which reading compares. For volumes see `volume_file.py`.
+counts) and `checksums` (JSON), which reading compares.
+
+EEG: `features` float32 `[sum W, F]` holds the words of all samples, `offsets` int64 `[N + 1]` the start of each sample.
+
+Volumes: `features` float16 or float32 `[frames, X, Y, Z]`, one chunk per frame, each with a checksum of HDF5. A sample
+is a window of consecutive frames of one scan: `starts` int64 `[N]` is its first frame, `offsets` int64 `[N + 1]` the
+running sum of window lengths. `task` is the stimulus, `sentence_index` the number of the window's first segment (the
+text of one repetition, TR) in it, `text_group` `[N]` the story. Two windows share text if their times in the stimulus
+overlap (`clock.times_of`), even if their strings differ.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import math
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import h5py
 import numpy as np
 
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock, times_of
 from eeg2text_jax.data.frames import Frames
-from eeg2text_jax.data.hdf5_disk import PatientFile, check_own
-from eeg2text_jax.data.layout import (
-    FORMAT,
-    NUMBERS,
-    REALS,
-    STRINGS,
-    VOLUMES,
-    WINDOW_COLUMNS,
-    WITHOUT_CHECKSUMS,
-    WITHOUT_TIME,
-    check_columns,
-    check_sums,
-    digest_of,
-    digests_of,
-)
+from eeg2text_jax.data.hdf5_disk import check_own
 from eeg2text_jax.errors import UserError, first_line
-from eeg2text_jax.files import locked, replacing
 from eeg2text_jax.stores.copying import at_hand
 
+FORMAT = "eeg2text-data-3"
+VOLUMES = "eeg2text-volumes-2"
+# Formats that earlier versions wrote.
+WITHOUT_CHECKSUMS = "eeg2text-data-1"
+WITHOUT_TIME = (WITHOUT_CHECKSUMS, "eeg2text-data-2", "eeg2text-volumes-1")
+
+STRINGS = ("sentence", "subject", "task")
+WINDOW_COLUMNS = ("starts", "text_group")  # of volumes only
+NUMBERS = ("offsets", "sentence_index", "starts", "order")  # int64 columns
+REALS = ("onset", "duration")  # float64 columns; all others are UTF-8
 # Exceptions of h5py on damaged files, from different layers of the library.
 _ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError, OverflowError)
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One subject reading one sentence in one task. `features` is float32 `[W, F]`.
+    """One subject reading one sentence in one task; `features` is float32 `[W, F]`.
 
     `recording` names one run of the subject; `onset` and `duration` are in seconds, `order` is the place in the run.
     """
@@ -65,101 +65,12 @@ class Sample:
     order: int = -1
 
 
-class DataWriter:
-    """Stream samples into a data file, which gets its name when it is complete. Use as a context manager.
-
-    On an exception, such as a full disk, the temporary file is removed. One process at a time writes a file and
-    overwrites the remains of a killed one. `n_features` is F, the width of every sample's features; `features_are` is
-    the meaning of the F columns, e.g. `"8 bands x 105 channels, band-major"`.
-    """
-
-    _format = FORMAT
-
-    def __init__(self, path: str | os.PathLike[str], n_features: int, features_are: str):
-        self.path = Path(path)
-        self._n_features, self._features_are = n_features, features_are
-        self._columns: dict[str, list[Any]] = {name: [] for name in (*STRINGS, "sentence_index", *CLOCK_COLUMNS)}
-        self._offsets = [0]
-        self._hash = hashlib.sha256()  # of the features so far
-        self.provenance: dict[str, Any] = {}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._held = contextlib.ExitStack()
-        self._held.enter_context(locked(self.path.with_name(f".{self.path.name}.lock"), str(self.path)))
-        self._disk = PatientFile(str(self._held.enter_context(replacing(self.path))), "w+")
-        self._file = h5py.File(self._disk, "w")
-        self._file.attrs["format"] = self._format
-        self._file.attrs["features_are"] = features_are
-        self._features = self._make_features()
-
-    def _make_features(self) -> h5py.Dataset:
-        """Create the empty dataset of the features."""
-        width = self._n_features
-        return self._file.create_dataset(
-            "features", (0, width), np.float32, maxshape=(None, width), chunks=(256, width)
-        )
-
-    def add(self, sample: Sample) -> None:
-        """Append a sample; its features must be finite `[W >= 1, F]`."""
-        features = np.asarray(sample.features, np.float32)
-        if features.ndim != 2 or features.shape[1] != self._n_features or not len(features):
-            raise ValueError(f"features must be [W >= 1, {self._n_features}], got {features.shape}")
-        if not np.isfinite(features).all():
-            raise ValueError(f"features of {sample.subject}/{sample.task}/{sample.sentence_index} are not finite")
-        start, stop = self._offsets[-1], self._offsets[-1] + len(features)
-        self._features.resize(stop, axis=0)
-        self._features[start:stop] = features
-        self._hash.update(np.ascontiguousarray(features).data)
-        self._disk.check()
-        self._offsets.append(stop)
-        for name, values in self._columns.items():
-            values.append(getattr(sample, name))
-
-    def add_all(self, samples: Iterable[Sample]) -> None:
-        for sample in samples:
-            self.add(sample)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        try:
-            if raised[0] is None:
-                self._finish()
-            self._file.close()
-            self._disk.close()
-            self._disk.check()
-        except BaseException:
-            self._held.__exit__(*sys.exc_info())
-            raise
-        self._held.__exit__(*raised)
-
-    def _finish(self) -> None:
-        """Write the columns, provenance and checksums."""
-        clock = Clock.of(self._columns)
-        plain = {name: values for name, values in self._columns.items() if name not in CLOCK_COLUMNS}
-        columns = {**plain, **clock.columns(), "offsets": np.asarray(self._offsets, np.int64)}
-        for name, values in columns.items():
-            if name in (*NUMBERS, *REALS):
-                columns[name] = self._file[name] = np.asarray(values, np.float64 if name in REALS else np.int64)
-            else:
-                self._file.create_dataset(name, data=values, dtype=h5py.string_dtype())
-        about = self._features_are, json.dumps(self.provenance, sort_keys=True)
-        self._file.attrs["provenance"] = about[1]
-        checksums = {**self._digests(columns), "about": digest_of(about)}
-        self._file.attrs["checksums"] = json.dumps(checksums)
-
-    def _digests(self, columns: Mapping[str, Any]) -> dict[str, str]:
-        return digests_of(self._hash, columns)
-
-
 @dataclasses.dataclass(frozen=True)
 class DataFile:
-    """A data file in memory; `features` is float32 `[sum W, F]`, `offsets` int64 `[N + 1]`, the rest `[N]`.
+    """A data file in memory; `features` is float32 `[sum W, F]`, `offsets` int64 `[N + 1]`, the other columns `[N]`.
 
     For volumes, `features` are `Frames` `[frames, X, Y, Z]`, which stay in the file, and samples are windows of `W`
-    frames that may overlap. `starts` is the first frame of each window; its text is that of the segments
-    `sentence_index` to `sentence_index + W - 1` of the stimulus `task`. Stimuli of one `text_group` tell the same
-    story.
+    frames that may overlap. Stimuli of one `text_group` tell the same story.
     """
 
     path: Path
@@ -172,9 +83,9 @@ class DataFile:
     features_are: str
     provenance: dict[str, Any]
     recording: str = "eeg"  # eeg | fmri
-    starts: np.ndarray | None = None  # int64 [N], of windows
-    text_group: np.ndarray | None = None  # [N], of windows
-    clock: Clock | None = None  # None: of a file without time
+    starts: np.ndarray | None = None  # int64 [N], first frame of each window; None for EEG
+    text_group: np.ndarray | None = None  # [N]; None for EEG
+    clock: Clock | None = None  # None if the file has no columns of time
 
     def __len__(self) -> int:
         return len(self.sentence)
@@ -196,18 +107,18 @@ class DataFile:
 
     @property
     def n_words(self) -> np.ndarray:
-        """Words (EEG positions) of every sample, int64 `[N]`."""
+        """Number of words (EEG positions, or frames) of each sample, int64 `[N]`."""
         return np.diff(self.offsets)
 
     @property
     def sentence_id(self) -> np.ndarray:
-        """`task:index` of every sample, equal for all subjects who read the sentence."""
+        """`task:index` of each sample, equal for all subjects who read the sentence."""
         pairs = zip(self.task, self.sentence_index, strict=True)
         return np.array([f"{task}:{index}" for task, index in pairs], object)
 
     @functools.cached_property
     def story_times(self) -> np.ndarray:
-        """Start and end of each window in its story, int64 `[N, 2]`, see `clock.times_of`."""
+        """Start and end of each window in its story, int64 `[N, 2]`, in milliseconds of the audio."""
         return times_of(self)
 
     def words(self, i: int) -> np.ndarray:
@@ -217,7 +128,7 @@ class DataFile:
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
-        """Hashes of the `features`, of the `samples` (who read what, in order) and of the `sentences`."""
+        """SHA-256 of the `features`, of the `samples` (who read what, in order), of the `sentences` and the `clock`."""
         names = (*STRINGS, "offsets", "sentence_index", *(WINDOW_COLUMNS if self.is_windows else ()))
         columns = {name: getattr(self, name) for name in names} | ({} if self.clock is None else self.clock.columns())
         if isinstance(self.features, Frames):
@@ -227,6 +138,31 @@ class DataFile:
     def digest(self) -> str:
         """Return a hash of all samples, independent of file name and provenance."""
         return digest_of(self.digests.values())[:16]
+
+
+def digests_of(features: Any, columns: Mapping[str, Any]) -> dict[str, str]:
+    """Return `DataFile.digests`; `features` is a hash object fed with the features, or with the digest of frames."""
+    features = features.copy()
+    for name in ("offsets", "starts"):
+        if name in columns:
+            features.update(np.ascontiguousarray(columns[name]).data)
+    index = np.asarray(columns["sentence_index"]).tolist()
+    groups = [list(columns["text_group"])] if "text_group" in columns else []
+    samples = json.dumps([list(columns["subject"]), list(columns["task"]), index, *groups])
+    found = {
+        "features": features.hexdigest(),
+        "samples": digest_of([samples]),
+        "sentences": digest_of([json.dumps(list(columns["sentence"]))]),
+    }
+    if "recording" in columns:
+        times = [np.ascontiguousarray(columns[name]).tobytes().hex() for name in ("onset", "duration", "order")]
+        found["clock"] = digest_of([json.dumps(list(columns["recording"])), *times])
+    return found
+
+
+def digest_of(texts: Iterable[str]) -> str:
+    """Return the hexadecimal SHA-256 of texts joined by newlines."""
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def read_datafile(path: str | os.PathLike[str]) -> DataFile:
@@ -242,19 +178,18 @@ def read_datafile(path: str | os.PathLike[str]) -> DataFile:
       (64, 6, 'the dog saw a', (4, 6))
     """
     data, stated = _load(Path(at_hand(path)), slice(None))
-    check_columns(data)
-    check_sums(data, stated, data.digests)
+    _check_columns(data)
+    _check_sums(data, stated, data.digests)
     return data
 
 
 def read_outline(path: str | os.PathLike[str]) -> DataFile:
-    """Read a data file without its features, which may exceed memory: they are `[0, F]`, unchecked.
+    """Read a data file without its features, which may exceed memory: `features` is `[0, F]` and not checked.
 
-    Raises:
-      UserError: the file is missing, is not a data file, or is truncated.
+    Raises UserError if the file is missing, is no data file, or is truncated.
     """
     data, stated = _load(Path(path), slice(0))
-    check_sums(data, stated, {name: sum_ for name, sum_ in data.digests.items() if name != "features"})
+    _check_sums(data, stated, {name: digest for name, digest in data.digests.items() if name != "features"})
     return data
 
 
@@ -295,3 +230,49 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
             f"{path}: cannot be read as an eeg2text data file, it may be cut short "
             f"({first_line(error)}); make it again with `eeg2text prepare`."
         ) from error
+
+
+def _check_sums(data: DataFile, stated: dict[str, str] | None, found: Mapping[str, str]) -> None:
+    """Raise UserError if a checksum in the file differs from the one found; `stated` is None in the oldest format."""
+    if stated is None:
+        return
+    pairs = {name: (stated.get(name), digest) for name, digest in found.items()}
+    pairs["clock"] = stated.get("clock"), found.get("clock")
+    pairs["description"] = stated.get("about"), stated["about now"]
+    for name, (expected, digest) in pairs.items():
+        if expected != digest:
+            raise UserError(
+                f"{data.path}: its {name} do not have the checksum that the file states, so it is damaged or was "
+                "edited; make it again with `eeg2text prepare`."
+            )
+
+
+def _check_columns(data: DataFile) -> None:
+    """Raise UserError if columns differ in length, or a sample has no words, no text or non-finite features."""
+    n, offsets = len(data), data.offsets
+    if not n:
+        raise UserError(f"{data.path}: holds no samples.")
+    lengths = {len(data.subject), len(data.task), len(data.sentence_index), len(offsets) - 1}
+    if lengths != {n} or offsets[0] != 0 or not _covers_features(data):
+        raise UserError(f"{data.path}: its columns disagree in length; make it again with `eeg2text prepare`.")
+    if data.clock is not None and any(len(column) != n for column in data.clock.columns().values()):
+        raise UserError(f"{data.path}: its columns of time disagree in length; make it again with `eeg2text prepare`.")
+    wrong = {"has no words": np.flatnonzero(data.n_words < 1)}
+    if isinstance(data.features, np.ndarray):
+        words = np.flatnonzero(~np.isfinite(data.features).all(axis=1))
+        wrong["has NaN or infinity"] = np.searchsorted(offsets, words, side="right") - 1
+    wrong["has a sentence that is empty"] = np.flatnonzero([not text.strip() for text in data.sentence])
+    for problem, rows in wrong.items():
+        if len(rows):
+            raise UserError(
+                f"{data.path}: sample {rows[0]} ({data.subject[rows[0]]}, {data.sentence_id[rows[0]]}) {problem}; make "
+                "the file again with `eeg2text prepare`."
+            )
+
+
+def _covers_features(data: DataFile) -> bool:
+    """Return whether the samples cover all words of the features, or windows lie inside the frames."""
+    if data.starts is None:
+        return data.offsets[-1] == len(data.features)
+    same = len(data.starts) == len(data.text_group) == len(data)
+    return same and data.starts.min() >= 0 and (data.starts + data.n_words).max() <= len(data.features)

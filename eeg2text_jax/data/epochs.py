@@ -1,9 +1,9 @@
-"""Assign samples to training batches: shuffled epochs in length buckets, computable for any batch number.
+"""Assign samples to training batches: shuffled epochs in length buckets, each epoch computed from its number alone.
 
 A bucket is a pair (words, tokens); a sample goes to the first bucket that holds both its EEG positions and its target.
 Each epoch shuffles the samples, fills batches bucket by bucket and shuffles the batches. Samples left over in a bucket
-move up to the next one, and the last batch is filled with rows of weight 0. So an epoch trains every sample exactly
-once, and all epochs have the same shapes.
+move up to the next one, and only the last batch may be partial. So an epoch has every sample exactly once, and all
+epochs have batches of the same shapes.
 """
 
 from collections.abc import Sequence
@@ -13,30 +13,25 @@ import numpy as np
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.kinds import is_nested
 
-Bucket = tuple[int, int]
+Bucket = tuple[int, int]  # most EEG positions and most target tokens
 
 
 def count_batches(samples: int, size: int) -> int:
-    """Return the number of batches of an epoch, with or without buckets; the last batch may be padded."""
+    """Return the number of batches of an epoch, which does not depend on the buckets."""
     return -(-samples // size)
 
 
 class EpochPlan:
-    """An endless shuffled stream of batches of sample numbers."""
+    """The batches of every epoch, as sample numbers."""
 
     def __init__(
         self, words: np.ndarray, tokens: np.ndarray, buckets: Sequence[Bucket], size: int, seed: int, grid_seed: int = 0
     ):
-        """`words` and `tokens` are the lengths of the samples, `[N]`.
+        """Assign samples of `words` EEG positions and `tokens` target tokens, `[N]` each, to increasing `buckets`.
 
-        Args:
-          size: number of samples per batch.
-          seed: the run's seed; it fixes the order of the bucket shapes in an epoch, for all seeds of a grid.
-          grid_seed: determines, with `seed`, which samples are in which batch.
-
-        Raises:
-          UserError: a sample fits no bucket, or the buckets are not nested (leftovers would be truncated in the next
-            one).
+        `size` is the number of samples per batch. `seed` alone determines the order of the bucket shapes in an epoch;
+        with `grid_seed` it determines which samples are in which batch. Raises UserError if a sample fits no bucket, or
+        if a bucket is smaller than the one before it.
         """
         self._size, self._seed, self._grid_seed = size, seed, grid_seed
         self._buckets = [tuple(map(int, bucket)) for bucket in buckets]
@@ -57,7 +52,7 @@ class EpochPlan:
         self.batches_per_epoch = len(self.epoch(0))
 
     def epoch(self, number: int) -> list[tuple[np.ndarray, Bucket]]:
-        """Return (sample numbers, bucket) of every batch of epoch `number`, in order."""
+        """Return the batches of an epoch in order, each as (sample numbers, bucket)."""
         own = np.random.default_rng([self._seed, number, 1 + self._grid_seed])
         order = own.permutation(len(self._bucket_of))
         batches, left = [], np.array([], int)
@@ -68,5 +63,5 @@ class EpochPlan:
             left = rows[full:]
         if len(left):
             batches.append((left, self._buckets[-1]))
-        of_all = np.random.default_rng([self._seed, number])  # shuffles do not change the batches per bucket
-        return [batches[i] for i in of_all.permutation(len(batches))]
+        shared = np.random.default_rng([self._seed, number])  # equal for all grid seeds, which stack their batches
+        return [batches[i] for i in shared.permutation(len(batches))]

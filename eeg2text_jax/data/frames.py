@@ -1,4 +1,4 @@
-"""Frames of scans, which stay in their data file, and conversion between half and single precision."""
+"""fMRI frames that stay in their data file, and fast conversion between float16 and float32."""
 
 import os
 import threading
@@ -13,10 +13,9 @@ _DOWN, _UP = np.float32(2.0**-112), np.float32(2.0**112)  # shift between the ex
 
 
 class Frames:
-    """Frames `[frames, X, Y, Z]` of an HDF5 file, read when they are sliced, as float32.
+    """Frames `[frames, X, Y, Z]` of an HDF5 file; slicing reads them as float32 and verifies each frame's checksum.
 
-    HDF5 verifies the checksum of every frame. Each process and thread opens the file anew. `digest` is the SHA-256 of
-    the stored frames that the file states.
+    Each process and thread opens the file anew. `digest` is the SHA-256 of all frames that the file states.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], digest: str):

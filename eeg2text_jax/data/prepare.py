@@ -1,4 +1,4 @@
-"""Turn any source into one data file with provenance, and count what was kept and dropped."""
+"""Write the data file of any source, with provenance and counts of kept and dropped samples."""
 
 import dataclasses
 import glob
@@ -8,14 +8,13 @@ from pathlib import Path
 
 from eeg2text_jax.data.arrays import open_arrays
 from eeg2text_jax.data.arrow import is_dataset, open_dataset, open_parquet
-from eeg2text_jax.data.data_settings import DataSettings, TableSettings
-from eeg2text_jax.data.datafile import DataWriter
+from eeg2text_jax.data.data_settings import DataSettings, TableSettings, source_settings
+from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.fmri.prepare_scans import prepare_scans
 from eeg2text_jax.data.fmri.scans import FmriSpec, is_fmri
 from eeg2text_jax.data.planted.planted_scans import PlantedSpec, write_planted
 from eeg2text_jax.data.planted.planted_words import SyntheticSpec, synthetic_samples
-from eeg2text_jax.data.raw.choices import RawSpec
-from eeg2text_jax.data.raw.find import is_raw, refuse_nested
+from eeg2text_jax.data.raw.find import RawSpec, is_raw, refuse_nested
 from eeg2text_jax.data.raw.raw_samples import open_raw
 from eeg2text_jax.data.recordings.samples import Recordings, RecordingSpec
 from eeg2text_jax.data.recordings.sources import SUFFIXES
@@ -28,14 +27,14 @@ from eeg2text_jax.files import file_digest
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.versions import __version__
 
-NO_SOURCE = "recordings"  # placeholder in the configurations for own recordings
-COMPANIONS = {".eeg": ".vhdr", ".vmrk": ".vhdr", ".fdt": ".set"}  # MNE reads the header file
+NO_SOURCE = "recordings"  # placeholder for the user's recordings in our configurations
+COMPANIONS = {".eeg": ".vhdr", ".vmrk": ".vhdr", ".fdt": ".set"}  # part of a recording -> the header that MNE opens
 WORKBOOKS = (".xlsx", ".xls", ".ods")
 ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 
 
 def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tally:
-    """Write the data file of `config.source` to `out`; on an error, nothing is left there.
+    """Write the data file of `config.source` to `out`; after an error there is no such file.
 
     Args:
       config: the `data` section of a configuration.
@@ -48,28 +47,28 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
     sources = tuple(map(at_hand, sources or (str(config.source),)))
     tally = Tally()
     if len(sources) == 1 and is_fmri(sources[0]):
-        prepare_scans(Path(sources[0]), FmriSpec(**config.fmri), out, tally)
+        prepare_scans(Path(sources[0]), source_settings(FmriSpec, config.fmri, "data.fmri"), out, tally)
         return tally
     if sources == ("synthetic-fmri",):
         _prepare_planted(config, out, tally)
         return tally
     source = _open(config, sources, tally)
     counted = tally.count(source.samples)
-    first = next(counted, None)  # tells the width, and fails before a file is made
+    first = next(counted, None)  # its width is needed, and a faulty source should fail before a file is created
     if first is None:
         raise UserError(f"{', '.join(sources)}: no sample was found; expected at least one.")
     with DataWriter(out, first.features.shape[1], source.features_are) as writer:
         writer.add(first)
         writer.add_all(counted)
-        unused = {"not_used": tally.unused} if tally.unused else {}
-        made = {"reader": f"eeg2text_jax {__version__}", "samples": sum(tally.kept.values()), **unused}
-        writer.provenance = {**source.provenance, **made}
+        about = {"reader": f"eeg2text_jax {__version__}", "samples": sum(tally.kept.values())}
+        about |= {"not_used": tally.unused} if tally.unused else {}
+        writer.provenance = {**source.provenance, **about}
     return tally
 
 
 def _prepare_planted(config: DataSettings, out: Path, tally: Tally) -> None:
-    """Make a BIDS tree, read it, and remove it unless it has a folder of its own."""
-    spec = PlantedSpec(**config.synthetic_fmri)
+    """Write synthetic fMRI as a BIDS folder and read it; the folder is temporary unless the configuration names one."""
+    spec = source_settings(PlantedSpec, config.synthetic_fmri, "data.synthetic_fmri")
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(spec.folder or temporary) / "planted"
         if root.exists():
@@ -78,12 +77,14 @@ def _prepare_planted(config: DataSettings, out: Path, tally: Tally) -> None:
                 "read this one."
             )
         write_planted(root, spec)
-        prepare_scans(root, FmriSpec(**{**config.fmri, "grid": spec.grid, "transcripts": ""}), out, tally)
+        fmri = source_settings(FmriSpec, config.fmri, "data.fmri")
+        prepare_scans(root, dataclasses.replace(fmri, grid=spec.grid, transcripts=""), out, tally)
 
 
 def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Source:
+    """Choose the reader of the sources by name, ending and content. Raises UserError if no reader fits."""
     if sources == ("synthetic",):
-        spec = SyntheticSpec(**config.synthetic)
+        spec = source_settings(SyntheticSpec, config.synthetic, "data.synthetic")
         provenance = {"source": "synthetic", **dataclasses.asdict(spec)}
         return Source(synthetic_samples(spec), provenance, f"{spec.features} synthetic features")
     paths, columns = _paths(sources), Columns(**config.columns)
@@ -95,7 +96,7 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
     if len(paths) == 1 and is_dataset(paths[0]):
         return open_dataset(paths[0], columns, tally)
     if all(map(is_raw, sources)) and not any(map(_has_zuco, paths)):
-        return open_raw(sources, RawSpec(**config.raw), tally)
+        return open_raw(sources, source_settings(RawSpec, config.raw, "data.raw"), tally)
     for source in sources:
         if source == NO_SOURCE and not Path(source).exists():
             raise UserError(
@@ -115,24 +116,25 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
                 "(.npz), Parquet files, a data set saved by `datasets`, a data file (.h5, without preparing), what MNE "
                 f"reads, a BIDS folder, or ZuCo recordings: files ({', '.join(SUFFIXES)}), folders or globs."
             )
-    read = RecordingSpec(**config.recordings)
-    recordings = Recordings(sources, read, tally)
-    return Source(recordings, recordings.provenance, read.features_are)
+    spec = source_settings(RecordingSpec, config.recordings, "data.recordings")
+    recordings = Recordings(sources, spec, tally)
+    return Source(recordings, recordings.provenance, spec.features_are)
 
 
 def _paths(sources: tuple[str, ...]) -> list[Path]:
-    """Return named files and folders; globs, and folders of Parquet files only, are expanded."""
+    """Return the files and folders of the sources; globs, and folders with only Parquet files, are expanded."""
     found = []
     for source in sources:
         path = Path(source)
         inside = sorted(path.glob("[!.]*")) if path.is_dir() else sorted(map(Path, glob.glob(source)))
-        if path.is_dir() and not (inside and all(other.suffix == ".parquet" for other in inside)):
+        if path.is_dir() and any(other.suffix != ".parquet" for other in inside):
             inside = []
         found += inside or [path]
     return found
 
 
 def _has_zuco(path: Path) -> bool:
+    """Return whether a folder has files with the endings of ZuCo's recordings."""
     return path.is_dir() and any(other.suffix in SUFFIXES for other in path.iterdir())
 
 

@@ -1,6 +1,6 @@
-"""The prompt of a decoder-only model: a template with a place for the recording -> token ids before and after it.
+"""Prompts of decoder-only models: convert a template to the token ids before and after the recording.
 
-transformers is imported for types only, because the template is checked with the command line.
+transformers is imported for types only, because checking the command line must stay fast.
 """
 
 import re
@@ -14,22 +14,20 @@ from eeg2text_jax.errors import UserError, first_line
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-PLACE = "<eeg>"
-FIELDS = ("subject", "task")  # of a sample, in braces in the template
-NOTHING = -1  # padding of shorter prompts
-
+PLACE = "<eeg>"  # stands for the recording
+FIELDS = ("subject", "task")  # may stand in the template in braces
 _FIELD = re.compile(r"\{(\w*)\}")
 
 
 class Prompt(NamedTuple):
-    """Token ids around a recording."""
+    """Token ids before and after a recording."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
 
 
 def template_problem(template: str) -> str:
-    """Return the error in `text.template`, or ""."""
+    """Return a message on what is wrong with `text.template`, or ""."""
     if template and template.count(PLACE) != 1:
         return f"text.template is {template!r}; expected {PLACE} in it once, where the recording goes."
     unknown = [name for name in _FIELD.findall(template) if name not in FIELDS]
@@ -39,20 +37,20 @@ def template_problem(template: str) -> str:
 
 
 def has_fields(template: str) -> bool:
-    """Return whether the prompt differs between samples."""
+    """Return whether a template has fields, so that the prompt differs between samples."""
     return bool(_FIELD.search(template))
 
 
 def make_prompt(
     tokenizer: "PreTrainedTokenizerBase", template: str, chat: bool, values: Mapping[str, str] | None = None
 ) -> Prompt:
-    """Return the token ids of a template; an empty one is the recording alone.
+    """Return the token ids of a template; an empty template is the recording alone.
 
     Args:
-      tokenizer: its begin token comes first, if it adds one to a text.
+      tokenizer: if it adds a begin token to a text, the prompt begins with this token.
       template: contains `PLACE` once, see `template_problem`.
       chat: insert the template as the user's message into the tokenizer's chat template.
-      values: of the fields; None keeps their names, for estimates.
+      values: value of each field; None leaves the fields unfilled, to estimate lengths.
 
     Raises:
       UserError: the tokenizer has no chat template, or its chat template drops the recording.
@@ -63,33 +61,30 @@ def make_prompt(
     before, place, after = text.partition(PLACE)
     if not place:
         raise UserError(f"the tokenizer's chat template leaves {PLACE} out; set text.chat=False.")
-    return Prompt((*([] if chat else _begin(tokenizer)), *_ids(tokenizer, before)), tuple(_ids(tokenizer, after)))
+    ids = [tokenizer(part, add_special_tokens=False)["input_ids"] if part else [] for part in (before, after)]
+    begin = [] if chat else tokenizer("")["input_ids"][:1]
+    return Prompt((*(begin if begin == [tokenizer.bos_token_id] else []), *ids[0]), tuple(ids[1]))
 
 
 def make_prompts(
     tokenizer: "PreTrainedTokenizerBase", template: str, chat: bool, rows: Sequence[Mapping[str, str]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the token ids before and after the recording for samples with these values, int32 `[N, P]` each."""
+    """Return the token ids before and after the recording of N samples, int32 `[N, P]` each, padded with -1.
+
+    `rows` are the values of the template's fields for each sample.
+    """
     keys = [tuple(sorted(row.items())) for row in rows]
     made = {key: make_prompt(tokenizer, template, chat, dict(key)) for key in dict.fromkeys(keys)}
-    before, after = (_padded([made[key][part] for key in keys]) for part in (0, 1))
-    return before, after
+    before, after = ([made[key][part] for key in keys] for part in (0, 1))
+    return pad_ids(before, max(map(len, before)), -1), pad_ids(after, max(map(len, after)), -1)
 
 
-def _padded(ids: Sequence[tuple[int, ...]]) -> np.ndarray:
-    out = np.full((len(ids), max(map(len, ids))), NOTHING, np.int32)
-    for row, own in zip(out, ids, strict=True):
+def pad_ids(ids: Sequence[Sequence[int] | np.ndarray], length: int, filler: int) -> np.ndarray:
+    """Stack sequences of token ids, padded with `filler`: int32 `[len(ids), length]`."""
+    padded = np.full((len(ids), length), filler, np.int32)
+    for row, own in zip(padded, ids, strict=True):
         row[: len(own)] = own
-    return out
-
-
-def _ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
-    return tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
-
-
-def _begin(tokenizer: "PreTrainedTokenizerBase") -> list[int]:
-    own = tokenizer("")["input_ids"]
-    return own[:1] if own and own[0] == tokenizer.bos_token_id else []
+    return padded
 
 
 def _in_chat(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
@@ -99,7 +94,7 @@ def _in_chat(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
             "with a chat template."
         )
     try:
-        said = [{"role": "user", "content": text}]
-        return tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+        messages = [{"role": "user", "content": text}]
+        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # a template can raise anything
         raise UserError(f"the tokenizer's chat template cannot be filled in ({first_line(error)}).") from error

@@ -1,9 +1,10 @@
-"""Convert rows with named columns to samples; shared by arrays, Parquet files, data sets and Python iterables.
+"""Convert rows with named columns to samples; used for arrays, Parquet files, data sets and Python iterables.
 
-A row is one subject reading one sentence: features `[W, F]`, one row for each word, fixation or window (or `[F]` for
+A row is one subject reading one sentence: features `[W, F]`, one line for each word, fixation or window (or `[F]` for
 the whole recording), the sentence, and optionally subject, task and number of the sentence.
 """
 
+import collections
 import dataclasses
 import itertools
 import os
@@ -16,35 +17,34 @@ import numpy as np
 
 from eeg2text_jax import kinds
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, parse_time
-from eeg2text_jax.data.datafile import DataWriter, Sample
+from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.data.source import Source
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, did_you_mean
 
 SUBJECT, TASK = "all", "all"  # defaults of rows without these columns
-SAMPLES = 200  # fewest samples of raw EEG; fewer last less than a second
+FEWEST_SAMPLES = 200  # a row of raw EEG has at least this many samples, about a second
 PLAIN = ("subject", "task", "sentence_index")
-
-
 Name = Annotated[str, kinds.text(empty=False)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Names of the columns, the fields of `config.data.columns`; all but `features` and `sentence` are optional."""
+    """Column names: the fields of `config.data.columns`. A source needs only the columns `features` and `sentence`."""
 
     features: Name = "features"
     sentence: Name = "sentence"
     subject: Name = "subject"
     task: Name = "task"
     sentence_index: Name = "sentence_index"
-    word: Name = "word"  # of tables with a line a word
-    mask: Name = "mask"  # of padded arrays; True at real words
+    word: Name = "word"  # of tables with one line per word
+    mask: Name = "mask"  # of padded arrays: True at words, False at padding
     recording: Name = "recording"  # name of one run of the subject
     onset: Name = "onset"  # seconds from the start of the recording
     duration: Name = "duration"  # seconds
-    order: Name = "order"  # place in the recording, where onsets are not known
-    features_are: Annotated[str, kinds.text()] = ""  # what the F columns mean, for the record
+    order: Name = "order"  # place in the recording, if onsets are not known
+    features_are: Annotated[str, kinds.text()] = ""  # meaning of the F columns, stored in the data file
 
     @property
     def of_samples(self) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class Columns:
 
     @classmethod
     def of(cls, given: "Columns | Mapping[str, str] | None") -> "Columns":
-        """Convert column names that a caller gives. Raises UserError for a name that is not a field."""
+        """Convert a mapping of fields to column names. Raises UserError for an unknown field."""
         if isinstance(given, Columns):
             return given
         known = [field.name for field in dataclasses.fields(cls)]
@@ -64,14 +64,14 @@ class Columns:
 
 
 def note_unused(names: Iterable[str], columns: Columns, where: str, tally: Tally, used: Iterable[str] = ()) -> None:
-    """Note the columns of a source that are not used; `used` are some that are, besides those that `columns` names."""
+    """Record in `tally` the columns `names` of a source that are neither named by `columns` nor in `used`."""
     named = {field.name: getattr(columns, field.name) for field in dataclasses.fields(columns)}
     optional = {role: named[role] for role in PLAIN}
     tally.not_used(list(map(str, names)), [*named.values(), *used], where, optional)
 
 
 def check_named(names: Collection[str], columns: Columns, where: str, kind: str = "column") -> None:
-    """Raise UserError if a source has no features or no sentences under the names of `columns`."""
+    """Raise UserError if a source's `names` lack the column of features or of sentences."""
     for needed in (columns.features, columns.sentence):
         if needed not in names:
             raise UserError(
@@ -83,7 +83,7 @@ def check_named(names: Collection[str], columns: Columns, where: str, kind: str 
 def source_of_rows(
     rows: Iterable[Mapping[str, Any]], columns: Columns, where: str, name: str, provenance: dict[str, Any], tally: Tally
 ) -> Source:
-    """Make a source of rows of files; `where` names them in messages, `name` the features."""
+    """Make a source of rows; messages name the files `where`, the description of the features names `name`."""
     samples = rows_to_samples(rows, columns, where, tally)
     return Source(samples, provenance, columns.features_are or f"{columns.features} of {name}")
 
@@ -104,10 +104,9 @@ def write(
       samples: `Sample`s, or mappings with `features` (`[W, F]`, a list or an array; W may differ, F may not),
         `sentence`, and optionally `subject`, `task`, `sentence_index` (number of the sentence in its task, equal for
         all who read it; default: sentences are numbered by their text), `recording` (default: subject and task),
-        `onset` and `duration` in seconds, or `order`. A `datasets.Dataset` is such an iterable; a pandas table is read
-        row by row.
+        `onset` and `duration` in seconds, or `order`. A `datasets.Dataset` or a pandas table works, too.
       columns: other names of the columns, e.g. `{"features": "eeg", "sentence": "text"}`.
-      features_are: the meaning of the F columns, for the record.
+      features_are: the meaning of the F columns, stored in the file.
       provenance: the origin of the samples, stored in the file; plain values.
       tally: counts samples and collects notes; by default notes are printed.
 
@@ -136,15 +135,15 @@ def write(
         )
     if hasattr(samples, "to_dict") and hasattr(samples, "itertuples"):  # a table of pandas
         samples = samples.to_dict("records")
-    said, tally = tally is None, tally or Tally()
-    found = tally.count(rows_to_samples(samples, named, str(path), tally))
-    first = next(found, None)
+    prints, tally = tally is None, tally or Tally()
+    counted = tally.count(rows_to_samples(samples, named, str(path), tally))
+    first = next(counted, None)
     if first is None:
         raise UserError(f"{path}: there is no sample to write; expected one or more.")
     with DataWriter(path, first.features.shape[1], features_are or named.features_are or "features") as writer:
-        writer.add_all(itertools.chain([first], found))
+        writer.add_all(itertools.chain([first], counted))
         writer.provenance = {"source": "python", **(provenance or {}), "notes": tally.notes}
-    if said and tally.notes:
+    if prints and tally.notes:
         print("\n".join(tally.notes), file=sys.stderr)
     return path
 
@@ -152,12 +151,12 @@ def write(
 def rows_to_samples(
     rows: Iterable[Sample | Mapping[str, Any]], columns: Columns, where: str, tally: Tally
 ) -> Iterator[Sample]:
-    """Check rows and convert them to samples, one at a time; `rows` and errors are those of `write`.
+    """Check rows (see `write`) and yield them as samples.
 
-    The tally gets notes on equal sentence numbers with different texts, and on rows that look like raw EEG.
+    The tally gets notes on sentence numbers with several texts, and on rows that look like raw EEG.
     """
     numbers = SentenceNumbers()
-    width, lengths = None, Lengths()
+    width, shapes, words = None, set(), set()
     for number, row in enumerate(rows):
         name = f"{where}, row {number}"
         sample = row if isinstance(row, Sample) else _sample(row, columns, name, numbers)
@@ -169,9 +168,10 @@ def rows_to_samples(
             )
         width = checked.shape[1]
         numbers.compare(sample)
-        lengths.add(checked.shape, sample.sentence)
+        shapes.add(checked.shape)
+        words.add(len(sample.sentence.split()))
         yield dataclasses.replace(sample, features=checked)
-    tally.notes += [*numbers.notes(where), *lengths.notes(where)]
+    tally.notes += [*numbers.notes(where), *_raw_eeg_notes(shapes, words, where)]
 
 
 def _sample(row: Mapping[str, Any], columns: Columns, name: str, numbers: "SentenceNumbers") -> Sample:
@@ -182,8 +182,8 @@ def _sample(row: Mapping[str, Any], columns: Columns, name: str, numbers: "Sente
     if not isinstance(sentence, str) or not sentence.strip():
         raise UserError(f"{name}: the sentence is {sentence!r}; expected a text with something in it.")
     sentence = " ".join(sentence.split())
-    subject, task = (_name(row, column, other, name) for column, other in ((columns.subject, SUBJECT),
-                                                                           (columns.task, TASK)))  # fmt: skip
+    subject = _subject_or_task(row, columns.subject, SUBJECT, name)
+    task = _subject_or_task(row, columns.task, TASK, name)
     index = row.get(columns.sentence_index)
     if index is None:
         index = numbers.of(task, sentence)
@@ -194,7 +194,7 @@ def _sample(row: Mapping[str, Any], columns: Columns, name: str, numbers: "Sente
     return Sample(*about, **parse_time(row, name, named, default=f"{subject}/{task}"))
 
 
-def _name(row: Mapping[str, Any], column: str, default: str, name: str) -> str:
+def _subject_or_task(row: Mapping[str, Any], column: str, default: str, name: str) -> str:
     value = row.get(column, default)
     if value is None or isinstance(value, float) or not str(value).strip():
         raise UserError(
@@ -205,14 +205,13 @@ def _name(row: Mapping[str, Any], column: str, default: str, name: str) -> str:
 
 
 def features_of(values: Any, name: str) -> np.ndarray:
-    """Return features float32 `[W, F]` from lists or arrays; `[F]`, a whole recording, becomes `[1, F]`.
+    """Convert lists or arrays to features float32 `[W, F]`; `[F]`, a whole recording, becomes `[1, F]`.
 
-    Raises:
-      UserError: they are ragged, not numbers, not finite or empty.
+    Raises UserError, which calls the row `name`, if the values are ragged, not numbers, not finite or empty.
     """
     try:
         found = np.asarray(values)
-    except ValueError as error:  # NumPy's word on ragged lists
+    except ValueError as error:  # ragged lists
         raise UserError(f"{name}: words have unequal numbers of features; expected [words, features].") from error
     if not np.issubdtype(found.dtype, np.floating) and not np.issubdtype(found.dtype, np.integer):
         kind = "text" if found.dtype.kind in "US" else f"values of type {found.dtype}"
@@ -227,54 +226,38 @@ def features_of(values: Any, name: str) -> np.ndarray:
     return found
 
 
-class Lengths:
-    """Detect raw EEG by its shape: `[channels, samples]` looks like `[words, features]`."""
-
-    def __init__(self) -> None:
-        self._shapes: set[tuple[int, ...]] = set()
-        self._words: set[int] = set()
-
-    def add(self, shape: tuple[int, ...], sentence: str) -> None:
-        self._shapes.add(shape)
-        self._words.add(len(sentence.split()))
-
-    def notes(self, where: str) -> list[str]:
-        """Return a note if all rows have one shape, too wide for a position, though their texts differ in length."""
-        if len(self._shapes) != 1 or len(self._words) < 2:
-            return []
-        ((positions, width),) = self._shapes
-        if positions < 2 or width < max(SAMPLES, 2 * positions):
-            return []
-        return [
-            f"{where}: every row is {positions} positions of {width} features, though the texts have "
-            f"{min(self._words)} to {max(self._words)} words; if a row is raw EEG, [channels, samples], give "
-            "mne.EpochsArray instead."
-        ]
+def _raw_eeg_notes(shapes: set[tuple[int, ...]], words: set[int], where: str) -> list[str]:
+    """Return a note if all rows have one shape, as wide as raw EEG, although `words`, the lengths of texts, differ."""
+    positions, width = min(shapes, default=(0, 0))
+    if len(shapes) != 1 or len(words) < 2 or positions < 2 or width < max(FEWEST_SAMPLES, 2 * positions):
+        return []
+    return [
+        f"{where}: every row is {positions} positions of {width} features, though the texts have {min(words)} to "
+        f"{max(words)} words; if a row is raw EEG, [channels, samples], give mne.EpochsArray instead."
+    ]
 
 
 class SentenceNumbers:
-    """Number sentences by their text in each task, and detect equal numbers of different texts."""
+    """Sentence numbers in each task: assigned by text, and checked for numbers that stand for several texts."""
 
     def __init__(self) -> None:
-        self._of_text: dict[tuple[str, str], int] = {}
-        self._in_task: dict[str, int] = {}
+        self._of_text: dict[str, dict[str, int]] = collections.defaultdict(dict)  # task -> text -> number
         self._texts: dict[tuple[str, int], str] = {}
-        self._other: Sample | None = None  # the first with another text, without its features
+        self._other: Sample | None = None  # the first whose number has another text; without features
         self._n_other = 0
 
     def of(self, task: str, sentence: str) -> int:
         """Return the number of a text in its task, in order of first appearance."""
-        if (task, sentence) not in self._of_text:
-            self._of_text[task, sentence] = self._in_task.get(task, 0)
-            self._in_task[task] = self._of_text[task, sentence] + 1
-        return self._of_text[task, sentence]
+        return self._of_text[task].setdefault(sentence, len(self._of_text[task]))
 
     def compare(self, sample: Sample) -> None:
+        """Record a sample whose number has stood for another text before."""
         if self._texts.setdefault((sample.task, sample.sentence_index), sample.sentence) != sample.sentence:
             self._n_other += 1
             self._other = self._other or dataclasses.replace(sample, features=None)
 
     def notes(self, where: str) -> list[str]:
+        """Return a note if a number stands for several texts."""
         if (first := self._other) is None:
             return []
         before = self._texts[first.task, first.sentence_index]

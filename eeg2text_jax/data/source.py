@@ -1,4 +1,4 @@
-"""The common form of all sources of a data file, and helpers to read them."""
+"""`Source`, the form in which all readers hand over samples, and helpers of the readers."""
 
 import csv
 import dataclasses
@@ -12,20 +12,18 @@ from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
 
-_POINTER = 1024  # bytes; pointer files of git-annex and git-lfs are smaller
-
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Samples, read as they are taken; `provenance` is complete once all are."""
+    """Samples, read lazily; `provenance` is complete after the last sample."""
 
     samples: Iterable[Sample]
     provenance: dict[str, Any]
-    features_are: str
+    features_are: str  # meaning of the F columns
 
 
 def files_of(paths: list[Path]) -> list[dict[str, str]]:
-    """Return name and SHA-256 of each file. Raises UserError for a missing file."""
+    """Return name and SHA-256 of each file, for the provenance. Raises UserError for a missing file."""
     for path in paths:
         if not path.is_file():
             raise UserError(f"{path}: {'is a folder; expected a file' if path.is_dir() else 'there is no such file'}.")
@@ -33,7 +31,7 @@ def files_of(paths: list[Path]) -> list[dict[str, str]]:
 
 
 def library(name: str, extra: str) -> Any:
-    """Import an optional package. Raises UserError that names the extra to install."""
+    """Import an optional package; if it is missing, raise UserError with the extra to install."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -41,7 +39,7 @@ def library(name: str, extra: str) -> Any:
 
 
 def matches(source: str) -> list[Path]:
-    """Return the paths that a glob matches, in order. Raises UserError if there is none."""
+    """Return the paths that a glob matches, sorted. Raises UserError if there is none."""
     found = sorted(map(Path, glob.glob(source, recursive=True)))
     if not found:
         raise UserError(f"{source}: there is no such file or folder, and as a pattern it matches nothing.")
@@ -49,15 +47,15 @@ def matches(source: str) -> list[Path]:
 
 
 def is_pointer(path: Path) -> bool:
-    """Return whether a file is what git-annex or git-lfs leaves in place of data that are not downloaded."""
-    if path.stat().st_size >= _POINTER:
+    """Return whether a file is a pointer of git-annex or git-lfs, which stands for data that are not downloaded."""
+    if path.stat().st_size >= 1024:  # pointers are smaller
         return False
     head = path.read_bytes()
     return b"/annex/objects/" in head or head.startswith(b"version https://git-lfs")
 
 
 def read_cells(path: Path) -> list[tuple[int, list[str]]]:
-    """Return line numbers and cells of a CSV or TSV file (by its ending). Raises UserError if it cannot be read."""
+    """Return (line number, cells) of each line of a CSV or TSV file (by its ending); UserError if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What `prepare` read, kept and dropped, and notes on it."""
+"""Counts of the samples that `prepare` kept and dropped, with notes for the user."""
 
 import collections
 import dataclasses
@@ -10,57 +10,47 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.errors import nearest
 
-_MOST_ROWS = 120  # beyond, one row per task
+_MOST_ROWS = 120  # a longer table has one row per task
 SHOWN_TEXTS = 3
 _CODE = re.compile(r"[A-Za-z]{0,2} *\d+(\.0)?|\w+?-?\d+")  # `S  8`, `101`, `event_1`
-MARK = 5  # ratio of samples to the next text, from which a text may be a mark
+MARK = 5  # a text that is this many times as frequent as the next one may be a mark, not a sentence
 
 
 @dataclasses.dataclass
 class Tally:
-    """Samples by (subject, task): how many were kept, and how many dropped for which reason.
-
-    `sentences` counts the entries of each (subject, task) in its file, placeholders included. `notes` are messages for
-    the user, `texts` the first different sentences, `unused` the columns of the source that were not used.
-    """
+    """Numbers of samples kept by (subject, task), and dropped by (subject, task, reason), with notes for the user."""
 
     kept: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
     dropped: collections.Counter[tuple[str, str, str]] = dataclasses.field(default_factory=collections.Counter)
+    # Entries in the file of each (subject, task), placeholders included.
     sentences: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
-    texts: list[str] = dataclasses.field(default_factory=list)
-    unused: list[str] = dataclasses.field(default_factory=list)
-    _of_text: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    unused: list[str] = dataclasses.field(default_factory=list)  # columns of the source that were not used
+    _texts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # of the kept samples
 
     def count(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Pass samples on and count them."""
+        """Yield `samples` and count them as kept."""
         for sample in samples:
             self.kept[sample.subject, sample.task] += 1
-            self._of_text[sample.sentence] += 1
-            if len(self.texts) < SHOWN_TEXTS and sample.sentence not in self.texts:
-                self.texts.append(sample.sentence)
+            self._texts[sample.sentence] += 1
             yield sample
 
     def not_used(self, names: Sequence[str], used: Sequence[str], where: str, roles: Mapping[str, str]) -> None:
-        """Note unused columns of a source, and which of them may stand for a missing one.
+        """Record which columns `names` of the source `where` are not `used`, with a note on how to use them.
 
-        Args:
-          names: all columns of the source.
-          used: the used ones.
-          where: the source, for the note.
-          roles: field of `config.data.columns` -> the optional column that it names.
+        `roles` are the names of optional columns by their field in `config.data.columns`.
         """
         self.unused += [name for name in names if name not in used]
         if not self.unused:
             return
-        said = [f"{where}: columns not used: {', '.join(self.unused)}"]
+        sentences = [f"{where}: columns not used: {', '.join(self.unused)}"]
         for field, name in roles.items():
             if name not in names and (near := nearest(name, self.unused, 0.6)):
-                said.append(f"if {near!r} is the {field}, give data.columns.{field}={near}")
-        self.notes.append(f"{'; '.join(said)}.")
+                sentences.append(f"if {near!r} is the {field}, give data.columns.{field}={near}")
+        self.notes.append(f"{'; '.join(sentences)}.")
 
     def drops(self, subject: str = "", task: str = "") -> dict[str, int]:
-        """Return dropped samples by reason, most frequent first; of one subject and task if given."""
+        """Return the number of dropped samples by reason, most frequent first; of all subjects or tasks by default."""
         reasons: collections.Counter[str] = collections.Counter()
         for (of_subject, of_task, reason), n in self.dropped.items():
             if subject in ("", of_subject) and task in ("", of_task):
@@ -68,7 +58,7 @@ class Tally:
         return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
     def table(self) -> str:
-        """Return one line per subject and task with the reasons for drops, and the sum."""
+        """Return a table of kept and dropped samples, with reasons: a line per subject and task, and a line of sums."""
         pairs = sorted(self.kept.keys() | {key[:2] for key in self.dropped}, key=lambda pair: pair[::-1])
         if len(pairs) > _MOST_ROWS:
             pairs = [("", task) for task in sorted({task for _, task in pairs})]
@@ -78,24 +68,23 @@ class Tally:
             drops = self.drops(subject, task)
             dropped = sum(drops.values())
             why = ", ".join(f"{reason} {n}" for reason, n in drops.items())
-            line = f"{subject or 'all':<10} {task or 'all':<8} {kept + dropped:>7} {kept:>7} {dropped:>8}  {why}"
-            lines.append(line.rstrip())
-        return "\n".join(lines)
+            lines.append(f"{subject or 'all':<10} {task or 'all':<8} {kept + dropped:>7} {kept:>7} {dropped:>8}  {why}")
+        return "\n".join(map(str.rstrip, lines))
 
     def report(self) -> str:
-        """Return the table and the first texts."""
-        notes = [f"note: {note}" for note in mark_notes(self._of_text.elements())]
-        return "\n".join([self.table(), *([first_texts(self.texts)] if self.texts else []), *notes])
+        """Return the table, the first texts, and notes on texts that may be no sentences."""
+        notes = [f"note: {note}" for note in mark_notes(self._texts.elements())]
+        return "\n".join([self.table(), *([first_texts(self._texts)] if self._texts else []), *notes])
 
 
 def are_codes(texts: Iterable[str]) -> bool:
-    """Return whether three or more texts are all numbers, or words with a number, like codes of triggers."""
+    """Return whether three or more different texts all look like codes of triggers, such as `S  8` or `event_1`."""
     different = set(texts)
     return len(different) >= 3 and all(len(text) < 40 and _CODE.fullmatch(text) for text in different)
 
 
 def mark_notes(texts: Iterable[str]) -> list[str]:
-    """Return a note on texts that look like codes, or on a text so frequent that it is a mark, not a sentence."""
+    """Return a note if all texts look like codes, or if one is so frequent that it may be a mark and no sentence."""
     counts = collections.Counter(texts)
     if are_codes(counts):
         return [
@@ -114,6 +103,6 @@ def mark_notes(texts: Iterable[str]) -> list[str]:
 
 
 def first_texts(texts: Iterable[str]) -> str:
-    """Return a line with the first different texts."""
+    """Return a line that shows the first different texts, shortened."""
     shown = list(dict.fromkeys(texts))[:SHOWN_TEXTS]
     return f"first texts: {' | '.join(textwrap.shorten(text, 100, placeholder=' ...') for text in shown)}"

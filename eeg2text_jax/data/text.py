@@ -1,4 +1,4 @@
-"""Convert sentences to token ids and back, with a checkpoint's tokenizer or one trained on the sentences."""
+"""Tokenizers: load one or train one on the sentences, encode target sentences, decode token ids."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,10 +18,9 @@ SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>",
 
 
 def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBase:
-    """Read a tokenizer from a Hugging Face folder or the Hub, with options of transformers.
+    """Load a tokenizer from a Hugging Face folder or the Hub; `options` go to transformers.
 
-    Raises:
-      UserError: there is no tokenizer in `folder`, or it has no padding or end token.
+    Raises UserError if there is no tokenizer in `folder`, or if it has no end token.
     """
     folder = at_hand(folder)
     if Path(folder).is_dir() and not has_vocabulary(Path(folder)):
@@ -42,15 +41,16 @@ def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBas
 
 
 def has_vocabulary(folder: Path) -> bool:
-    """Return whether a folder holds a vocabulary; without one, transformers invents a tokenizer of five tokens."""
+    """Return whether a folder holds a vocabulary; without one, transformers makes up a tokenizer of five tokens."""
     return any(found for pattern in VOCABULARIES for found in folder.glob(pattern))
 
 
 def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Train a byte-level byte-pair tokenizer that frames a sentence as BART does: `<s> ... </s>`."""
-    specials = list(SPECIAL_TOKENS.values())
+    """Train a byte-level BPE tokenizer that frames a sentence as BART's does: `<s> ... </s>`."""
     trainer = ByteLevelBPETokenizer(add_prefix_space=True)
-    trainer.train_from_iterator(sentences, vocab_size, min_frequency=2, special_tokens=specials, show_progress=False)
+    trainer.train_from_iterator(
+        sentences, vocab_size, min_frequency=2, special_tokens=list(SPECIAL_TOKENS.values()), show_progress=False
+    )
     trainer.post_processor = TemplateProcessing(
         single="<s> $A </s>", special_tokens=[(token, trainer.token_to_id(token)) for token in ("<s>", "</s>")]
     )
@@ -62,7 +62,7 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedToke
 def longer_than(
     tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int, alone: bool = False
 ) -> np.ndarray:
-    """Return which sentences `encode_targets` truncates, bool `[N]`."""
+    """Return the mask of sentences that `encode_targets` would truncate, bool `[N]`."""
     distinct = list(dict.fromkeys(sentences))
     encoded = tokenizer(distinct, truncation=False, verbose=False, add_special_tokens=not alone)["input_ids"]
     cut = {text for text, ids in zip(distinct, encoded, strict=True) if len(ids) + alone > max_tokens}
@@ -72,13 +72,10 @@ def longer_than(
 def encode_targets(
     tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], max_tokens: int, alone: bool = False
 ) -> list[np.ndarray]:
-    """Return the token ids of each sentence with special tokens, int32, truncated to `max_tokens` before the end token.
+    """Return int32 token ids of each sentence, at most `max_tokens`; special tokens are included and never truncated.
 
-    Args:
-      alone: encode tokens and end token only, for a decoder-only model, whose prompt holds the begin token.
-
-    Raises:
-      UserError: the special tokens alone are as many as `max_tokens`.
+    With `alone` the only special token is the end token: the prompt of a decoder-only model holds the begin token.
+    Raises UserError if the special tokens leave no room for a word.
     """
     if alone:
         encoded = tokenizer(list(sentences), truncation=False, verbose=False, add_special_tokens=False)["input_ids"]
@@ -95,6 +92,6 @@ def encode_targets(
 
 
 def decode_tokens(tokenizer: PreTrainedTokenizerBase, sequences: Iterable[Sequence[int]]) -> list[str]:
-    """Return strings of token ids without special tokens or outer white space."""
+    """Decode sequences of token ids to strings, without special tokens and outer white space."""
     texts = tokenizer.batch_decode([list(map(int, ids)) for ids in sequences], skip_special_tokens=True)
     return [text.strip() for text in texts]

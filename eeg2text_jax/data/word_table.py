@@ -1,12 +1,13 @@
-"""Read tables (`.tsv`, `.csv`) with numeric feature columns: a line per word, per sentence or per window of it.
+"""Read tables (`.tsv`, `.csv`) with numeric feature columns and one line per word, sentence or window of time.
 
-With a header, columns are identified by name (`data.columns`): `word`, `sentence`, `sentence_index` (or `sentence_id`),
-`subject`, `task`, and with `recording` or `onset` the columns of time; all are optional. A sentence continues while
-subject, task and number (or, without numbers, the column `sentence`) stay the same. Without such columns a blank line
-ends a sentence.
+A header identifies columns by name (`data.columns`), all optional: `word`, `sentence`, `sentence_index` (or
+`sentence_id`), `subject`, `task`, and the columns of time if `recording` or `onset` is among them. A sentence continues
+while subject, task and number (or, without numbers, the column `sentence`) stay the same. Without such columns a blank
+line ends a sentence.
 """
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,14 +21,14 @@ from eeg2text_jax.data.source import read_cells
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
 
+TASK = "table"  # default task
 LARGEST = float(np.finfo(np.float32).max)  # features are stored as float32
-TASK = "table"  # of tables without a column of tasks
 Row = tuple[int, list[str]]  # line number from 1, cells
 
 
 @dataclasses.dataclass(frozen=True)
 class Roles:
-    """The columns by role, numbered from 0; None for absent ones."""
+    """The column number (from 0) of each role in a table; None if no column has the role."""
 
     features: tuple[int, ...]
     word: int | None
@@ -35,11 +36,11 @@ class Roles:
     subject: int | None = None
     task: int | None = None
     number: int | None = None
-    clock: tuple[tuple[str, int], ...] = ()  # name in `CLOCK_COLUMNS`, column
+    clock: tuple[tuple[str, int], ...] = ()  # pairs of a name in `CLOCK_COLUMNS` and its column
 
     @property
     def group(self) -> tuple[int, ...]:
-        """Columns that stay the same within a sentence."""
+        """Columns whose values stay the same within a sentence."""
         number = self.sentence if self.number is None else self.number
         return tuple(column for column in (self.subject, self.task, number) if column is not None)
 
@@ -51,15 +52,14 @@ def table_samples(
     columns: Columns | None = None,
     tally: Tally | None = None,
 ) -> Iterator[Sample]:
-    """Read a TSV or CSV file (by its ending), sentence by sentence.
+    """Yield the sentences of a TSV or CSV file (by its ending) as samples.
 
-    Columns are numbered from 0. A first line whose feature cells are all text is a header. Without `feature_columns`,
-    every other column that is numeric in the first row is a feature.
+    A first line whose feature cells are all text is a header.
 
     Args:
       path: the table.
-      word_column: column of the word, if no header names one.
-      feature_columns: columns of the features; empty: all numeric ones.
+      word_column: number of the word's column, from 0; 0: as the header says, else the first.
+      feature_columns: numbers of the feature columns; empty: all other columns that are numeric in the first row.
       columns: names of the other columns in a header.
       tally: collects notes.
 
@@ -86,8 +86,8 @@ def table_samples(
         names = [first[column].strip() for column in roles.features]
         tally.notes.append(f"{path}: features are its {len(names)} other numeric columns: {', '.join(names)[:200]}.")
     if header:
-        served = [*roles.features, roles.word, roles.sentence, roles.subject, roles.task, roles.number]
-        used = [cells_name.strip() for place, cells_name in enumerate(first) if place in served]
+        with_role = [*roles.features, roles.word, roles.sentence, roles.subject, roles.task, roles.number]
+        used = [name.strip() for column, name in enumerate(first) if column in with_role]
         lacking = {role: role for role in ("subject", "task") if getattr(roles, role) is None}
         tally.not_used([name.strip() for name in first], used, str(path), lacking)
     numbers = SentenceNumbers()
@@ -96,7 +96,7 @@ def table_samples(
 
 
 def _sample(path: Path, sentence: list[Row], roles: Roles, position: int, numbers: SentenceNumbers) -> Sample:
-    features = [[_number(path, line, column, cells[column]) for column in roles.features] for line, cells in sentence]
+    features = [[_feature(path, line, column, cells[column]) for column in roles.features] for line, cells in sentence]
     line, cells = sentence[0]
     names = {}
     for role, default in (("subject", SUBJECT), ("task", TASK)):
@@ -105,7 +105,7 @@ def _sample(path: Path, sentence: list[Row], roles: Roles, position: int, number
         if not names[role]:
             raise UserError(f"{path}, line {line}: the {role} (column {column}) is empty.")
     text = _text(path, sentence, roles)
-    if not roles.group:  # blank lines: every sentence has its own number
+    if not roles.group:  # blank lines separate sentences, each has its own number
         index = position
     elif roles.number is not None and cells[roles.number].strip().isdecimal():
         index = int(cells[roles.number])
@@ -118,7 +118,7 @@ def _sample(path: Path, sentence: list[Row], roles: Roles, position: int, number
 
 
 def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
-    """Return the column `sentence` if it holds a text rather than a number or name, else the joined words."""
+    """Return the column `sentence` if it has several words or no column has the words; else the joined words."""
     line, cells = sentence[0]
     whole = "" if roles.sentence is None else " ".join(cells[roles.sentence].split())
     if roles.word is None:
@@ -135,7 +135,7 @@ def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
 def _roles(
     path: Path, rows: list[Row], word_column: int, feature_columns: tuple[int, ...], columns: Columns
 ) -> tuple[Roles, bool]:
-    """Return the roles of the columns, and whether the first line is a header."""
+    """Return the column of each role, and whether the first line is a header."""
     filled = [cells for _, cells in rows if cells][:2]
     known = {
         "word": (columns.word,),
@@ -156,7 +156,8 @@ def _roles(
         found["word"] = 0
     times = {name: header.index(getattr(columns, name).lower()) for name in CLOCK_COLUMNS
              if getattr(columns, name).lower() in header}  # fmt: skip
-    times = times if named and {"recording", "onset"} & times.keys() else {}  # else durations may be features
+    if not named or not {"recording", "onset"} & times.keys():
+        times = {}  # a column `duration` alone may be a feature
     features = _feature_columns(path, filled, (*found.values(), *times.values()), feature_columns)
     is_header = not any(_is_number(filled[0][i]) for i in features)
     return Roles(features, found.pop("word", None), **found, clock=tuple(times.items())), is_header
@@ -180,24 +181,25 @@ def _feature_columns(
 
 def _sentences(path: Path, rows: list[Row], roles: Roles) -> list[list[Row]]:
     """Divide rows into sentences at blank lines and changes of the columns of `roles.group`."""
-    sentences: list[list[Row]] = [[]]
-    ended: dict[tuple[str, ...], int] = {}
-    key: tuple[str, ...] | None = None
-    for line, cells in rows:
-        own = tuple(cells[column].strip() for column in roles.group) if cells else None
-        if sentences[-1] and (not cells or own != key):
-            ended[key or ()] = sentences[-1][-1][0]
-            sentences.append([])
-        if not cells:
+    sentences: list[list[Row]] = []
+    last_line: dict[tuple[str, ...], int] = {}
+
+    def key_of(row: Row) -> tuple[str, ...] | None:
+        return tuple(row[1][column].strip() for column in roles.group) if row[1] else None
+
+    for key, group in itertools.groupby(rows, key_of):
+        if key is None:
             continue
-        if not sentences[-1] and roles.number is not None and own in ended:
+        sentence = list(group)
+        if roles.number is not None and key in last_line:
             raise UserError(
-                f"{path}, line {line}: sentence {own[-1]!r} begins again after it ended on line {ended[own]}; put the "
-                "lines of a sentence together, or give repeated readings numbers of their own."
+                f"{path}, line {sentence[0][0]}: sentence {key[-1]!r} begins again after it ended on line "
+                f"{last_line[key]}; put the lines of a sentence together, or give repeated readings numbers of their "
+                "own."
             )
-        sentences[-1].append((line, cells))
-        key = own
-    return [sentence for sentence in sentences if sentence]
+        sentences.append(sentence)
+        last_line[key] = sentence[-1][0]
+    return sentences
 
 
 def _check_words(path: Path, sentences: list[list[Row]], roles: Roles, tally: Tally) -> None:
@@ -228,10 +230,9 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _number(path: Path, line: int, column: int, cell: str) -> float:
-    if not _is_number(cell):
-        raise UserError(f"{path}, line {line}, column {column}: expected a number, got {cell!r}.")
-    value = float(cell)
-    if not abs(value) <= LARGEST:
-        raise UserError(f"{path}, line {line}, column {column}: expected a finite number, got {cell!r}.")
-    return value
+def _feature(path: Path, line: int, column: int, cell: str) -> float:
+    """Return the value of a cell. Raises UserError unless it is a number that float32 holds."""
+    if not _is_number(cell) or not abs(float(cell)) <= LARGEST:
+        expected = "a finite number" if _is_number(cell) else "a number"
+        raise UserError(f"{path}, line {line}, column {column}: expected {expected}, got {cell!r}.")
+    return float(cell)

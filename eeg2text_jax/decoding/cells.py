@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs, fed_mask
 from eeg2text_jax.data.batches import given_prompts, make_batch
-from eeg2text_jax.data.clock import UNIT, stated
+from eeg2text_jax.data.clock import UNIT, known_time
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
@@ -255,7 +255,7 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
         "seed": cell.arm.seed,
         "mode": mode,
         "reference": str(data.sentence[i]),
-        **({} if data.clock is None else stated(data.clock, i)),
+        **({} if data.clock is None else known_time(data.clock, i)),
         "story_time": (data.story_times[i] / UNIT).tolist() if data.is_windows else None,
         "donor": None if donors is None else f"{data.task[donors[i]]}:{data.sentence_index[donors[i]]}",
     }

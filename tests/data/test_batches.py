@@ -6,8 +6,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from eeg2text_jax.data.batches import Samples, evaluation_batches, feature_scale, make_batch, training_batches
-from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.data.batches import Samples, each_evaluation_batch, feature_scale, make_batch, training_batches
+from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.datafile import Sample, read_datafile
 from eeg2text_jax.data.epochs import EpochPlan
 from eeg2text_jax.errors import UserError
 
@@ -84,10 +85,10 @@ def test_the_stream_goes_on_from_a_saved_state(samples):
 
 def test_evaluation_has_every_row_once_in_a_fixed_order(samples):
     rows = np.arange(5, 36)
-    batches = evaluation_batches(samples, rows, BUCKETS, SIZE)
+    batches = list(each_evaluation_batch(samples, rows, BUCKETS, SIZE))
     seen = np.concatenate([batch["sample_id"][batch["weight"] > 0] for batch in batches])
     assert sorted(seen) == rows.tolist()
-    again = evaluation_batches(samples, rows, BUCKETS, SIZE)
+    again = list(each_evaluation_batch(samples, rows, BUCKETS, SIZE))
     assert all(np.array_equal(a["sample_id"], b["sample_id"]) for a, b in zip(batches, again, strict=True))
 
 

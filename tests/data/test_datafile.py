@@ -12,7 +12,8 @@ import h5py
 import numpy as np
 import pytest
 
-from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.datafile import Sample, read_datafile
 from eeg2text_jax.data.hdf5_disk import PatientFile
 from eeg2text_jax.errors import UserError
 
@@ -54,7 +55,8 @@ def test_nothing_is_left_after_a_failure(tmp_path):
 FULL_AT = """
 import resource, sys
 import numpy as np
-from eeg2text_jax.data.datafile import DataWriter, Sample
+from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.datafile import Sample
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 with DataWriter(sys.argv[1], 300, "x") as writer:
     writer.add_all(Sample(np.ones((9, 300)), "a", "A", "NR", i) for i in range(200))

@@ -6,10 +6,11 @@ import itertools
 import numpy as np
 import pytest
 
+from eeg2text_jax.data.data_settings import source_settings
 from eeg2text_jax.data.planted.planted_words import (
     SUCCESSOR_PROBABILITIES,
     SyntheticSpec,
-    group_labels,
+    make_vocabulary,
     synthetic_samples,
 )
 from eeg2text_jax.errors import UserError
@@ -22,6 +23,13 @@ SPEC = SyntheticSpec(
 
 def generate(**changes):
     return list(synthetic_samples(dataclasses.replace(SPEC, **changes)))
+
+
+def group_labels(spec):
+    """Return the group of each word, and so of each sentence by any of its words."""
+    vocabulary = make_vocabulary(spec.vocabulary, np.random.default_rng([spec.seed, 0]))
+    width = spec.vocabulary // spec.groups
+    return {word: f"group {min(i // width, spec.groups - 1)}" for i, word in enumerate(vocabulary)}
 
 
 def word_rows(samples):
@@ -88,7 +96,7 @@ def test_signal_dial_moves_information_and_nothing_else():
 @pytest.mark.parametrize("change", [{"signal": 1.5}, {"signal": -0.1}, {"sentences": 0}, {"vocabulary": 5}])
 def test_bad_settings_are_named(change):
     with pytest.raises(UserError, match=next(iter(change))):
-        generate(**change)
+        source_settings(SyntheticSpec, dataclasses.asdict(SPEC) | change, "data.synthetic")
 
 
 def test_groups_have_words_of_their_own_and_labels():

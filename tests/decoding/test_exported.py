@@ -9,7 +9,8 @@ import pytest
 import transformers
 from tiny_run import SHAPE, tiny_config
 
-from eeg2text_jax.data.datafile import DataWriter, Sample
+from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from eeg2text_jax.cli import main
-from eeg2text_jax.data.fmri.scans import FmriSpec, find_scans, not_here, select
-from eeg2text_jax.data.fmri.stories import aligned
+from eeg2text_jax.data.fmri.scans import FmriSpec, find_scans, not_here, select, window_starts
+from eeg2text_jax.data.fmri.stories import align_stories
 
 ARCHIVE = Path(__file__).parents[2].parent / "shared" / "data" / "narratives_ds002345_metadata.tar.xz"
 pytestmark = pytest.mark.skipif(not ARCHIVE.exists(), reason="the metadata of ds002345 are not beside the project")
@@ -28,25 +28,32 @@ def scans(root):
     return find_scans(root)
 
 
+def frames_of(selection, tr: float = 0.0) -> list[range]:
+    """Frames of every story, by the scan's own TR or another one."""
+    return [story.frames(tr or scan.tr) for scan in selection.wanted for story in scan.stories]
+
+
 def test_scans_pairs_subjects_and_tasks_of_the_64_64_27_grid(root, scans):
     every = select(root, scans, FmriSpec(runs="all"))
     assert len(scans) == 873
-    assert every.counts() == "446 scans, 432 pairs of subject and task, 235 subjects, 12 tasks"
-    assert every.others == 873 - 446
+    pairs = {(scan.subject, scan.task) for scan in every.wanted}
+    assert (len(every.wanted), len(pairs)) == (446, 432)
+    assert (len({subject for subject, _ in pairs}), len({task for _, task in pairs})) == (235, 12)
+    assert sum(map(len, every.left_out.values())) == 0, "873 - 446 scans are of another grid"
     first = select(root, scans, FmriSpec())
     assert len(first.wanted) == 432
     # In units of the usual 1.5 s, as the set's own list of events counts; 17 scans of milkyway have a TR of 1.52 s by
     # their sidecars, so that 404 s are 266 of their frames and not 269.
-    assert sum(scan.frames(1.5) for scan in first.wanted) == 245_112
-    assert sum(scan.windows(10, tr=1.5) for scan in first.wanted) == 241_062
+    assert sum(map(len, frames_of(first, 1.5))) == 245_112
+    assert sum(len(window_starts(frames, 10, 1)) for frames in frames_of(first, 1.5)) == 241_062
     assert Counter((scan.task, scan.tr) for scan in first.wanted if scan.tr != 1.5) == {("milkyway", 1.52): 17}
-    assert sum(scan.frames() for scan in first.wanted) == 245_112 - 17 * 3
-    assert sum(scan.windows(10) for scan in first.wanted) == 241_062 - 17 * 3
+    assert sum(map(len, frames_of(first))) == 245_112 - 17 * 3
+    assert sum(len(window_starts(frames, 10, 1)) for frames in frames_of(first)) == 241_062 - 17 * 3
 
 
 def test_stories_are_where_the_set_has_them(root, scans):
     wanted = select(root, scans, FmriSpec()).wanted
-    own = dict(zip([scan.stem for scan in wanted], aligned([scan.stories for scan in wanted]), strict=True))
+    own = dict(zip([scan.stem for scan in wanted], align_stories([scan.stories for scan in wanted]), strict=True))
     both = own["sub-139_task-slumlordreach"] if "sub-139_task-slumlordreach" in own else next(
         stories for stem, stories in own.items() if "slumlordreach" in stem)  # fmt: skip
     assert [story.frames(1.5) for story in both] == [range(20, 622), range(646, 1196)]

@@ -13,8 +13,8 @@ from eeg2text_jax.conditions import CONDITIONS
 from eeg2text_jax.conditions.condition import ConditionContext, apply_condition, condition_key
 from eeg2text_jax.conditions.donors import donor_table, train_means
 from eeg2text_jax.data.batches import Samples, batch_shapes, feature_scale, make_batch
+from eeg2text_jax.data.data_writer import VolumeWriter
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
-from eeg2text_jax.data.volume_file import VolumeWriter
 from eeg2text_jax.errors import UserError
 
 GRID, L, FRAMES = (4, 3, 2), 3, 12

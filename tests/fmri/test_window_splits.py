@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.cli import main
+from eeg2text_jax.data.data_writer import VolumeWriter
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.volume_file import VolumeWriter
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.certificate import certify_data, verdict
 from eeg2text_jax.splits.leakage import assess_leakage, segment_leakage_rate, segments_of

@@ -8,7 +8,7 @@ import pytest
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.planted.planted_recordings import write_recordings
-from eeg2text_jax.data.raw.choices import RawSpec
+from eeg2text_jax.data.raw.find import RawSpec
 from eeg2text_jax.data.raw.power import band_power
 from eeg2text_jax.study.configuration import load_config
 

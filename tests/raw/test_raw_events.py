@@ -9,9 +9,8 @@ import pytest
 from tiny_run import data_spec
 
 from eeg2text_jax.cli import main
-from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.events import Event, events_table, read_events
-from eeg2text_jax.data.raw.find import RawFile, find_raw, stem_of
+from eeg2text_jax.data.raw.find import RawFile, RawSpec, find_raw, stem_of
 from eeg2text_jax.data.raw.sentences import Reading, readings, windows
 from eeg2text_jax.data.raw.texts import Texts
 from eeg2text_jax.errors import UserError

@@ -9,9 +9,8 @@ from tiny_run import data_spec
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.planted.planted_recordings import WORD, Plan, voltages
-from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.events import Event, is_marked_bad
-from eeg2text_jax.data.raw.find import RawFile
+from eeg2text_jax.data.raw.find import RawFile, RawSpec
 from eeg2text_jax.data.raw.sentences import readings
 from eeg2text_jax.data.raw.texts import Texts
 

@@ -9,9 +9,8 @@ from tiny_run import data_spec
 
 from eeg2text_jax import prepare
 from eeg2text_jax.cli import main
-from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.events import Event, read_table
-from eeg2text_jax.data.raw.find import RawFile, find_raw
+from eeg2text_jax.data.raw.find import RawFile, RawSpec, find_raw
 from eeg2text_jax.data.raw.sentences import no_sentence, readings
 from eeg2text_jax.data.raw.texts import Texts
 from eeg2text_jax.errors import UserError

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from tiny_run import data_spec
 
-from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.events import Event
-from eeg2text_jax.data.raw.find import RawFile
+from eeg2text_jax.data.raw.find import RawFile, RawSpec
 from eeg2text_jax.data.raw.sentences import readings
 from eeg2text_jax.data.raw.texts import Texts
 from eeg2text_jax.errors import UserError

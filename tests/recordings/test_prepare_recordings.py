@@ -206,10 +206,10 @@ def test_command_prints_table_and_notes(study: Study, tmp_path: Path, capsys: py
     ("field", "value", "message"),
     [
         ("measure", "GDX", "expected one of GD, FFD"),
-        ("bands", ("t1", "t1"), "each once"),
-        ("bands", ("t9",), "expected some of"),
-        ("non_words", "drop", "expected 'keep' or 'skip'"),
-        ("compat", "wangji", "expected '' or 'wang-ji'"),
+        ("bands", ("t1", "t1"), "different entries, each one of t1, t2"),
+        ("bands", ("t9",), "different entries, each one of t1, t2"),
+        ("non_words", "drop", "expected one of keep, skip"),
+        ("compat", "wangji", r"expected one of '' \(empty\), wang-ji"),
     ],
 )
 def test_choices_that_are_none(

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from eeg2text_jax.data.recordings.features import Choices, Dropped, Sentence, Word, corrected, repaired
+from eeg2text_jax.data.recordings.features import Dropped, Sentence, Word, default_sample, fix_typos
 
-PLAIN = Choices("keep", zscore=True)
-RAW = Choices("keep", zscore=False)
+PLAIN = ("keep", True)  # tokens without letters, z-scores
+RAW = ("keep", False)
 
 
 def word(content: str, fixations: float | None = 1.0, value: float = 1.0, bands: int = 2) -> Word:
@@ -25,7 +25,7 @@ def replace(w: Word, band: np.ndarray) -> Word:
 
 
 def test_fixated_words_in_order_and_band_major() -> None:
-    features, text = corrected(sentence(word("a", value=1), word("b", None), word("c", 2.0, value=5)), RAW, "GD")
+    features, text = default_sample(sentence(word("a", value=1), word("b", None), word("c", 2.0, value=5)), "GD", *RAW)
     assert text == "a b c"
     assert features.shape == (2, 210)
     assert features.dtype == np.float32
@@ -35,24 +35,24 @@ def test_fixated_words_in_order_and_band_major() -> None:
 def test_zscore_is_torch_std() -> None:
     row = np.random.default_rng(0).gamma(2, 2, 210)
     w = Word("a", 1.0, (row[:105], row[105:]))
-    features, _ = corrected(sentence(w), PLAIN, "GD")
+    features, _ = default_sample(sentence(w), "GD", *PLAIN)
     tensor = torch.from_numpy(row)
     np.testing.assert_allclose(features[0], (tensor - tensor.mean()) / tensor.std(), rtol=1e-6)
 
 
 def test_words_are_told_from_non_words() -> None:
     given = sentence(word("It"), word("--", value=3), word("…", value=4), word("é", value=5), word("3", value=6))
-    assert len(corrected(given, RAW, "GD")[0]) == 5
-    kept, text = corrected(given, Choices("skip", zscore=False), "GD")
+    assert len(default_sample(given, "GD", *RAW)[0]) == 5
+    kept, text = default_sample(given, "GD", "skip", zscore=False)
     np.testing.assert_allclose(kept[:, 0], [1, 5, 6])  # with their own EEG
     assert text == given.content
 
 
 def test_single_fixation_measure_takes_the_words_that_have_it() -> None:
     twice = Word("b", 2.0, (np.empty(0), np.empty(0)))
-    assert len(corrected(sentence(word("a"), twice, word("c")), RAW, "SFD")[0]) == 2
+    assert len(default_sample(sentence(word("a"), twice, word("c")), "SFD", *RAW)[0]) == 2
     with pytest.raises(Dropped, match="wrong length"):
-        corrected(sentence(word("a"), twice, word("c")), RAW, "GD")
+        default_sample(sentence(word("a"), twice, word("c")), "GD", *RAW)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_single_fixation_measure_takes_the_words_that_have_it() -> None:
 )
 def test_reasons_to_drop(given: Sentence | None, reason: str) -> None:
     with pytest.raises(Dropped, match=reason):
-        corrected(given, PLAIN, "GD")
+        default_sample(given, "GD", *PLAIN)
 
 
 def test_typing_errors_of_the_recordings() -> None:
-    assert repaired("feels emp11111ty , a film.1") == "feels empty , a film."
-    assert corrected(sentence(word("emp11111ty")), PLAIN, "GD")[1] == "empty"
+    assert fix_typos("feels emp11111ty , a film.1") == "feels empty , a film."
+    assert default_sample(sentence(word("emp11111ty")), "GD", *PLAIN)[1] == "empty"

@@ -7,7 +7,8 @@ import pytest
 from reading_grids import ZUCO_SUBJECTS
 
 from eeg2text_jax.cli import main
-from eeg2text_jax.data.datafile import DataWriter, Sample, read_datafile
+from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.datafile import Sample, read_datafile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import PARTS, Split

@@ -21,7 +21,7 @@ from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.result import AuditResult
 from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
-from eeg2text_jax.data.clock import Clock, stated
+from eeg2text_jax.data.clock import Clock, known_time
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.planted.planted_words import SyntheticSpec, synthetic_samples
 from eeg2text_jax.data.prepare import prepare
@@ -112,7 +112,7 @@ def rows_of(data: DataFile, test: np.ndarray, texts: np.ndarray, condition: str)
     for i, near in zip(test.tolist(), texts.tolist(), strict=True):
         about = (ids[i], str(data.subject[i]), str(data.task[i]), str(data.sentence_id[i]), int(data.n_words[i]))
         yield Prediction(*about, trained, condition, 0, "free_running", str(data.sentence[i]),
-                         str(data.sentence[near]), **stated(data.clock, i))  # fmt: skip
+                         str(data.sentence[near]), **known_time(data.clock, i))  # fmt: skip
 
 
 def ranked(data: DataFile, test: np.ndarray, rows: list[Prediction]) -> list[Ranking]:

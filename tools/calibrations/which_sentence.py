@@ -38,7 +38,8 @@ from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.conditions.condition import ConditionContext, apply_condition, condition_key
 from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.data.batches import Samples, feature_scale, make_batch, training_batches
-from eeg2text_jax.data.datafile import DataFile, DataWriter, read_datafile
+from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.planted.planted_words import SENTENCE_WORDS, SyntheticSpec, synthetic_samples
 from eeg2text_jax.metrics.ranks import chance_interval
 from eeg2text_jax.models.functional import Seq2SeqModel

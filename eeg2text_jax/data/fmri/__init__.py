@@ -1,1 +1,1 @@
-"""Read fMRI in BIDS folders (Narratives): scans, stories and transcripts become volumes with the text of each."""
+"""Convert fMRI of story listening in BIDS folders (Narratives) to windows of volumes with their text."""

@@ -1,8 +1,8 @@
-"""Read one run of volumes in two passes: trend and deviation of every voxel, then standardized frames.
+"""Read the NIfTI image of one run in two passes: fit trend and deviation of every voxel, then standardize the frames.
 
-A compressed image can only be read sequentially, and a run may be as large as memory (2,200 volumes: 0.5 GB). The first
-pass therefore copies the stored frames to a temporary file, and the second pass reads that file. Random access with an
-index into the compressed file did not help, because every frame is read anyway.
+A compressed image can only be read sequentially, and a run may be large (2,200 volumes: 0.5 GB). The first pass
+therefore copies the frames to a temporary file for the second one. Random access to the compressed file did not help,
+because every frame is read anyway.
 """
 
 import dataclasses
@@ -19,37 +19,31 @@ from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line
 
 BLOCK = 8  # frames per block: 3.5 MB of float32 on the usual grid, which fits the processor's cache
-IN_MEMORY = 1 << 27  # bytes of a run up to which no temporary file is needed
 ROUNDING = 1e-6  # relative to a voxel's mean; smaller deviations are float32 rounding of a constant
 TOLERANCE = 0.05  # largest difference in seconds between the TR of header and sidecar
 
 
 @dataclasses.dataclass
 class Run:
-    """A run after the first pass, with `length` frames. Close it after use.
-
-    Fields:
-      trend: float32 `[degree + 1, voxels]`, coefficients of `basis` `[length, degree + 1]`, to be subtracted.
-      scale: float32 `[voxels]`, the factor of deviations: 0 for a constant or masked voxel.
-    """
+    """A run after the first pass. Close it after use."""
 
     spec: FmriSpec
-    length: int
-    basis: np.ndarray
-    trend: np.ndarray
-    scale: np.ndarray
-    _kept: Any
+    length: int  # frames
+    basis: np.ndarray  # float32 [length, degree + 1], polynomials
+    trend: np.ndarray  # float32 [degree + 1, voxels], coefficients of `basis`
+    scale: np.ndarray  # float32 [voxels], factor of the residuals: 0 for a constant or masked voxel
+    _copy: Any  # file of the frames as stored
     _header: "_Header"
 
     def frames(self, start: int, stop: int) -> Iterator[np.ndarray]:
-        """Yield standardized frames in the data file's dtype, `[<= BLOCK, X, Y, Z]`; each is valid until the next."""
+        """Yield standardized frames in blocks `[<= BLOCK, X, Y, Z]` of `spec.dtype`; all blocks share their memory."""
         room, out = self._header.room(), np.empty((BLOCK, *self._header.shape[:3]), self.spec.dtype)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
-            self._kept.seek(first * self._header.frame_bytes)
-            values = self._header.values(self._kept.read((last - first) * self._header.frame_bytes), room)
+            self._copy.seek(first * self._header.frame_bytes)
+            values = self._header.values(self._copy.read((last - first) * self._header.frame_bytes), room)
             for curve, size in zip(self.basis[first:last].T, self.trend, strict=True):
-                values -= curve[:, None] * size  # a matrix product this narrow is slower: its threads wait
+                values -= curve[:, None] * size  # a matrix product is slower: it is too narrow for its threads
             values *= self.scale
             np.clip(values, -self.spec.clip, self.spec.clip, out=values)
             if self._header.dtype.kind == "f":  # voxels of float images may be NaN
@@ -60,12 +54,12 @@ class Run:
 
     def close(self) -> None:
         """Delete the temporary file."""
-        self._kept.close()
+        self._copy.close()
 
 
 @dataclasses.dataclass(frozen=True)
 class _Header:
-    """The position, dtype and scaling of voxels in the uncompressed file."""
+    """Shape, dtype and scaling of the voxels, and the offset of the first one in the uncompressed file."""
 
     shape: tuple[int, int, int, int]
     dtype: np.dtype
@@ -78,11 +72,11 @@ class _Header:
         return int(np.prod(self.shape[:3])) * self.dtype.itemsize
 
     def room(self) -> np.ndarray:
-        """Allocate the buffer that `values` reuses; new memory per block costs 20 % of the time in page faults."""
+        """Allocate a buffer for `values`; new memory for each block costs 20 % of the time in page faults."""
         return np.empty((BLOCK, int(np.prod(self.shape[:3]))), np.float32)
 
     def values(self, raw: bytes, room: np.ndarray) -> np.ndarray:
-        """Return float32 `[frames, voxels]`, the first rows of `room`, in file order: X fastest."""
+        """Convert stored bytes to float32 `[frames, voxels]` (X fastest), in the first rows of the buffer `room`."""
         found = np.frombuffer(raw, self.dtype).reshape(-1, room.shape[1])
         values = room[: len(found)]
         np.copyto(values, found, casting="unsafe")
@@ -99,35 +93,31 @@ def _set_upright(place: np.ndarray, frame: np.ndarray) -> None:
 
 
 def read_run(path: Path, spec: FmriSpec, tr: float) -> Run:
-    """Read a NIfTI image, compressed or not.
+    """Make the first pass over a NIfTI image, compressed or not; `tr` is the repetition time in its sidecar.
 
-    Raises:
-      UserError: it is not NIfTI, has another grid or TR, is truncated or damaged, or no voxel varies; as
-        `kind|sentence`, because only this scan is left out.
+    Raises UserError `KIND|SENTENCE`, with which the caller leaves out this scan, if the image is not NIfTI, has another
+    grid or TR, is truncated or damaged, or no voxel varies.
     """
     header = _read_header(path, spec, tr)
-    kept = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
+    copy = tempfile.SpooledTemporaryFile(max_size=1 << 27)  # noqa: SIM115 - in memory up to 128 MiB
     try:
         sums, room = _Sums(header, spec.detrend), header.room()
         with library("nibabel", "fmri").openers.ImageOpener(str(path)) as file:
             file.read(header.offset)
             for raw in _blocks(file, header):
-                kept.write(raw)
+                copy.write(raw)
                 sums.add(header.values(raw, room))
             if file.read(1):
                 raise ValueError("it has more bytes than its header says")
         trend, scale = sums.finish(spec.mask)
         if not scale.any():
             raise UserError("constant image|has no voxel that varies")
-        return Run(spec, header.shape[3], sums.basis, trend, scale, kept, header)
-    except UserError:
-        kept.close()
-        raise
+        return Run(spec, header.shape[3], sums.basis, trend, scale, copy, header)
     except Exception as error:  # zlib, gzip and nibabel have errors of their own
-        kept.close()
-        raise UserError(
-            f"damaged image|cannot be read to its end ({first_line(error) or type(error).__name__})"
-        ) from error
+        copy.close()
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"damaged image|cannot be read to its end ({first_line(error)})") from error
 
 
 def _read_header(path: Path, spec: FmriSpec, tr: float) -> _Header:
@@ -139,7 +129,7 @@ def _read_header(path: Path, spec: FmriSpec, tr: float) -> _Header:
         header = _Header(shape, np.dtype(found.dtype), int(found.offset), float(found.slope), float(found.inter))
         zooms, unit = image.header.get_zooms(), image.header.get_xyzt_units()[1]
     except Exception as error:
-        raise UserError(f"damaged image|is no NIfTI image ({first_line(error) or type(error).__name__})") from error
+        raise UserError(f"damaged image|is no NIfTI image ({first_line(error)})") from error
     if len(shape) != 4 or shape[:3] != spec.grid:
         raise UserError(
             f"another grid|has {' x '.join(map(str, shape))} voxels, where its sidecar's slices and data.fmri.grid say "
@@ -154,7 +144,7 @@ def _read_header(path: Path, spec: FmriSpec, tr: float) -> _Header:
 
 
 def _blocks(file: BinaryIO, header: _Header) -> Iterator[bytes]:
-    """Yield all frames as stored, in blocks."""
+    """Yield the bytes of all frames in blocks. Raises EOFError if the file is too short."""
     for left in range(header.shape[3], 0, -BLOCK):
         size = min(left, BLOCK) * header.frame_bytes
         raw = file.read(size)
@@ -164,7 +154,7 @@ def _blocks(file: BinaryIO, header: _Header) -> Iterator[bytes]:
 
 
 class _Sums:
-    """A one-pass least-squares fit of every voxel's time course by polynomials, and its residual deviation."""
+    """The sums of a one-pass polynomial fit of every voxel's time course, and of its residuals."""
 
     def __init__(self, header: _Header, degree: int):
         n, voxels = header.shape[3], int(np.prod(header.shape[:3]))
@@ -185,7 +175,7 @@ class _Sums:
         self._done += len(values)
 
     def finish(self, mask: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return trend and scale, see `Run`. The basis is orthonormal, so its products are the coefficients."""
+        """Return trend and scale, see `Run`. The basis is orthonormal, so the products are the coefficients."""
         constant = self.basis.sum(axis=0, dtype=np.float64)  # coefficients of a constant voxel of value 1
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             mean = self._first + constant @ self._products / self._done

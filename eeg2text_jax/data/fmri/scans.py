@@ -1,8 +1,9 @@
-"""The settings for scans, the index of a BIDS folder's scans, and the selection of some of them.
+"""The settings for fMRI, the list of scans in a BIDS folder, and the selection of those to read.
 
-Only names, sidecars and tables are read, so the index is complete even if images are not downloaded.
+Only names, sidecars and tables are read, so the list is complete even if images are not downloaded.
 """
 
+import collections
 import dataclasses
 import json
 import os
@@ -14,52 +15,40 @@ from typing import Annotated, Any
 from eeg2text_jax import kinds
 from eeg2text_jax.data.fmri.stories import Story, read_stories
 from eeg2text_jax.data.source import is_pointer
-from eeg2text_jax.data.volume_file import DTYPES
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.stores.copying import at_hand
 
-RUNS = ("first", "all")
 IMAGES = ("_bold.nii.gz", "_bold.nii")
 _NAME = re.compile(r"(?P<subject>sub-[a-zA-Z0-9]+)_(?:.+_)?task-(?P<task>[a-zA-Z0-9]+)(?:_run-(?P<run>[0-9]+))?")
 
 
 @dataclasses.dataclass(frozen=True)
 class FmriSpec:
-    """The fields of `config.data.fmri`, documented in `configs/default.py`."""
+    """The fields of `config.data.fmri`, documented in `configs/default.py`; `grid` is (X, Y, Z)."""
 
     transcripts: Annotated[str, kinds.place()] = ""
     tasks: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)] = ()
     grid: Annotated[tuple[int, int, int], kinds.grid()] = (64, 64, 27)
     exclude: Annotated[str, kinds.place()] = "code/scan_exclude.json"
-    runs: Annotated[str, kinds.one_of(*RUNS)] = "first"
+    runs: Annotated[str, kinds.one_of("first", "all")] = "first"
     window: Annotated[int, kinds.whole(1, 10_000)] = 10
     stride: Annotated[int, kinds.whole(1, 10_000)] = 1
     lag_tr: Annotated[int, kinds.whole(0, 1000)] = 0
     detrend: Annotated[int, kinds.whole(0, 10)] = 0
     clip: Annotated[float, kinds.number(0, 1000, above=True)] = 5.0
     mask: Annotated[float, kinds.number(0, 1, below=True)] = 0.0
-    dtype: Annotated[str, kinds.one_of(*DTYPES)] = "float16"
+    dtype: Annotated[str, kinds.one_of("float16", "float32")] = "float16"
     same_text: Annotated[
         tuple[tuple[str, ...], ...], kinds.many(kinds.many(kinds.text(empty=False), least=2), least=0)
     ] = ()
     strict: Annotated[bool, kinds.flag()] = False
-
-    def __post_init__(self) -> None:
-        for name in ("tasks", "grid"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        object.__setattr__(self, "same_text", tuple(map(tuple, self.same_text)))
-        if self.runs not in RUNS or self.dtype not in DTYPES:
-            raise UserError(
-                f"data.fmri.runs is {self.runs!r} and data.fmri.dtype {self.dtype!r}; expected {' or '.join(RUNS)}, "
-                f"and {' or '.join(DTYPES)}."
-            )
 
     def group_of(self, stimulus: str) -> str:
         """Return the text group of a stimulus: the first name of its `same_text` group, else its own name."""
         return next((names[0] for names in self.same_text if stimulus in names), stimulus)
 
     def features_are(self) -> str:
-        """Return the meaning of the voxels' values."""
+        """Return a description of the voxels' values."""
         trend = f"less a polynomial of degree {self.detrend}" if self.detrend else "less the mean"
         masked = f", 0 where the mean is below {self.mask:g} of its 98th percentile" if self.mask else ""
         return (
@@ -70,7 +59,7 @@ class FmriSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Scan:
-    """One run of one subject with its stories; `problem` explains why it cannot be used, "" if it can."""
+    """One run of one subject, with the stories played in it."""
 
     folder: Path
     stem: str  # file name up to `_bold`
@@ -80,25 +69,17 @@ class Scan:
     tr: float  # repetition time, seconds
     slices: int  # Z in the sidecar, 0 if unknown
     stories: tuple[Story, ...]
-    problem: str = ""
+    problem: str = ""  # `KIND|SENTENCE` on why the scan cannot be used; "" if it can
 
     @property
     def image(self) -> Path:
-        """The image, compressed or not; the compressed name if there is none."""
+        """Path of the image, compressed or not; of the compressed one if neither exists."""
         paths = [self.folder / f"{self.stem}{ending}" for ending in IMAGES]
         return next((path for path in paths if os.path.lexists(path)), paths[0])
 
-    def frames(self, tr: float = 0.0) -> int:
-        """Return the number of story frames, by the scan's own TR or another one."""
-        return sum(len(story.frames(tr or self.tr)) for story in self.stories)
 
-    def windows(self, length: int, stride: int = 1, tr: float = 0.0) -> int:
-        """Return the number of windows of `length` frames inside a story."""
-        return sum(len(starts_of(story.frames(tr or self.tr), length, stride)) for story in self.stories)
-
-
-def starts_of(frames: range, length: int, stride: int) -> range:
-    """Return the first frames of the windows inside `frames`."""
+def window_starts(frames: range, length: int, stride: int) -> range:
+    """Return the first frame of each window of `length` frames inside `frames`."""
     return range(frames.start, frames.stop - length + 1, stride)
 
 
@@ -109,7 +90,7 @@ def is_fmri(source: str) -> bool:
 
 
 def find_scans(root: Path) -> list[Scan]:
-    """Return every functional scan below a BIDS folder, in order of names."""
+    """Return all functional scans below a BIDS folder, by name."""
     names = (*IMAGES, "_bold.json")
     stems: dict[tuple[Path, str], None] = {}
     for path in sorted(root.glob("sub-*/func/*_bold.*")):
@@ -120,8 +101,8 @@ def find_scans(root: Path) -> list[Scan]:
 
 
 def _read_scan(folder: Path, stem: str) -> Scan:
-    told = _NAME.match(stem)
-    scan = Scan(folder, stem, told["subject"], told["task"], told["run"] or "", 0.0, 0, ())
+    name = _NAME.match(stem)
+    scan = Scan(folder, stem, name["subject"], name["task"], name["run"] or "", 0.0, 0, ())
     sidecar = folder / f"{stem}_bold.json"
     if not sidecar.exists():
         return dataclasses.replace(
@@ -145,34 +126,23 @@ def _read_scan(folder: Path, stem: str) -> Scan:
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """`wanted` scans, and those `left_out` by reason; scans of another grid or task are in neither."""
+    """The scans of the configured grid and tasks: those to read, and those left out, by reason."""
 
     wanted: list[Scan]
     left_out: dict[str, list[Scan]]
-    others: int
-
-    def counts(self) -> str:
-        """Describe the wanted scans: numbers of scans, pairs of subject and task, subjects and tasks."""
-        pairs = {(scan.subject, scan.task) for scan in self.wanted}
-        return (
-            f"{len(self.wanted)} scans, {len(pairs)} pairs of subject and task, "
-            f"{len({subject for subject, _ in pairs})} subjects, {len({task for _, task in pairs})} tasks"
-        )
 
 
 def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
-    """Select the scans on the grid (by the sidecar's number of slices), without excluded ones and further runs.
+    """Select the scans on the grid (by the sidecar's number of slices), without excluded scans and further runs.
 
-    Raises:
-      UserError: no scan is on the grid, or the list of scans to exclude cannot be read.
+    Raises UserError if no scan is on the grid, a task does not exist, or the list of excluded scans is unreadable.
     """
     tasks = {scan.task for scan in scans}
-    for name in spec.tasks:
-        if name not in tasks:
-            raise UserError(
-                f"data.fmri.tasks names {name!r}, which {root} does not have; expected some of "
-                f"{', '.join(sorted(tasks))}."
-            )
+    if unknown := [name for name in spec.tasks if name not in tasks]:
+        raise UserError(
+            f"data.fmri.tasks names {unknown[0]!r}, which {root} does not have; expected some of "
+            f"{', '.join(sorted(tasks))}."
+        )
     on_grid = [
         scan for scan in scans if scan.slices in (0, spec.grid[2]) and (scan.task in spec.tasks or not spec.tasks)
     ]
@@ -181,29 +151,24 @@ def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
             f"{root}: none of its {len(scans)} functional scans has {spec.grid[2]} slices, as in data.fmri.grid "
             f"({', '.join(map(str, spec.grid))}); set data.fmri.grid to the grid of the scans."
         )
-    listed = read_exclusions(root, at_hand(spec.exclude))
-    left_out: dict[str, list[Scan]] = {}
-    wanted, taken = [], set()
+    excluded = read_exclusions(root, at_hand(spec.exclude))
+    selection = Selection([], collections.defaultdict(list))
+    usable = set()  # (subject, task) with a selected scan that has no problem
     for scan in on_grid:
-        reason = ""
-        if any(stem in scan.stem for stem in listed):
-            reason = "excluded by the data set's list"
-        elif spec.runs == "first" and not scan.problem and (scan.subject, scan.task) in taken:
-            reason = "a further run"
-        if reason:
-            left_out.setdefault(reason, []).append(scan)
-            continue
-        wanted.append(scan)
-        if not scan.problem:
-            taken.add((scan.subject, scan.task))
-    return Selection(wanted, left_out, len(scans) - len(on_grid))
+        if any(stem in scan.stem for stem in excluded):
+            selection.left_out["excluded by the data set's list"].append(scan)
+        elif spec.runs == "first" and not scan.problem and (scan.subject, scan.task) in usable:
+            selection.left_out["a further run"].append(scan)
+        else:
+            selection.wanted.append(scan)
+            usable |= set() if scan.problem else {(scan.subject, scan.task)}
+    return selection
 
 
 def read_exclusions(root: Path, name: str) -> list[str]:
-    """Return the name prefixes in a list like the data set's `code/scan_exclude.json`: task -> subject -> names.
+    """Return the parts of scan names in a list like Narratives' `code/scan_exclude.json` (task -> subject -> names).
 
-    Raises:
-      UserError: the file is no such list, or is missing and is not the default one.
+    Raises UserError if the file is no such list, or is missing and not the default one.
     """
     path = root / name
     if not name or not path.exists():
@@ -228,7 +193,7 @@ def _strings(names: Any) -> Iterable[str]:
 
 
 def not_here(image: Path) -> str:
-    """Return why an image file is missing, as `KIND|MESSAGE`, or "" if it is present."""
+    """Return `KIND|SENTENCE` on why an image is missing, or "" if it is present."""
     if image.is_symlink() and not image.exists():
         return "not downloaded|is a link to what is not downloaded"
     if not image.exists():

@@ -1,19 +1,20 @@
-"""The stories played in a scan, from its table of events, and their words, from transcripts.
+"""Read the stories of a scan from its table of events, and their words from transcripts.
 
-A table of events has `onset` and `duration` in seconds, `trial_type` (music, story, movie, ...) and `stim_file`. Rows
-`story` are read. The audio file begins at the first row that names it: music before a story is in the same file. Every
-scan has its own table, because some scans began late.
+A table of events has `onset` and `duration` in seconds, `trial_type` (music, story, movie, ...) and `stim_file`. Only
+rows of type `story` are stories, but the audio file begins at the first row that names it: music before a story is in
+the same file.
 
 A transcript is `align.csv` of the aligner gentle, without header: the word, the aligned token (`<unk>` if unknown),
-start and end in seconds of the audio. A word that was not found in the audio has no times; it is kept, at a time
-interpolated between its neighbours, so that the text stays complete.
+start and end in seconds of the audio. A word that was not found in the audio has no times; its time is interpolated
+between its neighbours, so that the text stays complete.
 """
 
+import collections
 import csv
 import dataclasses
 import itertools
 import math
-from collections import Counter
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,40 +25,39 @@ from eeg2text_jax.errors import UserError, first_line
 
 STORY = "story"
 _EMPTY = ("", "n/a")
-MOVED = 0.5  # seconds; a smaller shift, of less than half a TR, does not count
+MOVED = 0.5  # seconds, less than half a TR; smaller shifts are ignored
 FILE = "align.csv"
-NEAR = 3  # largest distance in TRs of a first word from its story's onset
-# Corrected onsets of first words, in seconds of the audio, where gentle is far off (values of public readers).
-MENDED = {"notthefallintact": (25.8,), "prettymouth": (21.0,), "merlin": (29.0, 29.15)}
+NEAR = 3  # TRs; the first word of a correct transcript is at most this far from its story's onset
+# Onsets of the first words, in seconds of the audio, where gentle is far off (values of public readers).
+CORRECT_ONSETS = {"notthefallintact": (25.8,), "prettymouth": (21.0,), "merlin": (29.0, 29.15)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Story:
-    """One row `story`; all times are seconds of the scan."""
+    """A story played in a scan; all times are seconds of the scan."""
 
     stimulus: str  # name of the audio file without `_audio` and ending, and of its transcript
     onset: float
     duration: float
     audio_start: float  # when the audio file began
-    moved: float = 0.0  # shift of the row against the other scans
+    moved: float = 0.0  # how much later in the audio this scan's table has the story than other tables
 
     def frames(self, tr: float) -> range:
-        """Return the scan's frames during the story, before any lag."""
+        """Return the frames of the scan during the story, without lag; `tr` is the repetition time in seconds."""
         first = round(self.onset / tr)
         return range(first, first + round(self.duration / tr))
 
 
 def read_stories(path: Path) -> tuple[Story, ...]:
-    """Return the rows `story` of a table of events in order of time.
+    """Return the stories in a table of events by onset.
 
-    Raises:
-      UserError: there is no table or no story, a row is unusable, or stories overlap; as `kind|sentence`, because only
-        this scan is left out.
+    Raises UserError `KIND|SENTENCE`, with which the caller leaves out this scan, if the table or a story is missing, a
+    row is unusable, or stories overlap.
     """
     rows = _rows(path)
-    begun: dict[str, float] = {}
+    audio_starts: dict[str, float] = {}
     for row in rows:
-        begun[row["stim_file"]] = min(row["onset"], begun.get(row["stim_file"], math.inf))
+        audio_starts[row["stim_file"]] = min(row["onset"], audio_starts.get(row["stim_file"], math.inf))
     stories = []
     for row in rows:
         if row["trial_type"] != STORY:
@@ -69,7 +69,8 @@ def read_stories(path: Path) -> tuple[Story, ...]:
         if not row["stim_file"].isprintable():
             raise UserError(f"unreadable events|{path.name} names an audio file {row['stim_file']!r}, which is no name")
         name = Path(row["stim_file"]).name.rpartition(".")[0] or row["stim_file"]
-        stories.append(Story(name.removesuffix("_audio"), row["onset"], row["duration"], begun[row["stim_file"]]))
+        begin = audio_starts[row["stim_file"]]
+        stories.append(Story(name.removesuffix("_audio"), row["onset"], row["duration"], begin))
     if not stories:
         raise UserError(f"no story|{path.name} has no row of trial_type {STORY}")
     stories.sort(key=lambda story: story.onset)
@@ -104,55 +105,52 @@ def _rows(path: Path) -> list[dict]:
     return rows
 
 
-def aligned(stories: Sequence[tuple[Story, ...]]) -> list[tuple[Story, ...]]:
-    """Return the stories of many scans with corrected starts of their audio.
+def align_stories(scans: Sequence[tuple[Story, ...]]) -> list[tuple[Story, ...]]:
+    """Correct the starts of the audio in the stories of many scans.
 
-    A story has the same place in its audio in every scan. If a scan's rows state another place than most scans (in
-    Narratives two subjects, whose story row alone was corrected), the story's row is taken as right and the start of
-    the audio is shifted by `moved`.
+    A story has the same place in its audio in all scans. If one scan has another place than most (in Narratives two
+    subjects, of whom only the row of the story was corrected), its onset is trusted and its audio is shifted.
     """
-    places: dict[tuple[str, int], Counter[float]] = {}
-    for number, story in _numbered(stories):
-        places.setdefault((story.stimulus, number), Counter())[round(story.onset - story.audio_start, 3)] += 1
-    usual = {key: max(found, key=lambda place: (found[place], place)) for key, found in places.items()}
-    result = []
-    for scan in stories:
-        own = []
-        for number, story in _numbered([scan]):
-            moved = story.onset - usual[story.stimulus, number] - story.audio_start
-            if abs(moved) >= MOVED:
-                story = dataclasses.replace(story, audio_start=story.audio_start + moved, moved=moved)
-            own.append(story)
-        result.append(tuple(own))
-    return result
+    keyed = [_keyed(scan) for scan in scans]
+    places: dict[tuple[str, int], list[float]] = collections.defaultdict(list)
+    for key, story in itertools.chain.from_iterable(keyed):
+        places[key].append(round(story.onset - story.audio_start, 3))
+    usual = {key: max(statistics.multimode(found)) for key, found in places.items()}
+    return [tuple(_shifted(story, usual[key]) for key, story in scan) for scan in keyed]
 
 
-def _numbered(stories: Sequence[tuple[Story, ...]]) -> list[tuple[int, Story]]:
-    """Return each story with its number among those of its audio in the scan."""
-    found = []
-    for scan in stories:
-        seen: Counter[str] = Counter()
-        for story in scan:
-            found.append((seen[story.stimulus], story))
-            seen[story.stimulus] += 1
-    return found
+def _keyed(scan: tuple[Story, ...]) -> list[tuple[tuple[str, int], Story]]:
+    """Return each story of a scan with the key (stimulus, number among the stories of this stimulus)."""
+    names = [story.stimulus for story in scan]
+    return [((name, names[:i].count(name)), scan[i]) for i, name in enumerate(names)]
+
+
+def _shifted(story: Story, place: float) -> Story:
+    """Return the story with its audio shifted so that the story's onset is `place` seconds into the audio."""
+    moved = story.onset - place - story.audio_start
+    if abs(moved) < MOVED:
+        return story
+    return dataclasses.replace(story, audio_start=story.audio_start + moved, moved=moved)
 
 
 @dataclasses.dataclass(frozen=True)
 class Transcript:
-    """Words in order; `starts` float64 `[words]`, seconds of the audio, NaN for words that were not found."""
+    """The words of an audio file, and their onsets in seconds of the audio; NaN for words that were not found."""
 
     words: tuple[str, ...]
-    starts: np.ndarray
+    starts: np.ndarray  # float64 [words]
 
     def filled(self) -> np.ndarray:
-        """Return the starts with unknown ones interpolated linearly; at the ends, the nearest known start."""
+        """Return the onsets with unknown ones interpolated linearly; at the ends they equal the nearest known one."""
         known = np.flatnonzero(np.isfinite(self.starts))
         return np.interp(np.arange(len(self.starts)), known, self.starts[known])
 
 
 def read_transcript(path: Path) -> Transcript:
-    """Read `align.csv`. Raises UserError if it is missing, malformed, or no word has a time."""
+    """Read `align.csv`. Raises UserError `KIND|SENTENCE` if it is missing, malformed, or no word has a time."""
+    if not path.exists():
+        link = f"transcript not downloaded|{path} is a link to what is not downloaded"
+        raise UserError(link if path.is_symlink() else f"no transcript|{path} is not there")
     words, starts = [], []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -179,32 +177,31 @@ def read_transcript(path: Path) -> Transcript:
     return Transcript(tuple(words), np.array(starts))
 
 
-def mended(transcript: Transcript, stimulus: str, place: float, tr: float) -> tuple[Transcript, str]:
-    """Correct onsets of first words that are far from the story's onset, with the values of public readers.
+def correct_onsets(transcript: Transcript, stimulus: str, place: float, tr: float) -> tuple[Transcript, str]:
+    """Correct the onsets of first words that are far from the story's onset; return a note on it, or "".
 
-    `stimulus` names the audio; `place` is the story's onset in seconds of the audio. Return the transcript, and a
-    message on corrections and oddities, or "".
+    `place` is the story's onset in seconds of the audio `stimulus`. The corrections are those of public readers.
     """
     known = np.flatnonzero(np.isfinite(transcript.starts))
     first, starts = known[0], transcript.starts.copy()
     if abs(starts[first] - place) <= NEAR * tr:
         return transcript, ""
-    found = f"the transcript of {stimulus} has its first word at {starts[first]:g} s of the audio, where the story "
-    if stimulus not in MENDED:
-        return transcript, f"{found}begins at {place:g} s: is it the transcript of this audio? It is used as it is."
+    odd = f"the transcript of {stimulus} has its first word at {starts[first]:g} s of the audio, where the story "
+    if stimulus not in CORRECT_ONSETS:
+        return transcript, f"{odd}begins at {place:g} s: is it the transcript of this audio? It is used as it is."
     changed = []
-    for index, better in zip(known, MENDED[stimulus], strict=False):
+    for index, better in zip(known, CORRECT_ONSETS[stimulus], strict=False):
         if abs(starts[index] - place) > NEAR * tr:
             starts[index] = better
             changed.append(f"{transcript.words[index]!r} at {better:g} s")
-    return dataclasses.replace(transcript, starts=starts), f"{found}begins at {place:g} s; taken: {', '.join(changed)}."
+    return dataclasses.replace(transcript, starts=starts), f"{odd}begins at {place:g} s; taken: {', '.join(changed)}."
 
 
-def texts(transcript: Transcript, story: Story, tr: float) -> list[str]:
-    """Return the text of every frame of a story, "" for a frame in which no word begins.
+def frame_texts(transcript: Transcript, story: Story, tr: float) -> list[str]:
+    """Return the text of each frame of a story; "" if no word begins in it.
 
-    A word belongs to frame `floor(t / TR)`, `t` in seconds of the scan. Frames are whole TRs, so a story's first or
-    last word may begin up to half a TR outside; it then belongs to the nearest frame.
+    A word that begins at `t` seconds of the scan belongs to frame `floor(t / TR)`. Frames are whole TRs, so a story's
+    first or last word may begin up to half a TR outside; then it belongs to the nearest frame.
     """
     frames = story.frames(tr)
     found: list[list[str]] = [[] for _ in frames]

@@ -1,8 +1,7 @@
-"""Synthetic EEG of reading, written by MNE in common file formats: pink noise, with words encoded as band power.
+"""Synthetic raw EEG of reading, written by MNE in common file formats: pink noise, with words encoded as band power.
 
-Every word of a small vocabulary has a code: the channels and bands whose oscillations have a higher amplitude while
-the word is read. Without the code (`planted=False`) the recordings hold no information on the words; all else is the
-same.
+Each word of a small vocabulary has a code: the channels and bands in which oscillations have a higher amplitude while
+the word is read. With `planted=False` the code of a random word replaces it, so nothing tells the words.
 """
 
 import dataclasses
@@ -11,16 +10,15 @@ from pathlib import Path
 import numpy as np
 
 VOCABULARY = ("amber", "brook", "cedar", "delta", "ember", "field", "grove", "haven", "isle", "jetty", "knoll", "larch")
-BANDS = ((13.5, 18.0), (18.5, 30.0), (30.5, 40.0), (40.0, 49.5))  # Hz, those of ZuCo that settle within a word
+BANDS = ((13.5, 18.0), (18.5, 30.0), (30.5, 40.0), (40.0, 49.5))  # Hz, bands of ZuCo whose filters settle within a word
 WORD, PAUSE = 0.5, 1.5  # seconds of a word, and between sentences
-MICROVOLT = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The sentences and their times, the same for all subjects of a seed."""
+    """The sentences of a recording and their onsets, equal for all subjects."""
 
-    sentences: tuple[tuple[int, ...], ...]  # numbers of words
+    sentences: tuple[tuple[int, ...], ...]  # indices in VOCABULARY
     begins: tuple[float, ...]  # seconds
 
     @classmethod
@@ -50,7 +48,7 @@ class Plan:
 def voltages(
     plan: Plan, subject: int, *, planted: bool, channels: int = 6, rate: float = 128.0, seed: int = 0
 ) -> np.ndarray:
-    """Return one subject's voltages in V, `[channels, samples]`."""
+    """Return the recording of a subject in volts, `[channels, samples]`."""
     codes = np.random.default_rng([seed, 1]).random((len(VOCABULARY), len(BANDS), channels)) < 0.4
     rng = np.random.default_rng([seed, 2, subject])
     n = int(plan.seconds * rate)
@@ -68,20 +66,14 @@ def voltages(
             own = codes[word] if planted else rng.permutation(codes.reshape(len(codes), -1))[0].reshape(codes[0].shape)
             start = round(begin * rate)
             volts[:, start : start + len(time)] += 12 * swell * (own[..., None] * waves).sum(0)
-    return volts * MICROVOLT
+    return volts * 1e-6
 
 
 def write_recordings(
-    folder: Path,
-    how: str,
-    *,
-    subjects: int = 4,
-    sentences: int = 60,
-    planted: bool = True,
-    scale: float = 1.0,
+    folder: Path, how: str, *, subjects: int = 4, sentences: int = 60, planted: bool = True, scale: float = 1.0,
     seed: int = 0,
-) -> list[str]:
-    """Write recordings, with tables or annotations for the sentences.
+) -> list[str]:  # fmt: skip
+    """Write recordings, with tables or annotations that mark the sentences.
 
     Args:
       folder: created if missing.
@@ -98,8 +90,7 @@ def write_recordings(
     plan = Plan.draw(sentences, seed)
     for subject in range(subjects):
         volts = scale * voltages(plan, subject, planted=planted, seed=seed)
-        names = ["Fz", "Cz", "Pz", "Oz", "C3", "C4"]
-        info = mne.create_info(names, 128.0, "eeg")
+        info = mne.create_info(["Fz", "Cz", "Pz", "Oz", "C3", "C4"], 128.0, "eeg")
         raw = mne.io.RawArray(volts, info, verbose="error")
         _WRITERS[how](folder, f"S{subject + 1}", raw, plan)
     if how in ("brainvision", "bids"):
@@ -122,9 +113,7 @@ def _fif(folder: Path, subject: str, raw, plan: Plan) -> None:
 
 
 def _edf(folder: Path, subject: str, raw, plan: Plan) -> None:
-    import mne
-
-    mne.export.export_raw(folder / f"{subject}.edf", raw, verbose="error")
+    raw.export(folder / f"{subject}.edf", verbose="error")
     lines = ["onset\tduration\ttrial_type\ttext"]
     for i in range(len(plan.sentences)):
         lines.append(f"{plan.begins[i]}\t{plan.end(i) - plan.begins[i]}\tsentence\t{plan.text(i)}")
@@ -133,9 +122,7 @@ def _edf(folder: Path, subject: str, raw, plan: Plan) -> None:
 
 
 def _brainvision(folder: Path, subject: str, raw, plan: Plan) -> None:
-    import mne
-
-    mne.export.export_raw(folder / f"{subject}.vhdr", raw, verbose="error")
+    raw.export(folder / f"{subject}.vhdr", verbose="error")
     (folder / f"{subject}_events.tsv").write_text(_codes(plan, lambda i: "begin", "end", mark=""))
 
 
@@ -150,7 +137,7 @@ def _bids(folder: Path, subject: str, raw, plan: Plan) -> None:
 
 
 def _codes(plan: Plan, begin, end: str, mark: str) -> str:
-    """Return a table of codes without durations, like triggers."""
+    """Return a table of events with codes and no durations, like triggers; it begins with `mark`."""
     rows = []
     for i in range(len(plan.sentences)):
         rows.append((plan.begins[i], begin(i)))

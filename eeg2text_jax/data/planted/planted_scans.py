@@ -1,14 +1,14 @@
-"""Synthetic fMRI of story listening as a complete BIDS tree, with a dial for its information about the words.
+"""Synthetic fMRI of story listening as a BIDS folder, with an adjustable amount of information about the words.
 
-Stories are random walks over an artificial vocabulary in which every word has four likely successors (as in
-`planted_words.py`), at about one word per TR. A word's latent vector becomes a smooth voxel pattern by maps that the
-subjects partly share. The pattern appears `lag_tr` frames after the word, and weaker one frame later, on top of slow
-drift and noise. With `signal` below 1, a part of the vector is replaced by a random one for every occurrence, so null
-data differ from planted data in information alone. With `groups` a story has as many scenes, each with words of its
-own, in an order of its own; with `drift` a scan has a slow drift that knows of no word.
+Stories are random walks over an artificial vocabulary (as in `planted_words.py`), at about one word per TR. Maps that
+the subjects partly share turn the latent vector of a word into a smooth voxel pattern. The pattern appears `lag_tr`
+frames after the word, and weaker one frame later, on top of slow drift and noise. With `signal` below 1, a random
+vector replaces a part of the word's vector at each occurrence, so null data differ from planted data in information
+alone. `groups` divides a story into that many scenes with disjoint vocabularies, in random order; `drift` adds a slow
+drift that is independent of the words.
 
-Output is that of a scanner and an aligner: NIfTI, sidecars, events and align.csv. As with a real aligner some words are
-not found in the audio; music precedes each story.
+The files are those of a scanner and an aligner: NIfTI, sidecars, events and align.csv. Music precedes each story, and
+some words have no time, as with a real aligner.
 """
 
 import csv
@@ -27,32 +27,22 @@ from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError
 
 Event = tuple[float, float, str, str]  # onset, duration, trial_type, stim_file
-Aligned = tuple[str, str, float | None, float | None]  # word, token, start, end
+Aligned = tuple[str, str, float | None, float | None]  # word, token, start, end; None if not found in the audio
 
 
 def write_description(root: Path, name: str) -> None:
-    """Write `dataset_description.json`, which marks a folder as BIDS."""
+    """Create a folder with `dataset_description.json`, which marks it as BIDS."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "dataset_description.json").write_text(json.dumps({"Name": name, "BIDSVersion": "1.2.0"}))
 
 
 def write_scan(
-    root: Path,
-    subject: str,
-    task: str,
-    volumes: np.ndarray,
-    tr: float,
-    events: Sequence[Event],
-    *,
-    run: str = "",
+    root: Path, subject: str, task: str, volumes: np.ndarray, tr: float, events: Sequence[Event], *, run: str = "",
     packed: bool = True,
-) -> Path:
+) -> Path:  # fmt: skip
     """Write image, sidecar and events of a scan; return the path of the image.
 
-    Args:
-      volumes: `[X, Y, Z, frames]`, in the dtype to store.
-      run: the run number in the file name, if any.
-      packed: write `.nii.gz`.
+    `volumes` are `[X, Y, Z, frames]` in the dtype to store; `packed` writes `.nii.gz`.
     """
     nibabel = library("nibabel", "fmri")
     folder = root / subject / "func"
@@ -63,12 +53,8 @@ def write_scan(
     image.header["pixdim"][4] = tr
     path = folder / f"{stem}_bold.nii{'.gz' if packed else ''}"
     nibabel.save(image, path)
-    slices = volumes.shape[2]
-    sidecar = {
-        "RepetitionTime": tr,
-        "TaskName": task,
-        "SliceTiming": [round(i * tr / slices, 4) for i in range(slices)],
-    }
+    timing = [round(i * tr / volumes.shape[2], 4) for i in range(volumes.shape[2])]
+    sidecar = {"RepetitionTime": tr, "TaskName": task, "SliceTiming": timing}
     (folder / f"{stem}_bold.json").write_text(json.dumps(sidecar))
     with (folder / f"{stem}_events.tsv").open("w", encoding="utf8", newline="") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
@@ -77,17 +63,16 @@ def write_scan(
 
 
 def write_transcript(folder: Path, stimulus: str, words: Sequence[Aligned]) -> Path:
-    """Write `STIMULUS/align.csv` below a folder; a word without times was not found in the audio."""
+    """Write `STIMULUS/align.csv` below a folder."""
     path = folder / stimulus / "align.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([["" if cell is None else cell for cell in row] for row in words])
+        csv.writer(file, lineterminator="\n").writerows(words)
     return path
 
 
 TR = 1.5
-MUSIC, ONSET, AFTER = 1.5, 6.0, 12.0  # seconds: music onset, story onset, from the story's end to the scan's end
+MUSIC, ONSET, AFTER = 1.5, 6.0, 12.0  # seconds: onset of the music, onset of the story, scan after the story's end
 UNALIGNED = 0.03  # share of words that the aligner does not find
 BLURRED = 0.3  # strength of a pattern one frame later
 OWN_MAPS = 0.2  # share of a subject's maps that is individual
@@ -113,7 +98,6 @@ class PlantedSpec:
     folder: Annotated[str, kinds.place(local=True)] = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "grid", tuple(self.grid))
         if self.heard > self.stories:
             raise UserError(
                 f"data.synthetic_fmri.heard is {self.heard}; expected at most data.synthetic_fmri.stories "
@@ -127,7 +111,7 @@ class PlantedSpec:
 
 
 def write_planted(root: Path, spec: PlantedSpec) -> None:
-    """Write the tree. Stories depend on seed, number, length, vocabulary and groups, not on `signal` or `drift`."""
+    """Write the BIDS folder. The stories do not depend on `signal` or `drift`."""
     words, stories = _texts(spec)
     write_description(root, "planted stories")
     rng = np.random.default_rng([spec.seed, 1])
@@ -154,6 +138,7 @@ Story = tuple[np.ndarray, np.ndarray]  # word numbers [n], word onsets in second
 
 
 def _texts(spec: PlantedSpec) -> tuple[list[str], list[Story]]:
+    """Draw the vocabulary and the stories."""
     rng = np.random.default_rng([spec.seed, 0])
     words = make_vocabulary(spec.vocabulary, rng)
     width = spec.vocabulary // spec.groups  # words of a group
@@ -172,7 +157,7 @@ def _texts(spec: PlantedSpec) -> tuple[list[str], list[Story]]:
 
 
 def _aligned(story: Story, words: list[str], rng: np.random.Generator) -> list[Aligned]:
-    """Return the rows of align.csv; times count from the start of the audio, which begins with the music."""
+    """Return the rows of a story's align.csv; the audio begins with the music."""
     rows: list[Aligned] = []
     lost = rng.random(len(story[0])) < UNALIGNED
     lost[[0, -1]] = False
@@ -183,7 +168,7 @@ def _aligned(story: Story, words: list[str], rng: np.random.Generator) -> list[A
 
 
 def _who_hears_what(spec: PlantedSpec, rng: np.random.Generator) -> list[np.ndarray]:
-    """Assign stories to subjects: equally many each, and each story about equally often."""
+    """Return the numbers of the stories that each subject hears; all stories are about equally frequent."""
     order = itertools.chain.from_iterable(rng.permutation(spec.stories) for _ in itertools.count())
     found = []
     for _ in range(spec.subjects):
@@ -196,7 +181,7 @@ def _who_hears_what(spec: PlantedSpec, rng: np.random.Generator) -> list[np.ndar
 
 
 def _maps(grid: tuple[int, int, int], rng: np.random.Generator) -> np.ndarray:
-    """Make smooth patterns of unit variance, `[LATENT_WIDTH, voxels]`: each a few blobs at random places."""
+    """Draw smooth patterns of unit variance, `[LATENT_WIDTH, voxels]`: each a few blobs at random places."""
     axes = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), -1).reshape(-1, 3)
     found = np.zeros((LATENT_WIDTH, len(axes)))
     for row in found:
@@ -217,7 +202,10 @@ def _volumes(
     spec: PlantedSpec, source: np.ndarray, begins: np.ndarray, maps: np.ndarray, brain: np.ndarray,
     rng: np.random.Generator, scan: tuple[int, int],
 ) -> np.ndarray:  # fmt: skip
-    """Make one scan, int16 `[X, Y, Z, frames]`, from `source` `[words, LATENT_WIDTH]`; `scan` is subject and story."""
+    """Return one scan, int16 `[X, Y, Z, frames]`, of the latent vectors `source` `[words, LATENT_WIDTH]`.
+
+    `begins` are the onsets of the words, `scan` the numbers of subject and story.
+    """
     first = round(ONSET / TR)
     length = first + spec.frames + round(AFTER / TR) + spec.lag_tr
     drive = np.zeros((length + 1, LATENT_WIDTH))
@@ -228,7 +216,7 @@ def _volumes(
     slow = rng.standard_normal((2, maps.shape[1]))
     values = SIZE * drive[:length] @ maps / np.sqrt(LATENT_WIDTH)
     values += DRIFT * (time * slow[0] + time**2 * slow[1])
-    if spec.drift:  # a stream of its own, so that all else stays as it is
+    if spec.drift:  # from its own random stream, so that all else stays equal
         own = np.random.default_rng([spec.seed, 2, *scan])
         values += spec.drift * SIZE * drift(TR * np.arange(length), maps.shape[1], own)
     values += NOISE * rng.standard_normal(values.shape)

@@ -1,1 +1,1 @@
-"""Raw recordings that MNE reads, files and BIDS folders, with events -> band power of words or windows."""
+"""Convert raw EEG that MNE reads, with events that mark sentences, to band power of words or windows."""

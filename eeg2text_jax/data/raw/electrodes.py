@@ -1,4 +1,4 @@
-"""Positions of electrodes, for pictures of the head."""
+"""Electrode positions, for topographic maps."""
 
 import warnings
 from collections.abc import Sequence
@@ -10,22 +10,20 @@ from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, did_you_mean
 
-Place = tuple[str, float, float, float]  # name of a channel, and metres to the right, to the front and upwards
+Place = tuple[str, float, float, float]  # channel, and metres to the right, to the front and upwards
 
 
 def electrodes_of(data: DataFile) -> list[Place]:
-    """Return the positions of a data file's channels (features are band-major); empty if unknown."""
+    """Return the electrode positions in a data file's provenance; empty if unknown or if F is no multiple of them."""
     found = [(str(name), float(x), float(y), float(z)) for name, x, y, z in data.provenance.get("electrodes", [])]
     return found if found and data.n_features % len(found) == 0 else []
 
 
 def electrodes(info: Any, names: Sequence[str], montage: str = "") -> list[Place]:
-    """Return positions of the channels `names` in MNE's head coordinates; empty if one is unknown.
+    """Return the positions of the channels `names` in MNE's head coordinates; empty if one is unknown.
 
-    `montage` is a standard montage that places the channels if the recording (`info`) does not; "" for none.
-
-    Raises:
-      UserError: the montage does not exist or lacks a channel.
+    If the recording (`info`) has no positions, the standard montage `montage` gives them; "" uses none.
+    Raises UserError if the montage does not exist or lacks a channel.
     """
     found = _places(info, names)
     return found if found or not montage else _places(_standard(names, montage), names)
@@ -39,12 +37,12 @@ def _places(info: Any, names: Sequence[str]) -> list[Place]:
 
 
 def _standard(names: Sequence[str], montage: str) -> Any:
+    """Return an MNE info of the channels, placed by a standard montage."""
     mne = library("mne", "mne")
     known = mne.channels.get_builtin_montages()
     if montage not in known:
         raise UserError(f"data.raw.montage: MNE has no montage {montage!r}; {did_you_mean(montage, known)}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of names that MNE will drop
+    with warnings.catch_warnings(action="ignore"):  # deprecated names of channels
         template = mne.channels.make_standard_montage(montage)
         missing = {name.casefold() for name in names} - {name.casefold() for name in template.ch_names}
         if missing:

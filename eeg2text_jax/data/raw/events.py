@@ -1,4 +1,4 @@
-"""Events of a recording, from a table beside it or from its annotations: time, duration, codes and text."""
+"""Read the events of a recording, from a table beside it or from its annotations, and match their codes."""
 
 import dataclasses
 import functools
@@ -12,21 +12,21 @@ from eeg2text_jax.data.raw.find import RawFile, stem_of
 from eeg2text_jax.data.source import read_cells
 from eeg2text_jax.errors import UserError
 
-# Marker types of BrainVision; MNE joins type and description with a slash, which FIF, EDF and BIDS copies keep.
+# Marker types of BrainVision. MNE writes `TYPE/description`, also in copies as FIF, EDF or BIDS.
 TYPES = ("Comment", "Stimulus", "Response", "New Segment", "SyncStatus", "Optic", "Toggle", "Time 0", "Bad Interval")
 _TYPED = re.compile(f"((?:{'|'.join(TYPES)})/)(.*)", re.DOTALL)
 _TRIGGER = re.compile(r"S *0*(\d+)")
 
 
-def split_type(said: str) -> tuple[str, str]:
+def split_type(description: str) -> tuple[str, str]:
     """Split `Comment/a text` into the marker type with its slash (empty if there is none) and the rest."""
-    match = _TYPED.fullmatch(said)
-    return (match[1], match[2].strip()) if match else ("", said)
+    match = _TYPED.fullmatch(description)
+    return (match[1], match[2].strip()) if match else ("", description)
 
 
 @functools.lru_cache(maxsize=4096)
 def spellings(code: str) -> tuple[str, ...]:
-    """Return the spellings of a code, without its marker type first: `S 101` -> `S 101`, `S101`, `101`."""
+    """Return equivalent spellings of a code, first without its marker type: `S 101` -> `S 101`, `S101`, `101`."""
     marker, bare = split_type(code)
     found = [bare, *_trigger(bare)]
     return tuple(dict.fromkeys(found + [marker + form for form in found] + [code]))
@@ -34,13 +34,13 @@ def spellings(code: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def patterns(pattern: str, *, typed: bool) -> tuple["re.Pattern[str]", ...]:
-    """Compile a user's pattern, in which `*` stands for anything; `typed`: the code has a marker type.
+    """Compile all spellings of a user's pattern, in which `*` stands for any text.
 
-    A pattern with a marker type matches codes of this type and codes without one.
+    If the code to match has a marker type (`typed`), the type of the pattern must be equal.
     """
     marker, bare = split_type(pattern)
-    kept = marker if typed or bare.startswith("*") else ""
-    forms = dict.fromkeys([pattern, kept + bare, *(kept + form for form in _trigger(bare))])
+    prefix = marker if typed or bare.startswith("*") else ""
+    forms = dict.fromkeys([pattern, prefix + bare, *(prefix + form for form in _trigger(bare))])
     return tuple(re.compile("(.*)".join(map(re.escape, form.split("*"))), re.DOTALL) for form in forms)
 
 
@@ -50,24 +50,24 @@ def _trigger(bare: str) -> list[str]:
 
 
 CODES = ("trial_type", "value", "code", "description")  # columns of codes
-MISSING = ("", "n/a", "nan")
-NO_EVENTS = ("bad", "edge")  # prefixes of annotations that MNE makes or heeds
+MISSING = ("", "n/a", "nan")  # cells without a value
+NO_EVENTS = ("bad", "edge")  # prefixes of annotations that MNE uses for data to exclude
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """Times in seconds from the first sample of the recording; codes as text; the other columns of its table."""
+    """An event of a recording; times are seconds from the recording's first sample."""
 
     onset: float
     duration: float
     codes: tuple[str, ...]
-    columns: dict[str, str]
+    columns: dict[str, str]  # cells of its row by column; of an annotation, the text alone
 
     def match(self, pattern: str) -> "re.Match[str] | None":
-        """Return the match of the first code with `pattern`, in which `*` stands for anything.
+        """Return the match of the first code with `pattern`, in which `*` stands for any text.
 
-        Marker types and the spellings `S101`, `S 101` and `101` are equivalent, but a pattern with a marker type
-        rejects codes of another type.
+        The spellings `S101`, `S 101` and `101` are equivalent. A pattern with a marker type matches codes of this type
+        and codes without a type.
         """
         tries = (
             expression.fullmatch(form)
@@ -79,17 +79,16 @@ class Event:
 
 
 def events_table(file: RawFile) -> Path | None:
-    """Return the table of events of a recording, `NAME_events.tsv` or `.csv` as in BIDS, or None."""
+    """Return the path of a recording's table of events, `NAME_events.tsv` or `.csv`; None if there is none."""
     stem = stem_of(file.path)
     places = (file.path.with_name(f"{stem}_events{suffix}") for suffix in (".tsv", ".csv"))
     return next((place for place in places if place.is_file()), None)
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Return the columns and rows of a TSV or CSV file with a header, without byte order mark and blank lines.
+    """Return the column names and the rows of a TSV or CSV file with a header; blank lines are skipped.
 
-    Raises:
-      UserError: it is missing, not UTF-8 text, or a line has another number of cells than the header.
+    Raises UserError if the file is missing, is not UTF-8 text, or a line has another number of cells than the header.
     """
     lines = [(number, [cell.strip() for cell in cells]) for number, cells in read_cells(path)]
     header = lines[0][1] if lines else []
@@ -111,10 +110,9 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def read_events(path: Path) -> tuple[list[str], list[Event]]:
-    """Return the columns and events of a table with `onset` and optionally `duration`, both in seconds.
+    """Return the column names and the events, by onset, of a table with `onset` and optionally `duration` in seconds.
 
-    Raises:
-      UserError: see `read_table`; or there is no onset, or a time is not a number.
+    Raises UserError as `read_table` does, or if there is no column `onset`, or if a time is not a number.
     """
     columns, rows = read_table(path)
     if "onset" not in columns:
@@ -140,16 +138,16 @@ def _seconds(path: Path, number: int, row: dict[str, str], name: str) -> float:
 
 
 def annotations(raw: Any, text: str) -> Iterator[Event]:
-    """Yield a recording's annotations as events; the description is the code, and the text in column `text`."""
+    """Yield the annotations of an MNE recording as events; the description is both the code and the column `text`."""
     rate = float(raw.info["sfreq"])
     for mark in raw.annotations:
-        said = str(mark["description"])
-        # BrainVision gives every marker a duration, of one sample for a moment.
+        description = str(mark["description"])
+        # In BrainVision a marker without duration lasts one sample.
         duration = float(mark["duration"]) if mark["duration"] * rate > 1.5 else 0.0
-        # MNE counts onsets from the first recorded sample, which a cropped file has lost.
-        yield Event(float(mark["onset"]) - raw.first_time, duration, (said,), {text: said})
+        # MNE counts onsets from the start of the recording, of which a cropped file is a part.
+        yield Event(float(mark["onset"]) - raw.first_time, duration, (description,), {text: description})
 
 
 def is_marked_bad(event: Event) -> bool:
-    """Return whether an event is an annotation by MNE's convention for data to exclude."""
-    return any(said.lower().startswith(NO_EVENTS) for code in event.codes for said in (code, split_type(code)[1]))
+    """Return whether an event marks data to exclude, by MNE's convention."""
+    return any(form.lower().startswith(NO_EVENTS) for code in event.codes for form in (code, split_type(code)[1]))

@@ -1,4 +1,4 @@
-"""Compute band power or amplitude of the words of a sentence from its voltages, and check voltage levels."""
+"""Compute the band power or amplitude of words from voltages, and warn of implausible channels and units."""
 
 import fractions
 from collections.abc import Sequence
@@ -6,43 +6,39 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.signal
 
-from eeg2text_jax.data.raw.choices import RawSpec
+from eeg2text_jax.data.raw.find import RawSpec
 from eeg2text_jax.data.raw.sentences import Span
 from eeg2text_jax.errors import shortlist
 
-ORDER = 4  # of the Butterworth filters, applied forwards and backwards: no delay, twice the attenuation
-NOTCH_Q = 30.0
 MICROVOLT = 1e-6  # V
-LOWEST, HIGHEST = 1e-8, 5e-3  # V, plausible standard deviations of EEG; typical ones are 5 to 100 uV
-NOISY = 20.0  # times the median channel
-CONSTANT = 1e-3  # of the median channel
+LOWEST, HIGHEST = 1e-8, 5e-3  # V, range of plausible standard deviations of EEG; 5 to 100 uV are typical
+# A channel is suspect if its standard deviation exceeds, or is less than, the median channel's times these factors.
+NOISY, CONSTANT = 20.0, 1e-3
 
 
 class Flat(ValueError):
-    """A channel is constant, so its power has no logarithm; `args[0]` is its number."""
+    """The logarithm of the power of a constant channel was requested; `args[0]` is the channel's number."""
 
 
 def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawSpec) -> np.ndarray:
-    """Return the mean power or amplitude of each span in each band and channel: `[W, F]` float64, F band-major.
+    """Return the mean power or amplitude of each of W spans in each band and channel: float64 `[W, F]`, F band-major.
 
     The amplitude is the magnitude of the analytic signal (Hilbert transform) of the band-passed voltage, as in ZuCo;
     the power is its square.
 
     Args:
-      volts: `[channels, samples]`, with a margin around the spans in which filters settle.
+      volts: `[channels, samples]`, with a margin around the spans, in which the filters settle.
       rate: samples per second.
       spans: start and end in seconds from the first sample of `volts`.
       spec: filters, bands, power or amplitude, and whether to take the logarithm.
 
-    Raises:
-      Flat: the logarithm of a constant channel was requested.
+    Raises Flat if a channel is constant and `spec.log` is set.
     """
     if spec.resample and spec.resample != rate:
         ratio = fractions.Fraction(spec.resample / rate).limit_denominator(1000)
         volts = scipy.signal.resample_poly(volts, ratio.numerator, ratio.denominator, axis=1)
         rate = rate * float(ratio)
-    flat = np.flatnonzero(np.ptp(volts, axis=1) == 0)
-    if len(flat) and spec.log:
+    if spec.log and len(flat := np.flatnonzero(np.ptp(volts, axis=1) == 0)):
         raise Flat(int(flat[0]))
     volts = _filtered(volts, rate, spec)
     places = [_samples(span, rate, volts.shape[1]) for span in spans]
@@ -64,23 +60,23 @@ def _filtered(volts: np.ndarray, rate: float, spec: RawSpec) -> np.ndarray:
         if edge:
             volts = scipy.signal.sosfiltfilt(_butter(edge, kind, rate), volts, axis=1)
     if spec.notch:
-        numerator, denominator = scipy.signal.iirnotch(spec.notch, NOTCH_Q, fs=rate)
-        volts = scipy.signal.filtfilt(numerator, denominator, volts, axis=1)
+        volts = scipy.signal.filtfilt(*scipy.signal.iirnotch(spec.notch, 30.0, fs=rate), volts, axis=1)
     return volts
 
 
 def _butter(edges: float | tuple[float, float], kind: str, rate: float) -> np.ndarray:
-    return scipy.signal.butter(ORDER, edges, kind, fs=rate, output="sos")
+    """Design a Butterworth filter of order 4; applied forwards and backwards it has no delay and twice the order."""
+    return scipy.signal.butter(4, edges, kind, fs=rate, output="sos")
 
 
 def _samples(span: Span, rate: float, n: int) -> tuple[int, int]:
-    """Return the first sample and the one after the last; at least one sample."""
+    """Convert a span in seconds to start and end (exclusive) in samples, at least one of the `n` samples apart."""
     start = min(round(span[0] * rate), n - 1)
     return start, max(min(round(span[1] * rate), n), start + 1)
 
 
 class Levels:
-    """Standard deviations of channels before a reference mixes them, and notes on implausible ones."""
+    """Standard deviations of the channels of a recording, and notes on implausible ones. Add voltages as recorded."""
 
     def __init__(self, channels: Sequence[str]):
         self._channels = channels

@@ -1,4 +1,4 @@
-"""Turn raw recordings into samples with one sentence in memory at a time."""
+"""Convert raw recordings to samples, with the voltages of one sentence in memory at a time."""
 
 import collections
 import dataclasses
@@ -11,22 +11,12 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.data.datafile import Sample
-from eeg2text_jax.data.raw.choices import RawSpec
 from eeg2text_jax.data.raw.electrodes import Place, electrodes
 from eeg2text_jax.data.raw.events import Event, annotations, events_table, read_events, split_type
-from eeg2text_jax.data.raw.find import RawFile, find_raw
+from eeg2text_jax.data.raw.find import RawFile, RawSpec, find_raw
 from eeg2text_jax.data.raw.power import Flat, Levels, band_power
 from eeg2text_jax.data.raw.recording import Recording, open_recording
-from eeg2text_jax.data.raw.sentences import (
-    NO_END,
-    NO_TEXT,
-    Reading,
-    SameTimes,
-    no_sentence,
-    readings,
-    refuse_codes,
-    windows,
-)
+from eeg2text_jax.data.raw.sentences import NO_END, NO_TEXT, Reading, no_sentence, readings, refuse_codes, windows
 from eeg2text_jax.data.raw.texts import Texts
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.rows import SentenceNumbers
@@ -39,64 +29,59 @@ from eeg2text_jax.stores.copying import at_hand
 
 BEYOND = "beyond the recording"
 FLAT = "flat channel"
-EDGE = "EDGE boundary"  # MNE's annotation of concatenated recordings
-Found = tuple[list[Reading], collections.Counter[str]]  # sentences, and drops by reason
+Found = tuple[list[Reading], collections.Counter[str]]  # sentences, and the number of drops by reason
 
 
 def open_raw(sources: Sequence[str], spec: RawSpec, tally: Tally) -> Source:
-    """Open recordings as a source. Raises UserError if there is none, or tables do not define sentences."""
+    """Open recordings as a source. Raises UserError if there is none, or their tables of events are faulty."""
     recordings = RawRecordings(sources, spec, tally)
     return Source(recordings, recordings.provenance, spec.features_are(recordings.channels))
 
 
 class RawRecordings:
-    """The samples of raw recordings, read lazily; `tally` and `provenance` are filled during iteration.
+    """The samples of raw recordings; iterating reads them and completes `tally` and `provenance`.
 
-    Tables of events are read first, so that their faults are reported before any signal is read.
-
-    Raises:
-      UserError: from the constructor for wrong sources; during iteration if channels differ between recordings, or if
-        strict and a file is unreadable.
+    The constructor reads all tables of events, so that their faults are reported before any signal is read. Iterating
+    raises UserError if channels differ between recordings, or if `spec.strict` and a file is unreadable.
     """
 
     def __init__(self, sources: Sequence[str], spec: RawSpec, tally: Tally):
         self._spec, self._tally = spec, tally
         self._unmatched: list[str] = []  # messages on recordings without a sentence
         self._marker_types: dict[str, None] = {}  # removed from texts
-        self._of_channels: dict[str, list[Path]] = {}  # note -> its files
-        self._same_times, self._beyond = SameTimes(), ""
+        self._files_of_note: dict[str, list[Path]] = {}
+        self._file_of: dict[tuple[tuple[str, float], ...], RawFile] = {}  # by texts and onsets of its sentences
+        self._copies: list[tuple[RawFile, RawFile]] = []  # two files with the same sentences at the same times
+        self._beyond = ""  # says where the first sentence beyond the end of its recording is
         self._files = find_raw(sources, spec.names, spec.task)
         self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
-        self._read = {file.path: self._from_table(file) for file in self._files}
-        _refuse_absent(sources, self._files, [found for found in self._read.values() if found])
+        self._of_tables: dict[Path, Found] = {}
+        for file in self._files:
+            if table := events_table(file):
+                columns, events = read_events(table)
+                self._of_tables[file.path] = self._readings(file, events, columns)
+        _refuse_absent(sources, self._files, list(self._of_tables.values()))
         self.channels, self._places = self._first_channels()
         self._numbers = SentenceNumbers()
         self.provenance: dict[str, Any] = {"source": "raw", **dataclasses.asdict(spec), "files": []}
 
-    def _from_table(self, file: RawFile) -> Found | None:
-        if (table := events_table(file)) is None:
-            return None
-        columns, events = read_events(table)
-        return self._readings(file, events, columns)
-
     def _readings(self, file: RawFile, events: Sequence[Event], columns: Sequence[str]) -> Found:
+        """Return the sentences that events define, and the drops; `columns` are the table's, empty for annotations."""
         found, dropped = readings(file, events, columns, self._spec, self._texts)
         if self._texts is None:
-            self._note_marker_types(events, {reading.text for reading in found})
+            texts = {reading.text for reading in found}
+            for event in events:
+                marker, text = split_type(event.columns.get(self._spec.text, ""))
+                if marker and " ".join(text.split()) in texts:
+                    self._marker_types[repr(marker)] = None
         if not (columns or self._spec.begin or self._texts):
             refuse_codes(file, [reading.text for reading in found])
         if not found and not dropped:
             self._unmatched.append(no_sentence(file, events, self._spec))
         return found, dropped
 
-    def _note_marker_types(self, events: Sequence[Event], texts: set[str]) -> None:
-        for event in events:
-            marker, text = split_type(event.columns.get(self._spec.text, ""))
-            if marker and " ".join(text.split()) in texts:
-                self._marker_types[repr(marker)] = None
-
     def _first_channels(self) -> tuple[tuple[str, ...], list[Place]]:
-        """Return the channels of the first readable recording, which all must have, and its electrodes' positions."""
+        """Return the channels of the first readable recording, which all others must have, and their positions."""
         errors = []
         for file in self._files:
             if file.here:
@@ -120,21 +105,26 @@ class RawRecordings:
                 problems.append(str(error))
                 self._tally.notes.append(f"LEFT OUT: {error}")
                 print(f"[{number}/{len(self._files)}] {file.path}: LEFT OUT, see below", file=sys.stderr)
-        absent = sum(not file.here for file in self._files)
-        if absent:
+        if absent := sum(not file.here for file in self._files):
             self._tally.notes.append(f"{absent} of {len(self._files)} recordings are not downloaded and were left out.")
-        for note, paths in self._of_channels.items():
+        for note, paths in self._files_of_note.items():
             others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
             self._tally.notes.append(f"{paths[0]}{others}: {note}")
-        self._tally.notes += self._same_times.notes()
+        if self._copies:
+            first, second = self._copies[0]
+            self._tally.notes.append(
+                f"{len(self._copies)} recordings have the sentences of another one at the same times, such as "
+                f"{second.path.name} ({second.subject}) those of {first.path.name} ({first.subject}); if they are "
+                "copies, such as filtered ones, prepare one of each."
+            )
         if self._marker_types:
             self._tally.notes.append(
                 f"BrainVision's marker type was removed from texts: {', '.join(self._marker_types)}."
             )
-        named = [file.subject for file in self._files if not self._spec.names and re.search(r"[_ ]", file.subject)]
-        if named:
+        odd = [file.subject for file in self._files if not self._spec.names and re.search(r"[_ ]", file.subject)]
+        if odd:
             self._tally.notes.append(
-                f"subjects are called as their files, such as {named[0]!r}; where names hold more than the subject, "
+                f"subjects are called as their files, such as {odd[0]!r}; where names hold more than the subject, "
                 "set data.raw.names, as '(?P<subject>[^_]+)_(?P<task>[^_.]+)'."
             )
         if self._texts:
@@ -146,13 +136,12 @@ class RawRecordings:
             reasons = [*problems, *dropped, *self._unmatched]
             raise UserError(f"no sample to write: {reasons[0]}")
         self._tally.notes += self._unmatched
-        self.provenance["channels"] = list(self.channels)
         self.provenance |= {"electrodes": self._places} if self._places else {}
-        self.provenance["dropped"] = self._tally.drops()
+        self.provenance |= {"channels": list(self.channels), "dropped": self._tally.drops()}
         self.provenance["notes"] = list(self._tally.notes)
 
     def _why(self) -> str:
-        """Return the end of a sentence on why all were dropped, for the most frequent reason."""
+        """Return the end of the sentence "all were dropped", with advice for the most frequent reason."""
         most = next(iter(self._tally.drops()))
         if most == BEYOND and self._beyond:
             return (
@@ -172,22 +161,22 @@ class RawRecordings:
         recording = open_recording(file, self._spec)
         self._check_channels(recording)
         self._spec.check_rate(recording.rate, str(file.path))
-        found = self._read[file.path]
+        found = self._of_tables.get(file.path)
         if found is None:
             events = sorted(annotations(recording.raw, self._spec.text), key=lambda event: event.onset)
             found = self._readings(file, events, ())
-            if edges := sum(code == EDGE for event in events for code in event.codes):
+            # MNE's annotation where recordings were concatenated
+            if edges := sum(code == "EDGE boundary" for event in events for code in event.codes):
                 self._note(file, f"was concatenated of {edges + 1} parts, which count as one subject, {file.subject}.")
         sentences, dropped = found
         levels = Levels(recording.channels)
-        self._same_times.add(file, sentences)
+        key = tuple((reading.text, round(reading.begin, 3)) for reading in sentences)
+        if (first := self._file_of.setdefault(key, file)) is not file and len(key) >= 3:  # fewer may agree by chance
+            self._copies.append((first, file))
         for reason, n in dropped.items():
             self._tally.dropped[file.subject, file.task, reason] += n
         self._note(file, *recording.notes)
-        if recording.warning:
-            self._tally.notes.append(recording.warning)
-        if recording.bad:
-            self._tally.notes.append(f"{file.path}: calls channels bad that are kept: {', '.join(recording.bad)}.")
+        self._tally.notes += recording.warnings
         if not sentences:
             return
         with ProgressLine(title, len(sentences)) as progress:
@@ -202,11 +191,12 @@ class RawRecordings:
         self.provenance["files"].append({"name": file.path.name, "sha256": file_digest(file.path)})
 
     def _note(self, file: RawFile, *notes: str) -> None:
+        """Record notes on a file; equal notes on several files become one."""
         for note in notes:
-            self._of_channels.setdefault(note, []).append(file.path)
+            self._files_of_note.setdefault(note, []).append(file.path)
 
     def _features(self, recording: Recording, reading: Reading, levels: Levels) -> np.ndarray | None:
-        """Return features float32 `[W, F]`; None for a dropped sentence, which is counted."""
+        """Return the features of a sentence, float32 `[W, F]`; count it as dropped and return None if it has none."""
         file, spec = recording.file, self._spec
         if reading.begin < 0 or reading.end > recording.seconds + 0.5 / recording.rate:
             self._tally.dropped[file.subject, file.task, BEYOND] += 1
@@ -217,7 +207,7 @@ class RawRecordings:
         volts, start = recording.volts(reading.begin - spec.margin, reading.end + spec.margin)
         levels.add(volts)
         order = [recording.channels.index(name) for name in self.channels]
-        volts = referenced(volts[order], self.channels, spec, str(file.path))
+        volts = rereference(volts[order], self.channels, spec, str(file.path))
         spans = reading.words or windows(reading, spec.window, spec.step)
         try:
             power = band_power(volts, recording.rate, [(a - start, b - start) for a, b in spans], spec)
@@ -238,8 +228,8 @@ class RawRecordings:
             )
 
 
-def referenced(volts: np.ndarray, channels: Sequence[str], spec: RawSpec, where: str) -> np.ndarray:
-    """Re-reference voltages to the average of all or of the named channels; `""` leaves them unchanged."""
+def rereference(volts: np.ndarray, channels: Sequence[str], spec: RawSpec, where: str) -> np.ndarray:
+    """Subtract the reference of `spec` from voltages `[channels, samples]`: the mean of all or of named channels."""
     if not spec.reference:
         return volts
     if spec.reference == "average":
@@ -255,7 +245,7 @@ def referenced(volts: np.ndarray, channels: Sequence[str], spec: RawSpec, where:
 
 
 def _refuse_absent(sources: Sequence[str], files: list[RawFile], read: list[Found]) -> None:
-    """Raise UserError if no recording is downloaded; the message says what the tables of events hold."""
+    """Raise UserError if no recording is downloaded; the message counts the sentences in their tables of events."""
     if any(file.here for file in files):
         return
     sentences, dropped = sum(len(found) for found, _ in read), sum(sum(drops.values()) for _, drops in read)

@@ -1,4 +1,4 @@
-"""Open raw recordings without reading them: channels, rate, units, and the voltages of a stretch on request."""
+"""Open raw recordings with MNE: choose channels, convert units to volts, and read voltages on request."""
 
 import contextlib
 import dataclasses
@@ -10,32 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.data.raw.choices import VOLTS, RawSpec
 from eeg2text_jax.data.raw.events import read_table
-from eeg2text_jax.data.raw.find import RawFile
+from eeg2text_jax.data.raw.find import VOLTS, RawFile, RawSpec
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line, shortlist
 
-# Channels of the eyes, the heart, muscles and devices: EDF and BrainVision have no types, so that MNE calls them EEG.
+# Names of channels of eyes, heart, muscles and devices. EDF and BrainVision state no types, so MNE calls them EEG.
 NOT_EEG = re.compile(r"(?i)[hvlr]?(eog|ecg|ekg|emg)|photo|trig|status|resp|gsr")
-Types = dict[str, str]  # of channels, from `channels.tsv` of a BIDS folder
-_MICRO = ("µ", "μ")  # two characters that look alike
+Types = dict[str, str]  # channel -> type in `channels.tsv` of a BIDS folder
 _KNOWN = {name.lower(): volts for name, volts in VOLTS.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """The needed parts of MNE's object."""
+    """An open recording: the selected channels and how to read them."""
 
     file: RawFile
     raw: Any
     channels: tuple[str, ...]
-    picks: np.ndarray  # numbers of the channels in the file
-    factor: np.ndarray  # to volts `[channels, 1]`
-    bad: tuple[str, ...]  # channels that the file calls bad
+    picks: np.ndarray  # numbers of `channels` in the file
+    factor: np.ndarray  # `[channels, 1]`, converts values of MNE to volts
     notes: tuple[str, ...]  # on channels left out and units assumed, without the file's name
-    warning: str  # about sidecars that could not be read
+    warnings: tuple[str, ...]  # on unreadable sidecars and bad channels, with the file's name
 
     @property
     def rate(self) -> float:
@@ -46,15 +43,13 @@ class Recording:
         return self.raw.n_times / self.rate
 
     def volts(self, begin: float, end: float) -> tuple[np.ndarray, float]:
-        """Return voltages `[channels, samples]` of a stretch, clipped to the recording, and the second of their start.
+        """Return the voltages `[channels, samples]` from `begin` to `end` (seconds), and the time of the first sample.
 
-        Raises:
-          UnreadableRecording: the file is truncated or damaged.
-          UserError: a channel has NaN or infinity there.
+        Times outside the recording are clipped. Raises UnreadableRecording for a damaged file, UserError for NaN.
         """
         start = max(int(np.floor(begin * self.rate)), 0)
         stop = min(int(np.ceil(end * self.rate)), self.raw.n_times)
-        with quiet(), _reading(self.file):
+        with _mne_errors(self.file):
             found = self.raw.get_data(self.picks, start, stop)
         broken = np.flatnonzero(~np.isfinite(found).all(axis=1))
         if len(broken):
@@ -71,12 +66,10 @@ class Recording:
 def open_recording(file: RawFile, spec: RawSpec) -> Recording:
     """Open a file with MNE, or with mne-bids in a BIDS folder.
 
-    Raises:
-      UnreadableRecording: MNE cannot read it.
-      UserError: it has no EEG, lacks a requested channel or its unit; or mne is not installed.
+    Raises UnreadableRecording if MNE cannot read the file, UserError if it has no EEG or lacks a channel or its unit.
     """
     mne = library("mne", "mne")
-    with quiet(), _reading(file):
+    with _mne_errors(file):
         if file.bids:
             raw, types, warning = open_bids(file, spec.channels)
         else:
@@ -103,24 +96,25 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
             f"{file.path}: has only one channel, so nothing is left after the average reference; set "
             "data.raw.reference to ''."
         )
-    bad = tuple(name for name in raw.info["bads"] if name in names)
+    warned = [warning] if warning else []
+    if bad := [name for name in raw.info["bads"] if name in names]:
+        warned.append(f"{file.path}: calls channels bad that are kept: {', '.join(bad)}.")
     places = np.array([raw.ch_names.index(name) for name in names])
     check_ranges(file, raw, names)
     factor, without = factors(file, raw, names, spec.units)
-    left = _left_out(raw, names, spec, types)
     notes = []
-    if left:
+    if left := _left_out(raw, names, spec, types):
         notes.append(
             f"{len(left)} channels were left out, as they are not EEG by type, unit or name: {', '.join(left)}; name "
             "those to take with data.raw.channels."
         )
     if without:
         notes.append(f"{len(without)} channels without a unit were read in {spec.units}: {', '.join(without)}.")
-    return Recording(file, raw, tuple(names), places, factor, bad, tuple(notes), warning)
+    return Recording(file, raw, tuple(names), places, factor, tuple(notes), tuple(warned))
 
 
 def _left_out(raw: Any, names: list[str], spec: RawSpec, types: Types) -> tuple[str, ...]:
-    """Describe the channels that are left out without the user's choice: name, type, and unit if not a voltage."""
+    """Return the channels that the user did not exclude and `names` lacks, each with its type and unit."""
     if spec.channels:
         return ()
     found = []
@@ -134,35 +128,25 @@ def _left_out(raw: Any, names: list[str], spec: RawSpec, types: Types) -> tuple[
 
 
 @contextlib.contextmanager
-def _reading(file: RawFile) -> Iterator[None]:
-    """Translate MNE's exceptions on damaged files; the message gets the file's name."""
+def _mne_errors(file: RawFile) -> Iterator[None]:
+    """Turn MNE's exceptions into UnreadableRecording, and suppress its warnings about names and headers."""
     try:
-        yield
+        with warnings.catch_warnings(action="ignore"):
+            yield
     except UserError:
         raise
     except Exception as error:
-        said = first_line(error)
+        reason = first_line(error)
         if not isinstance(error, OSError | ValueError | RuntimeError):  # MNE did not expect these bytes
-            said = f"damaged, or no recording; {type(error).__name__}: {said}"
-        raise UnreadableRecording(file.path, f"cannot be read by MNE ({said}).") from error
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Suppress MNE's warnings about naming conventions and headers."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+            reason = f"damaged, or no recording; {type(error).__name__}: {reason}"
+        raise UnreadableRecording(file.path, f"cannot be read by MNE ({reason}).") from error
 
 
 def open_bids(file: RawFile, wanted: tuple[str, ...]) -> tuple[Any, Types, str]:
     """Open a recording and apply its `channels.tsv`, even if mne-bids cannot read the other sidecars.
 
-    `wanted` channels, which the user named, need no type. Return MNE's object, the types in the table, and a sentence
-    on unreadable sidecars (or "").
-
-    Raises:
-      UserError: `channels.tsv` is damaged, or has no row for a channel that may be EEG.
+    Return MNE's object, the type of each channel in the table, and a sentence on unreadable sidecars, or "".
+    Raises UserError if `channels.tsv` is damaged, or, without `wanted` channels, if it has no row for a channel of EEG.
     """
     bids = library("mne_bids", "mne")
     path, note = bids.get_bids_path_from_fname(file.path), ""
@@ -186,6 +170,7 @@ def open_bids(file: RawFile, wanted: tuple[str, ...]) -> tuple[Any, Types, str]:
 
 
 def _rows(table: Path) -> dict[str, dict[str, str]]:
+    """Return the rows of `channels.tsv` by channel."""
     columns, lines = read_table(table)
     for column in ("name", "type"):
         if column not in columns:
@@ -210,17 +195,17 @@ def _check_names(table: Path, file: RawFile, raw: Any, rows: dict[str, Any], wan
 
 
 def factors(file: RawFile, raw: Any, names: list[str], given: str) -> tuple[np.ndarray, list[str]]:
-    """Return the factor of each channel to volts `[channels, 1]`, and the channels without a unit of voltage.
+    """Return the factor that converts each channel to volts `[channels, 1]`, and the channels without a voltage unit.
 
-    MNE gives volts if it knows the unit; `given` is the unit of the others. Raises UserError if it is empty.
+    MNE converts units that it knows. `given` is the unit of the other channels; if it is "", they raise UserError.
     """
-    said = getattr(raw, "_orig_units", None) or {}
-    applied = _applied(raw)
+    units = getattr(raw, "_orig_units", None) or {}
+    applied = _applied_factors(raw)
     found, without = np.ones((len(names), 1)), []
     for i, name in enumerate(names):
-        if name not in said:
+        if name not in units:
             continue
-        volts = _KNOWN.get(_symbol(said[name]))
+        volts = _KNOWN.get(_symbol(units[name]))
         if volts is None:
             without.append(name)
             volts = VOLTS.get(given, 1.0)
@@ -228,25 +213,24 @@ def factors(file: RawFile, raw: Any, names: list[str], given: str) -> tuple[np.n
     if without and not given:
         raise UserError(
             f"{file.path}: does not give channel {without[0]!r} in a unit of voltage that MNE knows (but in "
-            f"{str(said[without[0]])!r}; {len(without)} such channels); set data.raw.units to their unit, one of "
+            f"{str(units[without[0]])!r}; {len(without)} such channels); set data.raw.units to their unit, one of "
             f"{', '.join(VOLTS)}, which applies to these channels alone, or leave them out with data.raw.exclude."
         )
     return found, without
 
 
 def unit_of(raw: Any, name: str) -> str:
-    """Return a channel's unit as in the file if it is not a voltage, else ""."""
+    """Return the unit of a channel in the file; "" for volts, their multiples, and unknown units."""
     unit = (getattr(raw, "_orig_units", None) or {}).get(name)
     return "" if unit is None or _symbol(unit) in _KNOWN else str(unit)
 
 
 def _symbol(unit: Any) -> str:
-    unit = str(unit).strip().lower()
-    return "u" + unit[1:] if unit.startswith(_MICRO) else unit
+    return re.sub("^[µμ]", "u", str(unit).strip().lower())  # the micro sign and the Greek letter
 
 
-def _applied(raw: Any) -> dict[str, float]:
-    """Return the factors that MNE applied: it names nV in EDF, and `uv`, but does not convert them."""
+def _applied_factors(raw: Any) -> dict[str, float]:
+    """Return the factor to volts that MNE applied to each channel: it leaves nV in EDF, and `uv`, unconverted."""
     extras = _extras(raw)
     if "physical_min" in extras and len(extras["ch_names"]) == len(extras["units"]):
         return dict(zip(extras["ch_names"], map(float, extras["units"]), strict=True))
@@ -256,7 +240,7 @@ def _applied(raw: Any) -> dict[str, float]:
 
 
 def check_ranges(file: RawFile, raw: Any, names: list[str]) -> None:
-    """Raise UnreadableRecording if a channel of EDF or BDF declares an empty or infinite range."""
+    """Raise UnreadableRecording if a channel in `names` of EDF or BDF declares an empty or infinite physical range."""
     extras = _extras(raw)
     if "physical_max" not in extras:
         return
@@ -270,5 +254,6 @@ def check_ranges(file: RawFile, raw: Any, names: list[str]) -> None:
 
 
 def _extras(raw: Any) -> dict[str, Any]:
+    """Return the header fields that MNE's reader keeps; empty for other formats."""
     extras = getattr(raw, "_raw_extras", None) or [{}]
     return extras[0] if isinstance(extras[0], dict) else {}

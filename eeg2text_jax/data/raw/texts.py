@@ -1,4 +1,4 @@
-"""A table of the sentences' texts, looked up by trial or code."""
+"""Look up the text of a sentence in a table, by its trial or code."""
 
 import itertools
 from collections.abc import Sequence
@@ -9,20 +9,19 @@ from eeg2text_jax.data.raw.find import RawFile
 from eeg2text_jax.errors import UserError
 
 BIDS_PREFIX = {"subject": "sub-", "session": "ses-", "task": "task-", "run": "run-"}
-KEYS = ("subject", "session", "task", "run", "trial", "code")  # columns for the lookup
+KEYS = ("subject", "session", "task", "run", "trial", "code")  # columns that may identify a text
 
 
 class Texts:
-    """Texts by trial (from 1, per recording), by code, or by both; optionally also by subject, task and so on.
+    """A table of texts by trial (from 1 in each recording), code or both; optionally also by subject, task and so on.
 
-    Raises:
-      UserError: it cannot be read, lacks the column of texts or all key columns, or has two texts for one key.
+    Raises UserError if the table is unreadable, has no column `column` or no trial or code, or two texts for one key.
     """
 
     def __init__(self, path: Path, column: str):
         self.path = path
         columns, rows = read_table(path)
-        if "participant_id" in columns and "subject" not in columns:  # as BIDS calls it
+        if "participant_id" in columns and "subject" not in columns:  # the name in BIDS
             columns, rows = [*columns, "subject"], [{**row, "subject": row["participant_id"]} for row in rows]
         self.keys = tuple(key for key in KEYS if key in columns)
         if column not in columns or not {"trial", "code"} & set(self.keys):
@@ -33,7 +32,7 @@ class Texts:
             )
         self._texts: dict[tuple[str, ...], str] = {}
         self._used: set[tuple[str, ...]] = set()
-        self._met: set[str] = set()  # codes that were looked up
+        self._looked_up: set[str] = set()  # codes
         for row in rows:
             key = tuple(_key(name, row[name]) for name in self.keys)
             if self._texts.setdefault(key, row[column]) != row[column]:
@@ -44,10 +43,10 @@ class Texts:
                 )
 
     def find(self, file: RawFile, trial: int, codes: Sequence[str]) -> str:
-        """Return the text of a trial, or ""."""
+        """Return the text of a trial, found by its number or `codes`; "" if the table has none."""
         known = {"subject": file.subject, "session": file.session, "task": file.task, "run": file.run, "trial": trial}
         if "code" in self.keys:
-            self._met.update(_key("code", code) for code in codes)
+            self._looked_up.update(_key("code", code) for code in codes)
         for code in itertools.chain.from_iterable(map(spellings, codes)) if "code" in self.keys else [""]:
             key = tuple(_key(name, str({**known, "code": code}[name])) for name in self.keys)
             if self._texts.get(key, "").lower() not in MISSING:
@@ -56,7 +55,7 @@ class Texts:
         return ""
 
     def check_trials(self, file: RawFile, trials: int) -> None:
-        """Raise UserError if a recording has another number of trials than texts, so that texts would be shifted."""
+        """Raise UserError if a recording has another number of trials than the table has texts for it."""
         if "code" in self.keys or not trials:
             return
         ours = [_key(name, getattr(file, name)) for name in self.keys[:-1]]
@@ -74,9 +73,9 @@ class Texts:
             )
 
     def check_codes(self) -> None:
-        """Raise UserError if the numbers of all codes met are those of the table plus a constant."""
+        """Raise UserError if the events' codes are the table's plus a constant, which would assign wrong texts."""
         theirs = {int(key[-1]) for key in self._texts if key[-1].isdecimal()}
-        ours = {int(code) for code in self._met if code.isdecimal()}
+        ours = {int(code) for code in self._looked_up if code.isdecimal()}
         if theirs and ours and (shift := min(ours) - min(theirs)) and ours == {code + shift for code in theirs}:
             raise UserError(
                 f"{self.path}: has the codes {min(theirs)} to {max(theirs)}, and the events have {min(ours)} to "
@@ -84,7 +83,7 @@ class Texts:
             )
 
     def mismatch(self, files: Sequence[RawFile]) -> str:
-        """Explain why no trial has a text."""
+        """Return a sentence that explains why no trial of the recordings has a text."""
         for place, name in enumerate(self.keys):
             if name in ("trial", "code"):
                 continue
@@ -97,7 +96,7 @@ class Texts:
         return f"{self.path}: no row has the {' and '.join(self.keys)} of a sentence here."
 
     def notes(self) -> list[str]:
-        """Return a note on rows that belong to no trial, if any."""
+        """Return a note if rows of the table were not used."""
         unused = [key for key in self._texts if key not in self._used]
         if not unused:
             return []
@@ -106,7 +105,7 @@ class Texts:
 
 
 def _key(name: str, value: str) -> str:
-    """Normalize a key cell; `Stimulus/S101`, `S 101` and `101` are one code, `01`, `1` and `1.0` one number."""
+    """Normalize a cell of a key column: `Stimulus/S101`, `S 101`, `101` are one code, `01`, `1`, `1.0` one number."""
     if name == "code":
         marker, bare = split_type(value)
         value = spellings(bare)[-1] if marker in ("", "Stimulus/", "Comment/") else marker + bare

@@ -1,4 +1,4 @@
-"""Turn a recorded sentence into the features of a sample, or into the reason why it is dropped.
+"""Convert a recorded sentence to the features of a sample, or give the reason why it is dropped.
 
 `--compat=wang-ji` builds samples as the scripts of Wang & Ji (EEG-To-Text) do, including their quirks, which differ by
 file format:
@@ -36,7 +36,7 @@ MEASURES = ("GD", "FFD", "TRT", "SFD", "GPT")  # gaze duration, first fixation, 
 
 
 class UnreadableRecording(UserError):
-    """A file is damaged or is not a recording; `prepare` names it and, unless strict, continues with the others."""
+    """A file is damaged or is no recording; unless `strict` is set, `prepare` reports it and reads the other files."""
 
     def __init__(self, path: str | os.PathLike[str], problem: str):
         super().__init__(f"{path}: {problem}")
@@ -49,134 +49,110 @@ class Damaged(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """The EEG fields to read: band amplitudes in µV of one gaze measure."""
+    """The EEG fields to read: band amplitudes (µV) of one gaze measure."""
 
     measure: str
     bands: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        if self.measure not in MEASURES:
-            raise UserError(f"data.recordings.measure is {self.measure!r}; expected one of {', '.join(MEASURES)}.")
-        if not self.bands or len(set(self.bands)) < len(self.bands) or set(self.bands) - set(BANDS):
-            raise UserError(f"data.recordings.bands is {self.bands}; expected some of {', '.join(BANDS)}, each once.")
-
     @property
     def word(self) -> tuple[str, ...]:
-        """The names of a word's EEG fields, in the order of the features."""
+        """Names of a word's EEG fields, in the order of the features."""
         return tuple(f"{self.measure}_{band}" for band in self.bands)
 
     @property
     def sentence(self) -> tuple[str, ...]:
-        """The names of a sentence's EEG fields."""
+        """Names of a sentence's EEG fields."""
         return tuple(f"mean_{band}" for band in self.bands)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Word:
-    """One token of a sentence; `fixations` is None if the file has an empty array.
-
-    `eeg` holds one flat array per band: `[105]`, `[0]` if the file has none, other sizes in a damaged file.
-    """
+    """One token of a sentence."""
 
     content: str
-    fixations: float | None
-    eeg: tuple[np.ndarray, ...]
+    fixations: float | None  # number of fixations; None if the file has an empty array
+    eeg: tuple[np.ndarray, ...]  # per band [105], [0] if the file has none, another size in a damaged file
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sentence:
-    """One entry of a subject's file; its index is its position in the file.
-
-    `words` is None if the file has a placeholder for the sentence. `tokens` are the texts of all words, including
-    those missing from `words` (a pickle has fixated words only). `word_fields` are the field names of this sentence's
-    words, which differ between sentences. `means` are the sentence's own bands, one array each.
-    """
+    """One entry of a subject's file; the sentence's index is its position in the file."""
 
     content: str
-    words: tuple[Word, ...] | None
-    tokens: tuple[str, ...]
-    word_fields: frozenset[str]
-    means: tuple[np.ndarray, ...]
+    words: tuple[Word, ...] | None  # None if the file has a placeholder for the sentence
+    tokens: tuple[str, ...]  # texts of all words; in a pickle, `words` are the fixated ones alone
+    word_fields: frozenset[str]  # field names of the words, which differ between sentences
+    means: tuple[np.ndarray, ...]  # the sentence's mean EEG, one array per band
 
 
 def make_word(number: int, content: str, count: np.ndarray, eeg: tuple[np.ndarray, ...]) -> Word:
-    """Make a word of MATLAB arrays. Raises Damaged if it has several fixation counts."""
+    """Make the word `number` of a sentence from MATLAB arrays. Raises Damaged if it has several fixation counts."""
     if count.size > 1:
         raise Damaged(f"word {number} has {count.size} fixation counts")
     return Word(content, float(count[0]) if count.size else None, eeg)
 
 
 def check_placeholder(values: np.ndarray | None) -> None:
-    """Raise Damaged unless the value in place of words is a placeholder: NaN or empty."""
+    """Raise Damaged unless `values`, found in the place of words, is a placeholder: NaN or empty."""
     if values is None or values.size > 1 or np.isfinite(values).any():
         raise Damaged("its words are no struct array")
 
 
 LARGEST = 1000.0  # µV; the authors rejected amplitudes above 90, so a larger one is a damaged number
 ROUNDING = 1e-12  # relative to the largest magnitude; smaller deviations are float64 rounding of equal values
-# Typing errors in ZuCo's own sentences.
-_TYPOS = (("emp11111ty", "empty"), ("film.1", "film."))
-
+# Reasons to drop a sentence.
 MISSING = "missing"
 NO_WORD = "no fixated word"
 NAN = "NaN band"
 WRONG_LENGTH = "wrong length"
 CONSTANT = "constant band values"
 ABSURD = f"above {LARGEST:g} µV"
-CONTRADICTION = "fixations contradict EEG"
-NO_TEXT = "no text"
 
 
 class Dropped(Exception):
     """The sentence gives no sample; the message is the reason shown in the drop counts."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Choices:
-    """How a sentence becomes a sample."""
+def default_sample(sentence: Sentence | None, measure: str, non_words: str, zscore: bool) -> tuple[np.ndarray, str]:
+    """Return features float32 `[W, F]`, F band-major, of the fixated words, and the text of the sentence.
 
-    non_words: str  # `keep` or `skip` tokens without any letter or digit
-    zscore: bool  # standardize each word (ddof 1) over its own F values
+    Args:
+      sentence: None if the scripts of Wang & Ji found it missing.
+      measure: gaze measure; of SFD only words that were fixated once have EEG.
+      non_words: `keep` or `skip` tokens without any letter or digit.
+      zscore: standardize each word (ddof 1) over its own F values.
 
-
-def corrected(sentence: Sentence | None, choices: Choices, measure: str) -> tuple[np.ndarray, str]:
-    """Return the default reading: features float32 `[W, F]` of the fixated words, F band-major, and the sentence.
-
-    A word's fixations and EEG are those stored with it (Wang & Ji's scripts shift them). With the measure SFD only
-    words that were fixated once count, because no other word has it. Raises Dropped if a fixated word has no usable
-    EEG, or no word was fixated.
+    Raises Dropped if no word was fixated, or a fixated word has no usable EEG.
     """
     if sentence is None or sentence.words is None:
         raise Dropped(MISSING)
     if not sentence.content.strip():
-        raise Dropped(NO_TEXT)
+        raise Dropped("no text")
     fixated = []
     for word in sentence.words:
         if not _is_fixated(word) or (measure == "SFD" and word.fixations != 1):
             continue
-        if choices.non_words == "keep" or any(c.isalnum() for c in word.content):
+        if non_words == "keep" or any(c.isalnum() for c in word.content):
             fixated.append(word)
     if not fixated:
         raise Dropped(NO_WORD)
-    return standardized(stacked(fixated), choices.zscore), repaired(sentence.content)
+    return _standardize(_stack_eeg(fixated), zscore), fix_typos(sentence.content)
 
 
-def repaired(text: str) -> str:
-    """Return the sentence without the two typing errors of ZuCo's files."""
-    for wrong, right in _TYPOS:
-        text = text.replace(wrong, right)
-    return text
+def fix_typos(text: str) -> str:
+    """Correct the two typing errors in the sentences of ZuCo's files."""
+    return text.replace("emp11111ty", "empty").replace("film.1", "film.")
 
 
-def stacked(words: list[Word]) -> np.ndarray:
+def _stack_eeg(words: list[Word]) -> np.ndarray:
     """Stack the EEG of words, float64 `[W, F]`. Raises Dropped if a band does not have 105 channels."""
     if any(band.size != CHANNELS for word in words for band in word.eeg):
         raise Dropped(WRONG_LENGTH)
     return np.array([np.concatenate(word.eeg) for word in words], np.float64)
 
 
-def standardized(features: np.ndarray, zscore: bool) -> np.ndarray:
-    """Check features `[W, F]` in µV and standardize each word separately; return float32.
+def _standardize(features: np.ndarray, zscore: bool) -> np.ndarray:
+    """Check features `[W, F]` in µV and, if `zscore`, standardize each word over its F values; return float32.
 
     Raises Dropped if a value is NaN or absurdly large, or all values of a word are equal.
     """
@@ -193,48 +169,42 @@ def standardized(features: np.ndarray, zscore: bool) -> np.ndarray:
 
 
 def _is_fixated(word: Word) -> bool:
-    if word.fixations is None or word.fixations == 0:
-        if any(band.size for band in word.eeg):
-            raise Dropped(CONTRADICTION)
-        return False
-    if not (word.fixations >= 1 and word.fixations.is_integer()):
-        raise Dropped(CONTRADICTION)
-    return True
+    """Return whether a word was fixated. Raises Dropped if the count is no whole number or contradicts the EEG."""
+    count = word.fixations or 0.0
+    if count < 0 or not count.is_integer() or (not count and any(band.size for band in word.eeg)):
+        raise Dropped("fixations contradict EEG")
+    return count > 0
 
 
-_REAL_WORD = re.compile("[a-zA-Z0-9]")
-_NEEDED_V73 = {"rawEEG", "SFD"}
-
-
-def wang_ji(sentence: Sentence | None, layout: str, zscore: bool) -> tuple[np.ndarray, str]:
-    """Return features float32 `[W, F]` and the sentence as Wang & Ji's scripts build them; Dropped if they give none.
+def wang_ji_sample(sentence: Sentence | None, layout: str, zscore: bool) -> tuple[np.ndarray, str]:
+    """Return features float32 `[W, F]` and text as Wang & Ji's scripts build them; raise Dropped if they give none.
 
     `layout` is `"mat-v5"`, `"mat-v7.3"` or `"pickle"`; `zscore` is True in their scripts.
     """
     if sentence is None or sentence.words is None:
         raise Dropped(MISSING)
-    fixated = [word for word in _words(sentence, layout) if word.fixations is not None]
+    fixated = [word for word in _wang_ji_words(sentence, layout) if word.fixations is not None]
     if layout == "mat-v5":
         fixated = [word for word in fixated if word.fixations > 0]
     own = np.concatenate(sentence.means)
     if own.size != CHANNELS * len(sentence.means):
         raise Dropped(WRONG_LENGTH)
-    _theirs(own[None].astype(np.float64), zscore=True)
+    _wang_ji_standardize(own[None].astype(np.float64), zscore=True)  # for its checks
     if not fixated:
         raise Dropped(NO_WORD)
-    return _theirs(stacked(fixated), zscore), sentence.content
+    return _wang_ji_standardize(_stack_eeg(fixated), zscore), sentence.content
 
 
-def _words(sentence: Sentence, layout: str) -> list[Word]:
+def _wang_ji_words(sentence: Sentence, layout: str) -> list[Word]:
     if layout != "mat-v7.3":
         return list(sentence.words)
-    real = [word for word in sentence.words if _REAL_WORD.search(word.content)]
-    if not real or not sentence.word_fields >= _NEEDED_V73:
+    real = [word for word in sentence.words if re.search("[a-zA-Z0-9]", word.content)]
+    if not real or not sentence.word_fields >= {"rawEEG", "SFD"}:
         raise Dropped(MISSING)
     return [Word(word.content, word.fixations, sentence.words[k].eeg) for k, word in enumerate(real)]
 
 
-def _theirs(features: np.ndarray, zscore: bool) -> np.ndarray:
+def _wang_ji_standardize(features: np.ndarray, zscore: bool) -> np.ndarray:
     if np.isnan(features).any():
         raise Dropped(NAN)
     if zscore:
@@ -246,5 +216,5 @@ def _theirs(features: np.ndarray, zscore: bool) -> np.ndarray:
     with np.errstate(over="ignore"):
         features = features.astype(np.float32)
     if not np.isfinite(features).all():
-        raise Dropped(ABSURD)  # theirs goes on with infinity
+        raise Dropped(ABSURD)  # their scripts go on with infinity
     return features

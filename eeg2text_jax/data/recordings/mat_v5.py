@@ -1,8 +1,8 @@
-"""Stream ZuCo subject files in MAT v5 / v7 (release 1.0): the elements of one struct array, one at a time.
+"""Read ZuCo subject files in MAT v5 / v7 (release 1.0), one sentence in memory at a time.
 
 `scipy.io.loadmat` holds a whole variable in memory as Python objects, all 96 fields of every word, and does not detect
-inconsistent sizes in a damaged file. This reader keeps one struct element in memory, decodes only the requested fields,
-and checks that every size nests exactly in the enclosing one. Layout: "MAT-File Format" (MathWorks), Level 5.
+inconsistent sizes in a damaged file. This reader decodes only the requested fields, and checks that every size nests
+exactly in the enclosing one. Layout: "MAT-File Format" (MathWorks), Level 5.
 """
 
 import math
@@ -26,12 +26,12 @@ from eeg2text_jax.data.recordings.features import (
 )
 from eeg2text_jax.data.recordings.matlab5_arrays import COMPRESSED, MATRIX, Array, Decoder, Source
 
-HEADER = 128
-_CHUNK = 1 << 20
+HEADER = 128  # bytes
+_CHUNK = 1 << 20  # bytes inflated at once
 
 
 class _Plain:
-    """`size` bytes of a file."""
+    """A source of `size` bytes of a file, see `Source`."""
 
     def __init__(self, file: BinaryIO, size: int):
         self._file, self._left = file, size
@@ -58,19 +58,19 @@ class _Plain:
 
 
 class _Inflated:
-    """The content of `size` zlib-compressed bytes of a file; `finish` verifies their checksum."""
+    """A source of the content of `size` zlib-compressed bytes of a file; `finish` verifies their checksum."""
 
     def __init__(self, file: BinaryIO, size: int):
         self._compressed, self._size = _Plain(file, size), size
         self._zlib, self._pending = zlib.decompressobj(), b""
-        self._ready, self._at = b"", 0  # inflated bytes, and the number of them taken
+        self._ready, self._at = b"", 0  # inflated bytes, and how many of them are read
 
     def _inflate(self) -> bool:
         """Inflate at most `_CHUNK` more bytes; return False at the end."""
         self._ready, self._at = b"", 0
         while not self._ready and not self._zlib.eof:
             if not self._pending:
-                # Small pieces, because the rest that is not inflated yet is copied at every step.
+                # Small steps, because zlib copies the input that is left at every step.
                 step = min(_CHUNK >> 4, self._size)
                 if not step:
                     break
@@ -84,7 +84,7 @@ class _Inflated:
         return bool(self._ready)
 
     def _take(self, size: int) -> tuple[int, int]:
-        """Take up to `size` bytes; return their start and end in `_ready`."""
+        """Consume up to `size` bytes; return their start and end in `_ready`."""
         if self._at == len(self._ready) and not self._inflate():
             raise Damaged("its compressed data end too early")
         begin = self._at
@@ -111,7 +111,7 @@ class _Inflated:
 
 
 def byte_order(header: bytes) -> str | None:
-    """Return `"<"` or `">"` for the first 128 bytes of a Level 5 file, None for anything else."""
+    """Return the byte order, `"<"` or `">"`, in the 128-byte header of a Level 5 file; None for another header."""
     order = {b"IM": "<", b"MI": ">"}.get(header[126:128])
     if order is None or len(header) < HEADER:
         return None
@@ -119,14 +119,10 @@ def byte_order(header: bytes) -> str | None:
 
 
 class StructArray:
-    """The struct array called `name` in a Level 5 file.
+    """The struct array called `name` in a Level 5 file; iterating yields the `wanted` fields of each struct.
 
-    Iterating yields, for every struct, the undecoded bytes of those `wanted` fields that the array has (see `Decoder`).
-    The file is consistent only if the iteration ends without an error.
-
-    Raises:
-      Damaged: the bytes violate the format.
-      LookupError: no struct array has this name; the arguments are the existing names.
+    The fields are bytes for `Decoder`. The file is consistent only if the iteration ends without an error. Raises
+    Damaged if the bytes violate the format, LookupError (names of all variables) if no struct array is called `name`.
     """
 
     def __init__(self, file: BinaryIO, name: str, wanted: frozenset[str]):
@@ -153,7 +149,7 @@ class StructArray:
             raise Damaged(f"{name} claims {self.count} entries, more than it has bytes for")
 
     def _variables(self) -> Iterator[Source]:
-        """Yield the file's top-level variables, each positioned before its `miMATRIX` tag."""
+        """Yield a source for each variable of the file, which begins with the variable's `miMATRIX` tag."""
         position = HEADER
         while position < self._end:
             self._file.seek(position)
@@ -196,8 +192,7 @@ _NOTHING = np.empty(0)
 def read_mat_v5(path: Path, fields: Fields) -> Iterator[Sentence]:
     """Yield the sentences of one subject in the order of the file.
 
-    Raises:
-      UnreadableRecording: the file is damaged or is not a recording; discard the sentences yielded before.
+    Raises UnreadableRecording for a damaged file, possibly after sentences that must be discarded.
     """
     with path.open("rb") as file:
         try:

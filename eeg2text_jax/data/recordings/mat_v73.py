@@ -1,7 +1,7 @@
 """Read ZuCo subject files in MAT v7.3, which is HDF5 (release 2.0, and re-exports of 1.0).
 
-A struct array is a group with one dataset of object references per field; a 1x1 struct is a group that holds its
-fields directly. Arrays appear with their axes reversed.
+A struct array is a group with one dataset of object references per field; a 1x1 struct is a group with the fields
+themselves. Arrays appear with their axes reversed.
 """
 
 import math
@@ -35,8 +35,7 @@ _ERRORS = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeErro
 def read_mat_v73(path: Path, fields: Fields) -> Iterator[Sentence]:
     """Yield the sentences of one subject in the order of the file.
 
-    Raises:
-      UnreadableRecording: the file is damaged or is not a recording; discard the sentences yielded before.
+    Raises UnreadableRecording for a damaged file, possibly after sentences that must be discarded.
     """
     try:
         with h5py.File(path, "r") as file:
@@ -87,10 +86,10 @@ def _sentence(
 
 
 class _References:
-    """All references of a file, to check that no two have the same target.
+    """All object references of a file, to check that no two lead to the same array.
 
-    One changed byte can point a reference to another word's array, which no other check detects. Only empty arrays may
-    be shared: MATLAB stores one for all.
+    One changed byte can turn a reference to another word's array, which no other check detects. Only the empty array
+    may be shared: MATLAB stores it once.
     """
 
     def __init__(self, file: h5py.File):
@@ -99,7 +98,7 @@ class _References:
         self._places: list[tuple[h5g.GroupID, bytes]] = []
 
     def add(self, group: h5g.GroupID, name: bytes, dataset: h5d.DatasetID) -> None:
-        """Record the references of a field. Raises Damaged if they are more than plausible or than the file holds."""
+        """Add the references in a field. Raises Damaged or ValueError if their number is implausible."""
         count = math.prod(dataset.shape)
         if count > _MOST_ENTRIES:
             raise Damaged(f"{name.decode()} claims {count} entries")
@@ -110,6 +109,7 @@ class _References:
         self._places.append((group, name))
 
     def check(self) -> None:
+        """Raise Damaged if two references lead to the same array and it is not empty."""
         addresses, counts = np.unique(np.concatenate(self._addresses), return_counts=True)
         shared = set(addresses[counts > 1].tolist())
         for found, (group, name) in zip(self._addresses, self._places, strict=True):
@@ -123,7 +123,7 @@ class _References:
 
 
 class _StructArray:
-    """A group as a struct array: `field(name, i)` is the HDF5 object of a field of element `i`, None if absent."""
+    """A struct array; `field(name, i)` returns the HDF5 object of a field of element `i`, None if it is absent."""
 
     def __init__(self, file: h5py.File, group: h5g.GroupID, references: _References):
         self._file = file
@@ -132,7 +132,7 @@ class _StructArray:
         self.fields = frozenset(self._members)
         self.count = 1
         content = self._members.get("content")
-        # A 1x1 struct holds its fields directly. Its cell fields are references, too; its text never is.
+        # Only the `content` of a 1x1 struct is never a reference; its cell fields are references, too.
         self._is_single = content is None or not _holds_references(content)
         if self._is_single:
             return
@@ -165,14 +165,14 @@ def _targets(file: h5py.File, dataset: h5d.DatasetID) -> list[Target]:
 
 
 def _is_empty(target: Target) -> bool:
-    """Return whether this is `[]`: MATLAB stores the dimensions (0, 0) in place of values."""
+    """Return whether an object is MATLAB's `[]`, stored as its dimensions (0, 0) in place of values."""
     if not isinstance(target, h5d.DatasetID):
         return False
     return h5a.exists(target, b"MATLAB_empty") or target.shape == (2,)
 
 
 def _read(target: Target | None, name: str, kinds: str) -> np.ndarray:
-    """Return a dataset's values, flat, in MATLAB's order."""
+    """Return a dataset's values, flat, in MATLAB's order; empty if absent. `kinds` are the allowed kinds of dtype."""
     if target is None or _is_empty(target):
         return _NOTHING
     if not isinstance(target, h5d.DatasetID) or target.dtype.kind not in kinds or len(target.shape) != 2:

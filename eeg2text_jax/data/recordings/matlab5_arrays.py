@@ -1,4 +1,4 @@
-"""Decode arrays of MAT v5 / v7 files: numbers, text, or the outline of a struct array.
+"""Decode arrays of MAT v5 / v7 files: numbers, text, or the byte spans of a struct array's fields.
 
 Layout: "MAT-File Format" (MathWorks), Level 5. Every size is checked against the enclosing one.
 """
@@ -26,26 +26,26 @@ _STORED = {6: (1, 2, 3, 4, 5, 6, 9), 7: (1, 2, 3, 4, 7)} | dict.fromkeys(range(8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Array:
-    """A numeric array, a char array as text, or a struct array as byte spans of its elements."""
+    """A numeric array, a char array as text, or a struct array as byte spans of its fields."""
 
     dims: tuple[int, ...]
     numbers: np.ndarray | None = None  # in the order of `dims` (column-major)
     text: str | None = None
     fields: tuple[str, ...] = ()
-    spans: tuple[tuple[int, int], ...] = ()  # per element and field, fields varying fastest
+    spans: tuple[tuple[int, int], ...] = ()  # start and end of each field of each element, fields varying fastest
 
 
 class Source(Protocol):
-    """Bytes that are read once, sequentially."""
+    """Bytes to read once and in order; the methods raise Damaged at their end."""
 
     def read(self, size: int) -> bytes: ...
     def skip(self, size: int) -> None: ...
     def finish(self) -> None:
-        """Raise Damaged unless all bytes were taken."""
+        """Raise Damaged unless all bytes were read."""
 
 
 class Decoder:
-    """A decoder of one array's bytes (after its `miMATRIX` tag) in a given byte order."""
+    """Decodes the bytes of arrays, without their `miMATRIX` tag, in the byte order `"<"` or `">"`."""
 
     def __init__(self, order: str):
         self._order = order
@@ -102,7 +102,7 @@ class Decoder:
         return tuple(names), at
 
     def open_matrix(self, source: Source) -> tuple[int, Array, str]:
-        """Read a variable's tag and header; return the remaining bytes, its shape (and struct fields), its name."""
+        """Read a variable's tag and header; return the number of bytes left, its dimensions and fields, its name."""
         kind, total = self.tag(source.read(8))
         if kind != MATRIX:
             raise Damaged("a variable does not begin where it should")
@@ -131,7 +131,7 @@ class Decoder:
         return head + source.read(size + -size % 8)
 
     def array(self, data: bytes, begin: int = 0, stop: int | None = None) -> Array:
-        """Decode numbers, text, or the outline of a struct array; of other classes only the dimensions."""
+        """Decode `data[begin:stop]` as numbers, text or a struct array; of other classes only the dimensions."""
         stop = len(data) if stop is None else stop
         if begin == stop:  # MATLAB may write [] without a header
             return Array((0, 0), np.empty(0))

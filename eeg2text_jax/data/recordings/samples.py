@@ -1,4 +1,4 @@
-"""Turn subject files into samples, one file at a time, and count every drop."""
+"""Convert ZuCo's subject files to samples, one file at a time, and count every dropped sentence."""
 
 import dataclasses
 import sys
@@ -15,23 +15,16 @@ from eeg2text_jax.data.recordings.features import (
     CHANNELS,
     LARGEST,
     MEASURES,
-    Choices,
     Dropped,
     Fields,
     Sentence,
     UnreadableRecording,
-    corrected,
-    wang_ji,
+    default_sample,
+    wang_ji_sample,
 )
 from eeg2text_jax.data.recordings.mat_v5 import read_mat_v5
 from eeg2text_jax.data.recordings.mat_v73 import read_mat_v73
-from eeg2text_jax.data.recordings.sources import (
-    TASKS,
-    RecordingFile,
-    find_recordings,
-    layout,
-    refuse_duplicates,
-)
+from eeg2text_jax.data.recordings.sources import TASKS, RecordingFile, find_recordings, layout, refuse_duplicates
 from eeg2text_jax.data.recordings.wang_ji_pickle import read_pickle
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
@@ -48,19 +41,12 @@ class RecordingSpec:
     bands: Annotated[tuple[str, ...], kinds.many(kinds.one_of(*BANDS))]
     non_words: Annotated[str, kinds.one_of("keep", "skip")]
     zscore: Annotated[bool, kinds.flag()]
-    compat: Annotated[str, kinds.one_of("", "wang-ji")]
+    compat: Annotated[str, kinds.one_of("", WANG_JI)]
     exclude: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)]
     task: Annotated[str, kinds.one_of("", *TASKS)]
     strict: Annotated[bool, kinds.flag()]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bands", tuple(self.bands))
-        object.__setattr__(self, "exclude", tuple(self.exclude))
-        Fields(self.measure, self.bands)
-        if self.non_words not in ("keep", "skip"):
-            raise UserError(f"data.recordings.non_words is {self.non_words!r}; expected 'keep' or 'skip'.")
-        if self.compat not in ("", WANG_JI):
-            raise UserError(f"data.recordings.compat is {self.compat!r}; expected '' or '{WANG_JI}'.")
         if self.compat and self.measure not in ("GD", "FFD", "TRT"):
             raise UserError(
                 f"data.recordings.measure is {self.measure}; with data.recordings.compat={WANG_JI}, expected GD, FFD "
@@ -75,21 +61,17 @@ class RecordingSpec:
 
 
 class Recordings:
-    """The samples of recordings, read lazily; `tally` and `provenance` are filled during iteration.
+    """The samples of recordings, by task, subject and sentence; iterating completes `tally` and `provenance`.
 
-    Samples are ordered by task, subject and sentence, independent of the files. A file is read completely before its
-    first sample is yielded, so a damaged file yields none.
-
-    Raises:
-      UserError: from the constructor for an unusable source; during iteration if `strict` and a file is unreadable, or
-        if no file gives a sample.
+    A file is read completely before its first sample is yielded, so a damaged file yields none. The constructor raises
+    UserError for an unusable source; iterating raises it if no sample is found, or, with `strict`, for a damaged file.
     """
 
     def __init__(self, sources: Sequence[str], spec: RecordingSpec, tally: Tally):
         self._spec, self._fields, self._tally = spec, Fields(spec.measure, spec.bands), tally
-        self._files, passed_over = find_recordings(sources, spec.task)
-        tally.notes += passed_over
-        self._held: list[tuple[str, str, Path]] = []
+        self._files, notes = find_recordings(sources, spec.task)
+        tally.notes += notes
+        self._done: list[tuple[str, str, Path]] = []  # subject, task, file
         self._texts: dict[str, tuple[str, list[str]]] = {}  # task -> its first subject, with its sentences
         self.provenance: dict[str, Any] = {"source": "recordings", **dataclasses.asdict(spec), "files": []}
 
@@ -113,26 +95,27 @@ class Recordings:
         if not self._tally.kept:
             drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
             raise UserError(f"no sample to write: {problems[0] if problems else f'all were dropped ({drops}).'}")
-        self.provenance["sentences"] = _nested(self._tally.sentences)
-        self.provenance["dropped"] = self._tally.drops()
-        self.provenance["notes"] = list(self._tally.notes)
+        entries: dict[str, dict[str, int]] = {}  # task -> subject -> sentences, placeholders included
+        for (subject, task), n in self._tally.sentences.items():
+            entries.setdefault(task, {})[subject] = n
+        self.provenance |= {"sentences": entries, "dropped": self._tally.drops(), "notes": list(self._tally.notes)}
 
     def _read(self, file: RecordingFile) -> list[Sample]:
         how = layout(file.path)
         tally = Tally()  # of this file alone, so that a damaged file adds nothing
         samples: list[Sample] = []
         if how == "pickle":
-            task = read_pickle(file.path, self._fields)
-            refuse_duplicates([*self._held, *((subject, file.task, file.path) for subject in task)])
-            while task:
-                subject, sentences = task.popitem(last=False)
+            sentences_of = read_pickle(file.path, self._fields)
+            refuse_duplicates([*self._done, *((subject, file.task, file.path) for subject in sentences_of)])
+            while sentences_of:
+                subject, sentences = sentences_of.popitem(last=False)
                 if subject not in self._spec.exclude:
                     samples += self._subject(file, subject, iter(sentences), how, tally)
         else:
             read = read_mat_v5 if how == "mat-v5" else read_mat_v73
-            refuse_duplicates([*self._held, (file.subject, file.task, file.path)])
+            refuse_duplicates([*self._done, (file.subject, file.task, file.path)])
             samples += self._subject(file, file.subject, read(file.path, self._fields), how, tally)
-        self._held += [(subject, task, file.path) for subject, task in tally.sentences]
+        self._done += [(subject, task, file.path) for subject, task in tally.sentences]
         self._tally.sentences |= tally.sentences
         self._tally.dropped += tally.dropped
         self._tally.notes += tally.notes
@@ -143,17 +126,16 @@ class Recordings:
     def _subject(
         self, file: RecordingFile, subject: str, sentences: Iterator[Sentence | None], how: str, tally: Tally
     ) -> list[Sample]:
-        samples, texts, other_tokens, absurd = [], [], 0, 0
+        spec, samples, texts, other_tokens, absurd = self._spec, [], [], 0, 0
         for index, sentence in enumerate(sentences):
             texts.append(sentence.content if sentence else "")
             other_tokens += _has_other_tokens(sentence)
             try:
-                if self._spec.compat:
-                    features, text = wang_ji(sentence, how, self._spec.zscore)
-                    absurd += _is_absurd(sentence)
+                if spec.compat:
+                    features, text = wang_ji_sample(sentence, how, spec.zscore)
+                    absurd += any(np.abs(band).max(initial=0) > LARGEST for word in sentence.words for band in word.eeg)
                 else:
-                    choices = Choices(self._spec.non_words, self._spec.zscore)
-                    features, text = corrected(sentence, choices, self._spec.measure)
+                    features, text = default_sample(sentence, spec.measure, spec.non_words, spec.zscore)
             except Dropped as reason:
                 tally.dropped[subject, file.task, str(reason)] += 1
             else:
@@ -169,7 +151,7 @@ class Recordings:
         return samples
 
     def _compare(self, who: str, subject: str, task: str, texts: list[str]) -> list[str]:
-        """Return notes on sentences that differ from those of the task's first subject."""
+        """Return notes on sentences whose text differs from the first subject's of the task."""
         first, reference = self._texts.setdefault(task, (subject, texts))
         notes = []
         if len(texts) != len(reference):
@@ -185,22 +167,11 @@ class Recordings:
 
 
 def _has_other_tokens(sentence: Sentence | None) -> bool:
-    """Return whether the words differ from the text; tokens without a letter or digit are optional."""
+    """Return whether the tokens with a letter or digit differ between the text and the words of a sentence."""
     if sentence is None or sentence.words is None:
         return False
-    told = [token for token in sentence.content.split(" ") if any(c.isalnum() for c in token)]
-    return told != [token for token in sentence.tokens if any(c.isalnum() for c in token)]
-
-
-def _is_absurd(sentence: Sentence | None) -> bool:
-    if sentence is None or sentence.words is None:
-        return False
-    return any(np.abs(band).max(initial=0) > LARGEST for word in sentence.words for band in word.eeg)
-
-
-def _nested(sentences: dict[tuple[str, str], int]) -> dict[str, dict[str, int]]:
-    """Return the number of entries of each subject's file by task, placeholders included (for positional splits)."""
-    nested: dict[str, dict[str, int]] = {}
-    for (subject, task), n in sentences.items():
-        nested.setdefault(task, {})[subject] = n
-    return nested
+    in_text, in_words = (
+        [token for token in tokens if any(map(str.isalnum, token))]
+        for tokens in (sentence.content.split(" "), sentence.tokens)
+    )
+    return in_text != in_words

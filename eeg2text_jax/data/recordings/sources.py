@@ -1,4 +1,4 @@
-"""Find recordings: resolve files, folders and globs to subject files with subject, task and format."""
+"""Find ZuCo's recordings in files, folders and globs: subject, task and format of each file."""
 
 import dataclasses
 import re
@@ -26,7 +26,7 @@ _PICKLED_TASK = (
 
 @dataclasses.dataclass(frozen=True)
 class RecordingFile:
-    """One subject's file of a task (MATLAB), or a task's file of all subjects (pickle; `subject` is empty)."""
+    """The file of one task of one subject (MATLAB) or of all subjects (pickle; `subject` is "")."""
 
     path: Path
     subject: str
@@ -34,19 +34,15 @@ class RecordingFile:
 
 
 def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[RecordingFile], list[str]]:
-    """Find recordings among files, folders (recursively) and globs, ordered by task and subject.
+    """Return the recordings in files, folders (recursively) and globs by task and subject, and notes on ignored files.
 
-    `task` is one of TASKS, required for pickles whose names do not contain it. Return the recordings, and a sentence
-    for each ignored file of a folder.
-
-    Raises:
-      UserError: a source does not exist or holds no recordings, a file's name does not contain subject and task, or two
-        files hold the same subject and task.
+    `task` is the task of pickles, which their names may lack. Raises UserError if a source does not exist or has no
+    recordings, if the name of a file lacks subject or task, or if two files have the same subject and task.
     """
     if task and task not in TASKS:
         raise UserError(f"data.recordings.task is {task!r}; expected one of {', '.join(TASKS)}.")
     found: dict[Path, RecordingFile] = {}
-    passed_over = []
+    ignored = []
     for source in sources:
         for path in _paths(source):
             file = _identify(path, task)
@@ -55,14 +51,14 @@ def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[Record
             elif Path(source).is_file():
                 raise UserError(f"{path}: {_expectation(path)}")
             else:
-                passed_over.append(f"{path}: passed over; {_expectation(path)}")
+                ignored.append(f"{path}: passed over; {_expectation(path)}")
     if not found:
         raise UserError(
             f"{', '.join(sources)}: no recordings found; expected results<SUBJECT>_<SR|NR|TSR>.mat or a task's pickle."
         )
     files = sorted(found.values(), key=lambda file: (TASKS.index(file.task), file.subject, str(file.path)))
     refuse_duplicates((file.subject, file.task, file.path) for file in files)
-    return files, passed_over
+    return files, ignored
 
 
 def refuse_duplicates(entries: Iterable[tuple[str, str, Path]]) -> None:
@@ -75,7 +71,7 @@ def refuse_duplicates(entries: Iterable[tuple[str, str, Path]]) -> None:
 
 
 def layout(path: Path) -> str:
-    """Return `mat-v5`, `mat-v7.3` or `pickle` from the file's content. Raises UnreadableRecording for other content."""
+    """Return the format of a file by its content: `mat-v5`, `mat-v7.3` or `pickle`; else raise UnreadableRecording."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER)
@@ -106,14 +102,14 @@ def _paths(source: str) -> list[Path]:
 
 def _identify(path: Path, task: str) -> RecordingFile | None:
     if path.suffix in (".pickle", ".pkl"):
-        told = task or next((name for pattern, name in _PICKLED_TASK if pattern.search(path.name)), "")
-        return RecordingFile(path, "", told) if told else None
+        task = task or next((name for pattern, name in _PICKLED_TASK if pattern.search(path.name)), "")
+        return RecordingFile(path, "", task) if task else None
     match = _SUBJECT_FILE.match(path.name)
     if match is None:
         return None
-    subject, told = match.groups()
+    subject, task = match.groups()
     # Both releases have NR and TSR, with different sentences; subject codes begin with Z (1.0) or with Y or X (2.0).
-    return RecordingFile(path, subject, f"{told}v2" if subject[0] in "XY" and told != "SR" else told)
+    return RecordingFile(path, subject, f"{task}v2" if subject[0] in "XY" and task != "SR" else task)
 
 
 def _expectation(path: Path) -> str:

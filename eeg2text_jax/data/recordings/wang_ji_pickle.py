@@ -1,11 +1,9 @@
 """Read the pickles of Wang & Ji's scripts (and of NeuSpeech's copy): one task, all subjects.
 
-They hold only fixated words, of the measures GD, FFD and TRT. Errors of the scripts (see `features`) are in the pickle
-and cannot be undone.
+They have only fixated words, of the measures GD, FFD and TRT, and contain the errors of the scripts (see `features`).
 
-A pickle names the functions that rebuild its objects, so loading one can execute anything. Here the few names under
-which numpy writes arrays lead to the classes below, and every other name is refused; not even numpy's own
-reconstruction sees the file's bytes.
+Loading a pickle can execute any function that it names. Here the few names under which numpy writes arrays resolve to
+the classes below and every other name is refused, so that not even numpy's own functions see the file's bytes.
 """
 
 import collections
@@ -18,19 +16,17 @@ import numpy as np
 from eeg2text_jax.data.recordings.features import Fields, Sentence, UnreadableRecording, Word
 from eeg2text_jax.errors import UserError, first_line
 
-_PLAIN_KINDS = "biuf"
-
 
 class Forbidden(Exception):
-    """The pickle names something that is not needed to hold recordings; the message is that name."""
+    """The pickle names a class or function that recordings do not need; the message is the name."""
 
 
 class _Dtype:
-    """Stand-in for `numpy.dtype`: a plain number type; `__setstate__` sets the byte order."""
+    """Stand-in for `numpy.dtype`, for numbers alone; `__setstate__` sets the byte order."""
 
     def __init__(self, name: str, *_: Any):
         self.dtype: np.dtype = np.dtype(str(name)) if not isinstance(name, _Dtype) else name.dtype
-        if self.dtype.kind not in _PLAIN_KINDS:
+        if self.dtype.kind not in "biuf":
             raise ValueError(f"an array of {name!r}, not of plain numbers")
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -40,7 +36,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stand-in for an array; `value` is the array once its state is known."""
+    """Stand-in for `numpy.ndarray`; `__setstate__` sets `value`, the array."""
 
     def __init__(self, *_: Any):
         self.value: np.ndarray | None = None
@@ -69,10 +65,7 @@ def _scalar(dtype: _Dtype, content: bytes) -> float:
     return _rebuild(content, dtype, (), "C").item()
 
 
-_ALLOWED = {
-    ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _Dtype,
-} | {
+_ALLOWED = {("numpy", "ndarray"): _Array, ("numpy", "dtype"): _Dtype} | {
     (f"numpy.{core}.{module}", name): stand_in
     for core in ("core", "_core")  # numpy 1 and numpy 2
     for module, name, stand_in in (
@@ -95,11 +88,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load_plain(file: BinaryIO) -> Any:
-    """Load a pickle of numbers, text, containers and numeric arrays only; convert arrays with `array`.
+    """Load a pickle of numbers, text, containers and numeric arrays, which `array` converts.
 
-    Raises:
-      Forbidden: it names any other class or function; nothing was executed.
-      Exception: the bytes are no pickle, or a damaged one (the C unpickler raises nearly anything).
+    Raises Forbidden if it names another class or function (nothing was executed), and any Exception if it is damaged.
     """
     content = _Unpickler(file).load()
     if file.read(1):
@@ -108,7 +99,7 @@ def load_plain(file: BinaryIO) -> Any:
 
 
 def array(value: Any) -> np.ndarray:
-    """Return a loaded array, number or empty list as a flat array. Raises TypeError for anything else."""
+    """Convert a loaded array, number or empty list to a flat array. Raises TypeError for other values."""
     if isinstance(value, _Array) and value.value is not None:
         return value.value.ravel()
     if isinstance(value, int | float) or (isinstance(value, list) and not value):
@@ -117,14 +108,13 @@ def array(value: Any) -> np.ndarray:
 
 
 MEASURES = ("GD", "FFD", "TRT")
-_MASK = "[MASK]"
 
 
 def read_pickle(path: Path, fields: Fields) -> collections.OrderedDict[str, list[Sentence | None]]:
-    """Return the sentences of each subject, sorted by subject; None for a sentence that the scripts found missing.
+    """Return the sentences of each subject, in order of subjects; None for a sentence that the scripts found missing.
 
     Raises:
-      UnreadableRecording: the file is no such pickle, is damaged, or names a class or function that does not belong.
+      UnreadableRecording: the file is no such pickle, is damaged, or names a class or function that is refused.
       UserError: the measure is not in these pickles.
     """
     if fields.measure not in MEASURES:
@@ -158,8 +148,7 @@ def _sentence(item: Any, fields: Fields) -> Sentence | None:
     words = tuple(_word(word, fields) for word in item["word"])
     _check_tokens(item, words)
     means = tuple(array(item["sentence_level_EEG"][name]) for name in fields.sentence)
-    tokens = tuple(_text(token) for token in item["word_tokens_all"])
-    return Sentence(_text(item["content"]), words, tokens, frozenset(), means)
+    return Sentence(_text(item["content"]), words, tuple(map(_text, item["word_tokens_all"])), frozenset(), means)
 
 
 def _word(item: Any, fields: Fields) -> Word:
@@ -169,10 +158,10 @@ def _word(item: Any, fields: Fields) -> Word:
 
 
 def _check_tokens(item: Any, words: tuple[Word, ...]) -> None:
-    """Raise ValueError if the three copies of the fixated words differ, as in a damaged file."""
+    """Raise ValueError if the three lists of fixated words of a sentence differ, as in a damaged file."""
     contents = [word.content for word in words]
     masked, every = item["word_tokens_with_mask"], item["word_tokens_all"]
-    fixated = [token for token, mask in zip(every, masked, strict=True) if mask != _MASK]
+    fixated = [token for token, mask in zip(every, masked, strict=True) if mask != "[MASK]"]
     if contents != item["word_tokens_has_fixation"] or contents != fixated:
         raise ValueError("the words of a sentence contradict its list of tokens")
 

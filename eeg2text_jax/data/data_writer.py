@@ -1,0 +1,173 @@
+"""Write data files sample by sample, with features of EEG (`DataWriter`) or volumes of fMRI (`VolumeWriter`)."""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import h5py
+import numpy as np
+
+from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock
+from eeg2text_jax.data.datafile import (
+    FORMAT,
+    NUMBERS,
+    REALS,
+    STRINGS,
+    VOLUMES,
+    WINDOW_COLUMNS,
+    Sample,
+    digest_of,
+    digests_of,
+)
+from eeg2text_jax.data.hdf5_disk import PatientFile
+from eeg2text_jax.files import locked, replacing
+
+
+class DataWriter:
+    """Stream samples into a data file, which gets its name when it is complete. Use as a context manager.
+
+    On an exception, such as a full disk, the temporary file is removed. One process at a time writes a file and
+    overwrites the remains of a killed one. `n_features` is F, the width of every sample's features; `features_are` is
+    the meaning of the F columns, e.g. `"8 bands x 105 channels, band-major"`.
+    """
+
+    _format = FORMAT
+
+    def __init__(self, path: str | os.PathLike[str], n_features: int, features_are: str):
+        self.path = Path(path)
+        self._n_features, self._features_are = n_features, features_are
+        self._columns: dict[str, list[Any]] = {name: [] for name in (*STRINGS, "sentence_index", *CLOCK_COLUMNS)}
+        self._offsets = [0]
+        self._hash = hashlib.sha256()  # of the features so far
+        self.provenance: dict[str, Any] = {}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._resources = contextlib.ExitStack()
+        self._resources.enter_context(locked(self.path.with_name(f".{self.path.name}.lock"), str(self.path)))
+        self._disk = PatientFile(str(self._resources.enter_context(replacing(self.path))), "w+")
+        self._file = h5py.File(self._disk, "w")
+        self._file.attrs["format"] = self._format
+        self._file.attrs["features_are"] = features_are
+        self._features = self._make_features()
+
+    def _make_features(self) -> h5py.Dataset:
+        """Create the empty dataset of the features."""
+        width = self._n_features
+        return self._file.create_dataset(
+            "features", (0, width), np.float32, maxshape=(None, width), chunks=(256, width)
+        )
+
+    def add(self, sample: Sample) -> None:
+        """Append a sample; its features must be finite `[W >= 1, F]`."""
+        features = np.ascontiguousarray(sample.features, np.float32)
+        if features.ndim != 2 or features.shape[1] != self._n_features or not len(features):
+            raise ValueError(f"features must be [W >= 1, {self._n_features}], got {features.shape}")
+        if not np.isfinite(features).all():
+            raise ValueError(f"features of {sample.subject}/{sample.task}/{sample.sentence_index} are not finite")
+        self._offsets.append(self._append(features))
+        for name, values in self._columns.items():
+            values.append(getattr(sample, name))
+
+    def _append(self, rows: np.ndarray) -> int:
+        """Append rows to `features` in the file; return their total number."""
+        start, stop = len(self._features), len(self._features) + len(rows)
+        self._features.resize(stop, axis=0)
+        self._features[start:stop] = rows
+        self._hash.update(rows.data)
+        self._disk.check()
+        return stop
+
+    def add_all(self, samples: Iterable[Sample]) -> None:
+        for sample in samples:
+            self.add(sample)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        try:
+            if raised[0] is None:
+                self._finish()
+            self._file.close()
+            self._disk.close()
+            self._disk.check()
+        except BaseException:
+            self._resources.__exit__(*sys.exc_info())
+            raise
+        self._resources.__exit__(*raised)
+
+    def _finish(self) -> None:
+        """Write the columns, provenance and checksums."""
+        clock = Clock.of(self._columns)
+        plain = {name: values for name, values in self._columns.items() if name not in CLOCK_COLUMNS}
+        columns = {**plain, **clock.columns(), "offsets": np.asarray(self._offsets, np.int64)}
+        for name, values in columns.items():
+            if name in (*NUMBERS, *REALS):
+                columns[name] = self._file[name] = np.asarray(values, np.float64 if name in REALS else np.int64)
+            else:
+                self._file.create_dataset(name, data=values, dtype=h5py.string_dtype())
+        about = self._features_are, json.dumps(self.provenance, sort_keys=True)
+        self._file.attrs["provenance"] = about[1]
+        self._file.attrs["checksums"] = json.dumps({**self._digests(columns), "about": digest_of(about)})
+
+    def _digests(self, columns: Mapping[str, Any]) -> dict[str, str]:
+        return digests_of(self._hash, columns)
+
+
+class VolumeWriter(DataWriter):
+    """Stream scans and their windows into a data file, as `DataWriter` does samples.
+
+    `grid` is (X, Y, Z), `dtype` float16 or float32, `features_are` the meaning of the voxels' values.
+    """
+
+    _format = VOLUMES
+
+    def __init__(self, path: str | os.PathLike[str], grid: tuple[int, int, int], dtype: str, features_are: str):
+        self._grid, self._dtype = grid, np.dtype(dtype)
+        super().__init__(path, math.prod(grid), features_are)
+        self._columns.update({name: [] for name in WINDOW_COLUMNS})
+
+    def _make_features(self) -> h5py.Dataset:
+        return self._file.create_dataset(
+            "features", (0, *self._grid), self._dtype, maxshape=(None, *self._grid), chunks=(1, *self._grid),
+            fletcher32=True,
+        )  # fmt: skip
+
+    def add_frames(self, frames: np.ndarray) -> int:
+        """Append finite frames `[n, X, Y, Z]`; return the number of the first one."""
+        frames = np.ascontiguousarray(frames, self._dtype)
+        if frames.shape[1:] != self._grid:
+            raise ValueError(f"frames must be [n, {self._grid}], got {frames.shape}")
+        if not _finite(frames):
+            raise ValueError("frames are not finite")
+        return self._append(frames) - len(frames)
+
+    def add_window(
+        self, start: int, length: int, *, sentence: str, subject: str, task: str, sentence_index: int, text_group: str,
+        recording: str = "", onset: float = math.nan, duration: float = math.nan,
+    ) -> None:  # fmt: skip
+        """Append one sample: frames `start` to `start + length - 1` of those added so far."""
+        if not 0 <= start < start + length <= len(self._features):
+            raise ValueError(f"a window of {length} frames from {start} on, of {len(self._features)}")
+        self._offsets.append(self._offsets[-1] + length)
+        own = {"sentence": sentence, "subject": subject, "task": task, "sentence_index": sentence_index,
+               "starts": start, "text_group": text_group, "recording": recording, "onset": onset,
+               "duration": duration, "order": -1}  # fmt: skip
+        for name, values in self._columns.items():
+            values.append(own[name])
+
+    def _digests(self, columns: Mapping[str, Any]) -> dict[str, str]:
+        frames = self._hash.hexdigest()
+        return {**digests_of(hashlib.sha256(frames.encode()), columns), "frames": frames}
+
+
+def _finite(frames: np.ndarray) -> bool:
+    """Return whether all values are finite, by exponent bits: NumPy takes four times as long for half precision."""
+    kind: Any
+    kind, exponent = (np.uint16, 0x7C00) if frames.dtype == np.float16 else (np.uint32, 0x7F800000)
+    return not ((frames.view(kind) & kind(exponent)) == exponent).any()
