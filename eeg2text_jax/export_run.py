@@ -13,8 +13,8 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.opening import open_finished
 from eeg2text_jax.parallel.arms import joined
-from eeg2text_jax.pretrained.eeg_file import Feeding
 from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
+from eeg2text_jax.pretrained.export_files import Feeding
 from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.start import checkpoint_config
 from eeg2text_jax.search.settings import GenerationSpec

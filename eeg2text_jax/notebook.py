@@ -34,7 +34,7 @@ from eeg2text_jax.metrics.render import table_markdown
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.predictions.file import Prediction, read_predictions
 from eeg2text_jax.predictions.rankings import read_rankings
-from eeg2text_jax.pretrained.eeg_file import FEEDING
+from eeg2text_jax.pretrained.export_files import FEEDING
 from eeg2text_jax.python_data import Recordings, changed, prepare
 from eeg2text_jax.rank_run import NO_AUDIT
 from eeg2text_jax.splits.certificate import certify_data

@@ -21,7 +21,6 @@ def spec_from_config(config: BartConfig) -> Seq2SeqSpec:
         pad_token=config.pad_token_id,
         eos_token=config.eos_token_id,
         start_token=config.decoder_start_token_id,
-        bos_token=getattr(config, "bos_token_id", None),
         embedding_std=config.init_std,
         embedding_scale=config.d_model**0.5 if config.scale_embedding else 1.0,
         logits_bias="frozen",

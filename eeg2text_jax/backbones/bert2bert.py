@@ -29,7 +29,6 @@ def spec_from_config(config: EncoderDecoderConfig) -> Seq2SeqSpec:
         pad_token=_token(config, "pad_token_id", decoder.pad_token_id),
         eos_token=_token(config, "eos_token_id", decoder.eos_token_id),
         start_token=_token(config, "decoder_start_token_id", decoder.bos_token_id),
-        bos_token=decoder.bos_token_id,
         shared_embeddings=False,
         own_pads=(config.encoder.pad_token_id, decoder.pad_token_id),
         embedding_std=decoder.initializer_range,

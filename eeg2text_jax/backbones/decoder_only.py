@@ -62,7 +62,6 @@ def describe(config: PretrainedConfig, backbone: str, activation: str, **details
         pad_token=config.vocab_size if pad is None else pad,
         eos_token=ends[0],
         start_token=config.vocab_size,
-        bos_token=config.bos_token_id,
         embedding_std=config.initializer_range,
         frozen_pad=config.pad_token_id is not None,
         tied_head=config.tie_word_embeddings,

@@ -19,7 +19,7 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.parallel.arms import joined
 from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.pretrained.eeg_file import Feeding, read_feeding
+from eeg2text_jax.pretrained.export_files import Feeding, read_feeding
 from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.load import load_pretrained
 from eeg2text_jax.search.settings import GenerationSpec

@@ -1,8 +1,8 @@
-"""Multi-head attention, the biases that mask it, rotary positions and T5's relative positions.
+"""Multi-head attention, its masks, rotary positions and T5's relative positions.
 
 A mask is an additive float32 bias `[N or 1, H or 1, Tq or 1, Tk]`: 0 for visible positions, the most negative float for
-masked ones, whose weight and gradient are then exactly 0. A layer that computes all positions at once has activations
-as rows `[N*T, D]` and heads first, `[H, N, T, Dh]`.
+masked ones, whose weight and gradient are then exactly 0. Where all positions are computed at once, activations are
+rows `[N*T, D]`, the positions of N sentences, and the axis of heads comes first.
 """
 
 import math
@@ -21,31 +21,25 @@ from eeg2text_jax.parallel.mesh import data_shards
 
 
 class Rotation(NamedTuple):
-    """Rotary positions (Su et al. 2021): cosines and sines of the angles of every row, `[R, Dh / 2]` float32.
+    """Rotary position embedding (Su et al. 2021): cosines and sines of the angles of every row.
 
-    A pair is dimension i of the first half and i of the second, as in transformers. The angle of each pair is data of
-    the backbone (`StackSpec.rotary`), so scaled frequencies need no code here.
+    Dimension i of a head's first half is paired with i of its second half, as in transformers.
     """
 
-    cos: jax.Array
-    sin: jax.Array
+    cos: jax.Array  # float32 [R, Dh / 2]
+    sin: jax.Array  # float32 [R, Dh / 2]
 
     @classmethod
     def of(cls, positions: jax.Array, frequencies: Sequence[float]) -> "Rotation":
-        """Rotation of rows at `positions [R]`, by frequencies `[Dh / 2]` in radians a position."""
+        """Return the rotation of rows at `positions [R]` by frequencies `[Dh / 2]`, radians per position."""
         angles = positions.astype(jnp.float32)[:, None] * jnp.asarray(frequencies, jnp.float32)[None]
         return cls(jnp.cos(angles), jnp.sin(angles))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Turn rows of heads, `[R, H, Dh] -> [R, H, Dh]`, in the dtype of `x`."""
+        """Rotate queries or keys `[R, H, Dh]`, in their dtype."""
         cos, sin = (part.astype(x.dtype)[:, None] for part in self)
         first, second = jnp.split(x, 2, axis=-1)
         return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-
-
-def choose(local: jax.Array | bool, here: Rotation, there: Rotation) -> Rotation:
-    """`here` in a local layer, else `there`."""
-    return jax.tree.map(lambda a, b: jnp.where(local, a, b), here, there)
 
 
 MASK_VALUE = float(jnp.finfo(jnp.float32).min)
@@ -57,16 +51,16 @@ def mask_bias(visible: jax.Array) -> jax.Array:
 
 
 def padding_bias(mask: jax.Array) -> jax.Array:
-    """Convert a padding mask `[N, T]` to a bias `[N, 1, 1, T]`."""
+    """Convert a mask `[N, T]`, True at real positions, to a bias `[N, 1, 1, T]`."""
     return mask_bias(mask)[:, None, None, :]
 
 
 class Attention(nnx.Module):
-    """Multi-head attention; keys and values are separate arguments, so that they can come from a cache."""
+    """Multi-head attention; `queries`, `keys` and `value` project single positions for decoding with a cache."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         inner, shared = spec.heads * spec.head_dim, (spec.kv_heads or spec.heads) * spec.head_dim
-        # T5 has no factor 1/sqrt(head_dim); its initialization of the queries includes it.
+        # T5 has no factor 1/sqrt(head_dim) at run time, but in the initial kernel of queries.
         shrink = 1.0 if spec.scale_attention else spec.head_dim**-0.5
         self.query = make_dense(spec, spec.width, inner, dtype, rngs, shrink=shrink, name="query")
         self.key = make_dense(spec, spec.width, shared, dtype, rngs, name="key")
@@ -77,7 +71,7 @@ class Attention(nnx.Module):
         self.heads, self.head_dim = spec.heads, spec.head_dim
         self.scale = spec.query_scale or (spec.head_dim**-0.5 if spec.scale_attention else 1.0)
         self.rate, self.cap, self.normed = spec.attention_dropout, spec.score_cap, spec.head_norm
-        # What stands between projections and scores wants heads apart, and so do adapters.
+        # Rotary positions and adapters are implemented for separate heads only.
         self.apart = spec.positions == "rotary" or spec.lora is not None
 
     def __call__(
@@ -89,11 +83,11 @@ class Attention(nnx.Module):
         dropout_key: jax.Array | None,
         rotation: Rotation | None = None,
     ) -> jax.Array:
-        """Attend from rows `x [N*Tq, D]` to rows `context [N*Tk, D]` of the same sentence, N = `batch`: `[N*Tq, D]`.
+        """Return attention `[N*Tq, D]` of rows `x [N*Tq, D]` over rows `context [N*Tk, D]` of N = `batch` sentences.
 
-        The backward pass stores the result and, for cross-attention in small batches, queries and keys. For
-        self-attention and large batches, a TPU recomputes them faster than it writes and reads them (4 of 140 ms for
-        T5-large, batch 32, by the compiler's estimate).
+        The result is marked for storage, see `product`, and so are queries, keys and values of cross-attention in small
+        batches. For self-attention and large batches, a TPU recomputes them faster than it writes and reads them (4 of
+        140 ms for T5-large, batch 32, by the compiler's estimate).
         """
         shape = Heads(batch, self.heads, self.rate)
         if self.apart or not shape.side_by_side(self.head_dim) or x.shape[0] // data_shards() < MANY_ROWS:
@@ -119,22 +113,15 @@ class Attention(nnx.Module):
         return product(row_major(from_groups(mixed, *self._weights(self.out, x.dtype))))
 
     def _rows(
-        self,
-        x: jax.Array,
-        context: jax.Array,
-        rotation: Rotation | None = None,
-        key: jax.Array | None = None,
+        self, x: jax.Array, context: jax.Array, rotation: Rotation | None = None, key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return queries, keys and values, each `[N*T, H*Dh]`; keys and values may have fewer heads."""
-        queries = self._placed("query", self.query.plain(x, key, 2), rotation) * self.scale
-        return (
-            queries,
-            self._placed("key", self.key.plain(context, key, 3), rotation),
-            self.value.plain(context, key, 4),
-        )
+        """Return scaled queries, keys and values, each `[N*T, H*Dh]`; keys and values may have fewer heads."""
+        queries = self._rotate("query", self.query.plain(x, key, 2), rotation) * self.scale
+        keys = self._rotate("key", self.key.plain(context, key, 3), rotation)
+        return queries, keys, self.value.plain(context, key, 4)
 
-    def _placed(self, part: str, x: jax.Array, rotation: Rotation | None) -> jax.Array:
-        """Apply the per-head norm and the rotary positions to queries or keys `[R, H*Dh]`, if the spec has them."""
+    def _rotate(self, part: str, x: jax.Array, rotation: Rotation | None) -> jax.Array:
+        """Apply the per-head norm and the rotary positions, if the spec has them, to queries or keys `[R, H*Dh]`."""
         if not self.normed and rotation is None:
             return x
         heads = x.reshape(len(x), -1, self.head_dim)
@@ -149,15 +136,15 @@ class Attention(nnx.Module):
 
     def queries(self, x: jax.Array, rotation: Rotation | None = None) -> jax.Array:
         """Project rows `[R, D]` to scaled queries `[R, H*Dh]`."""
-        return self._placed("query", self.query(x), rotation) * self.scale
+        return self._rotate("query", self.query(x), rotation) * self.scale
 
     def keys(self, x: jax.Array, rotation: Rotation | None = None) -> jax.Array:
-        """Project rows `[R, D]` to keys `[R, H*Dh]`, in the layout of the cache."""
-        return self._placed("key", self.key(x), rotation)
+        """Project rows `[R, D]` to keys `[R, H*Dh]`."""
+        return self._rotate("key", self.key(x), rotation)
 
 
 class RelativeBias(nnx.Module):
-    """T5's learned bias per head and bucket of the relative position."""
+    """T5's learned attention bias, one per head and bucket of relative positions."""
 
     def __init__(self, spec: StackSpec, rngs: nnx.Rngs) -> None:
         init = jax.nn.initializers.normal(spec.width**-0.5)
@@ -173,7 +160,7 @@ class RelativeBias(nnx.Module):
 
 
 def relative_bucket(distance: jax.Array, bidirectional: bool, buckets: int, max_distance: int) -> jax.Array:
-    """Map key position minus query position to T5's bucket (Raffel et al. 2020, section 2.1).
+    """Return T5's bucket of each `distance`, key minus query position (Raffel et al. 2020, section 2.1).
 
     Half of the buckets hold one distance each; the others grow logarithmically up to `max_distance`. If bidirectional,
     the upper half of all buckets is for keys after the query; otherwise such keys share bucket 0.

@@ -1,9 +1,9 @@
-"""The KV cache of the decoder: a plain pytree, passed in and returned.
+"""The KV cache of the decoder, in which beams are reordered without moving keys and values.
 
-Beams never move in the cache. The keys and values that the K rows of a sentence write at a position stay in place, and
-`ancestors` says which of the K entries belongs to the history of each row; all K rows attend to all entries of their
-sentence, with other histories masked. Reordering beams then moves B * K * T integers instead of all keys and values
-(82 MB per step for BART-base, 8 sentences, 5 beams, 56 positions), and attention is a matrix product with K query rows.
+The K beams (rows) of a sentence write K entries at each position, and `ancestors` says which of these is in the history
+of each row. All K rows attend to all entries of their sentence, with other histories masked. Reordering then moves
+B * K * T integers instead of 82 MB of keys and values per step (BART-base, 8 sentences, 5 beams, 56 positions), and
+attention is a matrix product with K query rows.
 """
 
 from typing import NamedTuple
@@ -17,10 +17,10 @@ from eeg2text_jax.models.heads import attend
 
 
 class LayerCache(NamedTuple):
-    """Keys and values of one decoder layer, in separate arrays: slices of a stacked array would be copied every step.
+    """Keys and values of one decoder layer; layers are not stacked, since a slice would be copied in every step.
 
-    Entry `t * K + k` of a sentence was written by its row k at position t. A decoder-only model has no cross-attention:
-    the S entries of its prompt come first, once per sentence, shared by its beams.
+    Row k of a sentence writes entry `t * K + k` at position t. A decoder-only model has no cross-attention; the S
+    entries of its prompt come first, once per sentence, shared by its beams.
     """
 
     self_keys: jax.Array  # [B, H, Dh, max_length * K]
@@ -30,35 +30,25 @@ class LayerCache(NamedTuple):
 
     @classmethod
     def empty(cls, heads: int, cross_keys: jax.Array, cross_values: jax.Array, entries: int) -> "LayerCache":
-        """Make an empty cache with the cross-attention keys and values `[B, S, H*Dh]`."""
-        keys, values = (
-            cross.reshape(*cross.shape[:2], heads, -1).swapaxes(1, 2) for cross in (cross_keys, cross_values)
-        )
+        """Make a cache of `entries` zeros for self-attention, with cross-attention keys and values `[B, S, H*Dh]`."""
+        keys, values = (new.reshape(*new.shape[:2], heads, -1).swapaxes(1, 2) for new in (cross_keys, cross_values))
         batch, _, _, head_dim = keys.shape
-        return cls(
-            jnp.zeros((batch, heads, head_dim, entries), keys.dtype),
-            jnp.zeros((batch, heads, entries, head_dim), keys.dtype),
-            keys,
-            values,
-        )
+        own_keys = jnp.zeros((batch, heads, head_dim, entries), keys.dtype)
+        return cls(own_keys, jnp.zeros((batch, heads, entries, head_dim), keys.dtype), keys, values)
 
     @classmethod
     def after(cls, heads: int, keys: jax.Array, values: jax.Array, entries: int) -> "LayerCache":
         """Make a cache that holds a prompt's keys and values `[B, S, H*Dh]`, with room for `entries` more."""
         keys, values = (new.reshape(*new.shape[:2], heads, -1) for new in (keys, values))
-        room = (0, entries)
-        return cls(
-            jnp.pad(keys.transpose(0, 2, 3, 1), ((0, 0), (0, 0), (0, 0), room)),
-            jnp.pad(values.transpose(0, 2, 1, 3), ((0, 0), (0, 0), room, (0, 0))),
-            None,
-            None,
-        )
+        none, room = (0, 0), (0, entries)
+        keys = jnp.pad(keys.transpose(0, 2, 3, 1), (none, none, none, room))
+        return cls(keys, jnp.pad(values.transpose(0, 2, 1, 3), (none, none, room, none)), None, None)
 
     def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array, prompt: int = 0) -> "LayerCache":
-        """Write the keys and values `[B*K, H*Dh]` of position `index` after the prompt."""
+        """Return the cache with keys and values `[B*K, H*Dh]` of position `index`, after `prompt` entries."""
         batch, heads, head_dim, _ = self.self_keys.shape
-        kept = self.self_keys.dtype
-        keys, values = (new.astype(kept).reshape(batch, -1, heads, head_dim) for new in (keys, values))
+        dtype = self.self_keys.dtype
+        keys, values = (new.astype(dtype).reshape(batch, -1, heads, head_dim) for new in (keys, values))
         start = prompt + index * keys.shape[1]
         return self._replace(
             self_keys=lax.dynamic_update_slice_in_dim(self.self_keys, keys.transpose(0, 2, 3, 1), start, axis=3),
@@ -66,11 +56,11 @@ class LayerCache(NamedTuple):
         )
 
     def own(self, queries: jax.Array, bias: jax.Array, cap: float = 0.0) -> jax.Array:
-        """Self-attention of queries `[B*K, H*Dh]` over the written positions of their sentence: `[B*K, H*Dh]`."""
+        """Return self-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` over all entries; `bias` masks them."""
         return self._attend(queries, self.self_keys.swapaxes(2, 3), self.self_values, bias, cap)
 
     def cross(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
-        """Cross-attention of queries `[B*K, H*Dh]`."""
+        """Return cross-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` over the encoder's positions."""
         return self._attend(queries, self.cross_keys, self.cross_values, bias)
 
     def _attend(
@@ -90,29 +80,29 @@ class LayerCache(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """The KV cache of all decoder layers. Reordering beams changes `ancestors` alone."""
+    """The KV cache of all decoder layers; reordering beams changes only `ancestors`."""
 
     layers: tuple[LayerCache, ...]
     ancestors: jax.Array  # int32 [B, K, max_length]: the row that wrote position t of row k's history
-    cross_mask: jax.Array  # [B, S] bool: real positions of the context, or of the prompt
-    start: jax.Array | None = None  # [B, D], the first input of a decoder-only model: the end of its prompt
+    cross_mask: jax.Array  # [B, S] bool: real positions of the encoder output, or of a decoder-only model's prompt
+    start: jax.Array | None = None  # [B, D], first input of a decoder-only model: the last position of its prompt
 
 
 def own_position(ancestors: jax.Array, index: jax.Array) -> jax.Array:
-    """Set the history of every row at `index` to the row's own entry."""
+    """Return `ancestors [B, K, T]` in which every row's history has its own entry at position `index`."""
     own = jnp.broadcast_to(jnp.arange(ancestors.shape[1])[None, :], ancestors.shape[:2])
     return lax.dynamic_update_index_in_dim(ancestors, own, index, axis=2)
 
 
 def reorder_beams(cache: Cache, parents: jax.Array) -> Cache:
-    """Continue row k of each sentence from the history of row `parents[:, k]`, int32 `[B, K]`."""
+    """Return the cache in which row k of each sentence has the history of row `parents[:, k]`, int32 `[B, K]`."""
     return cache._replace(ancestors=jnp.take_along_axis(cache.ancestors, parents[:, :, None], axis=1))
 
 
 def history_bias(ancestors: jax.Array, position_bias: jax.Array) -> jax.Array:
-    """Return the bias of each row over its sentence's entries: `[B, H or 1, K, max_length * K]`.
+    """Return attention biases `[B, H or 1, K, max_length * K]` that mask entries outside of each row's history.
 
-    `position_bias [1, H or 1, 1, max_length]` is the bias by position.
+    Other entries get the bias of their position, `position_bias [1, H or 1, 1, max_length]`.
     """
     batch, beams, length = ancestors.shape
     mine = ancestors[:, :, :, None] == jnp.arange(beams)[None, None, None, :]  # [B, K, T, K]

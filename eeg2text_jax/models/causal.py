@@ -1,8 +1,8 @@
-"""A decoder-only language model from its description: embeddings, layers over one sequence, output head.
+"""Decoder-only language models, with the interface of an encoder-decoder whose encoder is the identity.
 
-It has the interface of an encoder-decoder whose encoder is the identity: `hidden` is the embedded prompt with the
-recording in it, and the decoder starts at the prompt's last position. Rows are padded on the left, so this position
-is the same column in every row. The layers treat prompt and target as one sequence.
+`hidden` is the embedded prompt with the recording in it, and the decoder starts at the prompt's last position. Prompts
+are padded on the left, so this position is the same column in every row. The layers see prompt and target as one
+sequence.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +13,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.cpu import fenced
-from eeg2text_jax.models.attention import Rotation, choose, mask_bias
+from eeg2text_jax.models.attention import Rotation, mask_bias
 from eeg2text_jax.models.cache import Cache, LayerCache, history_bias, own_position
-from eeg2text_jax.models.encoder_decoder import Embedding, Head, Int8Table, ReadOut, logits_of
-from eeg2text_jax.models.layers import int8_of
+from eeg2text_jax.models.encoder_decoder import Embedding, Head, ReadOut, logits_of
 from eeg2text_jax.models.nnx_bridge import scan_layers
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import Seq2SeqSpec
@@ -25,13 +24,13 @@ from eeg2text_jax.parallel.mesh import shard_rows
 
 
 def left_padded(x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Move real positions to the end of their rows, in order, over all gaps: `[B, S, D]` and mask `[B, S]` bool."""
+    """Return `x [B, S, D]` and its mask `[B, S]` with all real positions at the end of their rows, in order."""
     order = jnp.argsort(mask, axis=1, stable=True)
     return jnp.take_along_axis(x, order[:, :, None], axis=1), jnp.take_along_axis(mask, order, axis=1)
 
 
 class CausalStack(Stack):
-    """Layers with causal attention; local layers see a sliding window (Mistral, Gemma)."""
+    """Stack of causal layers without cross-attention; local layers see a sliding window (Mistral, Gemma)."""
 
     def __call__(  # type: ignore[override]  # one sequence, no context
         self,
@@ -42,7 +41,7 @@ class CausalStack(Stack):
         remat: Keep | None = None,
         unroll: bool = False,
     ) -> jax.Array:
-        """Compute all positions at once: embeddings `[B, T, D]`, mask `[B, T]` -> `[B, T, D]`."""
+        """Return hidden states `[B, T, D]` of all positions from embeddings `x [B, T, D]` and their mask `[B, T]`."""
         start, end, keys = dropout_keys(dropout_key, self.spec.layers)
         batch, length, width = x.shape
         views = self._views(mask)
@@ -58,7 +57,7 @@ class CausalStack(Stack):
         return shard_rows(self._finish(x, end).reshape(batch, length, width))
 
     def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
-        """Make the cache of prompts `[B, S, D]` for `B * beams` sequences, without their last position."""
+        """Make a KV cache for `B * beams` sequences with prompts `hidden [B, S, D]`, all but the last position."""
         batch, length, width = hidden.shape
         before = mask.at[:, -1].set(False)
         views = self._views(mask)
@@ -74,7 +73,10 @@ class CausalStack(Stack):
         return Cache(tuple(memory), ancestors, before, hidden[:, -1])
 
     def step(self, layers: Sequence[Layer], x: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        """Compute position `index` after the prompt: embeddings `[B*K, 1, D]` -> rows `[B*K, D]`, new cache."""
+        """Decode position `index` after the prompt: return hidden states `[B*K, D]` and the new cache.
+
+        `x [B*K, 1, D]` are embeddings; `layers` come from `separate_layers`.
+        """
         ancestors = own_position(cache.ancestors, index)
         length, prompt = ancestors.shape[2], cache.cross_mask.shape[1]
         views = self._views_of_step(cache.cross_mask, ancestors, index)
@@ -87,22 +89,26 @@ class CausalStack(Stack):
 
     @property
     def _mixed(self) -> bool:
+        """Whether some layers are local and others are not."""
         return len(set(self.spec.local_layers)) > 1
 
     def _locals(self) -> tuple[bool | None, ...]:
-        """Return for each layer whether it is local; None if all layers are alike."""
+        """Return whether each layer is local; None for each if all layers are alike."""
         return self.spec.local_layers if self._mixed else (None,) * self.spec.layers
 
     def _views(self, mask: jax.Array) -> tuple:
-        """Return biases `[1, B, T, T]` and rotations of rows `[B*T]` for global and for local layers."""
+        """Return pairs of attention bias `[1, B, T, T]` and rotation of rows `[B*T]`, as `_used_views` selects them."""
         places = _positions(mask)
         order = jnp.arange(mask.shape[1])
         far = mask[:, None, :] & (order[None, :] <= order[:, None])[None]
         near = far & (places[:, :, None] - places[:, None, :] < self.spec.window)
-        return self._chosen(mask_bias(far)[None], mask_bias(near)[None], places.reshape(-1))
+        return self._used_views(mask_bias(far)[None], mask_bias(near)[None], places.reshape(-1))
 
     def _views_of_step(self, mask: jax.Array, ancestors: jax.Array, index: jax.Array) -> tuple:
-        """`_views` for one position after prompts of `mask [B, S]`: biases `[B, 1, K, S + T*K]`, rows `[B*K]`."""
+        """Return the pairs of `_views` for decoding position `index` after prompts with `mask [B, S]`.
+
+        Biases are `[B, 1, K, S + T*K]`, over the entries of the cache; rotations are of rows `[B*K]`.
+        """
         (batch, beams), own = ancestors.shape[:2], jnp.arange(ancestors.shape[2])
         here = mask.sum(axis=1, dtype=jnp.int32) + index  # --> [B]
         distance = here[:, None] - _positions(mask)
@@ -113,10 +119,10 @@ class CausalStack(Stack):
 
         far = bias(mask, own <= index)
         near = bias(mask & (distance < self.spec.window), (own <= index) & (index - own < self.spec.window))
-        return self._chosen(far, near, jnp.repeat(here, beams))
+        return self._used_views(far, near, jnp.repeat(here, beams))
 
-    def _chosen(self, far: jax.Array, near: jax.Array, positions: jax.Array) -> tuple:
-        """Return (bias, rotation) of all layers, or one pair for local and one for global layers."""
+    def _used_views(self, far: jax.Array, near: jax.Array, positions: jax.Array) -> tuple:
+        """Return one (bias, rotation) if all layers are alike, or two: of local layers (`near`), of others (`far`)."""
         spec = self.spec
         local = near, Rotation.of(positions, spec.local_rotary or spec.rotary)
         if all(spec.local_layers) and spec.local_layers:
@@ -126,21 +132,21 @@ class CausalStack(Stack):
 
 
 def _view(views: tuple, local: jax.Array | bool | None) -> tuple[jax.Array, Rotation]:
+    """Return the (bias, rotation) of a layer from `_used_views`; `local` says whether it is local, None: no matter."""
     if local is None:
         return views[0]
     if isinstance(local, bool):
         return views[0] if local else views[1]
-    (near, turned), (far, others) = views
-    return jnp.where(local, near, far), choose(local, turned, others)
+    return jax.tree.map(lambda near, far: jnp.where(local, near, far), *views)
 
 
 def _positions(mask: jax.Array) -> jax.Array:
-    """Return the position of each real token in its row, `[B, S]`; 0 at padding before the first."""
+    """Return the position of each real token among the real tokens of its row, `[B, S]`; 0 at padding before them."""
     return jnp.maximum(jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1, 0)
 
 
 class CausalLM(nnx.Module):
-    """Llama, Mistral, Qwen, Gemma, as `spec` says."""
+    """A decoder-only model that `spec` describes: Llama, Mistral, Qwen or Gemma."""
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.shared = Embedding(spec, spec.vocab_size, spec.d_model, spec.pad_token if spec.frozen_pad else None, rngs)
@@ -149,11 +155,11 @@ class CausalLM(nnx.Module):
         self.spec = spec
 
     def embed(self, ids: jax.Array) -> jax.Array:
-        """Embed token ids `[B, S]`: `[B, S, D]`; invalid ids occur only at masked positions."""
+        """Return the embeddings `[B, S, D]` of token ids `[B, S]`; invalid ids, which padding has, are clipped."""
         return self.shared(jnp.clip(ids, 0, self.spec.vocab_size - 1))
 
     def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """Return the prompt and its mask, moved to the right end of each row; no layer is applied."""
+        """Return the embedded prompt `[B, S, D]` and its mask, padded on the left; no layer is applied."""
         return left_padded(embeddings, mask)
 
     def decode(
@@ -166,9 +172,9 @@ class CausalLM(nnx.Module):
         read_out: ReadOut = logits_of,
         **options,
     ) -> Any:
-        """Return logits `[B, T, V]` (or the result of `read_out`) of right-shifted targets `[B, T]` after prompts.
+        """Return logits `[B, T, V]`, or the result of another `read_out`, of right-shifted targets `ids [B, T]`.
 
-        The first column of `ids` is the start token; the last position of the prompt replaces it.
+        The last position of the prompt, `hidden [B, S, D]`, replaces the start token, the first column of `ids`.
         """
         x = jnp.concatenate([hidden, self.embed(ids[:, 1:]).astype(hidden.dtype)], axis=1)
         later = jnp.ones_like(ids[:, 1:], bool) if mask is None else mask[:, 1:]
@@ -178,9 +184,8 @@ class CausalLM(nnx.Module):
 
     def decode_step(self, weights_dtype: str = "") -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """Return the step (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, new cache)."""
-        layers, table = self.decoder.separate_layers(weights_dtype), self.head.table(self.shared.embedding[...])
-        if weights_dtype == "int8":
-            table = Int8Table(*int8_of(table, axis=1))
+        layers = self.decoder.separate_layers(weights_dtype)
+        table = self.head.table(self.shared.embedding[...], weights_dtype)
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
             start = jnp.repeat(cache.start, cache.ancestors.shape[1], axis=0)

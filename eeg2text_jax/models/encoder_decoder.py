@@ -1,4 +1,4 @@
-"""An encoder-decoder language model from its description: embeddings, two stacks, output head."""
+"""Encoder-decoder language models, and the embedding table and output head that decoder-only ones use, too."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from eeg2text_jax.parallel.mesh import replicate, shard_rows
 
 
 class Embedding(nnx.Module):
-    """The table of token vectors `[V, D]`; the row of `frozen_token` gets no gradient."""
+    """Table of token embeddings `[V, D]`; the row of `frozen_token` gets no gradient from lookups."""
 
     def __init__(self, spec: Seq2SeqSpec, rows: int, width: int, frozen_token: int | None, rngs: nnx.Rngs) -> None:
         init = jax.nn.initializers.normal(spec.embedding_std)
@@ -26,7 +26,7 @@ class Embedding(nnx.Module):
 
     @jax.named_scope("embeddings")
     def __call__(self, ids: jax.Array) -> jax.Array:
-        """Look up token ids `[B, T]`: `[B, T, D]`, float32."""
+        """Return the embeddings of token ids `[B, T]`, float32 `[B, T, D]`."""
         x = shard_rows(self.embedding[...][ids]) * self.scale
         if self.frozen_token is None:
             return x
@@ -34,14 +34,14 @@ class Embedding(nnx.Module):
 
 
 class Int8Table(NamedTuple):
-    """The output head's table rounded to int8."""
+    """Table of the output head rounded to int8: `values * scale[:, None]`."""
 
     values: jax.Array  # int8 [V, D]
     scale: jax.Array  # float32 [V]
 
 
 def logits_of(x: jax.Array, table: jax.Array | Int8Table, bias: jax.Array | None, cap: float = 0.0) -> jax.Array:
-    """Return float32 logits `[..., V]` of hidden states `[..., D]`, table `[V, D]` and bias `[V]`; `cap`: `capped`."""
+    """Return float32 logits `[..., V]` of hidden states `[..., D]`, `cap * tanh(logit / cap)` unless `cap` is 0."""
     values, scale = table if isinstance(table, Int8Table) else (table, None)
     logits = jnp.einsum("...d,vd->...v", x, values.astype(x.dtype), preferred_element_type=jnp.float32)
     logits = capped(logits if scale is None else logits * scale.reshape(*[1] * (logits.ndim - 1), -1), cap)
@@ -67,13 +67,14 @@ class Head(nnx.Module):
         self.spec, self.dtype = spec, dtype
 
     @jax.named_scope("head_loss")
-    def table(self, tied: jax.Array) -> jax.Array:
-        """Return the head's own table, or the tied embeddings `[V, D]`, in the compute dtype."""
-        return replicate((tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype))
+    def table(self, tied: jax.Array, weights_dtype: str = "") -> jax.Array | Int8Table:
+        """Return the head's own table, or the tied embeddings `[V, D]`, in the compute dtype or rounded to "int8"."""
+        table = replicate((tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype))
+        return Int8Table(*int8_of(table, axis=1)) if weights_dtype == "int8" else table
 
     @jax.named_scope("head_loss")
-    def __call__(self, x: jax.Array, table: jax.Array, read_out: ReadOut = logits_of) -> Any:
-        """Return the result of `read_out`; `table [V, D]` comes from the method `table`, called once before a loop."""
+    def __call__(self, x: jax.Array, table: jax.Array | Int8Table, read_out: ReadOut = logits_of) -> Any:
+        """Return logits, or the result of another `read_out`; `table` is from `Head.table`, called before a loop."""
         if self.spec.head_transform:
             x = self.transform_norm(ACTIVATIONS[self.spec.decoder.activation](self.transform(x)))
         bias = None if self.spec.logits_bias == "none" else self.bias[...]
@@ -84,7 +85,7 @@ class Head(nnx.Module):
 
 
 class EncoderDecoder(nnx.Module):
-    """BART, PEGASUS, T5, BERT2BERT, as `spec` says."""
+    """An encoder-decoder that `spec` describes: BART, PEGASUS, T5 or BERT2BERT."""
 
     def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         if spec.shared_embeddings:
@@ -102,18 +103,18 @@ class EncoderDecoder(nnx.Module):
         self.spec = spec
 
     def embed(self, ids: jax.Array) -> jax.Array:
-        """Embed encoder token ids `[B, S]`: `[B, S, D]`."""
+        """Return the encoder's embeddings `[B, S, D]` of token ids `[B, S]`."""
         return (self.shared if self.spec.shared_embeddings else self.encoder_embedding)(ids)
 
     def embed_targets(self, ids: jax.Array) -> jax.Array:
-        """Embed decoder token ids `[B, T]`: `[B, T, D]`."""
+        """Return the decoder's embeddings `[B, T, D]` of token ids `[B, T]`."""
         return self._table()(ids)
 
     @jax.named_scope("encoder")
     def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """Return hidden states `[B, S, D]`, in the decoder's width, and their mask, from embeddings and mask `[B, S]`.
+        """Return the encoder output `[B, S, D]`, in the decoder's width, and the mask `[B, S]` of the embeddings.
 
-        Options are those of `Stack`.
+        `options` are those of `Stack`.
         """
         hidden = self.encoder(embeddings, mask, **options)
         return (hidden if self.spec.encoder.width == self.spec.decoder.width else self.projection(hidden)), mask
@@ -128,7 +129,10 @@ class EncoderDecoder(nnx.Module):
         read_out: ReadOut = logits_of,
         **options,
     ) -> Any:
-        """Return logits `[B, T, V]` (or the result of `read_out`) of right-shifted targets `[B, T]`."""
+        """Return logits `[B, T, V]`, or the result of another `read_out`, of right-shifted targets `ids [B, T]`.
+
+        `hidden [B, S, D]` and `hidden_mask` come from `encode`; `mask` of the targets may be None: all are real.
+        """
         x = self.embed_targets(ids)
         with jax.named_scope("decoder"):
             x = self.decoder(x, mask, hidden, hidden_mask, **options)
@@ -136,9 +140,8 @@ class EncoderDecoder(nnx.Module):
 
     def decode_step(self, weights_dtype: str = "") -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """Return the step (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, new cache)."""
-        layers, table = self.decoder.separate_layers(weights_dtype), self.head.table(self._table().embedding[...])
-        if weights_dtype == "int8":
-            table = Int8Table(*int8_of(table, axis=1))
+        layers = self.decoder.separate_layers(weights_dtype)
+        table = self.head.table(self._table().embedding[...], weights_dtype)
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
             x = self.embed_targets(tokens[:, None])
@@ -149,4 +152,5 @@ class EncoderDecoder(nnx.Module):
         return step
 
     def _table(self) -> Embedding:
+        """Return the decoder's embedding table."""
         return self.shared if self.spec.shared_embeddings else self.decoder_embedding

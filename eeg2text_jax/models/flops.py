@@ -1,11 +1,10 @@
-"""FLOPs of one step, counted from the model's description.
+"""Floating-point operations (FLOPs) of training and decoding, counted from a model's description.
 
-XLA's own count is unreliable for scanned or recomputed layers. Only matrix products count: two operations per
-multiply-add, including padding, which the device also computes.
+XLA's own count is wrong for scanned or recomputed layers. Only matrix products count: two operations per multiply-add,
+including padding, which the device also computes.
 """
 
-from eeg2text_jax.models.brain.encoder import encoder_width, stack_spec
-from eeg2text_jax.models.brain.lstm import hidden_width
+from eeg2text_jax.models.brain.encoder import encoder_width, hidden_width, stack_spec
 from eeg2text_jax.models.brain.unicorn import series_spec, snapshot_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.reconstruction import ReconstructionModel
@@ -16,7 +15,7 @@ AnyModel = Seq2SeqModel | ContrastiveModel | ReconstructionModel
 
 
 def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> float:
-    """Return the FLOPs of forward and backward for one batch of one arm; backward costs twice as much as forward."""
+    """Return the FLOPs of a training step of one arm, forward and backward; backward costs twice as much as forward."""
     if isinstance(model, ReconstructionModel):
         series = stack_flops(series_spec(model.eeg), words, words, 0) if model.of == "series" else 0.0
         return 3.0 * batch * (2.0 * words * snapshot_flops(model.eeg) + series)
@@ -26,26 +25,26 @@ def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> floa
 
 
 def tower_flops(model: ContrastiveModel, batch: int, words: int) -> float:
-    """Return the FLOPs of one recording through brain encoder and output, and of its cosines with the batch's texts."""
+    """Return the FLOPs of a forward pass of one recording, and of its cosines with the texts of the batch."""
     encoder = brain_flops(model.eeg, words, model.width)
     return encoder + 2.0 * model.width * (LENGTH_FEATURES + model.outputs) + 2.0 * batch * model.outputs
 
 
 def search_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:
-    """Return the FLOPs of a beam search of one arm that writes `length` tokens.
+    """Return the FLOPs of a beam search of one arm that writes `length` tokens for each sentence of a batch.
 
-    Every beam attends to the entries of all beams of its sentence, with other histories masked (see `models.cache`).
+    Every beam attends to the cache entries of all beams of its sentence (see `models.cache`).
     """
     source, stack = source_length(model, words), model.spec.decoder
     cross = stack.layers * 4.0 * source * stack.width * inner_width(stack)
-    if stack.alone:  # of a prompt, all that a layer does
+    if stack.alone:  # a decoder-only model computes whole layers for the prompt
         cross = stack_flops(stack, source, source, 0)
     steps = (length - 1) * step_flops(model, batch, words, length, beams)
     return batch * (encode_flops(model, words) + cross) + steps
 
 
 def step_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:
-    """Return the FLOPs of one step of `search_flops`: one token for every beam of every sentence."""
+    """Return the FLOPs of one decoder step of a beam search: one token for every beam of every sentence."""
     source = source_length(model, words)
     if model.spec.decoder.alone:
         length, source = length + -(-source // beams), 0
@@ -55,11 +54,11 @@ def step_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: 
 
 def encode_flops(model: Seq2SeqModel, words: int) -> float:
     """Return the FLOPs of one sentence through EEG encoder, bridge and the backbone's encoder."""
-    source, total = source_length(model, words), 0.0
-    if model.spec.encoder is not None:
-        total += stack_flops(model.spec.encoder, source, source, 0)
-    if model.spec.encoder is not None and model.spec.encoder.width != model.spec.decoder.width:
-        total += 2.0 * source * model.spec.encoder.width * model.spec.decoder.width
+    source, encoder, total = source_length(model, words), model.spec.encoder, 0.0
+    if encoder is not None:
+        total += stack_flops(encoder, source, source, 0)
+        if encoder.width != model.spec.decoder.width:
+            total += 2.0 * source * encoder.width * model.spec.decoder.width
     return total if model.eeg is None else total + brain_flops(model.eeg, words, model.spec.d_model)
 
 
@@ -72,25 +71,26 @@ def brain_flops(eeg: EEGSpec, words: int, d_model: int) -> float:
     if eeg.kind == "unicorn":
         series = stack_flops(series_spec(eeg), words, words, 0)
         return words * (snapshot_flops(eeg) + 2.0 * eeg.width * d_model) + series
-    width, total = encoder_width(eeg), 0.0
-    if eeg.width:
-        total += 2.0 * words * eeg.features * width
-    return total + stack_flops(stack_spec(eeg), words, words, 0) + 2.0 * words * width * d_model
+    width = encoder_width(eeg)
+    projection = 2.0 * words * eeg.features * width if eeg.width else 0.0
+    return projection + stack_flops(stack_spec(eeg), words, words, 0) + 2.0 * words * width * d_model
 
 
 def decode_flops(model: Seq2SeqModel, words: int, tokens: int) -> float:
-    """Return the FLOPs of all positions of one target through decoder and output head."""
-    source = source_length(model, words)
+    """Return the FLOPs of decoder and output head for all positions of one target."""
+    source, length = source_length(model, words), tokens
     if model.spec.decoder.alone:
-        length = source + tokens - 1
-        return stack_flops(model.spec.decoder, length, length, 0) + tokens * head_flops(model)
-    return stack_flops(model.spec.decoder, tokens, tokens, source) + tokens * head_flops(model)
+        source, length = 0, source + tokens - 1
+    return stack_flops(model.spec.decoder, length, length, source) + tokens * head_flops(model)
 
 
 def stack_flops(stack: StackSpec, queries: int, keys: int, context: int, *, project_context: bool = True) -> float:
-    """Return the FLOPs of `queries` positions that attend to `keys` positions and, in a decoder, to `context` ones."""
+    """Return the FLOPs of a stack for `queries` positions, which attend to `keys` positions.
+
+    In a decoder they also attend to `context` encoder positions; `project_context` counts keys and values of these.
+    """
     inner = inner_width(stack)
-    shared = (stack.kv_heads or stack.heads) / stack.heads  # of keys and values
+    shared = (stack.kv_heads or stack.heads) / stack.heads  # heads of keys and values per query head
     own = 4.0 * (1 + shared) * queries * stack.width * inner + 4.0 * queries * keys * inner
     feed_forward = (6.0 if stack.gated else 4.0) * queries * stack.width * stack.ffn
     cross = 0.0
@@ -102,15 +102,16 @@ def stack_flops(stack: StackSpec, queries: int, keys: int, context: int, *, proj
 
 
 def head_flops(model: Seq2SeqModel) -> float:
-    """Return the FLOPs of the logits of one position."""
+    """Return the FLOPs of the output head for one position."""
     width = model.spec.decoder.width
     return 2.0 * width * (model.spec.vocab_size + (width if model.spec.head_transform else 0))
 
 
 def source_length(model: Seq2SeqModel, words: int) -> int:
-    """Return the number of positions in cross-attention: the prompt's tokens and the words."""
+    """Return the length of the encoder's input: the prompt's tokens and `words` EEG positions."""
     return words + (len(model.eeg.prompt) + len(model.eeg.prompt_after) if model.eeg else 0)
 
 
 def inner_width(stack: StackSpec) -> int:
+    """Return the width of all heads together."""
     return stack.heads * stack.head_dim

@@ -1,4 +1,4 @@
-"""The whole network, a brain encoder with a bridge, or text, in front of a language model, as pure functions."""
+"""The whole network, a brain encoder and a language model, and `Seq2SeqModel`: the network as pure functions."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ Inputs = Mapping[str, jax.Array]
 
 
 class EEG2Text(nnx.Module):
-    """A backbone, with a brain encoder in front of it if `eeg` is given."""
+    """A language model, `backbone`, with a brain encoder, `eeg`, in front of it unless that is None."""
 
     def __init__(self, spec: Seq2SeqSpec, eeg: EEGSpec | None, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.backbone = (CausalLM if spec.encoder is None else EncoderDecoder)(spec, dtype, rngs)
@@ -31,7 +31,7 @@ class EEG2Text(nnx.Module):
         self.prompt = (eeg.prompt, eeg.prompt_after) if eeg is not None else ((), ())
 
     def encode(self, inputs: Inputs, dropout_key: jax.Array | None, **options) -> tuple[jax.Array, jax.Array]:
-        """Return hidden states `[B, S, D]` and their mask `[B, S]`; a prompt adds its tokens to the EEG positions.
+        """Return the encoder output `[B, S, D]` and its mask `[B, S]`; S counts EEG positions and prompt tokens.
 
         `inputs` has one of `features` (words `[B, W, F]` or volumes `[B, W, X, Y, Z]`), `inputs_embeds [B, S, D]` or
         `input_ids [B, S]`, and `mask` of the same length; optionally per-sample prompts `before` and `after`, int32
@@ -50,7 +50,7 @@ class EEG2Text(nnx.Module):
         return self.backbone.encode(x, mask, dropout_key=text_key, **options)
 
     def _with_prompt(self, x: jax.Array, mask: jax.Array, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
-        """Put the prompt's embeddings around the EEG positions (the authors' T5 prompt comes before them)."""
+        """Return the embeddings `x [B, W, D]` with the prompt's embeddings before and after them, and their mask."""
         around = []
         for name, constant in zip(("before", "after"), self.prompt, strict=True):
             ids = jnp.broadcast_to(jnp.asarray(constant, jnp.int32)[None], (x.shape[0], len(constant)))
@@ -64,10 +64,10 @@ class EEG2Text(nnx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Seq2SeqModel(PureModel):
-    """Functions of one model; hashable (a static argument of jit) and without parameters.
+    """A model as pure functions of its parameters; hashable, so it can be a static argument of `jax.jit`.
 
-    Parameters are a nested dict of float32 arrays, the layers of a stack on axis 0. All functions are pure: they
-    may be jitted, differentiated and mapped over stacked parameters. `dropout_key=None` is deterministic.
+    Parameters are a nested dict of float32 arrays, the layers of a stack on axis 0. The functions may be jitted,
+    differentiated and mapped over stacked parameters. With `dropout_key=None` there is no dropout.
 
     Examples:
       >>> import jax, jax.numpy as jnp
@@ -86,8 +86,8 @@ class Seq2SeqModel(PureModel):
     dtype: str = "float32"  # compute dtype
     remat: bool = False  # recompute each layer in the backward pass instead of storing its activations
     keep: Keep = "products"  # remat policy: the activations that are stored
-    unroll: bool = False  # unroll the layers in forward and encode
-    shared_frozen: bool = False  # arms share the frozen language model, see `divide`
+    unroll: bool = False  # unroll the loop over layers in `forward` and `encode`
+    shared_frozen: bool = False  # the language model is frozen, and one copy serves all arms, see `divide`
 
     @property
     def start_token(self) -> int:
@@ -104,11 +104,6 @@ class Seq2SeqModel(PureModel):
         """The token that ends a target."""
         return self.spec.eos_token
 
-    @property
-    def bos_token(self) -> int | None:
-        """The token that begins a target, if the backbone has one."""
-        return self.spec.bos_token
-
     def forward(
         self,
         params: Params,
@@ -122,30 +117,23 @@ class Seq2SeqModel(PureModel):
         """Return float32 logits `[B, T, V]` of all target positions at once.
 
         `inputs` has one of `features [B, W, F]`, `inputs_embeds [B, S, D]` or `input_ids [B, S]`, and `mask` bool;
-        `decoder_input_ids [B, T]` are the right-shifted labels. A custom `read_out` replaces the logits; its arguments
-        are the last hidden states `[B, T, D]`, the head's table `[V, D]` and its bias `[V]`.
+        `decoder_input_ids [B, T]` are the right-shifted labels. A custom `read_out` computes the result in place of the
+        logits from the last hidden states `[B, T, D]`, the output head's table `[V, D]`, its bias `[V]` and its cap.
         """
         encode_key, decode_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
-        network = self._bind_for_training(params)
-        hidden, mask = network.encode(inputs, encode_key, **self._options)
-        return network.backbone.decode(
-            decoder_input_ids,
-            decoder_mask,
-            hidden,
-            mask,
-            read_out=read_out,
-            dropout_key=decode_key,
-            **self._options,
-        )
+        network, options = self._bind_for_training(params), self._options
+        hidden, mask = network.encode(inputs, encode_key, **options)
+        options |= {"read_out": read_out, "dropout_key": decode_key}
+        return network.backbone.decode(decoder_input_ids, decoder_mask, hidden, mask, **options)
 
     def encode(
         self, params: Params, inputs: Inputs, *, dropout_key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the encoder output `[B, S, D]` and its mask `[B, S]`; with a prompt, S is larger than W."""
+        """Return the encoder output `[B, S, D]` and its mask `[B, S]`; S counts EEG positions and prompt tokens."""
         return self._bind_for_training(params).encode(inputs, dropout_key, **self._options)
 
     def embed(self, params: Params, ids: jax.Array) -> jax.Array:
-        """Return the encoder input embeddings `[B, S, D]` of token ids `[B, S]`, in the form of `inputs_embeds`."""
+        """Return the encoder's input embeddings `[B, S, D]` of token ids `[B, S]`, which `encode` takes, too."""
         return self._bind(params).backbone.embed(ids)
 
     def decode(
@@ -164,9 +152,9 @@ class Seq2SeqModel(PureModel):
     def init_cache(
         self, params: Params, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int, dtype: str = ""
     ) -> Cache:
-        """Make a KV cache for `B * beams` sequences of at most `max_length` tokens over the output of `encode`.
+        """Make a KV cache for `B * beams` sequences of at most `max_length` tokens, from the output of `encode`.
 
-        Keys and values are kept in `dtype`, by default the compute dtype.
+        Keys and values are stored in `dtype`, by default the compute dtype.
         """
         cache = self._bind(params, biases=False).backbone.decoder.init_cache(hidden, mask, beams, max_length)
         return cache._replace(layers=jax.tree.map(lambda x: x.astype(dtype or x.dtype), cache.layers))
@@ -176,13 +164,13 @@ class Seq2SeqModel(PureModel):
     ) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """Return the decoder step (tokens int32 `[B*K]`, position, cache) -> (float32 logits `[B*K, V]`, new cache).
 
-        Call this outside of the decoding loop: it prepares the values that all steps share. `weights_dtype="int8"`
-        rounds the decoder's matrices and the output head, with one scale per output.
+        Call this outside of the decoding loop: it prepares the weights for all steps. `weights_dtype="int8"` rounds the
+        decoder's matrices and the output head to int8, with one scale per output.
         """
         return self._bind(params, biases=False).backbone.decode_step(weights_dtype)
 
     def shift_right(self, labels: jax.Array) -> jax.Array:
-        """Convert labels `[B, T]` to decoder inputs `[B, T]`: the start token first, -100 becomes padding."""
+        """Return decoder inputs: the start token, then labels `[B, T]` but the last; -100 becomes padding."""
         start = jnp.full_like(labels[:, :1], self.start_token)
         shifted = jnp.concatenate([start, labels[:, :-1]], axis=1)
         return jnp.where(shifted == -100, self.pad_token, shifted)
@@ -194,18 +182,19 @@ class Seq2SeqModel(PureModel):
     def _make(self) -> Callable[[nnx.Rngs], EEG2Text]:
         return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
 
-    def _bind(self, params: Params, *, biases: bool = True) -> EEG2Text:
-        return self._bound(in_compute_dtype(joined(params), jnp.dtype(self.dtype), biases=biases))
+    def _bind(self, params: Params, *, layers: bool = True, biases: bool = True) -> EEG2Text:
+        """Return the network with parameters in the compute dtype, see `in_compute_dtype`."""
+        return self._module(in_compute_dtype(joined(params), jnp.dtype(self.dtype), layers=layers, biases=biases))
 
     def _bind_for_training(self, params: Params) -> EEG2Text:
-        """`_bind` for training: recomputed layers are cast to the compute dtype one by one."""
-        return self._bound(in_compute_dtype(joined(params), jnp.dtype(self.dtype), layers=not self.remat))
+        """Return the network with parameters in the compute dtype; remat casts each layer when it computes it."""
+        return self._bind(params, layers=not self.remat)
 
 
 def divide(params: Params) -> tuple[Params, Params]:
-    """Split parameters into those of brain encoder, bridge and adapters, and those of the language model.
+    """Split parameters by name: those of brain encoder, bridge and adapters, then those of the language model.
 
-    Works by names on any tree, for example of shapes; `parallel.arms.joined` is the inverse.
+    Leaves may be arrays or shapes. `parallel.arms.joined` is the inverse.
     """
     own: Params = {}
     frozen: Params = {}
@@ -221,4 +210,4 @@ def divide(params: Params) -> tuple[Params, Params]:
     return own, frozen
 
 
-OUTSIDE = ("eeg", "lora_a", "lora_b")  # path components of parameters outside of the language model
+OUTSIDE = ("eeg", "lora_a", "lora_b")  # names of parameters, or of dicts of them, outside of the language model

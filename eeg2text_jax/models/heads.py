@@ -1,10 +1,10 @@
-"""Attention over the concatenated rows `[N*T, H*Dh]` of all sentences, with a separate axis of heads or in groups.
+"""Attention over the concatenated rows `[N*T, H*Dh]` of all sentences, with an axis of heads or heads in groups.
 
-A TPU's registers and matrix unit are 128 columns wide. Heads of 64 columns would fill half of them, and be moved from
-column 64 to column 0 and back at every use (38 of 323 ms of a training step of BART-large, batch 128, by the compiler's
-estimate). On TPUs heads therefore stay adjacent in groups of 128 columns: the queries of a group are repeated once per
-head with the other heads' columns set to zero, and each head keeps its own columns of the result. This takes no more
-work of the matrix unit, and the scores of a group fill the registers, too.
+Groups are for TPUs, whose registers and matrix unit are 128 columns wide. Heads of 64 columns fill half of them, and
+are moved from column 64 to column 0 and back at every use (38 of 323 ms of a training step of BART-large, batch 128, by
+the compiler's estimate). A group is the adjacent heads of 128 columns: its queries are repeated once per head with the
+other heads' columns set to zero, and each head keeps its own columns of the result. This takes no more work of the
+matrix unit, and the scores of a group fill the registers.
 """
 
 import dataclasses
@@ -23,16 +23,16 @@ LANES = 128  # columns of a TPU's registers and of its matrix unit
 
 @dataclasses.dataclass(frozen=True)
 class Heads:
-    """N sentences, H heads, and the share of attention weights that dropout zeroes."""
+    """Number of sentences N and heads H, and the dropout rate of attention weights."""
 
     batch: int
     heads: int
     rate: float
 
     def side_by_side(self, head_dim: int) -> int:
-        """Return how many heads of this width share a group of 128 columns; 0 if separate heads are faster.
+        """Return how many heads of width `head_dim` make a group of 128 columns; 0 if separate heads are faster.
 
-        A head slightly narrower than 128 columns has its own group, padded with zeros.
+        A head of 65 to 127 columns has its own group, padded with zeros.
         """
         each = LANES // head_dim
         fits = each * head_dim == LANES or LANES // 2 < head_dim < LANES
@@ -48,7 +48,10 @@ def attend_apart(
     dropout_key: jax.Array | None,
     cap: float = 0.0,
 ) -> jax.Array:
-    """Attend from rows `[N*T, H*Dh]` with an axis of heads, `[H, N, T, Dh]`; key and value heads may be fewer."""
+    """Return attention `[N*Tq, H*Dh]`, computed with an axis of heads, of queries `[N*Tq, H*Dh]` over keys and values.
+
+    Keys and values `[N*Tk, ...]` may have fewer heads than queries, each shared by a group of query heads.
+    """
 
     def split(x: jax.Array) -> jax.Array:
         # Heads first, over all rows: for a small batch, a TPU's matrix unit writes the transposed product at no cost
@@ -57,22 +60,22 @@ def attend_apart(
         heads = x.reshape(x.shape[0], -1, head_dim).swapaxes(0, 1)
         return heads.reshape(heads.shape[0], shape.batch, -1, head_dim)
 
-    head_dim = queries.shape[1] // shape.heads
-    asked, known, said = split(queries), split(keys), split(values)
-    groups, length = shape.heads // len(known), asked.shape[2]
+    rows, head_dim = queries.shape, queries.shape[1] // shape.heads
+    queries, keys, values = split(queries), split(keys), split(values)
+    groups, length = shape.heads // len(keys), queries.shape[2]
     if groups > 1:
-        asked = _into_further_positions(asked, groups)
+        queries = _into_further_positions(queries, groups)
         biases = [_bias_of_positions(bias, groups, length) for bias in biases]
-    mixed = attend(asked, known, said, biases, shape.rate, dropout_key, cap)
+    mixed = attend(queries, keys, values, biases, shape.rate, dropout_key, cap)
     mixed = _from_further_positions(mixed, groups) if groups > 1 else mixed
-    return mixed.reshape(shape.heads, queries.shape[0], -1).swapaxes(0, 1).reshape(queries.shape)
+    return mixed.reshape(shape.heads, rows[0], -1).swapaxes(0, 1).reshape(rows)
 
 
 def _into_further_positions(queries: jax.Array, groups: int) -> jax.Array:
-    """Make queries `[H, N, Tq, Dh]` that share a key head further positions of that head: `[H / G, N, G * Tq, Dh]`.
+    """Concatenate, along positions, the G query heads that share a key head: `[H, N, Tq, Dh] -> [H/G, N, G*Tq, Dh]`.
 
-    Repeated keys would do the same, and give wrong numbers on CPUs: XLA:CPU of jaxlib 0.10.2 fuses a broadcast of one
-    key head with product and softmax, and from 16 sentences on the fusion ignores the keys.
+    Repeating the keys instead gives wrong numbers on CPUs: XLA:CPU of jaxlib 0.10.2 fuses a broadcast of one key head
+    with product and softmax, and from 16 sentences on the fusion ignores the keys.
     """
     heads, batch, length, head_dim = queries.shape
     apart = queries.reshape(-1, groups, batch, length, head_dim).swapaxes(1, 2)
@@ -80,14 +83,14 @@ def _into_further_positions(queries: jax.Array, groups: int) -> jax.Array:
 
 
 def _from_further_positions(mixed: jax.Array, groups: int) -> jax.Array:
-    """Inverse of `_into_further_positions`."""
+    """Undo `_into_further_positions`: `[H/G, N, G*Tq, Dh] -> [H, N, Tq, Dh]`."""
     heads, batch, length, head_dim = mixed.shape
     apart = mixed.reshape(heads, batch, groups, -1, head_dim).swapaxes(1, 2)
     return apart.reshape(heads * groups, batch, length // groups, head_dim)
 
 
 def _bias_of_positions(bias: jax.Array, groups: int, length: int) -> jax.Array:
-    """Bias `[H or 1, N or 1, Tq or 1, Tk]` of queries that became `G * Tq` positions, see `_into_further_positions`."""
+    """Return the bias `[H or 1, N or 1, Tq or 1, Tk]` in the shape for `G * Tq` query positions, G heads each `Tq`."""
     if bias.shape[0] == 1 and bias.shape[2] == 1:
         return bias
     bias = bias.reshape(-1, groups if bias.shape[0] > 1 else 1, *bias.shape[1:]).swapaxes(1, 2)
@@ -96,9 +99,9 @@ def _bias_of_positions(bias: jax.Array, groups: int, length: int) -> jax.Array:
 
 
 def into_groups(x: jax.Array, kernel: jax.Array, bias: jax.Array | None, heads: int) -> jax.Array:
-    """Return `x @ kernel + bias` of rows `[R, D]` and a kernel `[D, H*Dh]` in groups, `[X, R, 128]`.
+    """Return `x @ kernel + bias` of rows `[R, D]` and a kernel `[D, H*Dh]`, with heads in X groups: `[X, R, 128]`.
 
-    One product per group has the right layout; slicing a single product would copy it.
+    One product per group has the right layout; slices of a single product would be copied.
     """
     kernels = _in_groups(kernel, heads).swapaxes(0, 1)
     y = jnp.einsum("xrd,xdl->xrl", jnp.broadcast_to(x[None], (kernels.shape[0], *x.shape)), kernels)
@@ -106,14 +109,14 @@ def into_groups(x: jax.Array, kernel: jax.Array, bias: jax.Array | None, heads: 
 
 
 def from_groups(mixed: jax.Array, kernel: jax.Array, bias: jax.Array | None, heads: int) -> jax.Array:
-    """Inverse of `into_groups`: groups `[X, R, 128]` and a kernel `[H*Dh, D]` -> `[R, D]`."""
+    """Return `x @ kernel + bias`, rows `[R, D]`, of heads in groups `[X, R, 128]` and a kernel `[H*Dh, D]`."""
     kernels = _in_groups(kernel.T, heads).transpose(1, 2, 0)
     y = jnp.einsum("xrl,xld->rd", mixed, kernels)
     return y if bias is None else y + bias[None]
 
 
 def _in_groups(x: jax.Array, heads: int) -> jax.Array:
-    """Reshape `[D, H*Dh]` to groups `[D, X, 128]`."""
+    """Reshape `[D, H*Dh]` to groups `[D, X, 128]`; heads that do not fill a group are padded with zeros."""
     rows, head_dim = x.shape[0], x.shape[1] // heads
     if LANES % head_dim:
         x = jnp.pad(x.reshape(rows, heads, head_dim), ((0, 0), (0, 0), (0, LANES - head_dim)))
@@ -129,12 +132,13 @@ def attend_together(
     biases: Sequence[jax.Array],
     dropout_key: jax.Array | None,
 ) -> jax.Array:
-    """Attend within groups `[X, N*T, 128]` of adjacent heads; dropout masks differ from those of `attend_apart`."""
+    """Return attention of queries over keys and values, all `[X, N*T, 128]` with heads in groups.
+
+    The result has the shape of the queries. Dropout masks differ from those of `attend_apart`.
+    """
     groups, each = queries.shape[0], shape.side_by_side(head_dim)
     queries, keys, values = (x.reshape(groups, shape.batch, -1, LANES) for x in (queries, keys, values))
-    length = queries.shape[2]
-
-    repeated = [_bias_of_positions(bias, each, length) for bias in biases]
+    repeated = [_bias_of_positions(bias, each, queries.shape[2]) for bias in biases]
     mixed = attend(spread(queries, each), keys, values, repeated, shape.rate, dropout_key)
     return gather(mixed, each).reshape(groups, -1, LANES)
 
@@ -146,13 +150,13 @@ def capped(scores: jax.Array, cap: float) -> jax.Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def spread(x: jax.Array, each: int) -> jax.Array:
-    """Repeat `[X, N, T, 128]` once per head, with the other heads' columns zero: `[X, N, G*T, 128]`."""
+    """Repeat each group once per head, other heads' columns set to zero: `[X, N, T, 128] -> [X, N, each*T, 128]`."""
     return jnp.concatenate([jnp.where(columns(each, g), x, jnp.zeros((), x.dtype)) for g in range(each)], axis=2)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def gather(x: jax.Array, each: int) -> jax.Array:
-    """Take each head's own columns, `[X, N, G*T, 128]` -> `[X, N, T, 128]`; the transpose of `spread`."""
+    """Take each head's columns from its repetition, `[X, N, each*T, 128] -> [X, N, T, 128]`; transposes `spread`."""
     copies = jnp.split(x, each, axis=2)
     found = copies[0]
     for g in range(1, each):
@@ -160,13 +164,13 @@ def gather(x: jax.Array, each: int) -> jax.Array:
     return found
 
 
-# Autodiff would pad and sum. As each other's transpose, they read and write once.
+# Each is the gradient of the other; autodiff would pad and sum instead.
 spread.defvjp(lambda x, each: (spread(x, each), None), lambda each, _, gradient: (gather(gradient, each),))
 gather.defvjp(lambda x, each: (gather(x, each), None), lambda each, _, gradient: (spread(gradient, each),))
 
 
 def columns(each: int, head: int) -> jax.Array:
-    """Return the columns of a head, bool `[1, 1, 1, 128]`."""
+    """Return the mask of the columns of head number `head` in a group of `each` heads, bool `[1, 1, 1, 128]`."""
     return (jnp.arange(LANES) // (LANES // each) == head)[None, None, None]
 
 
@@ -179,9 +183,9 @@ def attend(
     dropout_key: jax.Array | None = None,
     cap: float = 0.0,
 ) -> jax.Array:
-    """Attend: queries `[X, Y, Tq, Dh]`, keys and values `[X, Y, Tk, Dh]` -> `[X, Y, Tq, Dh]`; X, Y: heads, sentences.
+    """Return attention `[X, Y, Tq, Dh]` of queries `[X, Y, Tq, Dh]` over keys and values `[X, Y, Tk, Dh]`.
 
-    With a `cap`, scores become `cap * tanh(score / cap)` before biases are added.
+    X and Y are heads and sentences, in any order. Scores are capped, see `capped`, before biases are added.
     """
     return _attend(rate, cap, queries, keys, values, tuple(biases), dropout_key)
 
@@ -198,16 +202,16 @@ def _scores(queries: jax.Array, keys: jax.Array) -> jax.Array:
 
 
 def _weights(cap: float, queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]) -> jax.Array:
-    """Return each query's attention weights, float32 `[X, Y, Tq, Tk]`."""
+    """Return attention weights, float32 `[X, Y, Tq, Tk]`, which sum to 1 over keys."""
     scores = capped(_scores(queries, keys), cap)
     for bias in biases:
         scores = scores + bias
     return jax.nn.softmax(scores, axis=-1)
 
 
-# Autodiff of the above makes a TPU take the exponential of every score six times, once for each reader of a weight or
-# the gradient of a score. Here both are computed once, in the dtype that products are computed in, and the weighted
-# sum of a row's gradients is that of the row's result times its gradient (as in FlashAttention, Dao et al. 2022).
+# With the gradient of autodiff, a TPU computes the exponential of every score six times, once for each use of a weight
+# or of a score's gradient. Here both are computed once, in the compute dtype, and softmax's weighted sum of a row's
+# gradients is computed from the row's result times its gradient (as in FlashAttention, Dao et al. 2022).
 def _attend_forward(rate, cap, queries, keys, values, biases, key):
     weights = lax.optimization_barrier(_queries_last(_weights(cap, queries, keys, biases).astype(values.dtype)))
     kept = draw_kept(weights.shape, rate, key)
@@ -237,7 +241,7 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 
 def _queries_last(weights: jax.Array) -> jax.Array:
-    """Return the weights unchanged; on a TPU, self-attention weights get queries along the registers' columns.
+    """Return the weights `[X, Y, Tq, Tk]` unchanged; on a TPU, self-attention weights get a layout with queries last.
 
     XLA chooses this layout itself except for T5's encoder, where softmax and dropout took 2.4 ms instead of 1.3.
     """
@@ -252,6 +256,6 @@ def _dropped(weights: jax.Array, kept: jax.Array | None, rate: float) -> jax.Arr
 
 
 def _summed(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Sum `x` to `shape`: the transpose of broadcasting `shape` to the shape of `x`."""
+    """Sum `x` over the axes in which `shape` has size 1 and `x` is larger: the gradient of a broadcast from `shape`."""
     axes = [axis for axis, (wide, narrow) in enumerate(zip(x.shape, shape, strict=True)) if wide != narrow]
     return x.sum(axes, keepdims=True)

@@ -1,4 +1,4 @@
-"""Building blocks of layers: dropout, norms, dense layers, feed-forward networks, position embeddings."""
+"""Parts of a transformer layer: dropout, norms, dense layers, feed-forward networks, position embeddings."""
 
 import functools
 import math
@@ -17,9 +17,9 @@ from eeg2text_jax.parallel.mesh import data_shards
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """Return the GELU `x Phi(x)` by erf, in float32.
+    """Return GELU, `x Phi(x)`, computed in float32 by erf.
 
-    `jax.nn.gelu` uses erfc, which has two branches: on a TPU it then takes as long as the preceding matrix product.
+    `jax.nn.gelu` calls erfc, whose two branches take a TPU as long as the preceding matrix product.
     """
     wide = x.astype(jnp.float32)
     return (0.5 * wide * (1.0 + jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
@@ -35,18 +35,17 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
 }
 
-
-MANY_ROWS = 4096  # rows (positions of all sentences) from which a batch counts as large
-PRODUCT = "product"  # checkpoint name of dense-layer results, for the remat policy
+MANY_ROWS = 4096  # a batch with this many rows (positions of all sentences) on a device, or more, is called large
+PRODUCT = "product"  # name of dense-layer results in the remat policy
 
 
 def product(x: jax.Array) -> jax.Array:
-    """Mark the result of a dense layer as worth storing for the backward pass."""
+    """Name `x`, the result of a dense layer, for the remat policy that stores such results."""
     return checkpoint_name(x, PRODUCT)
 
 
 def row_major(x: jax.Array) -> jax.Array:
-    """Force a row-major layout of rows `[R, D]` of large batches: XLA for TPUs would choose column-major and copy."""
+    """Return rows `[R, D]` unchanged; large batches on a TPU get the row-major layout, which XLA would not choose."""
     if x.shape[0] // data_shards() < MANY_ROWS:
         return x
     layout = Layout(major_to_minor=tuple(range(x.ndim)))
@@ -56,7 +55,7 @@ def row_major(x: jax.Array) -> jax.Array:
 def dropout(x: jax.Array, rate: float, key: jax.Array | None, site: int = 0) -> jax.Array:
     """Zero a fraction `rate` of `x` (in steps of 1/65536) and rescale the rest; `key=None` returns `x`.
 
-    `site` distinguishes the uses of one key.
+    Calls with one key and different `site` numbers draw different masks.
     """
     return drop(x, draw_kept(x.shape, rate, key, site), rate)
 
@@ -64,21 +63,21 @@ def dropout(x: jax.Array, rate: float, key: jax.Array | None, site: int = 0) -> 
 def draw_kept(shape: tuple[int, ...], rate: float, key: jax.Array | None, site: int = 0) -> jax.Array | None:
     """Draw the boolean mask of elements that `dropout` keeps; None if it keeps all.
 
-    16 random bits per element, which a TPU compares in place; 32 bits would be copied to another layout first (0.05 ms
-    for BART-large's batch of 32 by the compiler's estimate). The barrier keeps the comparison next to its use; else
-    XLA may pack and unpack it, 32 values per word (0.035 ms for an attention of T5-large).
+    A TPU compares 16 random bits in place and would copy 32 bits to another layout first (0.05 ms for BART-large's
+    batch of 32 by the compiler's estimate). Without the barrier, XLA may pack the comparison's results, 32 values per
+    word, and unpack them where they are used (0.035 ms for an attention of T5-large).
     """
     if key is None or rate == 0.0:
         return None
-    bits = drawn(lambda key: jax.random.bits(key, shape, jnp.uint16), jax.random.fold_in(key, site))
-    bits = row_major(bits) if len(shape) == 2 else jax.lax.optimization_barrier(bits)  # as rows are
+    bits = draw_per_key(lambda key: jax.random.bits(key, shape, jnp.uint16), jax.random.fold_in(key, site))
+    bits = row_major(bits) if len(shape) == 2 else jax.lax.optimization_barrier(bits)
     return bits >= np.uint16(min(round(rate * 2**16), 2**16 - 1))
 
 
-def drawn(draw: Callable[[jax.Array], jax.Array], key: jax.Array) -> jax.Array:
-    """Return `draw(key)`, under `vmap` separately for each key: arms of one seed draw alike, other seeds differently.
+def draw_per_key(draw: Callable[[jax.Array], jax.Array], key: jax.Array) -> jax.Array:
+    """Return `draw(key)`; under `vmap`, call `draw` once for each key, so that arms with equal seeds draw alike.
 
-    Plain rbg under `vmap` would draw from the first key for all keys.
+    Keys of the rbg generator need this: under `vmap`, JAX would draw all values from the first key.
     """
     impl = str(jax.random.key_impl(key))
     if "rbg" not in impl:
@@ -96,29 +95,24 @@ def drawn(draw: Callable[[jax.Array], jax.Array], key: jax.Array) -> jax.Array:
 
 
 def drop(x: jax.Array, kept: jax.Array | None, rate: float) -> jax.Array:
-    """Apply `dropout` with a mask of `draw_kept`."""
+    """Zero `x` where the mask `kept` is False and rescale the rest for the dropout rate; None returns `x`."""
     return x if kept is None else jnp.where(kept, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
 
 def at_padding(mask: jax.Array, ndim: int) -> jax.Array:
-    """Reshape a mask `[B, W]` to `[B, W, 1, ...]` of `ndim` axes."""
+    """Reshape a mask `[B, W]` to `[B, W, 1, ...]` with `ndim` axes."""
     return mask.reshape(*mask.shape, *(1,) * (ndim - mask.ndim))
 
 
-def without_padding(features: jax.Array, mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """Return features `[B, W, ...]` in `dtype`, 0 at padding: its values, even infinities, must not reach a sum."""
+def zero_at_padding(features: jax.Array, mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """Return features `[B, W, ...]` in `dtype`, with 0 where the mask `[B, W]` is False, even for infinities."""
     return jnp.where(at_padding(mask, features.ndim), features, 0.0).astype(dtype)
 
 
-def as_words(features: jax.Array, mask: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """Return word features `[B, W, F]`, or volumes `[B, W, X, Y, Z]` flattened, as `[B, W, F]` with 0 at padding."""
-    return without_padding(features, mask, dtype).reshape(*mask.shape, -1)
-
-
 class Norm(nnx.Module):
-    """Layer norm, or root-mean-square norm (T5: no mean, no bias); statistics in float32.
+    """Layer norm, or root-mean-square norm (no mean, no bias), with statistics in float32.
 
-    `nnx.LayerNorm` mixes dtypes implicitly, which the strict promotion of our tests forbids.
+    `nnx.LayerNorm` promotes dtypes implicitly, which our tests forbid.
     """
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, width: int = 0) -> None:
@@ -130,10 +124,10 @@ class Norm(nnx.Module):
         self.offset = spec.norm_offset
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """`[..., D] -> [..., D]`."""
+        """Normalize the last axis of `[..., D]`."""
         x = x.astype(jnp.float32)
         power = jnp.square(x).mean(axis=-1, keepdims=True)
-        if self.centered:  # both sums of one reading of x
+        if self.centered:  # the mean and the mean square need one pass over x
             mean = x.mean(axis=-1, keepdims=True)
             x, power = x - mean, jnp.maximum(power - jnp.square(mean), 0.0)
         x = x * jax.lax.rsqrt(power + self.eps)
@@ -146,9 +140,9 @@ class Norm(nnx.Module):
 
 
 def int8_of(weights: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
-    """Round weights to int8 with one scale per slice along `axis`, so that the largest weight becomes 127.
+    """Round weights to int8; return the int8 values, and one float32 scale per slice along `axis`, without that axis.
 
-    Returns int8 values and float32 scales, without `axis`; `values * scales` are the rounded weights.
+    The largest weight of a slice becomes 127; `values * scale` are the rounded weights.
     """
     wide = weights.astype(jnp.float32)
     scale = jnp.maximum(jnp.abs(wide).max(axis=axis, keepdims=True), jnp.finfo(jnp.float32).tiny) / 127.0
@@ -156,20 +150,20 @@ def int8_of(weights: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
 
 
 class Dense(nnx.Linear):
-    """`nnx.Linear` with an optional low-rank adapter; its result may be stored for the backward pass, see `remat`."""
+    """`nnx.Linear` with an optional low-rank adapter; a remat policy may store the result, see `product`."""
 
     kernel: nnx.Param
     lora: LoraSpec | None = None
-    quantized = False  # the kernel is int8, with a scale of each column
+    quantized = False  # whether the kernel is int8, with one scale per column
 
     def quantize(self) -> None:
-        """Round the kernel to int8, for decoding."""
+        """Replace the kernel by its int8 rounding, for decoding."""
         values, scale = int8_of(self.kernel[...], axis=0)
         self.kernel, self.kernel_scale = nnx.Param(values), nnx.Param(scale)
         self.quantized = True
 
     def adapt(self, lora: LoraSpec, rngs: nnx.Rngs) -> None:
-        """Add an adapter that is zero at first: A is initialized like `torch.nn.Linear`, B is zero, as in PEFT."""
+        """Add a low-rank adapter `A B`, as PEFT initializes it: A like `torch.nn.Linear`, B zero."""
         n_in, n_out = self.kernel.shape
         draw = jax.random.uniform(rngs.params(), (n_in, lora.rank), jnp.float32, -1.0, 1.0)
         self.lora_a, self.lora_b = nnx.Param(draw * n_in**-0.5), nnx.Param(jnp.zeros((lora.rank, n_out), jnp.float32))
@@ -179,34 +173,36 @@ class Dense(nnx.Linear):
         return product(self.plain(x, dropout_key, site))
 
     def plain(self, x: jax.Array, dropout_key: jax.Array | None = None, site: int = 0) -> jax.Array:
-        """Apply the layer without marking its result for storage. Key and site are for the adapter's dropout."""
+        """Apply the layer as `__call__` does, but keep the remat policy from storing the result.
+
+        `dropout_key` and `site` are for the dropout of the adapter's input.
+        """
         if self.lora is None:
-            return self._alone(x)
+            return self._without_adapter(x)
         lora, x = self.lora, x.astype(self.dtype)
         low = dropout(x, lora.dropout, dropout_key, site) @ self.lora_a[...].astype(self.dtype)
-        return self._alone(x) + (low @ self.lora_b[...].astype(self.dtype)) * (lora.alpha / lora.rank)
+        return self._without_adapter(x) + (low @ self.lora_b[...].astype(self.dtype)) * (lora.alpha / lora.rank)
 
-    def _alone(self, x: jax.Array) -> jax.Array:
-        """Apply the layer without its adapter. A float32 bias is added before the result is rounded."""
-        if self.quantized:
-            y = jnp.matmul(
-                x.astype(self.dtype), self.kernel[...].astype(self.dtype), preferred_element_type=jnp.float32
-            )
-            y = y * self.kernel_scale[...].reshape(*(1,) * (y.ndim - 1), -1)
-            bias = None if self.bias is None else self.bias[...].astype(jnp.float32)
-            return (y if bias is None else y + bias.reshape(*(1,) * (y.ndim - 1), -1)).astype(self.dtype)
-        if self.bias is None or self.bias[...].dtype == self.dtype:
+    def _without_adapter(self, x: jax.Array) -> jax.Array:
+        """Return `x W + b`; a float32 bias is added to the float32 product, before rounding to the compute dtype."""
+        if not self.quantized and (self.bias is None or self.bias[...].dtype == self.dtype):
             return super().__call__(x)
-        y = jnp.matmul(x.astype(self.dtype), self.kernel[...], preferred_element_type=self.bias[...].dtype)
-        return (y + self.bias[...].reshape(*(1,) * (y.ndim - 1), -1)).astype(self.dtype)
+        wide = jnp.float32 if self.quantized else self.bias[...].dtype
+        y = jnp.matmul(x.astype(self.dtype), self.kernel[...].astype(self.dtype), preferred_element_type=wide)
+        ones = (1,) * (y.ndim - 1)
+        if self.quantized:
+            y = y * self.kernel_scale[...].reshape(*ones, -1)
+        if self.bias is not None:
+            y = y + self.bias[...].astype(wide).reshape(*ones, -1)
+        return y.astype(self.dtype)
 
 
 def make_dense(
     spec: StackSpec, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs, *, shrink: float = 1.0, name: str = ""
 ) -> Dense:
-    """Make a dense layer `[..., n_in] -> [..., n_out]`; the initial kernel is multiplied by `shrink`.
+    """Make a dense layer `[..., n_in] -> [..., n_out]`, whose initial kernel is multiplied by `shrink`.
 
-    The spec says by `name` whether the layer has a bias and an adapter.
+    `spec.biases` and `spec.lora.targets` list the layers that have a bias and an adapter, by `name`.
     """
     std = n_in**-0.5 if spec.init_std is None else spec.init_std
     init = jax.nn.initializers.normal(std * shrink)
@@ -218,27 +214,23 @@ def make_dense(
 
 
 class FeedForward(nnx.Module):
-    """`act(x U) W`, or gated `(act(x U) * (x V)) W`: `[N, T, D] -> [N, T, D]`."""
+    """Feed-forward network `act(x U) W`, or gated `(act(x U) * (x V)) W`, of rows `[R, D]`."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.inner = make_dense(spec, spec.width, spec.ffn, dtype, rngs, name="inner")
         if spec.gated:
             self.gate = make_dense(spec, spec.width, spec.ffn, dtype, rngs, name="gate")
         self.outer = make_dense(spec, spec.ffn, spec.width, dtype, rngs, name="outer")
-        self.gated = spec.gated
-        self.activation = spec.activation
-        self.rate = spec.activation_dropout
+        self.spec = spec
 
     def __call__(self, x: jax.Array, dropout_key: jax.Array | None) -> jax.Array:
-        inner = self.inner(x, dropout_key, 2)
-        hidden = ACTIVATIONS[self.activation](self.gate(x, dropout_key, 3) if self.gated else inner)
-        if self.gated:
-            hidden = hidden * inner
-        return self.outer(dropout(hidden, self.rate, dropout_key), dropout_key, 4)
+        act, hidden = ACTIVATIONS[self.spec.activation], self.inner(x, dropout_key, 2)
+        hidden = act(self.gate(x, dropout_key, 3)) * hidden if self.spec.gated else act(hidden)
+        return self.outer(dropout(hidden, self.spec.activation_dropout, dropout_key), dropout_key, 4)
 
 
 class LearnedPositions(nnx.Module):
-    """One vector per position; the first `position_offset` rows of the table are never used."""
+    """Learned position embeddings; the first `spec.position_offset` rows of the table are never used."""
 
     def __init__(self, spec: StackSpec, rngs: nnx.Rngs) -> None:
         init = jax.nn.initializers.normal(spec.init_std or spec.width**-0.5)
@@ -247,19 +239,19 @@ class LearnedPositions(nnx.Module):
         self.offset, self.frozen = spec.position_offset, spec.frozen_positions
 
     def __call__(self, positions: jax.Array) -> jax.Array:
-        """Look up positions `[T]`: `[T, D]`."""
+        """Return the embeddings `[T, D]` of positions `[T]`."""
         table = self.embedding[...]
         return (jax.lax.stop_gradient(table) if self.frozen else table)[positions + self.offset]
 
 
 def sinusoidal_table(length: int, width: int) -> np.ndarray:
-    """Return sinusoidal positions, float32 `[T, D]`: sines in the first half, cosines in the second (PEGASUS)."""
+    """Return sinusoidal position embeddings, float32 `[T, D]`: sines in the first half, then cosines (PEGASUS)."""
     angles = np.arange(length)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)[None]
     return np.concatenate([np.sin(angles), np.cos(angles)[:, : width // 2]], axis=-1).astype(np.float32)
 
 
 def check_length(spec: StackSpec, length: int) -> None:
-    """Raise a UserError if a sequence is longer than the position table."""
+    """Raise a UserError if `length` positions are more than the backbone has position embeddings for."""
     if spec.max_positions is not None and length > spec.max_positions:
         raise UserError(
             f"a sequence of {length} positions is longer than the backbone's table of {spec.max_positions}; "

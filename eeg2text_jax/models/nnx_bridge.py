@@ -1,6 +1,6 @@
-"""Convert NNX modules to pure functions and back: the only file with `nnx.split` and `nnx.merge`.
+"""Pure functions from Flax NNX modules, and the loop over stacked layers.
 
-NNX declares the modules. All other code sees parameters as a plain nested dict of arrays.
+Only this file calls `nnx.split` and `nnx.merge`; all other code sees parameters as a plain nested dict of arrays.
 """
 
 import functools
@@ -19,7 +19,7 @@ Params = dict[str, Any]
 
 
 def structure_of(make: Callable[[nnx.Rngs], nnx.Module]) -> tuple[nnx.GraphDef, Params]:
-    """Return the graph definition and the parameter shapes of the module that `make` builds, without allocation."""
+    """Return the graph definition and parameter shapes of the module that `make` builds, without allocating arrays."""
     structure, shapes = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))))
     return structure, nnx.to_pure_dict(shapes)
 
@@ -30,7 +30,7 @@ def init_params(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array) -> Param
 
 
 class PureModel:
-    """A module as pure functions of its parameters. Subclasses are frozen dataclasses, and hashable."""
+    """Base class of models that are pure functions of their parameters; subclasses are frozen dataclasses."""
 
     def _make(self) -> Callable[[nnx.Rngs], nnx.Module]:
         """Return the function that builds the module."""
@@ -45,7 +45,7 @@ class PureModel:
         """Return random float32 parameters."""
         return init_params(self._make(), key)
 
-    def _bound(self, params: Params) -> Any:
+    def _module(self, params: Params) -> Any:
         """Return the module with these parameters."""
         return nnx.merge(_structure(self)[0], params)
 
@@ -56,15 +56,15 @@ def _structure(model: PureModel) -> tuple[nnx.GraphDef, Params]:
 
 
 def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array, layers: int) -> nnx.Module:
-    """Make `layers` modules as one module whose parameters have a leading axis; only `scan_layers` may call it."""
+    """Return `layers` modules as one, whose parameters `[L, ...]` are stacked; `scan_layers` applies it."""
     params = jax.vmap(lambda k: init_params(make, k))(jax.random.split(key, layers))
     return nnx.merge(structure_of(make)[0], params)
 
 
 def separate_layers(stacked: nnx.Module, layers: int) -> list[nnx.Module]:
-    """Split a stacked module into its layers, each with its own parameters.
+    """Return the layers of a stacked module one by one, each with its own parameters.
 
-    For use inside a decoding loop: slicing the stack in every iteration would copy 200 MB for BART-base's decoder.
+    Decoding loops use them: slicing the stack in every iteration would copy 200 MB for BART-base's decoder.
     """
     structure, params = nnx.split(stacked)
     return [nnx.merge(structure, jax.tree.map(lambda leaf, i=i: leaf[i], params)) for i in range(layers)]
@@ -82,14 +82,12 @@ def scan_layers(
     unroll: bool = False,
     late: bool = False,
 ) -> jax.Array:
-    """Apply the layers one after the other: `body(layer, x, each, shared) -> x` of the same shape.
+    """Apply stacked layers one after the other: `body(layer, x, each, shared) -> x` of the same shape.
 
     Args:
-      dtype: the compute dtype.
-      each: values of each layer, on axis 0; not differentiated.
-      shared: values that all layers read.
-      remat: what is stored for the backward pass, see `remat.scan_keeping`; None: everything.
-      unroll: unroll the loop.
+      each: inputs that differ between layers, with the layer on axis 0; not differentiated.
+      shared: inputs that all layers read.
+      remat: the activations that are stored for the backward pass, see `remat.scan_keeping`; None: all.
       late: on a TPU, cast some weights where they are used, for small batches, see `_some_late`.
     """
     structure, state = nnx.split(stacked)
@@ -107,10 +105,10 @@ def scan_layers(
 
 
 def _some_late(params: Params) -> Params:
-    """Mark the weights of a layer's feed-forward network, and of the end of self-attention, to be cast late.
+    """Apply `_cast_late` to a layer's weights of the feed-forward network and of self-attention's output layer.
 
-    Cast before the loop, the latter would take 50 of the 128 MiB near the chip's cores, and the feed-forward network of
-    T5-large would have no room for its intermediate results (1.2 ms, by the compiler's estimate).
+    The latter, cast before the loop, take 50 of the 128 MiB near the chip's cores, so that the feed-forward network of
+    T5-large has no room for its intermediate results (1.2 ms, by the compiler's estimate).
     """
     if "ffn" not in params:
         return params
@@ -120,35 +118,38 @@ def _some_late(params: Params) -> Params:
 
 
 def _cast_late(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
-    """Return the weights unchanged; on a TPU, plus a zero that its compiler cannot foresee, from another parameter.
+    """Return the weights unchanged, such that a TPU casts them to the compute dtype only where a layer uses them.
 
-    They are then cast where a layer uses them. The compiler would cast the weights of all layers before the loop, to
-    memory and back (feed-forward networks: 6 of 140 ms for T5-large, batch 32, by its estimate). A product of many rows
-    reads its weights several times, and would cast them as often: 12 feed-forward networks of BART-large with their
-    gradient take 33.0 ms instead of 32.3 at 7168 rows.
+    On a TPU this adds a zero, made from the parameter `unforeseen`, that the compiler cannot foresee. Else the compiler
+    casts the weights of all layers before the loop, to memory and back (feed-forward networks: 6 of 140 ms for
+    T5-large, batch 32, by its estimate). It is for small batches: a product of many rows reads its weights several
+    times and casts them as often (12 feed-forward networks of BART-large with their gradient take 33.0 ms instead of
+    32.3 at 7168 rows).
     """
 
     def add_zero(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
         return weights + jnp.minimum(jnp.abs(unforeseen[0]), 0.0)
 
-    if weights.ndim < 2 or weights.dtype != unforeseen.dtype:  # biases; weights that are kept in the compute dtype
+    if weights.ndim < 2 or weights.dtype != unforeseen.dtype:  # biases; weights already in the compute dtype
         return weights
     return lax.platform_dependent(weights, unforeseen, tpu=add_zero, default=lambda weights, _: weights)
 
 
-# First name in a parameter's path -> its named scope, for `preflight.hlo_clock`.
+# First name in a parameter's path -> `jax.named_scope` of its computation, for `preflight.hlo_clock`.
 SCOPES = {"eeg": "eeg_encoder", "head": "head_loss", "encoder": "encoder", "decoder": "decoder"}
 
 
 def in_compute_dtype(
     params: Params, dtype: jnp.dtype, part: str | None = None, *, layers: bool = True, biases: bool = True
 ) -> Params:
-    """Cast kernels and biases of dense layers to the compute dtype, so that a loop over tokens reads half of the bytes.
+    """Return parameters with kernels and biases of dense layers in the compute dtype.
+
+    In bfloat16, a loop over tokens reads half of the bytes.
 
     Args:
-      layers: also those of stacked layers.
-      biases: or else kernels alone. In a loop over tokens, a TPU copies a bfloat16 row of a stack into the layout of a
-        vector at every use, and adds a float32 row in place (0.12 of 1.80 ms for 84 biases of BART-large).
+      layers: whether to cast stacked layers, too.
+      biases: whether to cast biases, too. A loop over tokens leaves them float32: a TPU copies a bfloat16 row of a
+        stack into the layout of a vector at every use (0.12 of 1.80 ms for 84 biases of BART-large).
     """
     if "kernel" in params:
         with jax.named_scope(part or "other"):

@@ -1,7 +1,7 @@
-"""A brain encoder and its mirror, without a language model: the model of the stages before the text.
+"""The model of the pretraining stages: UniCoRN's encoder and the decoder that reconstructs its input.
 
-It has the methods that training asks of a model. Its parameters have the names of the whole network, `eeg/snapshot`
-and `eeg/series`, so that a later stage finds them; the mirror's are below `mirror`, which no text model has.
+The encoder's parameters have the same names as in the whole network, `eeg/snapshot` and `eeg/series`, so that a later
+stage loads them; the decoder's are under `mirror`, which the whole network lacks.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.models.brain.unicorn import Reconstruction, Series, Snapshots
-from eeg2text_jax.models.layers import at_padding, drawn
+from eeg2text_jax.models.layers import at_padding, draw_per_key
 from eeg2text_jax.models.nnx_bridge import Params, PureModel, in_compute_dtype
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import EEGSpec
@@ -21,8 +21,8 @@ from eeg2text_jax.models.spec import EEGSpec
 Of = Literal["snapshot", "series"]
 
 
-class _Half(nnx.Module):
-    """The parts of the encoder that a stage trains, under the names that they have in the whole network."""
+class _Encoder(nnx.Module):
+    """The parts of UniCoRN's encoder that a stage trains: `Snapshots`, and `Series` in the stage "series"."""
 
     def __init__(self, spec: EEGSpec, of: Of, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.snapshot = Snapshots(spec, dtype, rngs)
@@ -31,19 +31,21 @@ class _Half(nnx.Module):
 
 
 class _Network(nnx.Module):
+    """Encoder and decoder of a pretraining stage."""
+
     def __init__(self, spec: EEGSpec, of: Of, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        self.eeg = _Half(spec, of, dtype, rngs)
+        self.eeg = _Encoder(spec, of, dtype, rngs)
         self.mirror = Reconstruction(spec, dtype, rngs)
 
 
 @dataclasses.dataclass(frozen=True)
 class ReconstructionModel(PureModel):
-    """The encoder and its mirror as pure functions of their parameters."""
+    """Encoder and decoder of a pretraining stage as pure functions of their parameters."""
 
-    eeg: EEGSpec  # UniCoRN's description
-    of: Of  # snapshots one by one, or the series of them through the transformer
+    eeg: EEGSpec
+    of: Of  # "snapshot" reconstructs snapshots one by one, "series" passes them through the transformer first
     pad_token: int  # pads the labels of batches, which reconstruction does not read
-    hidden_share: float = 0.0  # snapshots of a series hidden from the encoder; the loss is over these alone
+    hidden_share: float = 0.0  # of "series": share of snapshots set to 0 for the transformer; only they enter the loss
     dtype: str = "float32"
     remat: bool = False
     keep: Keep = "products"
@@ -51,8 +53,8 @@ class ReconstructionModel(PureModel):
     def reconstruct(
         self, params: Params, features: jax.Array, mask: jax.Array, *, dropout_key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the reconstruction of recordings `[B, W, ...]`, float32, and which of `[B, W]` enter the loss."""
-        network = self._bound(in_compute_dtype(params, jnp.dtype(self.dtype), layers=not self.remat))
+        """Return the reconstruction of recordings, float32 `[B, W, ...]`, and the mask `[B, W]` of the loss."""
+        network = self._module(in_compute_dtype(params, jnp.dtype(self.dtype), layers=not self.remat))
         x, judged = network.eeg.snapshot(features, mask), mask
         if self.of == "series":
             key = None if dropout_key is None else jax.random.fold_in(dropout_key, 0)
@@ -63,9 +65,9 @@ class ReconstructionModel(PureModel):
         return network.mirror(x), judged
 
     def _hidden(self, mask: jax.Array, key: jax.Array | None) -> jax.Array:
-        """Return the snapshots hidden from the encoder, bool `[B, W]`; without a key (on dev) always the same ones."""
+        """Draw the mask `[B, W]` of hidden snapshots, at least one per recording; the same without a key (on dev)."""
         key = jax.random.key(0) if key is None else jax.random.fold_in(key, 1)
-        places = drawn(lambda key: jax.random.uniform(key, mask.shape), key)
+        places = draw_per_key(lambda key: jax.random.uniform(key, mask.shape), key)
         lowest = jnp.where(mask, places, 1.0).min(axis=1, keepdims=True)
         return mask & ((places < self.hidden_share) | (places == lowest))
 

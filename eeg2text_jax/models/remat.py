@@ -1,7 +1,7 @@
-"""A scan over layers that stores chosen activations for the backward pass, in uninitialized buffers.
+"""A scan over layers that stores selected activations for the backward pass and recomputes the others.
 
-`lax.scan` stores what a backward pass needs, too, but first fills those buffers and the gradient of every weight with
-zeros. On a TPU these fills, and needless stores, were half of BART-large's training step by the compiler's estimate.
+`lax.scan` fills the buffers of activations, and the gradient of every weight, with zeros first. On a TPU these fills,
+and needless stores, were half of BART-large's training step by the compiler's estimate; here buffers are uninitialized.
 """
 
 from collections.abc import Callable
@@ -26,16 +26,15 @@ def scan_keeping(
     keep: Keep,
     cast: Callable[[Any], Any] = lambda params: params,
 ) -> jax.Array:
-    """Apply `layer(params, shared, x, each) -> x` once for each index of axis 0 of `params` and `each`.
+    """Apply `layer(params, shared, x, each) -> x` for each index of axis 0 of `params` and `each`, one after the other.
 
-    Differentiable by `params`, `shared` and `x`. Stored for each layer are its input and, with `keep="products"`,
-    results marked with `product`; the rest is recomputed. The gradient overwrites the parameters, layer by layer, which
-    costs no memory where they are copies in another dtype.
+    The result is differentiable by `params`, `shared` and `x`. Each layer's input is stored for the backward pass and,
+    with `keep="products"`, values that `layers.product` names. `cast` is applied to each layer's parameters before use.
     """
     policies = jax.checkpoint_policies
     policy = policies.save_only_these_names(PRODUCT) if keep == "products" else policies.nothing_saveable
-    # Forward and backward are separate loops, so XLA cannot merge their computations. The barriers of prevent_cse would
-    # separate every slice of weights and of stored values from its use, and cost a copy.
+    # prevent_cse is needless, as XLA cannot merge computations of two loops; its barriers would cost a copy of every
+    # slice of weights and of stored values.
     once = jax.checkpoint(layer, policy=policy, prevent_cse=False)
     length = jax.tree.leaves(params)[0].shape[0]
     pullback = _Pullback()
@@ -83,25 +82,27 @@ def scan_keeping(
 
 
 def _buffers(shapes: Any, length: int) -> Any:
-    """Return uninitialized room for `length` of each array."""
+    """Return uninitialized arrays `[length, *shape]`, one for each of `shapes`."""
     return jax.tree.map(lambda shape: lax.empty((length, *shape.shape), shape.dtype), shapes)
 
 
 def _put(buffers: Any, values: Any, number: jax.Array) -> Any:
+    """Write each of `values` into its buffer `[length, ...]` at index `number`."""
     return jax.tree.map(lambda b, v: lax.dynamic_update_index_in_dim(b, v, number, 0), buffers, values)
 
 
 class _Pullback:
-    """The result of `jax.vjp`, a pytree, in two parts: arrays known in the backward pass anyway, and all others."""
+    """Splits the result of `jax.vjp`, so that only arrays are stored that the backward pass does not have already."""
 
     def take_apart(self, back: Any, known: Any) -> list[jax.Array]:
-        """Return the arrays of `back` that are not, as objects, in `known`."""
+        """Return the arrays of `back`, a result of `jax.vjp`, that are not among the arrays of `known`."""
         leaves, self._structure = jax.tree.flatten(back)
         places = {id(leaf): place for place, leaf in enumerate(jax.tree.leaves(known))}
         self._places = [places.get(id(leaf)) for leaf in leaves]
         return [leaf for leaf, place in zip(leaves, self._places, strict=True) if place is None]
 
     def put_together(self, known: Any, kept: list[jax.Array]) -> Callable[[jax.Array], tuple]:
+        """Return `back` of `take_apart` again; `kept` is the result of that call, `known` has the same structure."""
         known, rest = jax.tree.leaves(known), iter(kept)
         leaves = [next(rest) if place is None else known[place] for place in self._places]
         return jax.tree.unflatten(self._structure, leaves)

@@ -1,4 +1,4 @@
-"""A layer, and a stack of them with positions before and a norm after: every backbone's encoder and decoder."""
+"""The transformer layer, and a stack of layers with position embeddings and norms: every encoder and decoder."""
 
 from collections.abc import Callable, Sequence
 
@@ -30,9 +30,9 @@ Sublayer = Callable[[jax.Array, jax.Array | None], jax.Array]  # (rows, dropout 
 class Layer(nnx.Module):
     """Self-attention, cross-attention in a decoder, and a feed-forward network, each with a residual and a norm.
 
-    Activations are rows `[R, D]`, the positions of all sentences: a TPU computes (0.54 ms for BART-large's feed-forward
-    network and its gradient by the compiler's estimate, 0.59 with three axes) and compiles products of two axes
-    fastest.
+    Activations are rows `[R, D]`, the positions of all sentences, since a TPU computes and compiles matrix products of
+    two axes fastest (0.54 ms for BART-large's feed-forward network and its gradient by the compiler's estimate, 0.59
+    with three axes).
     """
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -57,9 +57,10 @@ class Layer(nnx.Module):
         dropout_key: jax.Array | None = None,
         rotation: Rotation | None = None,
     ) -> jax.Array:
-        """Compute all positions of N = `batch` sentences: rows `[N*T, D] -> [N*T, D]`.
+        """Apply the layer to all positions of N = `batch` sentences at once, rows `[N*T, D]`.
 
-        A decoder's layer also reads `hidden [N*S, D]`. Biases are those of `Attention`, heads first.
+        A decoder with cross-attention also reads the encoder output, rows `hidden [N*S, D]`. Biases are
+        `[H or 1, N or 1, Tq or 1, Tk]`.
         """
 
         def own(h: jax.Array, site: jax.Array | None) -> jax.Array:
@@ -86,10 +87,10 @@ class Layer(nnx.Module):
         rotation: Rotation | None = None,
         prompt: int = 0,
     ) -> tuple[jax.Array, LayerCache]:
-        """Compute position `index` of K beams of B sentences: rows `[B*K, D] -> [B*K, D]`, and the new cache.
+        """Apply the layer to position `index` of K beams of B sentences: return rows `[B*K, D]` and the new cache.
 
-        The K beams of a sentence are K query positions over one shared cache of keys and values. Cross-attention reads
-        the encoder output; a decoder-only model has `prompt` tokens at the start of its cache instead.
+        The K beams of a sentence are K query positions over one shared cache. A decoder-only model has no `cross_bias`,
+        and `prompt` tokens at the start of its cache.
         """
         attention = self.self_attention
 
@@ -106,6 +107,7 @@ class Layer(nnx.Module):
         return x, cache
 
     def _sublayers(self, x: jax.Array, own: Sublayer, cross: Sublayer | None, key: jax.Array | None) -> jax.Array:
+        """Apply self-attention `own`, cross-attention `cross` unless None, and the feed-forward network to rows `x`."""
         sites = [None] * 3 if key is None else jax.random.split(key, 3)
         after = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
         x = self._around(self.self_norm, own, x, sites[0], after[0])
@@ -116,6 +118,7 @@ class Layer(nnx.Module):
     def _around(
         self, norm: Norm, sublayer: Sublayer, x: jax.Array, key: jax.Array | None, after: Norm | None = None
     ) -> jax.Array:
+        """Apply a sublayer with its residual and norm; `after` is a norm of the sublayer's output, if there is one."""
         y = sublayer(norm(x) if self.pre_norm else x, key)
         y = y if after is None else after(y)
         x = shard_rows(row_major(x + dropout(y, self.rate, key, site=1)))
@@ -123,7 +126,7 @@ class Layer(nnx.Module):
 
 
 class Stack(nnx.Module):
-    """Layers stacked on axis 0 of their parameters and scanned, with what comes before and after them."""
+    """Transformer layers, with position embeddings and norms before and after; parameters `[L, ...]` are stacked."""
 
     def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         if spec.positions == "learned":
@@ -152,9 +155,9 @@ class Stack(nnx.Module):
         remat: Keep | None = None,
         unroll: bool = False,
     ) -> jax.Array:
-        """Compute all positions at once: embeddings `[B, T, D]`, mask `[B, T]` -> `[B, T, D]`.
+        """Return hidden states `[B, T, D]` of all positions from embeddings `x [B, T, D]` and their mask `[B, T]`.
 
-        A decoder also reads the encoder's output `hidden [B, S, D]` and its mask `[B, S]`.
+        A decoder also reads the encoder output `hidden [B, S, D]` and its mask `[B, S]`.
         """
         start, end, keys = dropout_keys(dropout_key, self.spec.layers)
         batch, length, width = x.shape
@@ -170,18 +173,13 @@ class Stack(nnx.Module):
 
         x = shard_rows(self._embed(shard_rows(x), positions, length, start).reshape(-1, width))
         if self.spec.layers:
-            shared = (seen, hidden_seen), learned, rows
-            options = {
-                "dtype": self.dtype,
-                "remat": remat,
-                "unroll": unroll,
-                "late": x.shape[0] // data_shards() < MANY_ROWS,
-            }
+            shared, late = ((seen, hidden_seen), learned, rows), x.shape[0] // data_shards() < MANY_ROWS
+            options = {"dtype": self.dtype, "remat": remat, "unroll": unroll, "late": late}
             x = scan_layers(self.layers, body, x, keys, shared, **options)
         return shard_rows(self._finish(x, end).reshape(batch, length, width))
 
     def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
-        """Make a decoder's cache for `B * beams` sequences over the encoder's output `[B, S, D]`."""
+        """Make a decoder's KV cache for `B * beams` sequences from the encoder output `[B, S, D]` and its mask."""
 
         def empty(layer: Layer) -> LayerCache:
             attention = layer.cross_attention
@@ -193,16 +191,16 @@ class Stack(nnx.Module):
         return Cache(layers, ancestors, mask)
 
     def separate_layers(self, weights_dtype: str = "") -> list[Layer]:
-        """Return the layers one by one, for `step`; "int8" rounds the kernels that `step` uses."""
+        """Return the layers one by one, as `step` needs them; `weights_dtype="int8"` rounds their kernels."""
         layers = separate_layers(self.layers, self.spec.layers)
         for layer in layers if weights_dtype == "int8" else ():
             layer.quantize()
         return layers
 
     def step(self, layers: Sequence[Layer], x: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        """Compute position `index` alone: embeddings `[B*K, 1, D]` -> rows `[B*K, D]` and the new cache.
+        """Decode one position: return hidden states `[B*K, D]` and the new cache from embeddings `[B*K, 1, D]`.
 
-        `layers` come from `separate_layers`, called outside of the loop over positions.
+        `layers` come from `separate_layers`, called outside of the loop over positions `index`.
         """
         positions = jnp.arange(cache.ancestors.shape[2])
         ancestors = own_position(cache.ancestors, index)
@@ -216,7 +214,7 @@ class Stack(nnx.Module):
 
     @jax.named_scope("embeddings")
     def _embed(self, x: jax.Array, positions: jax.Array, length: int, key: jax.Array | None) -> jax.Array:
-        """Add what `positions [T]`, all below `length`, contribute to the embeddings `[N, T, D]`."""
+        """Add position and token-type embeddings to `x [N, T, D]`, then norm and dropout; `positions [T] < length`."""
         check_length(self.spec, length)
         x = x.astype(self.dtype)
         if self.spec.positions == "learned":
@@ -230,12 +228,13 @@ class Stack(nnx.Module):
         return dropout(x, self.spec.embedding_dropout, key)
 
     def _finish(self, x: jax.Array, key: jax.Array | None) -> jax.Array:
+        """Apply the final norm and the final dropout, if the spec has them."""
         return dropout(self.final_norm(x) if self.spec.final_norm else x, self.spec.final_dropout, key)
 
     def _self_biases(self, queries: jax.Array, keys: jax.Array, mask: jax.Array | None) -> list[jax.Array]:
-        """Return additive biases `[B or 1, H or 1, Tq or 1, Tk]`: the causal and padding mask, and T5's relative bias.
+        """Return biases `[B or 1, H or 1, Tq or 1, Tk]` of self-attention: the mask, then T5's relative bias if any.
 
-        They are separate: the gradient of the learned bias is then a sum over the batch in every layer.
+        They are not added up here, so that every layer sums the gradient of the relative bias over the batch.
         """
         visible = jnp.ones((1, 1, 1, keys.shape[0]), bool) if mask is None else mask[:, None, None, :]
         if self.spec.decoder:
@@ -245,7 +244,7 @@ class Stack(nnx.Module):
 
 
 def dropout_keys(key: jax.Array | None, layers: int) -> tuple:
-    """Return keys for before the layers, after them, and one per layer on axis 0."""
+    """Return dropout keys for the embeddings, the stack's output, and the layers, `[L]`; None without a key."""
     if key is None:
         return None, None, None
     before, after, within = jax.random.split(key, 3)

@@ -1,6 +1,6 @@
-"""The contrastive model: a brain encoder whose output is close to a frozen embedding of the sentence that was read.
+"""The contrastive model: a brain encoder trained to output the embedding of the sentence that was read.
 
-The other tower is not trained and is no part of the model: embeddings of texts are data (`study.text_targets`).
+Embeddings of sentences come from a frozen text encoder and are data (`study.text_targets`).
 """
 
 import dataclasses
@@ -17,16 +17,15 @@ from eeg2text_jax.models.nnx_bridge import Params, PureModel, in_compute_dtype
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
 
 LENGTH_FEATURES = 32  # sines and cosines of the number of words
-LONGEST_WAVE = 100.0  # in radians: wavelengths are from 6 to 600 words
-HIGHEST_SCALE = math.log(100.0)  # of the learned temperature's inverse, as in CLIP (Radford et al. 2021)
+LONGEST_WAVE = 100.0  # longest wavelength / 2 pi, so wavelengths are from 6 to 600 words
+HIGHEST_SCALE = math.log(100.0)  # largest log(1 / temperature) that is learned, as in CLIP (Radford et al. 2021)
 
 
 class BrainTower(nnx.Module):
-    """The brain encoder of the generative model, the mean over words, and a dense layer to the width of the targets.
+    """Brain encoder, mean over words plus features of their number, and a dense layer to the targets' width E.
 
-    The number of words is added to the mean. The mean alone shows the length to some arms and hides it from others: it
-    does not change with the length for constant features, and shrinks with it for noise. An arm that cannot know the
-    length is no control for one that does.
+    Every arm must know the number of words; an arm that cannot know it is no control for one that does. The mean alone
+    does not change with the length for constant features, and shrinks with it for noise.
     """
 
     def __init__(self, model: "ContrastiveModel", dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -37,7 +36,7 @@ class BrainTower(nnx.Module):
             self.log_scale = nnx.Param(jnp.full((1,), -math.log(model.temperature), jnp.float32))
 
     def __call__(self, inputs: Inputs, dropout_key: jax.Array | None, **options) -> jax.Array:
-        """Map `features [B, W, F]` and `mask [B, W]` to unit-norm `[B, E]`, float32."""
+        """Return unit-norm embeddings, float32 `[B, E]`, of `features [B, W, F]` and `mask [B, W]` in `inputs`."""
         mask = inputs["mask"]
         with jax.named_scope("eeg_encoder"):
             words, mask = self.eeg(inputs["features"], mask, dropout_key=dropout_key, **options)
@@ -50,7 +49,7 @@ class BrainTower(nnx.Module):
 
 
 def length_features(count: jax.Array) -> jax.Array:
-    """Map numbers of words, float32 `[B, 1]`, to sines and cosines of several wavelengths, `[B, LENGTH_FEATURES]`."""
+    """Return sines and cosines, `[B, LENGTH_FEATURES]`, of numbers of words, float32 `[B, 1]`."""
     waves = LENGTH_FEATURES // 2
     rates = LONGEST_WAVE ** (-jnp.arange(waves, dtype=jnp.float32) / (waves - 1))
     angles = count * rates[None]
@@ -58,22 +57,18 @@ def length_features(count: jax.Array) -> jax.Array:
 
 
 def unit_length(x: jax.Array) -> jax.Array:
-    """Divide vectors `[..., E]` by their length; zeros stay zeros, and have a gradient."""
+    """Divide vectors `[..., E]` by their length; a zero vector stays zero, and its gradient is finite."""
     return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=-1, keepdims=True), 1e-12))
 
 
 @dataclasses.dataclass(frozen=True)
 class ContrastiveModel(PureModel):
-    """A brain tower as pure functions of its parameters.
+    """The contrastive model as pure functions of its parameters."""
 
-    `base` is the generative model of the same configuration: its EEG encoder is the one here, and its tokens pad
-    batches.
-    """
-
-    base: Seq2SeqModel
-    width: int  # of the output of the EEG encoder
-    outputs: int  # E, the width of the targets
-    temperature: float  # that cosines are divided by; where it is learned, the first one
+    base: Seq2SeqModel  # the generative model of the same configuration, of which this has brain encoder and tokens
+    width: int  # width of the brain encoder's output
+    outputs: int  # E, width of the targets
+    temperature: float  # divisor of cosines; its initial value if it is learned
     learn_temperature: bool
 
     @property
@@ -97,13 +92,13 @@ class ContrastiveModel(PureModel):
         return self.base.eos_token
 
     def embed(self, params: Params, inputs: Inputs, *, dropout_key: jax.Array | None = None) -> jax.Array:
-        """Map `features [B, W, F]` and `mask [B, W]` to unit-norm embeddings `[B, E]`, float32."""
+        """Return unit-norm embeddings, float32 `[B, E]`, of `features [B, W, F]` and `mask [B, W]` in `inputs`."""
         remat = self.base.keep if self.base.remat else None
         params = in_compute_dtype(params, jnp.dtype(self.base.dtype), layers=not self.base.remat)
-        return self._bound(params)(inputs, dropout_key, remat=remat)
+        return self._module(params)(inputs, dropout_key, remat=remat)
 
     def scale(self, params: Params) -> jax.Array:
-        """Return the factor of cosines, a float32 scalar: one over the temperature, at most 100 if it is learned."""
+        """Return 1 / temperature, by which cosines are multiplied: float32 scalar, at most 100 if it is learned."""
         if not self.learn_temperature:
             return jnp.float32(1.0 / self.temperature)
         return jnp.exp(jnp.minimum(params["log_scale"][0], jnp.float32(HIGHEST_SCALE)))

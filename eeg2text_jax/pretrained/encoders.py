@@ -109,7 +109,7 @@ class TextEncoder(PureModel):
 
         States at padding have no meaning.
         """
-        return self._bound(params)(ids, mask)
+        return self._module(params)(ids, mask)
 
     def _make(self) -> functools.partial:
         return functools.partial(_Network, self.spec, jnp.dtype(self.dtype))

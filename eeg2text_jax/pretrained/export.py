@@ -15,8 +15,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
-from eeg2text_jax.pretrained.adapter import write_adapter
-from eeg2text_jax.pretrained.eeg_file import Feeding, write_eeg, write_feeding
+from eeg2text_jax.pretrained.export_files import Feeding, write_adapter, write_eeg, write_feeding
 from eeg2text_jax.pretrained.folder import write_sums
 from eeg2text_jax.pretrained.load import backbone_table
 from eeg2text_jax.pretrained.tensor_files import write_safetensors

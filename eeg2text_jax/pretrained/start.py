@@ -17,7 +17,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel, divide
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
-from eeg2text_jax.pretrained import eeg_file
+from eeg2text_jax.pretrained import export_files
 from eeg2text_jax.pretrained.folder import checkpoint_folder, read_tensors
 from eeg2text_jax.pretrained.load import (
     Shardings,
@@ -186,7 +186,7 @@ def _sources(model: Seq2SeqModel, folder: Path) -> dict[str, Source]:
     if read_config(folder).model_type == "bert":
         return _warm_start(model.spec, tensors, expected, str(folder))
     sources = match(backbone_table(model.spec), tensors, expected, str(folder))
-    beside = eeg_file.read_eeg(folder)
+    beside = export_files.read_eeg(folder)
     if beside is not None and beside[0] == model.eeg:
         sources |= eeg_sources(beside[1], shapes, folder)
     return sources

@@ -1,3 +1,3 @@
-"""Brain encoders, one module each: what stands between recordings and the language model."""
+"""Brain encoders: the networks that turn recordings into embeddings for the language model."""
 
 ENCODERS = ("transformer", "unicorn", "lstm", "none")

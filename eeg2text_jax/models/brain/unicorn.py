@@ -1,12 +1,12 @@
-"""UniCoRN's encoder (Xi et al. 2023) as far as it is described, and the mirror that reconstructs its input.
+"""UniCoRN's encoder (Xi et al. 2023) as far as it is published, and the decoder that reconstructs its input.
 
-The paper's abstract and the re-evaluation of 2024 describe an encoder of single snapshots and a transformer over the
-series of them. Both are trained by reconstruction with a decoder that mirrors the encoder and is then discarded; then
-the language model is trained. There is no public code. So layers, widths, activation and positions are fields of the
-configuration, with our defaults: this is a UniCoRN, not the UniCoRN.
+A snapshot is one volume or one word's features; `W` snapshots make a series. One network encodes each snapshot, and a
+transformer the series. Both are first trained to reconstruct their input, with a decoder that mirrors the encoder and
+is then discarded; then the language model is trained. There is no public code: layers, widths, activation and positions
+are fields of the configuration, with our defaults.
 
-A snapshot is one volume or one word's features; `W` snapshots make a series. Convolutions halve every axis of a volume,
-their mirrors double it: channels last, kernel 3, stride 2, padding 1.
+A convolution halves every axis of a volume, and a transposed one doubles it: channels last, kernel 3, stride 2,
+padding 1.
 """
 
 import functools
@@ -18,16 +18,16 @@ from flax import nnx
 from jax import lax
 
 from eeg2text_jax.cpu import convolve, convolve_back
-from eeg2text_jax.models.layers import ACTIVATIONS, without_padding
+from eeg2text_jax.models.layers import ACTIVATIONS, zero_at_padding
 from eeg2text_jax.models.spec import EEGSpec, StackSpec
 from eeg2text_jax.models.stack import Stack
 
 _LAYOUT = ("NXYZC", "XYZIO", "NXYZC")
-TAPS = 27
+TAPS = 27  # weights of a kernel, 3 x 3 x 3
 
 
 class Convolution(nnx.Module):
-    """`[N, X, Y, Z, C] -> [N, ceil(X/2), ceil(Y/2), ceil(Z/2), D]`, as `torch.nn.Conv3d(C, D, 3, 2, 1)`."""
+    """Convolution `[N, X, Y, Z, C] -> [N, ceil(X/2), ceil(Y/2), ceil(Z/2), D]`: `torch.nn.Conv3d(C, D, 3, 2, 1)`."""
 
     def __init__(self, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.kernel = nnx.Param(_draw(rngs, (3, 3, 3, n_in, n_out), TAPS * n_in))
@@ -40,11 +40,11 @@ class Convolution(nnx.Module):
         return y + bias.reshape(1, 1, 1, 1, -1)
 
 
-class Mirror(nnx.Module):
+class TransposedConvolution(nnx.Module):
     """`[N, x, y, z, D] -> [N, *shape, C]`, as `torch.nn.ConvTranspose3d(D, C, 3, 2, 1)` of that output size."""
 
     def __init__(self, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        # An output voxel is reached by 27/8 taps on average.
+        # An output voxel is a sum over 27/8 weights of the kernel on average.
         self.kernel = nnx.Param(_draw(rngs, (3, 3, 3, n_out, n_in), TAPS * n_in / 8))
         self.bias = nnx.Param(jnp.zeros((n_out,), jnp.float32))
         self.dtype = dtype
@@ -52,13 +52,12 @@ class Mirror(nnx.Module):
     def __call__(self, x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
         own, usual = (functools.partial(function, shape=shape) for function in (convolve_back, _convolve_back))
-        return lax.platform_dependent(x.astype(self.dtype), kernel, cpu=own, default=usual) + bias.reshape(
-            1, 1, 1, 1, -1
-        )
+        y = lax.platform_dependent(x.astype(self.dtype), kernel, cpu=own, default=usual)
+        return y + bias.reshape(1, 1, 1, 1, -1)
 
 
 def halved(shape: tuple[int, ...], times: int) -> list[tuple[int, ...]]:
-    """Return the grid before and after each convolution: 64 x 64 x 27, 32 x 32 x 14, 16 x 16 x 7, ..."""
+    """Return the grid of a volume before and after each convolution: (64, 64, 27), (32, 32, 14), (16, 16, 7), ..."""
     grids = [tuple(shape)]
     for _ in range(times):
         grids.append(tuple(-(-length // 2) for length in grids[-1]))
@@ -83,7 +82,7 @@ _HE, _XAVIER = jax.nn.initializers.he_normal(), jax.nn.initializers.xavier_unifo
 
 
 class UnicornEncoder(nnx.Module):
-    """Snapshots one by one, the transformer over their series, and the bridge `H W + b`, or `relu` of it."""
+    """UniCoRN: `Snapshots` encodes each snapshot, `Series` their sequence; then the bridge, a dense layer."""
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.snapshot = Snapshots(spec, dtype, rngs)
@@ -92,13 +91,13 @@ class UnicornEncoder(nnx.Module):
         self.spec = spec
 
     def __call__(self, features: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
-        """Words `[B, W, F]` or volumes `[B, W, X, Y, Z]`, mask `[B, W]` -> `[B, W, D]` and the mask."""
+        """Return embeddings `[B, W, D]` and the mask `[B, W]` of words `[B, W, F]` or volumes `[B, W, X, Y, Z]`."""
         z = self.bridge(self.series(self.snapshot(features, mask), mask, **options))
         return jax.nn.relu(z) if self.spec.bridge == "relu" else z, mask
 
 
 class Snapshots(nnx.Module):
-    """Each snapshot alone, `[B, W, ...] -> [B, W, d]`: convolutions that halve a volume, or a word's hidden layer."""
+    """Encoder of single snapshots, `[B, W, ...] -> [B, W, d]`: convolutions of a volume, or a word's hidden layer."""
 
     def __init__(self, spec: EEGSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         for number, (n_in, n_out) in enumerate(_pairs(spec)):
@@ -111,7 +110,7 @@ class Snapshots(nnx.Module):
     @jax.named_scope("snapshot")
     def __call__(self, features: jax.Array, mask: jax.Array) -> jax.Array:
         act = ACTIVATIONS[self.spec.activation]
-        x = without_padding(features, mask, self.dtype)
+        x = zero_at_padding(features, mask, self.dtype)
         if not self.spec.volume:
             return self.outer(act(self.inner(x)))
         x = x.reshape(-1, *self.spec.volume, 1)
@@ -121,9 +120,9 @@ class Snapshots(nnx.Module):
 
 
 class Series(nnx.Module):
-    """Pre-norm transformer over the snapshots, with positions; `[B, W, d] -> [B, W, d]`.
+    """Pre-norm transformer over the snapshots of a series, `[B, W, d] -> [B, W, d]`.
 
-    It has no final norm, so that it begins near the identity and the mirror gets inputs that it knows.
+    Without a final norm it starts near the identity, so `Reconstruction` gets inputs like those it was trained on.
     """
 
     def __init__(self, spec: EEGSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -135,12 +134,12 @@ class Series(nnx.Module):
 
 
 class Reconstruction(nnx.Module):
-    """The mirror of `Snapshots`, used only for reconstruction: `[B, W, d] -> [B, W, ...]`, float32."""
+    """Decoder that reconstructs the input of `Snapshots`, with its layers reversed: `[B, W, d] -> [B, W, ...]`."""
 
     def __init__(self, spec: EEGSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.outer = nnx.Linear(spec.width, inner_width(spec), dtype=dtype, kernel_init=_HE, rngs=rngs)
         for number, (n_in, n_out) in enumerate(_pairs(spec)):
-            setattr(self, f"conv_{number}", Mirror(n_out, n_in, dtype, rngs))
+            setattr(self, f"conv_{number}", TransposedConvolution(n_out, n_in, dtype, rngs))
         if not spec.volume:
             self.inner = nnx.Linear(spec.hidden, spec.features, dtype=dtype, kernel_init=_XAVIER, rngs=rngs)
         self.spec = spec
@@ -160,32 +159,19 @@ class Reconstruction(nnx.Module):
 
 
 def series_spec(spec: EEGSpec) -> StackSpec:
-    """Return the transformer over snapshots as a stack."""
-    return StackSpec(
-        layers=spec.layers,
-        width=spec.width,
-        heads=spec.heads,
-        head_dim=spec.width // spec.heads,
-        ffn=spec.ffn,
-        activation=spec.activation,
-        pre_norm=True,
-        positions=spec.positions,
-        dropout=spec.dropout,
-        attention_dropout=spec.dropout,
-        activation_dropout=spec.dropout,
-        init_std=None,
-    )
+    """Return the description of the transformer over a series of snapshots."""
+    return spec.stack(spec.width, activation=spec.activation, pre_norm=True, positions=spec.positions)
 
 
 def inner_width(spec: EEGSpec) -> int:
-    """Return the width between the two halves of a snapshot's network: the smallest grid's, or the hidden layer's."""
+    """Return the input width of a snapshot's last dense layer: values of the smallest grid, or hidden units."""
     if not spec.volume:
         return spec.hidden
     return math.prod(halved(spec.volume, len(spec.channels))[-1]) * spec.channels[-1]
 
 
 def snapshot_flops(spec: EEGSpec) -> float:
-    """Return the FLOPs of one snapshot through its network; the mirror takes as many."""
+    """Return the FLOPs of `Snapshots` for one snapshot; `Reconstruction` takes as many."""
     total = 2.0 * inner_width(spec) * spec.width
     if not spec.volume:
         return total + 2.0 * spec.features * spec.hidden
@@ -194,5 +180,5 @@ def snapshot_flops(spec: EEGSpec) -> float:
 
 
 def _pairs(spec: EEGSpec) -> list[tuple[int, int]]:
-    """Channels in and out of each convolution; none for words."""
+    """Return (channels in, channels out) of each convolution; empty for words."""
     return list(zip((1, *spec.channels), spec.channels, strict=False)) if spec.volume else []
