@@ -30,7 +30,7 @@ from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.config_file import product, write_configuration
 from eeg2text_jax.study.configuration import differences, to_json
-from eeg2text_jax.study.workdir import Workdir, held
+from eeg2text_jax.study.workdir import Workdir, lock_workdir
 
 TOY, JUDGE = "toy", "LATTEScore's judge"
 SPOKEN = 60  # utterances of each made-up speaker
@@ -101,7 +101,7 @@ def begun(config: JudgeSettings, root: str) -> Iterator[Workdir]:
     """
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
-    with mirrored(root) as local, held(local):
+    with mirrored(root) as local, lock_workdir(local):
         workdir = Workdir(epath.Path(local))
         if workdir.config.exists():
             _check_same(config, workdir)
