@@ -11,8 +11,15 @@ from eeg2text_jax.backbones.build import random_spec
 from eeg2text_jax.decoding.cells import check_decoding
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.model_metrics import check_configured
-from eeg2text_jax.parallel.agreement import check_code, check_data
-from eeg2text_jax.parallel.distributed import initialize, is_main, main_first, wait_for_all, workdir_at
+from eeg2text_jax.parallel.distributed import (
+    check_code,
+    check_data,
+    initialize,
+    is_main,
+    main_first,
+    wait_for_all,
+    workdir_at,
+)
 from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.search.settings import GenerationSpec, unlike
 from eeg2text_jax.study.config_file import check_configuration, forget, open_workdir, product, write_configuration
@@ -22,8 +29,7 @@ from eeg2text_jax.study.ranges import notes
 from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.study import Study, open_study
 from eeg2text_jax.study.text_targets import check_encoder
-from eeg2text_jax.study.workdir import OPENED, Workdir, find_workdir, held
-from eeg2text_jax.training.state import make_optimizer
+from eeg2text_jax.study.workdir import OPENED, Workdir, find_workdir, lock_workdir
 
 
 @contextlib.contextmanager
@@ -54,7 +60,7 @@ def begun(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
             if not make:
                 find_workdir(root)
             if is_main():
-                stack.enter_context(held(root))
+                stack.enter_context(lock_workdir(root))
             return _open(config, root) if make else open_finished(config, root)
 
         study = main_first(open_it)
@@ -71,7 +77,6 @@ def check_before(config: Settings) -> None:
     Raises:
       UserError: a field is not usable.
     """
-    make_optimizer(config.optim, config.train.steps)
     check_configured(config)
     _check_mesh(config, len(arms(config.grid)))
     if config.objective == "contrastive":

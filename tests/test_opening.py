@@ -92,7 +92,7 @@ def test_decoding_and_exporting_leave_damaged_checkpoints_where_they_are(trained
 
 def test_a_run_in_use_is_left_to_its_process(trained, tmp_path, capsys):
     before = digest_of(trained)
-    with opening.held(str(trained)):
+    with opening.lock_workdir(str(trained)):
         assert cli.main(["run", as_flag(**QUICK), f"--workdir={trained}"]) == 2
     (sentence,) = capsys.readouterr().err.splitlines()
     assert "is in use by process" in sentence

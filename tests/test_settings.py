@@ -20,7 +20,7 @@ BELOW_STUDY = (
 # Modules whose functions make, edit or check a configuration as users write it. The list only shrinks.
 TAKE_ALL = {
     "notebook.py", "python_data.py", "study/configuration.py", "study/ranges.py",
-    "study/sections.py", "study/together.py",
+    "study/sections.py",
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from eeg2text_jax.files import replacing
 from eeg2text_jax.study.config_file import forget, open_workdir
 from eeg2text_jax.study.configuration import fields_digest, load_config, stage_of
 from eeg2text_jax.study.sections import read_settings
-from eeg2text_jax.study.workdir import Workdir, find_workdir, held
+from eeg2text_jax.study.workdir import Workdir, find_workdir, lock_workdir
 
 DEMO = str(Path(__file__).parents[1] / "configs/demo.py")
 
@@ -109,7 +109,7 @@ def test_other_folders_are_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("dear")
     for enter in (
         lambda: open_workdir(str(tmp_path), read_settings(load_config(DEMO))),
-        lambda: held(str(tmp_path)).__enter__(),
+        lambda: lock_workdir(str(tmp_path)).__enter__(),
     ):
         with pytest.raises(UserError, match="is not empty and holds no run"):
             enter()
@@ -190,7 +190,7 @@ def test_damaged_digests_are_refused_by_name(begun, content):
         workdir.check("split.json")
 
 
-HOLD = "import sys, time\nfrom eeg2text_jax.study.workdir import held\nwith held(sys.argv[1]):\n"
+HOLD = "import sys, time\nfrom eeg2text_jax.study.workdir import lock_workdir\nwith lock_workdir(sys.argv[1]):\n"
 HOLD += "    print('in', flush=True)\n    time.sleep(60)\n"
 
 
@@ -199,23 +199,23 @@ def test_one_process_at_a_time_until_it_ends_or_is_killed(tmp_path):
     with subprocess.Popen([sys.executable, "-c", HOLD, str(root)], stdout=subprocess.PIPE, text=True) as other:
         try:
             assert other.stdout.readline() == "in\n"
-            with pytest.raises(UserError) as refused, held(str(root)):
+            with pytest.raises(UserError) as refused, lock_workdir(str(root)):
                 pass
             host = os.uname().nodename
             assert f"{root}: is in use by process {other.pid} on {host} since 20" in str(refused.value)
         finally:
             other.send_signal(signal.SIGKILL)
     assert (root / ".lock").exists(), "a killed process cannot remove it"
-    with held(str(root)):
+    with lock_workdir(str(root)):
         assert json.loads((root / ".lock").read_text())["process"] == os.getpid()
     assert list(root.iterdir()) == []
 
 
 def test_a_folder_that_nothing_was_put_into_goes_again(tmp_path):
-    with pytest.raises(UserError, match="refused"), held(str(tmp_path / "a/b")):
+    with pytest.raises(UserError, match="refused"), lock_workdir(str(tmp_path / "a/b")):
         raise UserError("refused")
     assert list(tmp_path.iterdir()) == []
-    with held(str(tmp_path / "a/b")):
+    with lock_workdir(str(tmp_path / "a/b")):
         (tmp_path / "a/b/file").touch()
     assert [path.name for path in (tmp_path / "a/b").iterdir()] == ["file"]
 
@@ -226,13 +226,13 @@ def test_a_file_system_without_locks_is_worked_on_with_a_warning(tmp_path, monke
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(files, "_WARNED", set())
-    with held(str(tmp_path / "a")):
+    with lock_workdir(str(tmp_path / "a")):
         (tmp_path / "a/config.json").write_text("{}")
         theirs = (tmp_path / "a/.lock").read_text()
         assert not capsys.readouterr().out
         with monkeypatch.context() as patch:
             patch.setattr("fcntl.flock", none)
-            with held(str(tmp_path / "a")), held(str(tmp_path / "b/c")):
+            with lock_workdir(str(tmp_path / "a")), lock_workdir(str(tmp_path / "b/c")):
                 assert (tmp_path / "a/.lock").read_text() == theirs
         (warning,) = capsys.readouterr().out.splitlines()
         assert f"{tmp_path}/a: its file system has no locks" in warning
@@ -246,7 +246,7 @@ def test_other_errors_of_locking_are_errors(tmp_path, monkeypatch):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr("fcntl.flock", fails)
-    with pytest.raises(OSError, match="Input/output error"), held(str(tmp_path / "a")):
+    with pytest.raises(OSError, match="Input/output error"), lock_workdir(str(tmp_path / "a")):
         pass
 
 

@@ -1,20 +1,8 @@
-"""The names of EEG and its controls; what each feeds is in `condition.py`."""
+"""The names of the conditions: EEG and its controls; `condition.py` defines the encoder's input under each."""
 
 CONDITIONS = (
-    "eeg",
-    "noise",
-    "noise_redrawn",
-    "noise_uniform",
-    "zero",
-    "shuffled",
-    "time_reversed",
-    "phase_randomized",
-    "subject_mean",
-    "length_only",
-    "label_shuffle",
-    "prompt_only",
-    "clock",
-    "neighbor",
-)
-TRAINING_ONLY = frozenset({"label_shuffle"})  # they change what a model is trained on
-NEAREST = "nearest_in_time"  # an evaluation without a model: the text of the training sample nearest in time
+    "eeg", "noise", "noise_redrawn", "noise_uniform", "zero", "shuffled", "time_reversed", "phase_randomized",
+    "subject_mean", "length_only", "label_shuffle", "prompt_only", "clock", "neighbor",
+)  # fmt: skip
+TRAINING_ONLY = frozenset({"label_shuffle"})  # conditions that change the training texts, so no model is decoded so
+NEAREST = "nearest_in_time"  # evaluation without a model: it predicts the text of the training sample nearest in time

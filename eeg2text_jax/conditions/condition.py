@@ -1,11 +1,11 @@
-"""EEG and its controls by name: `features [B, W, F]` of a batch -> the encoder's input.
+"""EEG and its controls by name: functions from the features `[B, W, F]` of a batch to the encoder's input.
 
-For volumes, F stands for the axes `[X, Y, Z]`, and frames are the words. Every condition keeps shape and mask, and so
-the number of words; all run on the device inside jit. `label_shuffle` (training only) feeds the EEG with the text of
-another sentence, see `donors.label_rows`; a gaze baseline is a data file with gaze features.
+A word is one of the W positions of a recording; for volumes, F stands for the axes `[X, Y, Z]` and words are frames.
+Every condition keeps the shape and the mask, and with them the number of words. All run on the device inside jit.
 
-Noise keeps only the number of words; constants show what the number of words, or the subject, gives away; the own EEG
-rearranged along its words keeps its statistics and loses the place of each word.
+Noise keeps only the number of words. Constants show what the number of words, or the subject, tells about the text.
+Rearranged EEG keeps the statistics of the recording and loses the place of each word. `label_shuffle` (training only)
+feeds the EEG with the text of another sentence as the target, see `donors.label_rows`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from eeg2text_jax.conditions import CONDITIONS as NAMES
 from eeg2text_jax.parallel.arms import choose_by_arm
 from eeg2text_jax.streams import stream_key
 
@@ -23,74 +24,74 @@ _PREFIX_STABLE = "threefry2x32"
 
 
 class ConditionContext(NamedTuple):
-    """A pytree for the compiled step; fields that no condition in use needs are None."""
+    """Inputs of the conditions besides features and mask, a pytree; fields that no condition in use needs are None."""
 
     key: jax.Array  # scalar, from `condition_key`
-    sample_id: jax.Array | np.ndarray  # int32 [B], row in the data file: a sample's noise is the same in every batch
+    sample_id: jax.Array | np.ndarray  # int32 [B], row in the data file: a sample has the same noise in every batch
     step: jax.Array | np.ndarray  # int32 scalar, the training step, for `noise_redrawn`; 0 in evaluation
     subject: jax.Array | np.ndarray | None = None  # int32 [B], row of each sample's subject in `means`
-    means: jax.Array | np.ndarray | None = None  # float32 [S + 1, F], from `donors.train_means`
-    donor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], from `donors.donor_table`, at the sample's length
+    means: jax.Array | np.ndarray | None = None  # float32 [S + 1, F], mean words, from `donors.train_means`
+    donor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], the donors' features, cut or padded to the sample
     clock: jax.Array | np.ndarray | None = None  # float32 [B, F] (volumes flat), from `time_controls.clock_features`
-    neighbor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], from `time_controls.neighbor_table`
+    neighbor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], the features of the neighbors in time
 
     @classmethod
     def of(
         cls, batch: Mapping[str, Any], key: jax.Array, means: jax.Array | None, step: jax.Array
     ) -> "ConditionContext":
-        """Make the context of a batch `[B, ...]`."""
+        """Return the context of a batch `[B, ...]`; `key`, `means` and `step` are the fields of this name."""
         return cls(key, batch["sample_id"], step, batch.get("subject"), means, batch.get("donor"),
                    batch.get("clock"), batch.get("neighbor"))  # fmt: skip
 
 
 def condition_key(seed: int) -> jax.Array:
-    """Return the key of all random conditions, always threefry.
+    """Return the PRNG key of all random conditions, always threefry.
 
-    With threefry (partitionable, JAX's default) the first `w` rows of a draw of `[W, F]` are a draw of `[w, F]`, and a
-    mapped draw is the draw of each key. With `rbg` under `vmap` a sample's noise would depend on its batch and bucket.
+    With threefry (partitionable, JAX's default) a sample's noise does not depend on its batch: the first `w` rows of a
+    draw of `[W, F]` are a draw of `[w, F]`, and `vmap` draws as each key alone does. With `rbg` neither would hold.
     """
     return stream_key(seed, "condition", _PREFIX_STABLE)
 
 
 def sample_keys(context: ConditionContext, purpose: int) -> jax.Array:
-    """Return keys `[B]`, different for every `purpose`. Raises ValueError for a key that is not of `condition_key`."""
+    """Return a key for each sample, `[B]`, different for every `purpose`; `context.key` must be a `condition_key`."""
     if str(jax.random.key_impl(context.key)) != _PREFIX_STABLE:
         raise ValueError(f"conditions need a key from condition_key, got one of {jax.random.key_impl(context.key)}")
     return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(context.key, purpose), context.sample_id)
 
 
 def zero(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Zeros `[B, W, F]`: keeps the number of words; equals `length_only` for standardized features."""
+    """Zeros: keep the number of words. For standardized features they equal `length_only`."""
     return jnp.zeros_like(features)
 
 
 def length_only(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """The mean word of the train part at every word `[B, W, F]`: keeps the number of words, on the data's scale."""
+    """The mean word of the train part at every word: keeps the number of words and the data's scale."""
     return jnp.broadcast_to(context.means[-1][None, None], features.shape)
 
 
 def subject_mean(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """The subject's mean word in the train part at every word `[B, W, F]`: keeps the subject and number of words."""
+    """The subject's mean word of the train part at every word: keeps the subject and the number of words."""
     return jnp.broadcast_to(context.means[context.subject][:, None], features.shape)
 
 
-# Purposes of keys: conditions draw independently for the same sample.
+# Purposes of `sample_keys`, one for each random condition: their draws for a sample are independent.
 _FIXED, _REDRAWN, _UNIFORM, _PHASES = 1, 2, 3, 4
 
 
 def noise(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Standard normal `[B, W, F]`, drawn once for each sample, as the authors of the noise study do."""
+    """Standard normal noise, drawn once per sample, as the authors of the noise study do."""
     return _draw(jax.random.normal, sample_keys(context, _FIXED), features)
 
 
 def noise_redrawn(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Standard normal `[B, W, F]`, redrawn at every step, so the model cannot memorize sentences by their noise."""
+    """Standard normal noise, redrawn at every step, so that the model cannot memorize sentences by their noise."""
     keys = jax.vmap(jax.random.fold_in, (0, None))(sample_keys(context, _REDRAWN), context.step)
     return _draw(jax.random.normal, keys, features)
 
 
 def noise_uniform(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Uniform in [0, 1) `[B, W, F]`, drawn once per sample (the first published code redraws it per batch)."""
+    """Uniform noise in [0, 1), drawn once per sample (the first published code redraws it for every batch)."""
     return _draw(jax.random.uniform, sample_keys(context, _UNIFORM), features)
 
 
@@ -99,25 +100,25 @@ def _draw(distribution, keys: jax.Array, features: jax.Array) -> jax.Array:
 
 
 def time_reversed(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """The words in reverse order `[B, W, F]`: keeps every word's features, destroys their order."""
+    """The words in reverse order: keeps every word's features, destroys their order."""
     words = jnp.arange(mask.shape[1], dtype=jnp.int32)
     index = jnp.clip(_lengths(mask)[:, None] - 1 - words[None], 0)  # --> [B, W]
     return jnp.take_along_axis(features, _like(index, features), axis=1)
 
 
 def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Fourier surrogates along the words `[B, W, F]` (Theiler et al. 1992; multivariate, Prichard & Theiler 1994).
+    """Fourier surrogates along the words (Theiler et al. 1992; multivariate, Prichard & Theiler 1994).
 
-    Over the real words of a sample every feature keeps mean, variance and amplitude spectrum, and pairs of features
-    keep their cross-spectrum, because the same random phase is added to all features of a frequency. The place of each
-    word and all further phase information are destroyed. A sample of one word is unchanged.
+    The same random phase is added to all features of a frequency. So every feature of a sample keeps mean, variance and
+    amplitude spectrum over the real words, and pairs of features keep their cross-spectrum. The place of each word and
+    all other phase information are destroyed. A sample of one word is unchanged.
     """
     keys = sample_keys(context, _PHASES)
     uniform = jax.vmap(lambda key: jax.random.uniform(key, mask.shape[1:]))(keys)
     words = jnp.arange(mask.shape[1], dtype=jnp.int32)
     length = _lengths(mask)[:, None, None]  # --> [B, 1, 1]
-    # Adding phases in the Fourier domain equals a circular convolution over the sample's length. The convolution needs
-    # neither complex numbers nor an FFT of varying length.
+    # Adding phases in the Fourier domain equals a circular convolution over the sample's length, which needs neither
+    # complex numbers nor an FFT of varying length.
     kernel = _kernel(uniform, length[:, :, 0])  # --> [B, W]
     lag = (words[None, :, None] - words[None, None, :]) % length  # --> [B, W, W]
     circulant = jnp.take_along_axis(kernel[:, None, :], lag, axis=2)
@@ -132,16 +133,21 @@ def _like(values: jax.Array, features: jax.Array) -> jax.Array:
 
 
 def _kernel(uniform: jax.Array, length: jax.Array) -> jax.Array:
-    """Return the inverse DFT over `length [B, 1]` of `exp(i phase)`, phases from `uniform [B, W]`; real `[B, W]`."""
+    """Return the inverse DFT over `length [B, 1]` words of `exp(i phase)`, real `[B, W]`.
+
+    The phases are `2 pi uniform [B, W]`, but for the mean, the highest frequency and the mirrored frequencies.
+    """
     frequency = jnp.arange(uniform.shape[1], dtype=jnp.int32)[None]  # --> [1, W]
     mirror = jnp.clip(length - frequency, 0, uniform.shape[1] - 1)
     phase = jnp.where(
         2 * frequency < length,
         2 * jnp.pi * uniform,
-        -2 * jnp.pi * jnp.take_along_axis(uniform, mirror, axis=1),  # a real result: phase[-k] = -phase[k]
+        -2 * jnp.pi * jnp.take_along_axis(uniform, mirror, axis=1),  # phase[-k] = -phase[k] makes the result real
     )
-    phase = jnp.where(2 * frequency == length, jnp.pi * jnp.round(uniform), phase)  # the highest one: a sign
-    phase = jnp.where(frequency == 0, 0.0, phase)  # the mean stays
+    phase = jnp.where(
+        2 * frequency == length, jnp.pi * jnp.round(uniform), phase
+    )  # the highest frequency has a random sign
+    phase = jnp.where(frequency == 0, 0.0, phase)  # the mean does not change
     turns = (frequency[:, :, None] * frequency[:, None, :]) % length[:, :, None]  # [B, lag, frequency], exact
     angle = 2 * jnp.pi * turns.astype(uniform.dtype) / length[:, :, None].astype(uniform.dtype)
     waves = jnp.where((frequency < length)[:, None, :], jnp.cos(angle + phase[:, None, :]), 0.0)
@@ -149,7 +155,7 @@ def _kernel(uniform: jax.Array, length: jax.Array) -> jax.Array:
 
 
 def _lengths(mask: jax.Array) -> jax.Array:
-    """Return the real words of every sample, int32 `[B]`; at least 1, to avoid division by 0."""
+    """Return the number of real words of every sample, int32 `[B]`; at least 1, to avoid division by 0."""
     return jnp.maximum(mask.sum(axis=1, dtype=jnp.int32), 1)
 
 
@@ -166,60 +172,48 @@ def shuffled(features: jax.Array, mask: jax.Array, context: ConditionContext) ->
     return context.donor
 
 
-def prompt_only(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """No recording: the model reads its prompt only, see `fed_mask`; the prompt may state the task."""
-    return jnp.zeros_like(features)
-
-
 def fed_mask(names: Sequence[str], mask: jax.Array) -> jax.Array:
-    """Return the mask of each arm's encoder, bool `[A, ...]`, from a mask `[A or 1, ...]`."""
-    told = np.array([name != "prompt_only" for name in names])
-    return mask & jnp.asarray(told).reshape(-1, *[1] * (mask.ndim - 1))
+    """Return the mask of each arm's encoder input, bool `[A, ...]`, from a mask `[A or 1, ...]`.
+
+    `names` are the conditions of the arms. Under `prompt_only` the mask is False everywhere.
+    """
+    has_recording = np.array([name != "prompt_only" for name in names])
+    return mask & jnp.asarray(has_recording).reshape(-1, *[1] * (mask.ndim - 1))
 
 
 def clock(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Recording and time of the sample at every word `[B, W, F]`: keeps only clock and number of words."""
+    """Which recording, and the time in it, at every word: keeps only the clock and the number of words."""
     return jnp.broadcast_to(context.clock.reshape(len(features), 1, *features.shape[2:]), features.shape)
 
 
 def neighbor(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """The recording of the nearest sample in time with another sentence: keeps subject, minute and about the length."""
+    """The EEG of the nearest sample in time with another sentence: keeps subject, time and roughly the length."""
     return context.neighbor
 
 
-CONDITIONS: Mapping[str, Condition] = MappingProxyType(
-    {
-        "eeg": eeg,
-        "noise": noise,
-        "noise_redrawn": noise_redrawn,
-        "noise_uniform": noise_uniform,
-        "zero": zero,
-        "shuffled": shuffled,
-        "time_reversed": time_reversed,
-        "phase_randomized": phase_randomized,
-        "subject_mean": subject_mean,
-        "length_only": length_only,
-        "label_shuffle": eeg,
-        "prompt_only": prompt_only,
-        "clock": clock,
-        "neighbor": neighbor,
-    }
-)
-RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "phase_randomized"})
+_FUNCTIONS = {
+    function.__name__: function
+    for function in (eeg, noise, noise_redrawn, noise_uniform, zero, shuffled, time_reversed, phase_randomized,
+                     subject_mean, length_only, clock, neighbor)
+}  # fmt: skip
+# Under label_shuffle only the texts differ; under prompt_only the model reads only its prompt, see `fed_mask`.
+_FUNCTIONS |= {"label_shuffle": eeg, "prompt_only": zero}
+CONDITIONS: Mapping[str, Condition] = MappingProxyType({name: _FUNCTIONS[name] for name in NAMES})
+RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "phase_randomized"})  # they depend on the arm's seed
 _NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_only": ("means",),
           "clock": ("clock",), "neighbor": ("neighbor",)}  # fmt: skip
 
 
 def needs(names: Sequence[str]) -> frozenset[str]:
-    """Return the optional fields of `ConditionContext` that some of these conditions read."""
+    """Return the names of optional fields of `ConditionContext` that at least one of these conditions reads."""
     return frozenset(field for name in names for field in _NEEDS.get(name, ()))
 
 
 def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
     """Return the encoder's input under condition `name` (static under jit): `[B, W, F]`, zero at padding.
 
-    `mask`, bool `[B, W]`, is True at real words, which come first, and holds for the result, too. Raises ValueError if
-    the context lacks a needed field, see `needs`.
+    `mask`, bool `[B, W]`, is True at real words, which precede padding; it is the mask of the result, too. Raises
+    ValueError if the context lacks a needed field, see `needs`.
     """
     for field in _NEEDS.get(name, ()):
         if getattr(context, field) is None:
@@ -231,22 +225,22 @@ def apply_condition(name: str, features: jax.Array, mask: jax.Array, context: Co
 def condition_inputs(
     arms: Sequence[tuple[str, int]], features: jax.Array, mask: jax.Array, context: ConditionContext
 ) -> jax.Array:
-    """Return every arm's input, `[A, B, W, F]`, from one batch; see `distinct_inputs`."""
+    """Return the encoder input of every arm, `[A, B, W, F]`, from one batch; see `distinct_inputs`."""
     return choose_by_arm(*distinct_inputs(arms, features, mask, context))
 
 
 def distinct_inputs(
     arms: Sequence[tuple[str, int]], features: jax.Array, mask: jax.Array, context: ConditionContext
 ) -> tuple[list[jax.Array], list[int]]:
-    """Return the distinct encoder inputs of one batch, each `[B, W, F]`, and the number of each arm's input.
+    """Return the distinct encoder inputs of one batch, each `[B, W, F]`, and for each arm the index of its input.
 
-    `arms` are condition and seed of each arm, static under jit. Arms with different seeds draw different noise; shared
-    inputs are computed once.
+    `arms` are condition and seed of each arm, static under jit. Arms with different seeds draw different noise; an
+    input that several arms share is computed once.
     """
-    drawn = [(name, seed if name in RANDOM else None) for name, seed in arms]
-    distinct = list(dict.fromkeys(drawn))
+    inputs = [(name, seed if name in RANDOM else None) for name, seed in arms]
+    distinct = list(dict.fromkeys(inputs))
     fed = []
     for name, seed in distinct:
         key = context.key if seed is None else jax.random.fold_in(context.key, seed)
         fed.append(apply_condition(name, features, mask, context._replace(key=key)))
-    return fed, [distinct.index(pair) for pair in drawn]
+    return fed, [distinct.index(pair) for pair in inputs]

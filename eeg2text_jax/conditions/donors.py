@@ -1,7 +1,7 @@
-"""Donors of EEG (`shuffled`) or text (`label_shuffle`): fixed tables, made once on the host.
+"""Choose the sample whose EEG (condition `shuffled`) or text (`label_shuffle`) replaces that of another sample.
 
-Donors are of the same part, so nothing of the train part is seen in a test or vice versa. Both tables are almost always
-permutations: the control has the same recordings, or texts, as the experiment.
+A donor is in the same part as its sample, so train and test do not mix. Both tables of donors are almost always
+permutations: the control has the same recordings, or texts, as the experiment. They are made once, on the host.
 """
 
 import dataclasses
@@ -15,20 +15,20 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.methods import normalize
 from eeg2text_jax.streams import stream_rng
 
-# How similar a donor is; the first level is the rule, the others are fall-backs in this order.
+# What donor and sample have in common, in order of preference; later levels are used if no earlier one has a donor.
 LEVELS = ("same subject, task and length", "same subject and task", "same subject", "any subject")
 
 
 @dataclasses.dataclass(frozen=True)
 class DonorTable:
-    """The donor of every sample of the data file."""
+    """The donor of every sample of the data file; N is the number of samples."""
 
-    donor: np.ndarray  # int64 [N], rows of the data file; -1 for samples of no part
-    level: np.ndarray  # int8 [N], an index of `LEVELS`; -1 for samples of no part
-    n_words: np.ndarray  # int64 [N], of every sample
+    donor: np.ndarray  # int64 [N], rows of the data file; -1 for samples that are in no part
+    level: np.ndarray  # int8 [N], index in `LEVELS`; -1 for samples that are in no part
+    n_words: np.ndarray  # int64 [N], number of words of every sample
 
     def summary(self, rows: np.ndarray) -> str:
-        """Describe the donors of the samples `rows`: shares of the levels, and differing lengths."""
+        """Return a phrase about the donors of the samples `rows`: shares of the levels, and differences in length."""
         shares = [(np.mean(self.level[rows] == level), name) for level, name in enumerate(LEVELS)]
         levels = ", ".join(f"{share:.1%} {name}" for share, name in shares if share)
         gap = np.abs(self.n_words[self.donor[rows]] - self.n_words[rows])
@@ -38,21 +38,19 @@ class DonorTable:
 
 
 def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTable:
-    """Find each sample another sentence's EEG in its own part (`parts`: rows of each part).
+    """Return for each sample a donor: a sample of the same part with another sentence.
 
-    Recordings of equal subject, task and number of words are passed on in a circle. A sample left without a donor takes
-    the nearest length of the same subject and task, then of the subject, then of anyone. Windows of a stimulus go round
-    in order of time, and none is lent to one that it shares a segment with.
-
-    Raises:
-      UserError: a part has only one text.
+    `parts` has the rows of each part. Samples of equal subject, task and number of words are shifted cyclically. A
+    sample that gets no donor so takes the nearest length of the same subject and task, then of the subject, then of any
+    subject. Windows of a stimulus are shifted in order of time, and windows with a common segment are no donors of each
+    other. Raises UserError if a part has a single text.
     """
     text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
     columns = [np.unique(column.astype(str), return_inverse=True)[1] for column in (data.subject, data.task)]
     subject, task = columns
     clash = clashes(data, text, task)
     donor, level = np.full(len(data), -1), np.full(len(data), -1, np.int8)
-    # A stream for each part: what one holds moves no donor of another.
+    # A random stream for each part, so that the donors of a part do not depend on the other parts.
     for part, rng in zip(parts, stream_rng(seed, "donors").spawn(len(parts)), strict=True):
         if len(np.unique(text[part])) < 2:
             raise UserError(
@@ -68,8 +66,10 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
 
 
 def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any, Any], np.ndarray]:
-    """Return a function that tells if samples may not lend: the same text or, for windows, a common segment."""
+    """Return a function that tells whether two (arrays of) rows have the same text or, of windows, share a segment.
 
+    `text` and `task`, both int `[N]`, are the numbers of each sample's text and task.
+    """
     times = data.story_times.T if data.is_windows else None
 
     def clash(a: Any, b: Any) -> np.ndarray:
@@ -85,9 +85,9 @@ def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any
 def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     """Return for every sample the row whose sentence is its target under `label_shuffle`, int64 `[N]`.
 
-    Every distinct text of the train part is exchanged for another one of the same or nearest number of words: all
-    readings of a sentence get the same new text, and every text is used. Other samples keep their text. Raises
-    UserError if the train part has only one text.
+    Every distinct text of the train part is replaced by another train text of the same or nearest number of words. All
+    readings of a sentence get the same new text, and every text is used. Samples outside of the train part keep their
+    text. Raises UserError if the train part has a single text.
     """
     texts, first, text = np.unique([normalize(data.sentence[i]) for i in train], return_index=True, return_inverse=True)
     if len(texts) < 2:
@@ -107,8 +107,13 @@ def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
-    """Fill in donors of the strata whose recordings can go round in a circle without a clash."""
-    for members in _strata(stratum):
+    """Fill in `donor` and `level` for strata of samples in which a cyclic shift gives every sample a valid donor.
+
+    `stratum [n, k]` has a row of equal values for samples `rows` of one stratum.
+    """
+    label = np.unique(stratum, axis=0, return_inverse=True)[1].reshape(-1)
+    order = np.argsort(label, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
         group = rows[members]
         for shift in rng.permutation(np.arange(1, len(group))):
             lent = np.roll(group, shift)
@@ -117,15 +122,8 @@ def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
                 break
 
 
-def _strata(stratum: np.ndarray) -> list[np.ndarray]:
-    """Group the positions of equal rows of `stratum [n, k]`, in their order."""
-    label = np.unique(stratum, axis=0, return_inverse=True)[1].reshape(-1)
-    order = np.argsort(label, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
-
-
 def _nearest(i, part, clash, subject, task, length, rng) -> tuple[int, int]:
-    """Return donor and level of a sample: another text of the closest length; ties are broken at random."""
+    """Return the donor and the level of sample `i`: another text of the closest length; ties are broken at random."""
     other = part[~clash(part, i)]
     if not len(other):
         raise UserError(
@@ -135,14 +133,14 @@ def _nearest(i, part, clash, subject, task, length, rng) -> tuple[int, int]:
     same_subject = subject[other] == subject[i]
     same_task = same_subject & (task[other] == task[i])
     distance = np.abs(length[other] - length[i])
-    circles = (same_task & (distance == 0), same_task, same_subject, np.ones(len(other), bool))
-    level = next(level for level, allowed in enumerate(circles) if allowed.any())
-    near = other[circles[level] & (distance == distance[circles[level]].min())]
+    choices = (same_task & (distance == 0), same_task, same_subject, np.ones(len(other), bool))
+    level = next(level for level, allowed in enumerate(choices) if allowed.any())
+    near = other[choices[level] & (distance == distance[choices[level]].min())]
     return int(rng.choice(near)), level
 
 
 def _groups_of_two_or_more(length: np.ndarray) -> list[np.ndarray]:
-    """Cut sorted lengths into runs of equal ones; a run of one joins the previous run, the first one the next."""
+    """Return index arrays of equal values in sorted lengths; a single value joins the group before or after it."""
     runs = np.split(np.arange(len(length)), np.flatnonzero(np.diff(length)) + 1)
     groups: list[np.ndarray] = []
     for run in runs:
@@ -154,10 +152,10 @@ def _groups_of_two_or_more(length: np.ndarray) -> list[np.ndarray]:
 
 
 def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each subject's mean word over the train part (`train`: its rows).
+    """Return each subject's mean word over the rows `train`, and for every sample the row of its subject, int32 `[N]`.
 
-    `means` float32 `[S + 1, *feature_shape]` has a row for each subject in alphabetical order, then the mean of all
-    train words, which subjects without train samples have, too. `subject` int32 `[N]` is the row of every sample.
+    The means, float32 `[S + 1, *feature_shape]`, have a row for each subject in alphabetical order, then the mean of
+    all train words. Subjects without train samples have the mean of all train words, too.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
     sums = np.zeros((len(subjects), *data.feature_shape))
@@ -173,7 +171,7 @@ def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _counted_once(data: DataFile, train: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield samples with their features; of overlapping windows, every frame once."""
+    """Yield the row and the features of each train sample; frames of overlapping windows are yielded once."""
     end = -1
     for i in train if data.starts is None else train[np.argsort(data.starts[train], kind="stable")]:
         features = data.words(i)

@@ -1,4 +1,4 @@
-"""Show the encoder's input under a condition as numbers: `eeg2text check DATA.h5 --condition=noise`."""
+"""Describe the encoder's input under a condition in numbers, for `eeg2text check DATA.h5 --condition=noise`."""
 
 import numpy as np
 
@@ -6,12 +6,9 @@ from eeg2text_jax.conditions.condition import CONDITIONS, ConditionContext, cond
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError, did_you_mean
 
-LOOKED_AT = 64  # samples: some thousand words
-SHOWN = 6  # values of the first word
-
 
 def condition_lines(data: DataFile, name: str, seed: int = 0) -> list[str]:
-    """Describe the input of the first samples as an arm of `seed` in a run of `seed` gets it.
+    """Return lines about the encoder's input for the first 64 samples, in a run and an arm that both have this seed.
 
     Raises UserError if there is no such condition, it needs a split, or the samples are windows of scans.
     """
@@ -24,13 +21,16 @@ def condition_lines(data: DataFile, name: str, seed: int = 0) -> list[str]:
         )
     if data.is_windows:
         raise UserError(f"--condition={name}: {data.path} has windows of scans; expected words.")
-    features, mask = padded(data, min(len(data), LOOKED_AT))
+    n_words = data.n_words[:64]
+    mask = np.arange(n_words.max()) < n_words[:, None]
+    features = np.zeros((*mask.shape, data.n_features), np.float32)
+    features[mask] = data.features[: n_words.sum()]
     context = ConditionContext(condition_key(seed), np.arange(len(mask), dtype=np.int32), np.int32(0))
     (fed,), _ = distinct_inputs([(name, seed)], features, mask, context)
     fed = np.asarray(fed)
     real, recorded = fed[mask], features[mask]
     same = int(((fed != 0).any(-1).sum(1) == mask.sum(1)).sum())
-    first = " ".join(f"{value:.3f}" for value in fed[0, 0, :SHOWN])
+    first = " ".join(f"{value:.3f}" for value in fed[0, 0, :6])
     return [
         f"condition {name}, seed {seed}: {len(mask)} of {len(data)} samples, {len(real)} words of {data.n_features} "
         "numbers",
@@ -41,22 +41,13 @@ def condition_lines(data: DataFile, name: str, seed: int = 0) -> list[str]:
     ]
 
 
-def padded(data: DataFile, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return features float32 `[n, W, F]` and mask `[n, W]` of the first samples."""
-    words = np.diff(data.offsets[: n + 1])
-    mask = np.arange(words.max()) < words[:, None]
-    features = np.zeros((*mask.shape, data.n_features), np.float32)
-    features[mask] = data.features[: data.offsets[n]]
-    return features, mask
-
-
 def spread(values: np.ndarray) -> str:
-    """Return mean, standard deviation and range in words."""
+    """Return a phrase with mean, standard deviation and range of values."""
     return f"mean {values.mean():.3f}, sd {values.std():.3f}, from {values.min():.2f} to {values.max():.2f}"
 
 
 def correlation(one: np.ndarray, other: np.ndarray) -> str:
-    """Return Pearson's r over all values in words."""
+    """Return Pearson's r of two arrays as text, over all their values."""
     if not one.std() or not other.std():
         return "none, as one is constant"
     return f"{np.corrcoef(one.ravel(), other.ravel())[0, 1]:.3f}"

@@ -1,4 +1,4 @@
-"""Controls of time: what a clock knows (`clock`), which text it copies (`nearest_in_time`), and `neighbor`."""
+"""Inputs of the controls of time: `clock`, `neighbor` and `nearest_in_time` know only when a sample was recorded."""
 
 import dataclasses
 
@@ -11,17 +11,17 @@ from eeg2text_jax.splits.neighbors import groups_of_readings
 from eeg2text_jax.splits.split import normalize, readings_of
 from eeg2text_jax.streams import stream_rng
 
-PERIODS = 10  # sines and cosines of the onset: twice the longest training recording, and halves of it
+PERIODS = 10  # sines and cosines of the onset; the first period is twice the longest recording, each further one half
 NEEDS_TIME = f"condition {{!r}} cannot be fed, as {NO_TIME}; leave the condition out."
-TOLERANCE = 2  # words by which a neighbor's length may differ
+TOLERANCE = 2  # number of words by which the length of a preferred neighbor may differ
 
 
 def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
-    """Return the input of `clock` at every word, float32 `[N, F]`; zeros for a sample of unknown time.
+    """Return the word that `clock` feeds at every position of a sample, float32 `[N, F]`; zeros if its time is unknown.
 
-    It is a one-hot of the recording (zeros for one without training samples) and sines of the onset, both with a mean
-    square of about 1, projected on F random directions if F is too small. Periods and recordings are those of the train
-    part.
+    It has a one-hot code of the recording and sines and cosines of the onset, both with a mean square of about 1; if F
+    is too small, they are projected on F random directions. Only the train part determines the periods and the codes;
+    a recording without training samples has the code 0.
     """
     clock = known_clock(data, NEEDS_TIME.format("clock"))
     seen = sorted({name for name in clock.recording[train].tolist() if name})
@@ -46,24 +46,24 @@ def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Neighbors:
-    """The sample whose recording `neighbor` feeds, int64 `[N]`; -1 for samples of no part."""
+    """The sample whose recording the condition `neighbor` feeds in place of each sample's own recording."""
 
-    donor: np.ndarray
-    note: str
+    donor: np.ndarray  # int64 [N], rows of the data file; -1 for samples that are in no part
+    note: str  # a sentence about the test part, for the user
 
 
 def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) -> Neighbors:
-    """Find each sample's nearest one in time with another sentence, in the same recording and part.
+    """Return for each sample the nearest sample in time with another sentence, of the same recording and part.
 
-    Its length differs by at most `TOLERANCE` words; otherwise any length counts, then the donor of `shuffled`. `parts`
-    are the rows of each part, the test part last; `donors` those of `shuffled`, `[N]`.
+    Samples whose length differs by at most `TOLERANCE` words are preferred, then samples of any length, then the donor
+    of `shuffled`. `parts` has the rows of each part, the test part last; `donors [N]` are the donors of `shuffled`.
     """
     clock = known_clock(data, NEEDS_TIME.format("neighbor"))
     text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
     clash = clashes(data, text, np.unique(data.task.astype(str), return_inverse=True)[1])
     found, apart = donors.copy(), np.full(len(data), np.inf)
     for part in parts:
-        # Nearest of any length first, so that those within the tolerance replace them.
+        # A neighbor within the tolerance replaces the neighbor of any length.
         for tolerance in (np.inf, TOLERANCE):
             near, distance = clock.nearest(
                 part,
@@ -74,10 +74,10 @@ def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) 
             )
             has = near >= 0
             found[part[has]], apart[part[has]] = near[has], distance[has]
-    return Neighbors(found, _note(data, parts[-1], found, apart, clock.unit))
+    return Neighbors(found, _describe(data, parts[-1], found, apart, clock.unit))
 
 
-def _note(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.ndarray, unit: str) -> str:
+def _describe(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.ndarray, unit: str) -> str:
     near = np.isfinite(apart[test])
     away = f"a median of {np.median(apart[test][near]):.3g} {unit} away" if near.any() else "none in its recording"
     note = f"neighbor, in the test part: {near.mean():.1%} have one in their recording, {away}"
@@ -91,10 +91,10 @@ def _note(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.ndarray
 
 
 def nearest_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return for each sample of `rows` the training sample whose text `nearest_in_time` copies, and a note.
+    """Return for each sample of `rows` the training sample whose text `nearest_in_time` predicts, and a note for users.
 
-    It is the nearest in time in the same recording or, if that has no training sample, the one with the nearest onset
-    in another recording, because a clock knows the time since the start of any.
+    It is the training sample nearest in time in the same recording or, if there is none, the training sample of another
+    recording with the nearest onset, because a clock knows the time since the start of each recording.
     """
     clock = known_clock(data, NEEDS_TIME.format("nearest_in_time"))
     near, apart = clock.nearest(rows, train)

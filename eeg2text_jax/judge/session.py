@@ -29,7 +29,7 @@ from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.config_file import product, write_configuration
 from eeg2text_jax.study.configuration import differences, to_json
-from eeg2text_jax.study.workdir import Workdir, held, read_object
+from eeg2text_jax.study.workdir import Workdir, lock_workdir, read_object
 
 TOY, JUDGE = "toy", "LATTEScore's judge"
 SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # values of `pairs` that make pairs
@@ -102,7 +102,7 @@ def open_workdir(config: JudgeSettings, root: str) -> Iterator[Workdir]:
     """
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
-    with mirrored(root) as local, held(local):
+    with mirrored(root) as local, lock_workdir(local):
         workdir = Workdir(epath.Path(local))
         if workdir.config.exists():
             _check_same(config, workdir)

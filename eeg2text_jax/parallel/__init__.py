@@ -1,4 +1,4 @@
-"""The mesh, where arrays lie, and programs of all arms; the section of the configuration that says how."""
+"""Device mesh, sharding, programs of all arms, runs on several hosts; the configuration's section `parallel`."""
 
 import dataclasses
 from typing import Annotated
@@ -8,7 +8,7 @@ from eeg2text_jax.kinds import flag, one_of, pair, whole
 
 @dataclasses.dataclass(frozen=True)
 class DevicesSettings:
-    """Section `parallel` of a judge."""
+    """Section `parallel` of a judge's configuration."""
 
     arms: Annotated[str, one_of("auto", "vmap", "map")]
     mesh: Annotated[tuple[int, int], pair(whole(0, 1_000_000))]
@@ -17,7 +17,7 @@ class DevicesSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ParallelSettings(DevicesSettings):
-    """Section `parallel`."""
+    """Section `parallel` of a run's configuration."""
 
     wave: Annotated[int, whole(0, 1_000_000)]
     hosts: Annotated[str, one_of("one", "auto", "env")]

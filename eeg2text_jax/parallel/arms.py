@@ -1,4 +1,4 @@
-"""Programs of all arms on a mesh: a training step that XLA partitions, and decoding with a loop for every shard."""
+"""Run a function of one arm for all arms on a mesh, partitioned by XLA (training) or with `shard_map` (decoding)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,14 +12,14 @@ from eeg2text_jax.parallel.placement import arm_sharding, replicated, seeds_shar
 
 
 class Divided(NamedTuple):
-    """Parameters in two parts: what each arm trains, and a frozen model that all arms share."""
+    """Parameters in two parts: those that each arm trains, and a frozen model that all arms share."""
 
-    own: Any  # nested dict, each leaf `[A, ...]`; of one arm without that axis
-    frozen: Any  # nested dict without an axis of arms: it is in memory once, however many arms there are
+    own: Any  # nested dict, each leaf `[A, ...]`, or without axis A for one arm
+    frozen: Any  # nested dict without axis A: all arms use one copy in memory
 
 
 def joined(params: Any) -> Any:
-    """Return the parameters of one arm as one nested dict, `Divided` or not."""
+    """Return the parameters of one arm, which may be `Divided`, as one nested dict."""
     return _merged(params.own, params.frozen) if isinstance(params, Divided) else params
 
 
@@ -33,8 +33,8 @@ def compile_step(
 ) -> Callable[..., Any]:
     """Jit `step(state, batch, study) -> (state, metrics)` for a mesh; the state is donated.
 
-    The batch `[S, B, ...]` is sharded along `data`; metrics `[A]` stay with their arms. Place the state by
-    `state_formats` (see `Placement.formats`) before the first step. `study` is replicated unless it has shardings.
+    The batch `[S, B, ...]` is sharded along `data`, the metrics `[A]` along `arm`. The state must have the layouts
+    `state_formats` (see `Placement.formats`) before the first step. `study` has `study_shardings`; None: replicated.
     """
     return jax.jit(
         step,
@@ -47,12 +47,12 @@ def compile_step(
 def each_arm(
     function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, mapping: str, arguments: Any, shared: Any
 ) -> Any:
-    """Compute `function(*arguments, shared)` of every arm: arguments and result are `[A, ...]`, sharded over `arm`.
+    """Return `function(*arguments, shared)` of every arm; arguments and result are `[A, ...]`, sharded along `arm`.
 
-    Every device sees its own arms alone, so that arms cannot communicate; along `data` XLA partitions `function`. A
-    device with one arm computes without an arm axis, which would cost a TPU copies (15 of 180 ms of BART-large's
-    training step by the compiler's estimate). `mapping` of several arms on one device: `"vmap"` in parallel, `"map"` in
-    sequence.
+    Every device computes only its own arms, so arms cannot communicate; along `data` XLA partitions `function`. A
+    device computes several arms in parallel (`mapping="vmap"`) or in sequence (`"map"`), and a single arm without an
+    arm axis, because on a TPU the axis costs copies: 15 of 180 ms of BART-large's training step by the compiler's
+    estimate.
     """
 
     def local(arguments: Any, shared: Any) -> Any:
@@ -67,17 +67,17 @@ def each_arm(
 
 
 def _each_local(function: Callable[..., Any], arguments: Any, mapping: str) -> Any:
-    """Compute `function` of every arm of this device; of a single arm without an arm axis."""
+    """Return `function` of every arm of this device; a single arm is computed without an arm axis."""
     if jax.tree.leaves(arguments)[0].shape[0] == 1:
         return jax.tree.map(lambda leaf: leaf[None], function(jax.tree.map(lambda leaf: leaf[0], arguments)))
     return jax.lax.map(function, arguments) if mapping == "map" else jax.vmap(function)(arguments)
 
 
 def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Array:
-    """Return `stack([values[i] for i in which])`, `[A, ...]`, computed as a choice at every element.
+    """Return `stack([values[i] for i in which])`, `[A, ...]`, computed by elementwise `where`.
 
-    The choice needs no communication, if all devices have `values`; XLA partitions a stack over the arms and exchanges
-    its parts, an all-to-all across arms.
+    If all devices have `values`, `where` needs no communication. XLA would partition a stack over the arms and insert
+    an all-to-all across arms.
     """
     number = jnp.asarray(which, jnp.int32).reshape(-1, *[1] * values[0].ndim)
     chosen = jnp.broadcast_to(values[0][None], (len(which), *values[0].shape))
@@ -87,17 +87,17 @@ def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Arra
 
 
 def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
-    """Jit `function` so that every device runs it by itself, on its arms and its rows of the batch.
+    """Jit a function of one arm so that every device runs it independently, on its arms and its rows of the batch.
 
-    This is for loops of unknown length: under `vmap`, or partitioned by XLA, a `while_loop` stops when all arms have
-    stopped, and asks them at every step. Arms on one device run in sequence, each as long as it needs.
+    This is for a `while_loop`: under `vmap`, or partitioned by XLA, it would run until all arms have stopped, and
+    communicate in every iteration. Arms on one device run in sequence, each as long as it needs.
 
     Args:
-      function: `(params, fed, shared) -> result` for one arm; all arrays of `fed`, `shared` and the result have the
-        batch (or a multiple of it) on their first axis.
+      function: `(params, fed, shared) -> result` for one arm; the first axis of all arrays of `fed`, `shared` and the
+        result is the batch, or a multiple of it.
 
     Returns:
-      The same over stacked arms: `params [A, ...]` or `Divided`, `fed` and result `[A, B, ...]`, `shared [B, ...]`.
+      The function of all arms: `params [A, ...]` or `Divided`, `fed` and result `[A, B, ...]`, `shared [B, ...]`.
     """
     arms, fed_rows, rows = PartitionSpec(ARM), PartitionSpec(ARM, DATA), PartitionSpec(DATA)
 
@@ -110,7 +110,7 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
 
     def apart(params: Any, fed: Any, shared: Any) -> Any:
         of_params = Divided(arms, PartitionSpec()) if isinstance(params, Divided) else arms
-        # check_vma: a loop's carry begins as a constant and ends as a value of its shard, which the check refuses.
+        # check_vma would refuse a loop whose carry is a constant at first and differs between shards later.
         return jax.shard_map(
             local, mesh=mesh, in_specs=(of_params, fed_rows, rows), out_specs=fed_rows, check_vma=False
         )(params, fed, shared)

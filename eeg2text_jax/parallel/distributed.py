@@ -1,41 +1,46 @@
-"""Runs on several hosts, by JAX's coordination service."""
+"""Runs on several hosts: join them, check that they agree, let the first one act, and gather arrays from all."""
 
+import functools
+import hashlib
+import json
 import os
+import socket
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding, PartitionSpec
 
 from eeg2text_jax.errors import HostLost, UserError, first_line
-from eeg2text_jax.parallel import ParallelSettings
+from eeg2text_jax.parallel import ParallelSettings, supervisor
 from eeg2text_jax.stores import copying
 from eeg2text_jax.stores.address import is_address
 from eeg2text_jax.stores.mirror import mirrored, settle_all
+from eeg2text_jax.versions import __version__
 
 Result = TypeVar("Result")
 
-# Environment of a run on plain machines; TPU slices, Slurm and Open MPI are recognized by JAX and need none of it.
+# Environment variables of a run on plain machines; JAX recognizes TPU slices, Slurm and Open MPI without them.
 COORDINATOR, PROCESSES, PROCESS = "EEG2TEXT_COORDINATOR", "EEG2TEXT_PROCESSES", "EEG2TEXT_PROCESS"
+MESSAGE_SIZE = 8192  # bytes of one host's message in `exchanged`, padded
+MOST_APART = 60.0  # maximum difference of two hosts' clocks in seconds; requests to buckets carry the time
 
 
 def initialize(parallel: ParallelSettings) -> None:
-    """Join the other hosts, before anything touches a device. Afterwards only the first host prints.
+    """Join the other hosts. Call this before any use of a device; afterwards only the first host prints.
 
     `parallel.hosts` is `"one"`: this machine alone; `"auto"`: the cluster that JAX finds (a TPU slice, Slurm, Open
-    MPI); `"env"`: the environment has `EEG2TEXT_COORDINATOR` (address:port of process 0), `EEG2TEXT_PROCESSES` (their
-    number) and `EEG2TEXT_PROCESS` (the number of this one). `startup` and `heartbeat` are seconds.
-
-    Raises:
-      UserError: `hosts` is something else, the environment is incomplete, the hosts could not be joined, or there is no
-        device of the requested kind.
+    MPI); `"env"`: the environment has `EEG2TEXT_COORDINATOR` (address:port of process 0), `EEG2TEXT_PROCESSES` (number
+    of processes) and `EEG2TEXT_PROCESS` (number of this process). Raises UserError if the field has another
+    value, the environment is incomplete, the hosts cannot be joined, or there is no device of the requested kind.
     """
     hosts = parallel.hosts
-    if hosts == "one" or jax.distributed.is_initialized():  # by an earlier fold
+    if hosts == "one" or jax.distributed.is_initialized():  # an earlier fold has joined the hosts
         check_devices()
         return
     if hosts not in ("auto", "env"):
@@ -53,11 +58,11 @@ def initialize(parallel: ParallelSettings) -> None:
         raise HostLost(f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}).") from error
     check_devices()
     if not is_main():
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  to the end of the process: everything is printed once
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  open until the process ends
 
 
 def is_main() -> bool:
-    """Return whether this process writes files and prints."""
+    """Return whether this is the first host, which alone writes files and prints."""
     return host_number() == 0
 
 
@@ -67,10 +72,10 @@ def host_number() -> int:
 
 
 def check_devices() -> None:
-    """Start JAX's backend; raise a UserError if there is no device of the kind that JAX_PLATFORMS asks for."""
+    """Start JAX's backend; raise UserError if there is no device of the kind that JAX_PLATFORMS asks for."""
     try:
         jax.devices()
-    except (RuntimeError, AssertionError) as error:  # the latter, without a word, where a GPU's plugin is not installed
+    except (RuntimeError, AssertionError) as error:  # without a GPU's plugin: an AssertionError without a message
         asked = os.environ.get("JAX_PLATFORMS", "")
         reason = f" ({first_line(error)[:200]})" if str(error) else ""
         raise UserError(
@@ -80,9 +85,10 @@ def check_devices() -> None:
 
 
 def main_first(make: Callable[[], Result]) -> Result:
-    """Call `make` on the first host, then on the others, which find what it wrote to the workdir.
+    """Call `make` on the first host, then on the other hosts, and return its result on each host.
 
-    If it fails on the first host, its error is raised there, and a UserError on the others.
+    The other hosts see the files that the first host wrote to the workdir. If `make` fails on the first host, its error
+    is raised there, and a UserError on the other hosts.
     """
     if jax.process_count() == 1:
         return make()
@@ -91,7 +97,7 @@ def main_first(make: Callable[[], Result]) -> Result:
         try:
             made = make()
             settle_all()
-        except BaseException as error:  # the others wait, and are told before it goes on its way
+        except BaseException as error:  # raised below, because the other hosts wait for the broadcast
             failure = error
     failed = multihost_utils.broadcast_one_to_all(np.int32(failure is not None))
     if failure is not None:
@@ -107,12 +113,10 @@ def main_first(make: Callable[[], Result]) -> Result:
 
 
 def workdir_at(place: str, stack: ExitStack) -> str:
-    """Return the local folder of a workdir `place`, until `stack` ends; call it after `initialize`.
+    """Return the local folder of the workdir `place`, a path or a bucket URL; call this after `initialize`.
 
-    A workdir in a bucket is mirrored by the first host; the others have copies, see `stores.copying`.
-
-    Raises:
-      UserError: the bucket cannot be read or written, or another run is at work in the folder.
+    Until `stack` ends, the first host mirrors the folder to the bucket; the other hosts have read-only copies. Raises
+    UserError if the bucket cannot be read or written, or another run uses the workdir.
     """
 
     def enter() -> str:
@@ -124,7 +128,7 @@ def workdir_at(place: str, stack: ExitStack) -> str:
 
 
 def main_decides(decide: Callable[[], int]) -> int:
-    """Return on every host what `decide` returns on the first. All hosts must call this; errors as in `main_first`."""
+    """Return on every host the result of `decide` on the first. All hosts must call this; errors as `main_first`."""
     number: list[int] = []
     main_first(lambda: number.append(decide()) if is_main() else None)
     if jax.process_count() == 1:
@@ -133,43 +137,39 @@ def main_decides(decide: Callable[[], int]) -> int:
 
 
 def wait_for_all(name: str) -> None:
-    """Return when every host has called this."""
+    """Wait until every host has called this with the same name."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(name)
 
 
 def to_host(tree: Any) -> Any:
-    """Return arrays as numpy on every host, wherever their shards lie. All hosts must call this together."""
+    """Return whole arrays as numpy on every host, from shards on any host. All hosts must call this together."""
     if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree)):
         return jax.tree.map(np.asarray, tree)
     return multihost_utils.process_allgather(tree, tiled=True)
 
 
 def to_main(tree: Any) -> Any:
-    """Return arrays on the first host, None on the others; if there are other hosts, as numpy arrays of all shards.
+    """Return the arrays of a pytree on the first host, None on the other hosts. All hosts must call this together.
 
-    All hosts must call this together. Leaves are gathered one at a time, so that a device holds only one whole leaf
-    besides its shards.
+    With several hosts the arrays are whole numpy arrays. They are gathered one at a time, so that a device has memory
+    for one whole array besides its shards.
     """
     if jax.process_count() == 1:
         return tree
-    found = jax.tree.map(_whole, tree)
+    found = jax.tree.map(_on_main, tree)
     return found if is_main() else None
 
 
-def _whole(leaf: Any) -> np.ndarray | None:
-    if leaf.is_fully_addressable or leaf.is_fully_replicated:
-        return np.asarray(leaf) if is_main() else None
-    everywhere = NamedSharding(leaf.sharding.mesh, PartitionSpec())
-    gathered = jax.jit(_same, out_shardings=everywhere)(leaf)
-    return np.asarray(gathered) if is_main() else None
-
-
-def _same(leaf: jax.Array) -> jax.Array:
-    return leaf
+def _on_main(leaf: Any) -> np.ndarray | None:
+    """Return the whole array on the first host, None on the other hosts."""
+    if not (leaf.is_fully_addressable or leaf.is_fully_replicated):
+        leaf = multihost_utils.process_allgather(leaf, tiled=True)
+    return np.asarray(leaf) if is_main() else None
 
 
 def _from_environment() -> dict[str, str | int]:
+    """Return the arguments of `jax.distributed.initialize` from the environment; raise UserError if they are wrong."""
     missing = [name for name in (COORDINATOR, PROCESSES, PROCESS) if name not in os.environ]
     if missing:
         raise UserError(f"parallel.hosts = 'env' needs {', '.join(missing)} in the environment.")
@@ -185,3 +185,64 @@ def _from_environment() -> dict[str, str | int]:
         "num_processes": numbers[PROCESSES],
         "process_id": numbers[PROCESS],
     }
+
+
+def check_code(config: Mapping[str, object]) -> None:
+    """Raise UserError on every host if a host has another code, version, configuration or clock than the first host.
+
+    All hosts must call this together. `config` is the configuration as nested dicts.
+    """
+    if jax.process_count() == 1:
+        return
+    sections = {f"config.{name}": _digest(json.dumps(value, default=str)) for name, value in config.items()}
+    own = {"code": f"{__version__}, digest {code_digest()}", "jax": jax.__version__, **sections}
+    multihost_utils.sync_global_devices("clocks")  # all hosts then read their clocks at the same time
+    hosts = exchanged({"host": socket.gethostname(), "clock": time.time(), "same": own})
+    for path in supervisor.NAMES:
+        path.write_text("".join(f"{host['host']}\n" for host in hosts))
+    _compare(hosts)
+
+
+def check_data(**digests: str) -> None:
+    """Raise UserError on every host if a host has other digests (of the files that it read) than the first host."""
+    if jax.process_count() > 1:
+        _compare(exchanged({"host": socket.gethostname(), "same": digests}))
+
+
+def exchanged(own: object) -> list:
+    """Return the JSON values `own` of all hosts, in the order of their numbers. All hosts must call this together."""
+    content = json.dumps(own).encode()
+    if len(content) > MESSAGE_SIZE:
+        raise AssertionError(f"{len(content)} bytes, with room for {MESSAGE_SIZE}")
+    sent = np.frombuffer(content.ljust(MESSAGE_SIZE, b"\0"), np.uint8)
+    return [json.loads(bytes(row).rstrip(b"\0")) for row in multihost_utils.process_allgather(sent)]
+
+
+def _compare(hosts: list) -> None:
+    """Raise UserError if a host's entries of `same` differ from the first host's, or its clock by too much."""
+    first = hosts[0]
+    for number, other in enumerate(hosts):
+        who = f"host {number} ({other['host']})"
+        for name in sorted({*first["same"], *other["same"]}):
+            if (a := other["same"].get(name)) != (b := first["same"].get(name)):
+                raise UserError(
+                    f"{who}: has another {name} ({a}) than the first host, {first['host']} ({b}); start the same "
+                    "command, of the same version, on the same files everywhere."
+                )
+        if abs(apart := other.get("clock", 0.0) - first.get("clock", 0.0)) > MOST_APART:
+            raise UserError(
+                f"{who}: its clock is {apart:+.0f} s from that of the first host, {first['host']}; set it (NTP), as "
+                f"buckets refuse requests of another time. At most {MOST_APART:.0f} s are accepted."
+            )
+
+
+@functools.cache
+def code_digest() -> str:
+    """Return a digest of the package's source."""
+    root = Path(__file__).parents[1]
+    files = sorted(root.rglob("*.py"))
+    return _digest("".join(f"{path.relative_to(root)} {_digest(path.read_text())}\n" for path in files))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

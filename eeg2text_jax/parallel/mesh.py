@@ -1,7 +1,6 @@
 """The device mesh with axes `arm` (arms of the grid, which never communicate) and `data` (samples of a batch).
 
-Also the sharding constraints of the batch axis, for programs that XLA partitions, and a table of accelerators: memory
-and peak rates from data sheets.
+The module also has sharding constraints for programs that XLA partitions, and a table of accelerators from data sheets.
 """
 
 import contextlib
@@ -25,13 +24,9 @@ AUTO = (AxisType.Auto, AxisType.Auto)
 def mesh_shape(n_devices: int, n_arms: int, batch_size: int, wanted: tuple[int, int] = (0, 0)) -> tuple[int, int]:
     """Return the number of devices along `arm` and along `data`.
 
-    By default as many devices as divide the arms go along `arm`, because arms need no communication; the others go
-    along `data`. A device with several arms computes them all.
-
-    `wanted` is the configuration's choice; 0 for an axis derived from the other one.
-
-    Raises:
-      UserError: the product of the axes is not the number of devices, or an axis does not divide the arms or the batch.
+    `wanted` is the user's choice. An entry of 0 is derived: as many devices as possible go along `arm`, because arms
+    need no communication, and the others along `data`. Raises UserError if the product of the axes is not the number of
+    devices, or an axis does not divide the arms or the batch.
     """
     arm, data = wanted
     if not arm and data:
@@ -59,33 +54,28 @@ def mesh_shape(n_devices: int, n_arms: int, batch_size: int, wanted: tuple[int, 
 def make_mesh(arm: int, data: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Make a mesh `("arm", "data")` with Auto axes (the default of `jax.make_mesh` is Explicit).
 
-    `devices` are `arm * data` devices, an arm's devices adjacent; by default `jax.devices()`.
+    `devices` has `arm * data` devices, the devices of an arm adjacent; None: all devices of JAX.
     """
     if devices is None:
         return jax.make_mesh((arm, data), (ARM, DATA), axis_types=AUTO)
     return Mesh(np.asarray(devices).reshape(arm, data), (ARM, DATA), axis_types=AUTO)
 
 
-def abstract_mesh(arm: int, data: int) -> AbstractMesh:
-    """Make a mesh without devices, for which programs can be lowered but not compiled."""
-    return AbstractMesh((arm, data), (ARM, DATA), axis_types=AUTO)
-
-
 @dataclasses.dataclass(frozen=True)
 class Chip:
     """The data sheet of an accelerator.
 
-    `clock` is the unit of a TPU compiler's estimates: `flops` divided by the FLOPs per cycle of the matrix units
-    (v4, v5p: 8 of 128 x 128; v5e: 4 of 128 x 128; v6e: 4 of 256 x 256).
+    `clock` converts a TPU compiler's estimates from cycles to seconds. It is `flops` divided by the FLOPs per cycle of
+    the matrix units (v4, v5p: 8 of 128 x 128; v5e: 4 of 128 x 128; v6e: 4 of 256 x 256).
     """
 
-    name: str  # its common name
+    name: str  # common name
     platform: str  # `tpu` or `cuda`
-    memory: int  # bytes of its HBM (or GDDR memory)
+    memory: int  # bytes of HBM (or GDDR memory)
     flops: float  # dense bfloat16 FLOP/s (float16 if the chip has no bfloat16)
     bandwidth: float  # memory bandwidth in bytes per second
-    kinds: str  # pattern of `jax.Device.device_kind`
-    clock: float = 0.0  # of a TPU's cores in Hz; 0: not known
+    kinds: str  # regular expression that matches `jax.Device.device_kind`
+    clock: float = 0.0  # clock rate of a TPU's cores in Hz; 0: not known
 
 
 GIB = 2**30
@@ -111,7 +101,7 @@ def chip_of_device(kind: str) -> Chip | None:
 
 
 def with_mesh(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None) -> Callable[..., Any]:
-    """Return `function`, traced with `mesh` as the context of `shard_rows` and `replicate`."""
+    """Return `function`, traced with `mesh` as the mesh that `shard_rows` and `replicate` use."""
     if mesh is None:
         return function
     abstract = mesh if isinstance(mesh, AbstractMesh) else mesh.abstract_mesh
@@ -137,24 +127,19 @@ def whole_batch() -> Iterator[None]:
 
 
 def data_shards() -> int:
-    """Number of devices that XLA divides the batch over, in the mesh of the context; 1 without one."""
+    """Return over how many devices XLA divides the batch in the mesh of `with_mesh`; 1 without a mesh."""
     mesh = jax.sharding.get_abstract_mesh()
-    if (
-        _whole_batch.get()
-        or mesh.empty
-        or DATA not in mesh.axis_names
-        or dict(zip(mesh.axis_names, mesh.axis_types, strict=True))[DATA] != AxisType.Auto
-    ):
-        return 1
-    return mesh.shape[DATA]
+    types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    divided = types.get(DATA) == AxisType.Auto and not _whole_batch.get()
+    return mesh.shape[DATA] if divided else 1
 
 
 def shard_rows(x: jax.Array) -> jax.Array:
-    """Constrain the first axis of `x`, the batch or the rows of its sentences, and of its gradient, to the axis `data`.
+    """Constrain the first axis of `x`, the rows of a batch, and of its gradient to be sharded along `data`.
 
-    Without constraints XLA chooses what to gather. With parameters divided over `data` (FSDP) it gathered the
-    activations of the global batch and all-reduced whole logits: 21.1 GB a chip and step for BART-large at batch 256 on
-    v5e:4x4. With them it gathers weights: 2.6 GB at batch 256, 2.4 GB at 32.
+    Without constraints and with FSDP, XLA gathers the activations of the global batch and all-reduces whole logits:
+    21.1 GB per chip and step of BART-large at batch 256 on v5e:4x4. With constraints it gathers weights: 2.6 GB at
+    batch 256, 2.4 GB at batch 32.
     """
     if data_shards() == 1 or x.shape[0] % data_shards():
         return x
@@ -162,7 +147,7 @@ def shard_rows(x: jax.Array) -> jax.Array:
 
 
 def replicate(tree: Any) -> Any:
-    """Gather arrays that are divided over `data`, such as a layer's weights before their use."""
+    """Constrain arrays to be whole on every device; XLA then gathers sharded ones, such as the weights of a layer."""
     if data_shards() == 1:
         return tree
     return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, PartitionSpec()), tree)

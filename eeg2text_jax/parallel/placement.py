@@ -1,7 +1,7 @@
-"""The device mesh of a run and the partition rules of parameters, state and batches, from `config.parallel`.
+"""The device mesh of a run and the shardings of parameters, state and batches, from `config.parallel`.
 
-A rule is (regular expression, layout). The first rule that matches an array's path (`params/encoder/layers/bias`)
-applies. An array that no rule matches is an error, so that a new parameter cannot be replicated by oversight.
+A partition rule is (regular expression, layout). The first rule that matches an array's path, such as
+`params/encoder/layers/bias`, applies. An array without a rule is an error: no parameter is replicated by mistake.
 """
 
 import dataclasses
@@ -18,84 +18,76 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel import DevicesSettings, ParallelSettings
-from eeg2text_jax.parallel.mesh import ARM, DATA, abstract_mesh, make_mesh, mesh_shape
+from eeg2text_jax.parallel.mesh import ARM, AUTO, DATA, make_mesh, mesh_shape
 
-# Layout of an array's axes after the arm axis: axis names as in PartitionSpec, or FSDP: the longest axis that
-# the devices along `data` divide.
+# A layout gives the mesh axis of each array axis after the arm axis, as PartitionSpec does. The layout FSDP shards the
+# longest axis that is a multiple of the number of devices along `data`.
 FSDP = "fsdp"
 Layout = tuple[str | None, ...] | str
 Rules = Sequence[tuple[str, Layout]]
 
-# An array smaller than this is copied to every device: gathering it would cost more time than it saves memory.
-FSDP_MIN_SIZE = 2**16
+FSDP_MIN_SIZE = 2**16  # FSDP replicates arrays with fewer elements: sharding would cost time and save little memory
 
 REPLICATED: Rules = ((r".*", ()),)
 FULLY_SHARDED: Rules = ((r"(^|/)(step|count|best_loss)$", ()), (r".*", FSDP))
 
 
-def state_shardings(state: Any, mesh: Mesh, rules: Rules) -> Any:
-    """Return a `NamedSharding` for every leaf of a training state, or of parameters: arrays, or their shapes.
+def state_shardings(state: Any, mesh: Mesh, rules: Rules, lead: tuple[str, ...] = (ARM,)) -> Any:
+    """Return a `NamedSharding` for every leaf (array or shape) of a training state, or of parameters `[A, ...]`.
 
-    Leaves with axes have the arms on the first one; scalars are replicated.
-
-    Raises:
-      ValueError: a leaf matches no rule, or a rule does not fit its shape.
+    The first axes of every leaf have the mesh axes `lead`; scalars are replicated. Raises ValueError if a leaf matches
+    no rule, or the rule does not fit its shape.
     """
 
     def place(path: Any, leaf: Any) -> NamedSharding:
         if not leaf.shape:
             return NamedSharding(mesh, PartitionSpec())
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        axes = _axes(_match(name, rules), leaf.shape[1:], mesh.shape[DATA])
-        if len(axes) >= leaf.ndim:
+        axes = _axes(_match(name, rules), leaf.shape[len(lead) :], mesh.shape[DATA])
+        if len(lead) + len(axes) > leaf.ndim:
             raise ValueError(
                 f"the rule for {name} lays out {len(axes)} axes, but it is {leaf.shape} with the arms first"
             )
-        return NamedSharding(mesh, PartitionSpec(ARM, *axes))
+        return NamedSharding(mesh, PartitionSpec(*lead, *axes))
 
     return jax.tree_util.tree_map_with_path(place, state)
 
 
 def frozen_shardings(params: Any, mesh: Mesh, rules: Rules) -> Any:
-    """Return shardings of parameters that all arms share: as `state_shardings`, without an arm axis."""
-
-    def place(path: Any, leaf: Any) -> NamedSharding:
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        return NamedSharding(mesh, PartitionSpec(*_axes(_match(name, rules), leaf.shape, mesh.shape[DATA])))
-
-    return jax.tree_util.tree_map_with_path(place, params)
+    """Return a `NamedSharding` for every leaf (array or shape) of parameters without an arm axis."""
+    return state_shardings(params, mesh, rules, lead=())
 
 
 def with_sharding(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
-    """Return a shape with this sharding."""
+    """Return an array's shape with a sharding."""
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of a batch `[B, ...]`: axis B along `data`, replicated along `arm`."""
+    """Return the sharding of a batch `[B, ...]`: axis B along `data`."""
     return NamedSharding(mesh, PartitionSpec(DATA))
 
 
 def put_batch(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, jax.Array]:
-    """Place a batch on the mesh. Every host makes the whole batch and hands over the rows of its own devices."""
+    """Place a batch `[B, ...]`, of which every host has all rows, on the mesh: axis B along `data`."""
     return put(dict(batch), batch_sharding(mesh))
 
 
 def seeds_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of a training batch `[S, B, ...]`: axis B along `data`; axis S (seeds) is not sharded."""
+    """Return the sharding of a training batch `[S, B, ...]` of S seeds: axis B along `data`."""
     return NamedSharding(mesh, PartitionSpec(None, DATA))
 
 
 def put_training_batch(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, jax.Array]:
-    """Place a training batch `[S, B, ...]` on the mesh, as `put_batch` does for `[B, ...]`."""
+    """Place a training batch `[S, B, ...]`, of which every host has all rows, on the mesh: axis B along `data`."""
     return put(dict(batch), seeds_sharding(mesh))
 
 
 def put(tree: Any, sharding: NamedSharding) -> Any:
-    """Place arrays that every host has in full; each host hands over the shards of its own devices."""
+    """Place arrays on devices; every host must have the whole arrays, and places the shards of its own devices."""
 
     def place(array: Any) -> jax.Array:
-        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):  # of several hosts, JAX does not place keys
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):  # JAX cannot place keys on several hosts
             data = place(np.asarray(jax.random.key_data(array)))
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(array))
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
@@ -104,12 +96,12 @@ def put(tree: Any, sharding: NamedSharding) -> Any:
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of arrays that every device holds in full."""
+    """Return the sharding of arrays of which every device has a whole copy."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def arm_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of arrays `[A, ...]`: the first axis along `arm`, no other axis sharded."""
+    """Return the sharding of arrays `[A, ...]`: axis A along `arm`."""
     return NamedSharding(mesh, PartitionSpec(ARM))
 
 
@@ -119,6 +111,7 @@ def fed_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def _match(name: str, rules: Rules) -> Layout:
+    """Return the layout of the first rule that matches a path."""
     for pattern, layout in rules:
         if re.search(pattern, name):
             return layout
@@ -126,6 +119,7 @@ def _match(name: str, rules: Rules) -> Layout:
 
 
 def _axes(layout: Layout, shape: tuple[int, ...], n_data: int) -> tuple[str | None, ...]:
+    """Return the mesh axes of an array's axes (without the arm axis), with `n_data` devices along `data`."""
     if layout != FSDP:
         return tuple(layout)
     dividing = [axis for axis, length in enumerate(shape) if length % n_data == 0]
@@ -137,7 +131,7 @@ def _axes(layout: Layout, shape: tuple[int, ...], n_data: int) -> tuple[str | No
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """A device mesh and the partition rules of the arrays on it."""
+    """A device mesh and the partition rules of parameters and state; places arrays on the mesh."""
 
     mesh: Mesh | AbstractMesh
     rules: Rules
@@ -153,11 +147,9 @@ class Placement:
     ) -> "Placement":
         """Return the placement that the section `parallel` asks for.
 
-        `devices` are by default those of all hosts. They may be descriptions of devices that are not present, or a
-        number of devices without a kind, for which programs can be lowered but not compiled.
-
-        Raises:
-          UserError: `parallel.mesh` does not fit the devices, the arms or the batch, or `train.accumulate` the batch.
+        `devices` are devices, or descriptions of devices that are not present; None: all devices of all hosts. For a
+        number of devices programs can be lowered but not compiled. Raises UserError if `parallel.mesh` does not fit the
+        devices, the arms or the batch, or `train.accumulate` does not fit the batch.
         """
         wanted = tuple(int(n) for n in parallel.mesh)
         if len(wanted) != 2 or min(wanted) < 0:
@@ -179,38 +171,40 @@ class Placement:
                 f"train.accumulate = {accumulate} does not cut batch.size = {batch_size} into equal parts whose rows "
                 f"{shape[1]} devices can share; batch.size must be a multiple of {max(accumulate, 1) * shape[1]}."
             )
-        return cls(abstract_mesh(*shape) if isinstance(devices, int) else make_mesh(*shape, devices), rules)
+        if isinstance(devices, int):
+            return cls(AbstractMesh(shape, (ARM, DATA), axis_types=AUTO), rules)
+        return cls(make_mesh(*shape, devices), rules)
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{n} along {axis}" for axis, n in self.mesh.shape.items())
         return f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind} ({sizes})"
 
     def shardings(self, state: Any) -> Any:
-        """Return the shardings of a state `[A, ...]`, given as arrays or as their shapes."""
+        """Return the sharding of every leaf (array or shape) of a state `[A, ...]`."""
         return state_shardings(state, self.mesh, self.rules)
 
     def frozen(self, params: Any) -> Any:
-        """Return the shardings of parameters that all arms share, given as arrays or as their shapes."""
+        """Return the sharding of every leaf (array or shape) of parameters that all arms share."""
         return frozen_shardings(params, self.mesh, self.rules)
 
     def formats(self, state: Any) -> Any:
-        """Return `shardings`, on TPUs with row-major layouts: the layouts of the state between training steps.
+        """Return the shardings of a state, on TPUs with row-major memory layouts, for use between training steps.
 
-        By default a TPU puts the axis of one arm between vocabulary and width if the vocabulary is no multiple of 8,
-        and copies the embedding table and its momentum into that layout at every step (6.5 ms of BART-large's step by
-        the compiler's estimate, and 7 for reading it).
+        If the vocabulary is no multiple of 8, the default layout of a TPU puts the axis of one arm between vocabulary
+        and width. Every step then copies the embedding table and its momentum into that layout (6.5 ms of BART-large's
+        step by the compiler's estimate, and 7 ms for reading it).
         """
         shardings = self.shardings(state)
         if isinstance(self.mesh, AbstractMesh) or self.mesh.devices.flat[0].platform != "tpu":
             return shardings
 
-        def in_order(leaf: Any, sharding: NamedSharding) -> Format | NamedSharding:
+        def row_major(leaf: Any, sharding: NamedSharding) -> Format | NamedSharding:
             return Format(MemoryLayout(major_to_minor=tuple(range(leaf.ndim))), sharding) if leaf.ndim > 2 else sharding
 
-        return jax.tree.map(in_order, state, shardings)
+        return jax.tree.map(row_major, state, shardings)
 
     def abstract(self, shapes: Any) -> Any:
-        """Return shapes with their shardings, which restoring a checkpoint requires."""
+        """Return the shapes of a state with their shardings, as restoring a checkpoint requires them."""
         return jax.tree.map(with_sharding, shapes, self.shardings(shapes))
 
     def batch(self, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
@@ -222,17 +216,15 @@ class Placement:
         return put_training_batch(batch, self.mesh)
 
     def constants(self, tree: Any) -> Any:
-        """Replicate arrays on every device."""
+        """Place a copy of the arrays on every device."""
         return put(tree, replicated(self.mesh))
 
 
 def arms_mapping(parallel: DevicesSettings) -> str:
-    """Return how the arms of a device are computed: `"vmap"`, in parallel, or `"map"`, in sequence.
+    """Return how a device computes several arms: `"vmap"`, in parallel, or `"map"`, in sequence.
 
-    `"auto"` maps on a single CPU device, where this is faster.
-
-    Raises:
-      UserError: `parallel.arms` is something else.
+    `parallel.arms="auto"` selects `"map"` on a single CPU device, where it is faster. Raises UserError if the field has
+    another value.
     """
     if parallel.arms not in ("auto", "vmap", "map"):
         raise UserError(f"parallel.arms = {parallel.arms!r}; expected 'auto', 'vmap' or 'map'.")

@@ -1,8 +1,8 @@
-"""Supervise the process of a run on several hosts: say in one sentence why it ended, with a status to restart on.
+"""Run a command of several hosts in a child process, and report in one sentence and an exit status why it ended.
 
-JAX's coordination service notices a host that died or was stopped, and then aborts the processes of all other hosts in
-C++, where Python cannot handle it. So the command forks before it imports JAX: the child works, and the parent waits,
-reads what the coordination service wrote, and exits with the right status.
+JAX's coordination service notices that a host is lost, and then aborts the processes of all other hosts in C++, where
+Python cannot handle it. So the command forks before it imports JAX: the child works, and the parent waits, reads the
+log of the coordination service, and exits with a status that tells scripts to restart.
 """
 
 import contextlib
@@ -19,14 +19,15 @@ from pathlib import Path
 
 from eeg2text_jax.errors import HostLost, Terminated, UserError
 
-GRACE = 3.0  # seconds between an error of a process and its end; the other hosts may have the same error
-NAMES: list[Path] = []  # in the child: where the names of the hosts are written, one a line
+GRACE = 3.0  # seconds from an error in the child until it is killed; the other hosts may have the same error
+NAMES: list[Path] = []  # in the child: the file for the names of the hosts, one per line
 
 
 def supervised(name: str, work: Callable[[], None], patience: float) -> None:
-    """Call `work` in a child process. Return in the child; end the parent with the status that the child should have.
+    """Call `work` in a child process and return there; the parent exits with the status of the command.
 
-    After `patience` seconds JAX's coordination service has noticed a lost host. `name` is the command, for messages.
+    `name` is the command, for messages. `patience` is the number of seconds after which JAX's coordination service has
+    noticed a lost host.
     """
     folder = Path(tempfile.mkdtemp(prefix="eeg2text_host_"))
     sys.stdout.flush()
@@ -39,25 +40,25 @@ def supervised(name: str, work: Callable[[], None], patience: float) -> None:
         work()
         _write_status(folder, 0)
     except BaseException as error:
-        if type(error).__name__ == "JaxRuntimeError":  # a collective with a host that was lost
-            time.sleep(patience)  # in which the coordination service ends this process
+        if type(error).__name__ == "JaxRuntimeError":  # a collective failed, because a host is lost
+            time.sleep(patience)  # the coordination service ends this process meanwhile
         _write_status(folder, status_of(error))
         raise
 
 
 def status_of(error: BaseException) -> int:
-    """Return the exit status that the command line gives an exception."""
+    """Return the exit status of a command that an exception ended."""
     if isinstance(error, UserError):
         return error.status
     return 143 if isinstance(error, Terminated) else 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
 def _become_child(folder: Path) -> None:
-    """Send Python's messages to stderr as before, and those of C++ to a file."""
-    with contextlib.suppress(OSError, AttributeError):  # Linux
+    """Set up the child process: Python writes to stderr as before, and C++ to the file `log` of `folder`."""
+    with contextlib.suppress(OSError, AttributeError):  # prctl exists on Linux only
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # an abort would dump the whole memory
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # an abort would write the whole memory to disk
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 2)
@@ -66,27 +67,29 @@ def _become_child(folder: Path) -> None:
 
 
 def _write_status(folder: Path, status: int) -> None:
+    """Write the file `status` atomically."""
     sys.stdout.flush()
     (folder / ".status").write_text(str(status))
     (folder / ".status").rename(folder / "status")
 
 
 def _supervise(name: str, child: int, folder: Path) -> None:
+    """Forward signals to the child and wait for it, print why it ended if it could not, and exit with its status."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: os.kill(child, number))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child as well
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child, too
     ended, failed = 0, 0.0
     while not ended:
         ended, code = os.waitpid(child, os.WNOHANG)
-        noted = _read(folder / "status")
-        if not ended and noted not in ("", "0"):
+        written = _read(folder / "status")
+        if not ended and written not in ("", "0"):
             failed = failed or time.monotonic()
-            if time.monotonic() - failed > GRACE:  # it would wait for the others to end
+            if time.monotonic() - failed > GRACE:  # the child waits for the other hosts to end
                 os.kill(child, signal.SIGKILL)
         time.sleep(0.0 if ended else 0.05)
     status, log = os.waitstatus_to_exitcode(code), _read(folder / "log")
-    if noted:
-        status = int(noted)
+    if written:
+        status = int(written)
     elif status:
         lost = lost_host(log, _read(folder / "names").splitlines()) if status == -signal.SIGABRT else ""
         sys.stderr.write(f"eeg2text {name}: {lost}\n" if lost else log)
@@ -105,7 +108,10 @@ def _read(path: Path) -> str:
 
 
 def lost_host(log: str, names: list[str]) -> str:
-    """Return the sentence about a lost host, from what JAX's coordination service logged; "" if no host was lost."""
+    """Return a message about a lost host, from the log of JAX's coordination service; "" if no host was lost.
+
+    `names` has the name of each host, or is empty.
+    """
     if "JAX distributed service detected fatal errors" not in log:
         return ""
     if "RegisterTask" in log:
@@ -115,8 +121,8 @@ def lost_host(log: str, names: list[str]) -> str:
         )
     unhealthy = re.search(r"stopped sending heartbeats\):\n((?:.*\d+\n)+)", log)
     numbers = sorted({int(n) for n in re.findall(r"(\d+)$", unhealthy[1], re.MULTILINE)}) if unhealthy else [0]
-    said = " and ".join(f"{n} ({names[n]})" if n < len(names) else str(n) for n in numbers)
+    hosts = " and ".join(f"{n} ({names[n]})" if n < len(names) else str(n) for n in numbers)
     return (
-        f"host {said} ended or does not answer (its own messages say why, if it had time for them); start the same "
+        f"host {hosts} ended or does not answer (its own messages say why, if it had time for them); start the same "
         "command on all hosts again, which may be others or fewer: it goes on from the newest checkpoint."
     )

@@ -1,1 +1,1 @@
-"""Export results, predictions and data in formats that other tools load."""
+"""Export results, predictions and data in formats of other tools."""

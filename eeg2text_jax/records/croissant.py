@@ -1,6 +1,6 @@
-"""Croissant metadata of exported data: describes a Parquet file in the vocabulary of data catalogues.
+"""Croissant metadata: a JSON description of an exported Parquet file for catalogues of data sets.
 
-Source: docs.mlcommons.org/croissant, version 1.0.
+The format is version 1.0 of docs.mlcommons.org/croissant.
 """
 
 import json

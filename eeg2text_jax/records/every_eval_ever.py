@@ -1,7 +1,7 @@
-"""Results as records of Every Eval Ever, a schema for evaluations of any kind of model.
+"""Convert results to Every Eval Ever, a JSON schema for evaluations of any kind of model.
 
-One record per arm, with a result for each figure of each of its cells. Source: github.com/evaleval/every_eval_ever,
-schema 0.3.0. The folder passes the schema's own validator.
+There is a record for each arm, with every score of each of its cells. The schema is version 0.3.0 of
+github.com/evaleval/every_eval_ever.
 """
 
 import dataclasses
@@ -14,24 +14,24 @@ from eeg2text_jax.files import content_digest
 from eeg2text_jax.versions import __version__
 
 SCHEMA = "0.3.0"
-_BOUNDED = ("token_bleu", "word_bleu", "rouge", "top")  # figures with an upper bound of 100 %
+_BOUNDED = ("token_bleu", "word_bleu", "rouge", "top")  # first words of scores with a range of 0 to 100 %
 
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """Fields of a record besides the figures."""
+    """Fields that all records of a run share."""
 
-    model: str  # `ORGANIZATION/NAME`; the arm's name is appended
+    model: str  # `ORGANIZATION/NAME`, to which the arm's name is appended
     dataset: str
-    organization: str  # who reports
-    relationship: str  # of the evaluator to the model's developer
-    evaluated: float  # Unix time in seconds
-    recorded: float  # Unix time in seconds
+    organization: str  # name of the organization that reports the results
+    relationship: str  # relationship of the evaluator to the model's developer
+    evaluated: float  # time of the evaluation, Unix time in seconds
+    recorded: float  # time of this export, Unix time in seconds
     details: dict[str, str]  # hashes and the verdict of the run
 
 
 def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield paths in the folder, `data/COLLECTION/DEVELOPER/MODEL/UUID.json`, each with its record."""
+    """Yield for each arm a path, `data/COLLECTION/DEVELOPER/MODEL/UUID.json`, and the record to write there."""
     arms = dict.fromkeys((cell["train_condition"], cell["seed"]) for cell in results["cells"])
     developer, _, name = about.model.rpartition("/")
     for condition, seed in arms:
@@ -68,11 +68,12 @@ def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[s
             "evaluation_results": found,
         }
         digest = content_digest(record | {"retrieved_timestamp": ""})
-        identity = uuid.UUID(hex=digest[:32], version=4)  # from the content: the same record gets the same name
+        identity = uuid.UUID(hex=digest[:32], version=4)  # equal records get the same name
         yield f"data/{portable(about.dataset)}/{portable(developer)}/{portable(arm)}/{identity}.json", record
 
 
 def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
+    """Yield an entry of `evaluation_results` for each score of a cell."""
     evaluated = f"{cell['eval_condition']}, {cell['mode']}"
     for name, metric in cell["metrics"].items():
         low, high = _bounds(name, metric["lower_is_better"])
@@ -103,11 +104,12 @@ def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
 
 
 def _bounds(name: str, lower_is_better: bool) -> tuple[float | str, float | str]:
+    """Return the lowest and the highest possible value of a score."""
     if lower_is_better:
-        return 0, "Infinity"  # an error rate can exceed 100 %, by insertions
+        return 0, "Infinity"  # insertions let an error rate exceed 100 %
     return (0, 100) if name.startswith(_BOUNDED) else ("-Infinity", "Infinity")
 
 
 def portable(name: str) -> str:
-    """Return a name as a path component that is valid on every system."""
+    """Return a name in characters that are valid in a file name on every system."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "unnamed"

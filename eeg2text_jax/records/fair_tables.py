@@ -1,8 +1,8 @@
-"""Tables 2, 3 and 4 of the cross-subject paper in their layout, from finished runs, with more columns.
+"""Print finished runs as Tables 2, 3 and 4 of the cross-subject paper, with more columns.
 
-Tables 2 and 3 have runs under a split that leaks, on scans and on EEG; Table 4 has split (f). Scores are free-running,
-trained and tested with the recordings; beside them the paper's row of the same model, epochs, rate and split, the noise
-arm's score, both teacher-forced, the sizes of the split, what leaks, and the verdict of the audit.
+Tables 2 and 3 have runs under a split that leaks, on fMRI and on EEG; Table 4 has split (f). Scores are free-running,
+of arms trained and tested with the recordings. Above a run is the paper's row of the same model, epochs, rate and
+split; beside it are the noise arm's score, both teacher-forced scores, sizes and leakage of the split, and the verdict.
 """
 
 import json
@@ -22,8 +22,8 @@ TITLES = {
     "3": "Table 3: EEG under splits that leak",
     "4": "Table 4: a fair benchmark, split (f)",
 }
-# Model and epochs + rate + split as the paper prints them, with its BLEU-1 to 4 and ROUGE-1. Of Table 4, whose runs do
-# not name their epochs, one row is whole in our copy; "-" is cut in the others.
+# The paper's rows: model, epochs + rate + split as printed, BLEU-1 to 4, ROUGE-1 recall, precision, F. Table 4 names no
+# epochs; "-" is a number that is cut off in our copy of the paper.
 PUBLISHED = {
     "2": """
 UniCoRN 10+1e-3+(a) 49.56 30.49 21.07 15.49 44.83 50.41 40.65
@@ -59,7 +59,7 @@ UniCoRN Narratives 22.83 5.69 1.43 0.48 15.55 24.80 19.04
 UniCoRN ZuCo - 7.78 3.01 1.09 - 20.00 -
 EEG2Text ZuCo - 7.49 2.28 0.62 - 23.95 -""",
 }
-# What F = 2PR / (P + R) says of the paper's columns, below the tables that show its rows.
+# Notes below tables with rows of the paper, whose ROUGE columns are checked by F = 2PR / (P + R).
 NOTES = {
     "2": "published: R1-R, R1-P, R1-F as printed; by F = 2PR / (P + R) they are F, P, R in all 15 rows. Ours are R, P, "
     "F.",
@@ -70,13 +70,13 @@ NOTES = {
 
 
 def published(table: str) -> dict[tuple[str, str], list[float | None]]:
-    """Return the paper's rows of a table, by model and setting; None where our copy is cut."""
+    """Return the scores of the paper's rows of a table by (model, setting); None for a number that is cut off."""
     rows = [line.split() for line in PUBLISHED[table].split("\n") if line]
     return {(row[0], row[1]): [None if cell == "-" else float(cell) for cell in row[2:]] for row in rows}
 
 
 def row(workdir: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the figures of a finished run, as means over seeds; raise a UserError if the folder is none."""
+    """Return the cells of a finished run's table row, as means over seeds; raise UserError for any other folder."""
     workdir = Path(workdir)
     try:
         config, certificate, results = (
@@ -102,18 +102,18 @@ def row(workdir: str | os.PathLike[str]) -> dict[str, Any]:
         "noise": {name: mean(results, "noise", "free_running", figure) for name, figure in FIGURES.items()},
         "forced": [mean(results, arm, "teacher_forced", FIGURES["B-1"]) for arm in ("eeg", "noise")],
         "samples": [certificate["parts"][part]["samples"] for part in ("train", "dev", "test")],
-        "tslr": tslr.get("segment", tslr.get("letters-digits")),  # of windows, by what is heard
+        "tslr": tslr.get("segment", tslr.get("letters-digits")),  # for windows of a story, by segment
         "verdict": json.loads(audit.read_text("utf8"))["verdict"] if audit.exists() else "",
     }
 
 
 def rate(lr: float) -> str:
-    """A learning rate as the paper writes it, 1e-4."""
+    """Return a learning rate as the paper writes it, such as 1e-4."""
     return f"{lr:.0e}".replace("e-0", "e-")
 
 
 def mean(results: dict[str, Any], arm: str, mode: str, figure: str) -> float | None:
-    """Return the mean over arms of a condition, tested under the same one; None if there is no such arm."""
+    """Return the mean of a score over the arms trained and tested with condition `arm`; None if there are none."""
     found = [
         cell["metrics"][figure]["value"]
         for cell in results["cells"]
@@ -125,7 +125,7 @@ def mean(results: dict[str, Any], arm: str, mode: str, figure: str) -> float | N
 
 
 def tables(rows: Iterable[dict[str, Any]]) -> str:
-    """Return the tables that runs belong to as text, the paper's rows above ours."""
+    """Return the tables of these runs as text, with the paper's rows above ours; `rows` are results of `row`."""
     rows = sorted(rows, key=lambda row: (row["table"], row["model"], row["setting"]))
     blocks = [_table(name, [row for row in rows if row["table"] == name]) for name in TITLES]
     return "\n\n".join(filter(None, blocks))

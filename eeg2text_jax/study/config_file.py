@@ -1,6 +1,6 @@
-"""`config.json` of a workdir, and which of its fields may still change on a resume.
+"""Read, write and check `config.json` of a workdir.
 
-A field is fixed once a stage that depends on it is finished (see `configuration.STAGES`); until then it may change.
+A field may change on a resume until the first stage that depends on it is finished, see `configuration.STAGES`.
 """
 
 import json
@@ -19,31 +19,24 @@ from eeg2text_jax.study.workdir import Workdir, check_ours, read_object
 
 
 def open_workdir(root: str, config: Settings) -> Workdir:
-    """Create the workdir, or check that its finished stages were made with the same configuration.
+    """Create the workdir, or check that its finished stages were made with the same configuration; write `config.json`.
 
-    Partial files of a killed process are removed. Fields of stages that are not finished may differ; the new
-    configuration then replaces `config.json`.
-
-    Raises:
-      UserError: the folder belongs to another configuration, or is not a workdir.
+    Partial files of killed processes are removed. Raises UserError if the folder is not a workdir, or a field differs
+    that a finished stage depends on.
     """
     workdir = Workdir(epath.Path(root))
     check_ours(workdir.root)
     if workdir.config.exists():
         check_configuration(workdir, config)
         config = lengths.carried(config, read_configuration(workdir))
-        _sweep(workdir.root)
+        _remove_partial_files(workdir.root)
     workdir.root.mkdir(parents=True, exist_ok=True)
     write_configuration(workdir, config.document)
     return workdir
 
 
 def read_configuration(workdir: Workdir) -> dict[str, Any]:
-    """Return the content of `config.json`, with renamed fields under their current names.
-
-    Raises:
-      UserError: the file is not JSON.
-    """
+    """Return the content of `config.json`, with renamed fields under their current names; not JSON is a UserError."""
     content = read_object(workdir.config, f"put the file back, remove {workdir.root} or take another --workdir")
     for old, new in RENAMED.items():
         (section, name), (_, renamed) = old.split("."), new.split(".")
@@ -53,11 +46,7 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
 
 
 def check_configuration(workdir: Workdir, config: Settings) -> None:
-    """Compare `config` with the workdir's `config.json`.
-
-    Raises:
-      UserError: a field differs that a finished stage depends on; the message names the field and the stage.
-    """
+    """Raise UserError if `config` and `config.json` differ in a field that a finished stage depends on."""
     stored = read_configuration(workdir)
     differing = differences(json.loads(to_json(lengths.carried(config, stored).document)), stored)
     products = {stage: product(workdir, stage) for stage in STAGES}
@@ -71,7 +60,10 @@ def check_configuration(workdir: Workdir, config: Settings) -> None:
         return
     last = [stage for stage in STAGES if products[stage]][-1]
     free = [field for stage in from_stage(last)[1:] for field in STAGES[stage].fields]
-    what = "; ".join(f"{made} was made with {_some(fields)}" for made, fields in fixed.items())
+    what = "; ".join(
+        f"{made} was made with {', '.join(fields[:3])}{' and more' if len(fields) > 3 else ''}"
+        for made, fields in fixed.items()
+    )
     raise UserError(
         f"{workdir.root} belongs to another configuration (its config.json): {what}; take another --workdir or these "
         f"values. What may change here: {', '.join(free)}."
@@ -79,10 +71,9 @@ def check_configuration(workdir: Workdir, config: Settings) -> None:
 
 
 def check_derived(workdir: Workdir, config: Settings, samples: int) -> None:
-    """Compare the steps derived from the split with those stored when training began.
+    """Raise UserError if the steps that `config` derives from epochs are not those with which training began.
 
-    Raises:
-      UserError: they differ because the train part has another number of samples.
+    They differ if the size of the train part, now `samples`, has changed.
     """
     if not workdir.config.exists() or not (made := product(workdir, "training")):
         return
@@ -98,30 +89,26 @@ def check_derived(workdir: Workdir, config: Settings, samples: int) -> None:
 
 
 def write_configuration(workdir: Workdir, document: Mapping[str, Any]) -> None:
-    """Write `config.json` unless it is already identical."""
+    """Write a configuration to `config.json`, unless the file is already identical."""
     text = to_json(document)
     if not workdir.config.exists() or workdir.config.read_bytes() != text.encode():
         write_text(workdir.config, text)
 
 
 def forget(workdir: Workdir) -> None:
-    """Remove `config.json` of a run that was refused before it made anything."""
+    """Remove `config.json` of a run that failed before it made anything else."""
     if not any(product(workdir, stage) for stage in STAGES):
         remove(workdir.config)
 
 
 def product(workdir: Workdir, stage: str) -> str | None:
-    """Return the name of a stage's product in the workdir; None if the stage is not finished."""
+    """Return the name of the first file that a stage has made in the workdir; None if it has made none."""
     found = (path for pattern in STAGES[stage].products for path in sorted(workdir.root.glob(pattern)))
-    whole = (path for path in found if "tmp" not in path.name)  # orbax's name for an unfinished save
-    return next((str(path.relative_to(workdir.root)) for path in whole), None)
+    finished = (path for path in found if "tmp" not in path.name)  # unfinished checkpoints of orbax have it
+    return next((str(path.relative_to(workdir.root)) for path in finished), None)
 
 
-def _some(fields: list[str]) -> str:
-    return f"{', '.join(fields[:3])}{' and more' if len(fields) > 3 else ''}"
-
-
-def _sweep(root: epath.Path) -> None:
+def _remove_partial_files(root: epath.Path) -> None:
     """Remove partial files of killed processes."""
     for pattern in (".*.partial", ".*.lock", "*/.*.partial", "*/*/.*.partial"):
         for path in root.glob(pattern):

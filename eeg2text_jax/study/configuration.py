@@ -1,6 +1,6 @@
-"""Parse `--config=NAME[:arg]` or `FILE.py[:arg]` and `--config.section.field=value ...` into a configuration.
+"""Parse the command line (`--config=NAME --config.section.field=value ...`) into a configuration.
 
-Also holds `STAGES`: which stage of a run depends on which field.
+The table `STAGES` says which stage of a run depends on which field of the configuration.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from eeg2text_jax.backbones.mapping import flatten
 from eeg2text_jax.errors import UserError, did_you_mean, first_line
 from eeg2text_jax.files import content_digest
 from eeg2text_jax.kinds import Range, with_pairs
@@ -33,7 +34,7 @@ class Arguments:
 
     @functools.cached_property
     def settings(self) -> Settings:
-        """The configuration, typed; for commands that check all of it."""
+        """The configuration as typed settings, for commands that check all of its sections."""
         return read_settings(self.config)
 
 
@@ -49,22 +50,18 @@ def parse_config(
     sections: Sequence[str] = (),
     ranges: Mapping[str, Range] | None = None,
 ) -> Arguments:
-    """Parse `--config` and its overrides, required plain `options` and `optional` ones.
+    """Parse and check the arguments of a command that takes `--config`; every mistake in them is a UserError.
 
     Args:
       argv: arguments after the command's name.
       command: the command's name, for messages.
       options: names of required options, e.g. `workdir` for `--workdir=DIR`.
-      optional: names of optional ones; an absent one is "".
-      switches: names of options without a value: "yes" if given, else "".
-      default: configuration file used without `--config`; empty: `--config` is required.
-      positional: the name of positional arguments in messages; empty: there are none.
-      sections: the sections that the command reads, and the only ones that are checked; empty: all.
-      ranges: ranges of a configuration that does not derive from configs/default.py.
-
-    Raises:
-      UserError: an unknown or missing option, a missing file, a misspelt field, a value of the wrong type or out of
-        its range (see `ranges`).
+      optional: names of optional options; the value of an absent option is "".
+      switches: names of options without a value: "yes" if given, otherwise "".
+      default: configuration used without `--config`; "": `--config` is required.
+      positional: the name of positional arguments in messages; "": the command takes none.
+      sections: sections of the configuration to check, which are all that the command reads; empty: all sections.
+      ranges: ranges of the fields of a judge's configuration; None: the configuration of a run.
     """
     plain = [*(f"--{name}=..." for name in options), *(f"[--{name}=...]" for name in optional)]
     plain += [f"[--{name}]" for name in switches]
@@ -95,7 +92,7 @@ def parse_config(
     try:
         rest = values([command, *argv])[1:]
     except (flags.Error, TypeError, ValueError, SyntaxError) as error:
-        raise _refused(error, usage, ranges or RANGES) from error
+        raise _parsing_error(error, usage, ranges or RANGES) from error
     for name in options:
         if values[name].value is None:
             raise UserError(f"--{name} is missing; {usage}")
@@ -110,7 +107,7 @@ def parse_config(
 
 
 def _check_steps_count(config: ConfigDict, argv: Sequence[str]) -> None:
-    """Raise if the command line sets a number of steps that a number of epochs would override."""
+    """Raise UserError if the command line sets a number of steps that a number of epochs would override."""
     for name, (steps, _) in lengths.declared(config).items():
         if any(re.match(rf"--config\.{re.escape(steps)}(=|$)", argument) for argument in argv):
             raise UserError(
@@ -120,13 +117,10 @@ def _check_steps_count(config: ConfigDict, argv: Sequence[str]) -> None:
 
 
 def load_config(place: str) -> ConfigDict:
-    """Call `get_config` of `FILE.py` or `FILE.py:argument`; the result is locked against new fields.
+    """Return the configuration that a file's `get_config` makes, locked against new fields.
 
-    Args:
-      place: the user's own file, or the name of a configuration in the package, e.g. `demo:null`.
-
-    Raises:
-      UserError: there is no such file, or it cannot be run.
+    `place` is the user's file or the name of a configuration in the package, with `:ARGUMENT` for an argument of
+    `get_config`, e.g. `demo:null`. Raises UserError if there is no such file, or it fails.
     """
     name, colon, argument = place.partition(":")
     path = find_config(name)
@@ -148,7 +142,7 @@ def load_config(place: str) -> ConfigDict:
 
 
 def _take_config(argv: Sequence[str], place: str) -> tuple[str, list[str]]:
-    """Return the value of `--config` and the remaining arguments."""
+    """Return the value of `--config`, by default `place`, and the remaining arguments."""
     others = []
     rest = iter(argv)
     for argument in rest:
@@ -162,27 +156,19 @@ def _take_config(argv: Sequence[str], place: str) -> tuple[str, list[str]]:
 
 
 def _last_of_each(config: ConfigDict, argv: Sequence[str]) -> list[str]:
-    """Keep the last of repeated arguments: ml-collections would concatenate a tuple that is given twice."""
+    """Return `argv` with the last of repeated fields: ml-collections would concatenate a tuple that is given twice."""
     joined, rest = [], iter(argv)
     for argument in rest:
         bare = argument.startswith("--config.") and "=" not in argument
-        if bare and not isinstance(_value(config, argument), bool):
+        if bare and not isinstance(lengths.field(config, argument.removeprefix("--config.")), bool):
             argument = f"{argument}={next(rest, '')}"
         joined.append(argument)
     last = {argument.partition("=")[0]: i for i, argument in enumerate(joined) if argument.startswith("--config.")}
     return [argument for i, argument in enumerate(joined) if last.get(argument.partition("=")[0], i) == i]
 
 
-def _value(config: ConfigDict, argument: str) -> Any:
-    """Return the value of the field that `--config.section.field` names."""
-    node: Any = config
-    for name in argument.removeprefix("--config.").split("."):
-        node = node[name]
-    return node
-
-
-def _refused(error: Exception, usage: str, ranges: Mapping[str, Range]) -> UserError:
-    """Turn an error of absl's flag parser into a message with the field's range."""
+def _parsing_error(error: Exception, usage: str, ranges: Mapping[str, Range]) -> UserError:
+    """Return the UserError for an error of absl's flag parser, with the range of the field."""
     reason = first_line(error)
     if match := re.match(r"flag --config\.([\w.]+)=(.*?): ", reason):
         name, value = match.groups()
@@ -193,6 +179,7 @@ def _refused(error: Exception, usage: str, ranges: Mapping[str, Range]) -> UserE
 
 
 def _check_override(config: ConfigDict, argument: str) -> None:
+    """Raise UserError if `--config.section.field` names no field of the configuration."""
     if not argument.startswith("--config."):
         return
     node: Any = config
@@ -205,19 +192,19 @@ def _check_override(config: ConfigDict, argument: str) -> None:
         if name not in node:
             known = [".".join([*path, other]) for other in node]
             hint = did_you_mean(".".join([*path, name]), known) if known else "this section is empty."
-            if path == ["model", "shape"]:  # fields of another library, unknown here
+            if path == ["model", "shape"]:  # transformers defines the fields of this section
                 hint += f" Write it into a configuration file of yours: `c.model.shape = {{{name!r}: ...}}`."
             raise UserError(f"--config.{'.'.join([*path, name])}: there is no such field; {hint}")
         node, path = node.get(name), [*path, name]
 
 
 def to_json(document: Mapping[str, Any]) -> str:
-    """Serialize the resolved configuration for `DIR/config.json`."""
+    """Return the content of `config.json` for a configuration."""
     return json.dumps(json.loads(ConfigDict(document).to_json_best_effort()), indent=2, sort_keys=True) + "\n"
 
 
 def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
-    """List the dotted fields in which two JSON configurations differ, each with both values."""
+    """Return a phrase for each field in which two JSON configurations differ: its dotted name and both values."""
     found = []
     for name in sorted(ours.keys() | theirs.keys()):
         a, b = ours.get(name), theirs.get(name)
@@ -231,13 +218,14 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A stage's products, and the fields that it depends on in addition to those of earlier stages."""
+    """A stage of a run: its files, and the fields that it depends on in addition to the fields of earlier stages."""
 
-    products: tuple[str, ...]  # names or patterns in the workdir
-    fields: tuple[str, ...]  # fields or whole sections
+    products: tuple[str, ...]  # names or patterns of files in the workdir
+    fields: tuple[str, ...]  # dotted names of fields or sections
 
 
-# In order of execution. A field that no stage names belongs to training, the most expensive stage to repeat.
+# Stages by name, in order of execution. The fields of stage "" may always change. A field that is in no stage belongs
+# to training, the most expensive stage to repeat.
 STAGES = {
     "data": Stage(
         ("data.h5",),
@@ -259,13 +247,13 @@ STAGES = {
 
 
 def from_stage(name: str) -> list[str]:
-    """Return the stage and all later ones."""
+    """Return the names of a stage and of all later stages."""
     names = list(STAGES)
     return names[names.index(name) :]
 
 
 def stage_of(field: str) -> str:
-    """Return the first stage that depends on a dotted field; "" if none does."""
+    """Return the first stage that depends on the field with this dotted name; "" if no stage does."""
     for name, stage in STAGES.items():
         if any(field == prefix or field.startswith(f"{prefix}.") for prefix in stage.fields):
             return name
@@ -273,15 +261,8 @@ def stage_of(field: str) -> str:
 
 
 def fields_digest(document: Mapping[str, Any], stage: str) -> str:
-    """Hash the fields that a stage and all earlier stages depend on."""
+    """Return a hash of the fields that a stage and all earlier stages depend on."""
     later = from_stage(stage)[1:]
-    flat = _flat(json.loads(to_json(document)))
+    flat = {path.replace("/", "."): value for path, value in flatten(json.loads(to_json(document))).items()}
     content = {name: value for name, value in flat.items() if stage_of(name) not in later}
     return content_digest(content)[:16]
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in tree.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return flat

@@ -1,4 +1,4 @@
-"""The grid: the arms to train, and the constant arrays (keys, means) that every step reads."""
+"""The arms to train, their PRNG keys, and the constant arrays that every training step reads."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,37 +25,22 @@ class Arm:
 
 
 class TextArrays(NamedTuple):
-    """Contrastive text targets on the device.
+    """Text embeddings on the device, the targets of the contrastive objective."""
 
-    Fields:
-      vectors: float32 `[S, E]`, one row per distinct sentence.
-      sentence: int32 `[N]`, the row of every sample's sentence.
-      exchanged: int32 `[N]`, the row of every sample's sentence under `label_shuffle`.
-    """
-
-    vectors: jax.Array
-    sentence: jax.Array
-    exchanged: jax.Array
+    vectors: jax.Array  # float32 [S, E], a row for each distinct sentence
+    sentence: jax.Array  # int32 [N], row of `vectors` for each sample
+    exchanged: jax.Array  # int32 [N], row of `vectors` for each sample under the condition `label_shuffle`
 
 
 class StudyArrays(NamedTuple):
-    """Constant inputs of every step: PRNG keys, and the means that some conditions need.
+    """Constant inputs of every training step."""
 
-    Fields:
-      dropout: keys `[A]`.
-      condition: the key of all random conditions, a scalar.
-      means: float32 `[S + 1, F]`, see `ConditionContext`; None if no condition needs it.
-      voxels: float32 mask of a snapshot's shape, 1 where the reconstruction loss counts; None: everywhere.
-      texts: targets of the contrastive objective; None for other objectives.
-      frozen: the parameters that all arms share, see `parallel.arms.Divided`; None if each arm has all of its own.
-    """
-
-    dropout: jax.Array
-    condition: jax.Array
-    means: jax.Array | None
-    voxels: jax.Array | None = None
-    texts: TextArrays | None = None
-    frozen: Any = None
+    dropout: jax.Array  # keys [A]
+    condition: jax.Array  # scalar, the key of all random conditions
+    means: jax.Array | None  # float32 [S + 1, F], see `ConditionContext`; None if no condition needs them
+    voxels: jax.Array | None = None  # float32, a snapshot's shape: 1 where the reconstruction loss counts; None: all 1
+    texts: TextArrays | None = None  # None: the objective is not contrastive
+    frozen: Any = None  # parameters that all arms share, see `parallel.arms.Divided`; None: no parameters are shared
 
 
 def arms(config: GridSettings) -> tuple[Arm, ...]:
@@ -64,7 +49,7 @@ def arms(config: GridSettings) -> tuple[Arm, ...]:
 
 
 def placement_of(settings: Settings, n_arms: int, devices: Sequence[jax.Device] | int | None = None) -> Placement:
-    """Return the placement that the settings ask for; see `Placement.choose`."""
+    """Return the mesh and the sharding of `n_arms` arms under these settings; see `Placement.choose`."""
     return Placement.choose(settings.parallel, n_arms, settings.batch.size, settings.train.accumulate, devices)
 
 
@@ -73,15 +58,11 @@ def init_keys(grid_arms: tuple[Arm, ...], config_seed: int) -> jax.Array:
     return _keys_by_seed(grid_arms, stream_key(config_seed, "init"))
 
 
-RNGS = {"threefry": "threefry2x32", "rbg": "rbg"}  # values of train.rng
+RNGS = {"threefry": "threefry2x32", "rbg": "rbg"}  # values of train.rng -> JAX's PRNG implementations
 
 
 def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.Array:
-    """Return the dropout keys of all arms, `[A]`; arms of one seed share a key.
-
-    Raises:
-      UserError: `rng` (of `config.train`) is not known.
-    """
+    """Return the dropout keys of all arms, `[A]`; arms of one seed share a key. `rng` is the field `train.rng`."""
     if rng not in RNGS:
         raise UserError(f"train.rng = {rng!r}; expected 'threefry' or 'rbg'.")
     return _keys_by_seed(grid_arms, stream_key(config_seed, "dropout", RNGS[rng]))

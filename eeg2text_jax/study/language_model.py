@@ -1,4 +1,4 @@
-"""The language model of a study as its settings ask for: prompt, adapters, frozen weights."""
+"""Add prompt, LoRA adapters and frozen weights to a language model, as the settings of a run ask for."""
 
 import dataclasses
 from typing import Any
@@ -16,10 +16,9 @@ from eeg2text_jax.study.sections import Settings
 
 
 def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqModel:
-    """The model with the prompt, the adapters and the frozen part that the settings ask for.
+    """Return the model with prompt, adapters and frozen weights.
 
-    Raises:
-      UserError: the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
+    Raises UserError if the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
     """
     if config.optim.trainable in ("bridge", "lora"):
         model = dataclasses.replace(model, shared_frozen=True)
@@ -36,7 +35,7 @@ def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqMod
 
 
 def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
-    """Raise if a prompt of so many tokens, the longest recording and the longest text exceed the model's positions."""
+    """Raise UserError if `prompt` tokens, the longest recording and the longest text exceed the model's positions."""
     recording, positions = max(words for words, _ in config.batch.buckets), model.spec.decoder.max_positions
     longest = prompt + recording + max(config.text.max_tokens, config.decode.max_length)
     if longest > positions:
@@ -50,6 +49,6 @@ def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
 def own_prompts(
     template: str, chat: bool, data: DataFile, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids before and after each recording, int32 `[N, P]`, of a template with fields."""
+    """Return the prompt's token ids before and after each recording, int32 `[N, P]`, for a template with fields."""
     rows = [{"subject": str(subject), "task": str(task)} for subject, task in zip(data.subject, data.task, strict=True)]
     return make_prompts(tokenizer, template, chat, rows)

@@ -1,8 +1,8 @@
 """Derive numbers of steps from numbers of epochs, once the split is known.
 
-An epoch field of 0 leaves its step field unchanged. Any other value replaces the steps by that many epochs of the
-split's train part. An epoch trains every sample once and pads its last batch (`data/epochs.py`), so 9,951 samples in
-batches of 32 are 311 batches. The derived steps are stored in the workdir's `config.json`.
+An epoch field, such as `train.epochs`, replaces a step field, such as `train.steps`, unless it is 0. An epoch trains
+every sample of the train part once and pads its last batch: 9,951 samples in batches of 32 are 311 steps. The derived
+steps are stored in the workdir's `config.json`.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from eeg2text_jax.study.sections import Settings
 
 
 class Derived(NamedTuple):
-    """The fields that an epoch field refers to."""
+    """Names of the fields that an epoch field refers to."""
 
     steps: str  # the step field that it replaces
     batch: str  # the batch-size field
@@ -33,12 +33,12 @@ for _stage in ("pretrain.snapshot", "pretrain.series"):
 
 
 def declared(config: Any) -> dict[str, Derived]:
-    """Return the epoch fields in effect, with the fields that they refer to."""
+    """Return the epoch fields that are not 0, with the fields that they refer to."""
     return {name: derived for name, derived in EPOCHS.items() if field(config, name)}
 
 
 def resolved(config: Settings, samples: int) -> Settings:
-    """Return the configuration with all epochs converted to steps, for a train part of `samples` samples."""
+    """Return the configuration with steps derived from epochs, for a train part of `samples` samples."""
     return config.changed(
         {
             steps: field(config, name) * count_batches(samples, field(config, batch))
@@ -48,7 +48,7 @@ def resolved(config: Settings, samples: int) -> Settings:
 
 
 def lines(config: Settings, samples: int) -> list[str]:
-    """Return one line per training stage whose length is declared in epochs; `config` is resolved."""
+    """Return a line for each training stage whose length is given in epochs; `config` must be `resolved`."""
     shown = []
     for name, (steps, batch) in declared(config).items():
         training, _, last = name.rpartition(".")
@@ -61,7 +61,7 @@ def lines(config: Settings, samples: int) -> list[str]:
 
 
 def carried(config: Settings, stored: Mapping[str, Any]) -> Settings:
-    """Return the configuration with the derived steps stored in a workdir's `config.json`."""
+    """Return the configuration with the derived steps of `stored`, the content of a workdir's `config.json`."""
     return config.changed(
         {
             steps: found
@@ -72,7 +72,7 @@ def carried(config: Settings, stored: Mapping[str, Any]) -> Settings:
 
 
 def field(tree: Any, name: str) -> Any:
-    """Return the value of a dotted field of settings, a configuration or its JSON; None if it is absent."""
+    """Return the field with this dotted name in settings, a ConfigDict or `config.json`; None if it is absent."""
     for part in name.split("."):
         tree = tree.get(part) if isinstance(tree, Mapping) else getattr(tree, part, None)
     return tree

@@ -1,39 +1,38 @@
-"""Names of metrics grouped by their requirements, and the endpoints of an audit. Importing it loads no library."""
+"""Names of metrics by what they need to run, and the endpoints of an audit. Importing this module loads no library."""
 
 from typing import NamedTuple
 
 WORDS = ("bleu", "rouge", "wer", "cer")  # metrics that compare words
-ENCODED = ("bertscore", "similarity")  # need a text encoder, and with it JAX
-JUDGED = ("lattescore",)  # need a judge, see `judge.lattescore`
+ENCODED = ("bertscore", "similarity")  # metrics that need a text encoder and JAX
+JUDGED = ("lattescore",)  # metrics that need a judge, see `judge.lattescore`
 MEANING = (*ENCODED, *JUDGED)
 
 
 class Named(NamedTuple):
-    """An endpoint of the audit: its label, its metric and figure, and its default equivalence margin."""
+    """An endpoint of the audit: the score that decides the verdict."""
 
     label: str
     metric: str
-    figure: str
-    margin: float  # smallest difference in points that matters
+    figure: str  # name of the score among those of the metric
+    margin: float  # default of the smallest difference that matters, in points
 
 
 class Ranked(NamedTuple):
-    """An endpoint of the retrieval audit: its label and default margin in points."""
+    """An endpoint of the audit of rankings."""
 
     label: str
-    margin: float
+    margin: float  # default of the smallest difference that matters, in points
 
 
-# The best published gain above chance is 9.2 points of top-5 (docs/retrieval.md); a third of it still matters.
+# The margin of top-5 is a third of the best published gain above chance, 9.2 points (docs/retrieval.md).
 WHICH_SENTENCE = {
     "top-1": Ranked("top-1", 2.0),
     "top-5": Ranked("top-5", 3.0),
     "rank": Ranked("mean rank (percentile)", 3.0),
 }
-# Margins are matched to one point of BLEU-1: the reference words that raise BLEU-1 by a point raise BERTScore by 1.28
+# The margins are matched to one point of BLEU-1: reference words that raise BLEU-1 by a point raise BERTScore by 1.28
 # and similarity by 1.52 (tools/calibrations/calibrate_endpoints.py, released T5 outputs with MiniLM; other encoders may
-# differ).
-# For LATTEScore the match depends on the judge; 1 is a convention.
+# differ). For LATTEScore a match would depend on the judge; 1 is a convention.
 BLEU_1 = "bleu-1"
 ENDPOINTS = {
     BLEU_1: Named("BLEU-1", "bleu", "word_bleu-1", 1.0),

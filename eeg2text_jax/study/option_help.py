@@ -1,4 +1,4 @@
-"""`--help` of the commands that take a configuration: options with meanings, and the fields that are used most."""
+"""The `--help` text of commands that take a configuration, and messages for mistyped options."""
 
 import re
 import textwrap
@@ -52,7 +52,7 @@ MOST_USED = {
 
 
 def help_text(command: str, usage: str, options: Sequence[str]) -> str:
-    """Return what `--help` prints: the usage, each option with its meaning, and ten fields with default and meaning."""
+    """Return the text of `--help`: usage, options with meanings, and the ten fields that are used most."""
     name = "judge" if command == "judge" else "default"
     known = meanings(name)
     shown = [(f"--{option}", OPTIONS[option]) for option in ("config", *options)]
@@ -64,7 +64,7 @@ def help_text(command: str, usage: str, options: Sequence[str]) -> str:
 
 
 def check_options(argv: Sequence[str], known: Sequence[str]) -> None:
-    """Raise UserError for an option that is nearly a known one, which the message names."""
+    """Raise UserError for an option that resembles a known option; the message names the known option."""
     for argument in argv:
         name = argument.removeprefix("--").partition("=")[0]
         near = nearest(name, known, 0.6)
@@ -73,7 +73,7 @@ def check_options(argv: Sequence[str], known: Sequence[str]) -> None:
 
 
 def check_prefix(argument: str, sections: Sequence[str]) -> None:
-    """Raise UserError for a field of the configuration that lacks `--config.`, as messages and pages name fields."""
+    """Raise UserError for a field that is given without `--config.`, such as `train.steps=100`."""
     match = re.match(r"-{0,2}((\w+)[.]\w[\w.]*)=", argument)
     if match and match[2] in sections:
         raise UserError(
@@ -82,7 +82,7 @@ def check_prefix(argument: str, sections: Sequence[str]) -> None:
 
 
 def meanings(name: str) -> dict[str, tuple[str, str]]:
-    """Return the default and the comment of each field of a shipped configuration, as its file has them."""
+    """Return the default and the meaning of each field of a shipped configuration, read from its source text."""
     found: dict[str, tuple[str, str]] = {}
     above: list[str] = []
     for line in find_config(name).read_text(encoding="utf8").splitlines():

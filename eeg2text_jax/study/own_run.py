@@ -1,4 +1,4 @@
-"""Verify by digests that a predictions file was written by the run of its folder; header fields alone prove nothing."""
+"""Verify by digests that the run of a workdir wrote the predictions file in it; its header could be forged."""
 
 import itertools
 import json
@@ -21,8 +21,8 @@ from eeg2text_jax.study.workdir import Workdir, read_object
 def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
     """Return whether digests tie predictions or rankings to configuration, split and checkpoint of their workdir.
 
-    The file's digest must be in the folder's list; configuration and split in its header must match the folder and one
-    of its checkpoints; every sample must be in the test part. A forged folder as a whole is not detected.
+    True if the workdir lists the file's digest, the file's header agrees with the configuration, the split and a
+    checkpoint, and every sample is in the test part. A workdir that is forged as a whole is not detected.
     """
     workdir = Workdir(epath.Path(found.path).parent)
     needed = (workdir.config, workdir.split, workdir.finished)
@@ -34,22 +34,24 @@ def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
     if not rows or found.path.name != name or not all(path.exists() for path in needed):
         return False
     try:
-        noted = read_object(workdir.finished, "put the file back")
+        recorded = read_object(workdir.finished, "put the file back")
         document = read_configuration(workdir)
         decoding, training = (fields_digest(document, stage) for stage in ("decoding", "training"))
         split = read_split_file(workdir.split)
     except (UserError, ValueError, TypeError):
         return False
-    ours = noted.get(found.path.name) == file_digest(found.path)
-    ours &= noted.get(workdir.split.name) == file_digest(workdir.split)
-    ours &= found.header.get("config") == decoding
-    ours &= found.header.get("split") == parts_digest(split.samples)
-    tested = set(split.samples["test"])
-    return ours and {row.sample_id for row in rows} <= tested and _trained(workdir, found.header, training)
+    return (
+        recorded.get(found.path.name) == file_digest(found.path)
+        and recorded.get(workdir.split.name) == file_digest(workdir.split)
+        and found.header.get("config") == decoding
+        and found.header.get("split") == parts_digest(split.samples)
+        and {row.sample_id for row in rows} <= set(split.samples["test"])
+        and _has_checkpoint(workdir, found.header, training)
+    )
 
 
 def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
-    """What the certificate beside a predictions file says of neighbors in time; None without one of its split."""
+    """Return the certificate's record on neighbors in time; None if the split beside the predictions is another."""
     workdir = Workdir(epath.Path(found.path).parent)
     if found.layout != "jsonl" or not workdir.split.exists():
         return None
@@ -60,10 +62,13 @@ def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
     return split.record.get("time") if found.header.get("split") == parts_digest(split.samples) else None
 
 
-def _trained(workdir: Workdir, header: dict[str, Any], digest: str) -> bool:
-    """Return whether a checkpoint of the folder names this split and configuration."""
+def _has_checkpoint(workdir: Workdir, header: dict[str, Any], digest: str) -> bool:
+    """Return whether a checkpoint of the workdir names the header's split and the configuration `digest`."""
     wanted = {"split": header.get("split"), "config": digest}
-    below = ("checkpoints/step_*/info/metadata", "*/checkpoints/step_*/info/metadata")  # the second: waves
+    below = (
+        "checkpoints/step_*/info/metadata",
+        "*/checkpoints/step_*/info/metadata",
+    )  # the second pattern is for waves
     for path in itertools.chain.from_iterable(map(workdir.root.glob, below)):
         try:
             info = json.loads(path.read_bytes())

@@ -1,34 +1,34 @@
-"""Valid values of every configuration field, and `check_config`, which checks them all.
+"""Check the fields of a configuration, alone and in combination, before any work.
 
-`check_config` runs whenever a configuration is read, from the command line or from Python, before any work. A test
-compares the fields of `configs/default.py` with `RANGES`.
+`check_config` runs whenever a configuration is read, from the command line or from Python.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+import types
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.backbones import DECODERS
+from eeg2text_jax.data.prompt import template_problem
+from eeg2text_jax.errors import UserError, did_you_mean, first_line
 from eeg2text_jax.kinds import Range, ranges_of
+from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.splits.methods import FROM_FILE
 from eeg2text_jax.study.sections import Settings, read_settings
-from eeg2text_jax.study.together import TOGETHER
 
-RANGES = ranges_of(Settings)  # in the order of configs/default.py
-
-
-# Fields of version 0.1 -> their current names.
+RANGES = ranges_of(Settings)  # range of each field by its dotted name, in the order of configs/default.py
+# Names of fields in version 0.1 -> their current names.
 RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
 
 
 def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Mapping[str, Range] | None = None) -> None:
-    """Check every field on its own and in combination; with `sections`, only these top-level sections.
+    """Raise UserError if a field is missing, unknown, out of its range, or contradicts another field.
 
-    Pass `ranges` for a configuration that does not derive from `configs/default.py`.
-
-    Raises:
-      UserError: a field is missing, unknown, of another type or out of its range; the message names the field, its
-        value and what was expected.
+    Args:
+      config: the configuration.
+      sections: top-level sections to check; empty: all.
+      ranges: ranges of all fields of a judge's configuration, which is then checked field by field; None: `RANGES`.
     """
     if ranges is not None:
         _check_fields(config, ranges, list(ranges))
@@ -38,16 +38,20 @@ def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Map
         raise UserError(f"{name} is called {RENAMED[name]} now; rename it in the configuration.")
     known = [name for name in RANGES if not sections or name.partition(".")[0] in sections]
     _check_fields(config, RANGES, known)
-    _check_together(config, sections)
+    for name, problems in _PROBLEMS.items():
+        if not sections or name in sections:
+            for problem in problems(config):
+                raise UserError(problem)
 
 
 def checked_settings(config: ConfigDict) -> Settings:
-    """Return the settings of a configuration; raise a UserError as `check_config` does."""
+    """Check all of a configuration with `check_config`; return its settings."""
     check_config(config)
     return read_settings(config)
 
 
 def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], known: Collection[str]) -> None:
+    """Raise UserError if a field of `known` is missing or out of its range, or the configuration has other fields."""
     found = dict(fields(config))
     for name in known:
         if name not in found:
@@ -61,13 +65,13 @@ def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], known: Collec
 
 
 def refusal(name: str, value: Any, ranges: Mapping[str, Range] | None = None) -> UserError:
-    """Return the error for a value out of its range."""
+    """Return the error about the value of field `name`, which is out of its range."""
     plain = value.to_dict() if isinstance(value, ConfigDict) else value
     return UserError(f"{name} is {shortly(plain)}; expected {(ranges or RANGES)[name].expected}.")
 
 
 def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and value of every field; `model.shape` is one field."""
+    """Yield the dotted name and the value of every field; the dict `model.shape` is one field."""
     for name, value in config.items():
         dotted = f"{prefix}{name}"
         if isinstance(value, ConfigDict) and dotted not in RANGES:
@@ -77,7 +81,7 @@ def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def notes(config: Settings) -> list[str]:
-    """Return notes on settings that a run will not follow literally."""
+    """Return messages about a warm-up that a training stage will cut because it is longer than half of the stage."""
     found = []
     stages: list[tuple[str, str, Any, int]] = [("optim", "train", config.optim, config.train.steps)]
     stages += [("optim", "step_one", config.optim, config.step_one.steps)]
@@ -93,12 +97,112 @@ def notes(config: Settings) -> list[str]:
     return found
 
 
-def _check_together(config: ConfigDict, sections: Collection[str]) -> None:
-    for name, check in TOGETHER.items():
-        if (not sections or name in sections) and (problem := check(config)):
-            raise UserError(problem)
-
-
 def shortly(value: Any) -> str:
+    """Return the `repr` of a value, cut to 80 characters."""
     shown = repr(value)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
+
+
+def _data_problems(config: ConfigDict) -> Iterator[str]:
+    recordings = config.data.recordings
+    if recordings.compat and recordings.measure not in ("GD", "FFD", "TRT"):
+        yield f"data.recordings.measure is {recordings.measure!r}; expected GD, FFD or TRT with compat=wang-ji."
+
+
+def _split_problems(config: ConfigDict) -> Iterator[str]:
+    if config.split.method == FROM_FILE and not config.split.path:
+        yield "split.path is ''; expected a certificate or split file in JSON, as split.method is 'file'."
+
+
+def _model_problems(config: ConfigDict) -> Iterator[str]:
+    width, heads = config.model.encoder_width, config.model.encoder_heads
+    if config.model.encoder in ("transformer", "unicorn") and config.model.encoder_layers and width % heads:
+        yield f"model.encoder_width is {width}; expected a multiple of model.encoder_heads ({heads}), or 0."
+
+
+def _train_problems(config: ConfigDict) -> Iterator[str]:
+    size, accumulate = config.batch.size, config.train.accumulate
+    if size % accumulate:
+        yield f"train.accumulate is {accumulate}; expected a divisor of batch.size ({size})."
+    if config.objective != "contrastive":
+        return
+    # The contrastive loss needs whole batches, and the model has no backbone.
+    only = {"train.accumulate": 1, "train.label_smoothing": 0.0, "step_one.steps": 0, "step_one.epochs": 0}
+    for name, value in only.items():
+        section, field = name.split(".")
+        if config[section][field] != value:
+            yield f"{name} is {config[section][field]}; expected {value} with objective=contrastive."
+    if config.batch.size < 2:
+        yield f"batch.size is {config.batch.size}; expected at least 2 with objective=contrastive."
+
+
+def _text_problems(config: ConfigDict) -> Iterator[str]:
+    alone, conditions = config.model.backbone in DECODERS, {*config.grid.train_conditions, *config.grid.eval_conditions}
+    if problem := template_problem(config.text.template):
+        yield problem
+    if not alone and (config.text.template or config.text.chat):
+        yield (
+            f"text.template is {config.text.template!r} and model.backbone is {config.model.backbone!r}; expected a "
+            f"decoder-only model ({', '.join(DECODERS)}), or model.prompt in its place."
+        )
+    if alone and config.model.prompt:
+        yield f"model.prompt is {config.model.prompt!r}; expected '' and text.template with a decoder-only model."
+    if "prompt_only" in conditions and (not alone or config.objective != "generate"):
+        yield "grid has the condition prompt_only; expected a decoder-only model, which can read a prompt alone."
+
+
+def _optim_problems(config: ConfigDict) -> Iterator[str]:
+    name = config.optim.trainable
+    if config.optim.schedule == "geometric" and not config.optim.lr_end:
+        yield "optim.lr_end is 0.0; expected a number above 0, which a geometric decay never reaches."
+    other_stages = config.step_one.steps or config.step_one.epochs or config.pretrain.enabled
+    if name in ("bridge", "lora") and (config.objective != "generate" or other_stages):
+        yield f"optim.trainable is {name!r}; expected all with objective=contrastive, step_one or pretrain."
+    if name == "lora" and config.model.backbone not in DECODERS:
+        yield f"optim.trainable is 'lora' and model.backbone {config.model.backbone!r}; expected a decoder-only model."
+
+
+def _pretrain_problems(config: ConfigDict) -> Iterator[str]:
+    own = config.pretrain
+    if not own.enabled:
+        return
+    if config.model.encoder != "unicorn":
+        yield (
+            f"pretrain.enabled is True and model.encoder is {config.model.encoder!r}; expected 'unicorn', the encoder "
+            "that has a mirror to reconstruct with, or pretrain.enabled=False."
+        )
+    for name in ("snapshot", "series"):
+        stage = own[name]
+        if stage.schedule == "geometric" and not stage.lr_end:
+            yield f"pretrain.{name}.lr_end is 0.0; expected a number above 0, which a geometric decay never reaches."
+        if stage.batch_size % config.train.accumulate:
+            yield (
+                f"train.accumulate is {config.train.accumulate}; expected a divisor of pretrain.{name}.batch_size "
+                f"({stage.batch_size})."
+            )
+    if own.freeze_snapshot and not (own.snapshot.steps or own.snapshot.epochs):
+        yield (
+            "pretrain.freeze_snapshot is True and pretrain.snapshot.steps 0; expected steps above 0, else random "
+            "weights are frozen."
+        )
+
+
+def _decode_problems(config: ConfigDict) -> Iterator[str]:
+    tokens = types.SimpleNamespace(start_token=0, pad_token=1, eos_token=2)  # there is no model yet
+    try:
+        GenerationSpec.from_fields(config.decode, tokens)
+    except TypeError as error:
+        yield f"decode has a setting of the wrong type ({first_line(error)}); see GenerationSpec."
+
+
+# For each section: a function that yields messages about its fields in combination.
+_PROBLEMS: dict[str, Callable[[ConfigDict], Iterator[str]]] = {
+    "data": _data_problems,
+    "split": _split_problems,
+    "text": _text_problems,
+    "model": _model_problems,
+    "optim": _optim_problems,
+    "train": _train_problems,
+    "pretrain": _pretrain_problems,
+    "decode": _decode_problems,
+}

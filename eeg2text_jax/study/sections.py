@@ -1,4 +1,8 @@
-"""All settings of a run as one frozen tree, made once from the ConfigDict; `kinds.py` says how fields are declared."""
+"""The configuration of a run as a tree of frozen dataclasses, made from the ConfigDict that users write.
+
+`SplitSettings` is the section `split` of a configuration, and so on. The annotation of a field is its type and its
+range, see `kinds.py`; meanings and defaults are in `configs/default.py`.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -37,8 +41,6 @@ Every = Annotated[int, whole(1)]
 
 @dataclasses.dataclass(frozen=True)
 class SplitSettings:
-    """Section `split`."""
-
     method: Annotated[str, one_of(*METHODS, FROM_FILE)]
     ratio: Annotated[tuple[float, float, float], shares()]
     seed: Seed
@@ -49,8 +51,6 @@ class SplitSettings:
 
 @dataclasses.dataclass(frozen=True)
 class TextSettings:
-    """Section `text`."""
-
     tokenizer: Annotated[str, place()]
     vocab_size: Annotated[int, whole(260, 1_000_000)]  # 256 bytes and four special tokens
     max_tokens: Annotated[int, whole(2, 100_000)]
@@ -60,16 +60,12 @@ class TextSettings:
 
 @dataclasses.dataclass(frozen=True)
 class BatchSettings:
-    """Section `batch`."""
-
     buckets: Annotated[tuple[tuple[int, int], ...], buckets()]
     size: Annotated[int, whole(1, 1_000_000)]
 
 
 @dataclasses.dataclass(frozen=True)
 class GridSettings:
-    """Section `grid`."""
-
     train_conditions: Annotated[tuple[str, ...], many(one_of(*CONDITIONS))]
     seeds: Annotated[tuple[int, ...], many(whole(0))]
     eval_conditions: Annotated[tuple[str, ...], many(one_of(*EVALUATED))]
@@ -78,8 +74,6 @@ class GridSettings:
 
 @dataclasses.dataclass(frozen=True)
 class OptimSettings:
-    """Section `optim`."""
-
     name: Annotated[str, one_of("adamw", "adafactor", "sgd")]
     trainable: Annotated[str, one_of("all", "bridge", "lora", "first")]
     lr: Rate
@@ -96,8 +90,6 @@ class OptimSettings:
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
-    """Section `train`."""
-
     steps: Every
     epochs: Count
     eval_every: Every
@@ -115,8 +107,6 @@ class TrainSettings:
 
 @dataclasses.dataclass(frozen=True)
 class StepOneSettings:
-    """Section `step_one`."""
-
     steps: Count
     epochs: Count
     lr: Rate
@@ -124,7 +114,7 @@ class StepOneSettings:
 
 @dataclasses.dataclass(frozen=True)
 class StageSettings:
-    """Section `pretrain.snapshot`, and most of `pretrain.series`."""
+    """Section `pretrain.snapshot`, and the fields that `pretrain.series` shares with it."""
 
     steps: Count
     epochs: Count
@@ -147,8 +137,6 @@ class SeriesSettings(StageSettings):
 
 @dataclasses.dataclass(frozen=True)
 class PretrainSettings:
-    """Section `pretrain`."""
-
     enabled: Annotated[bool, flag()]
     loss: Annotated[str, one_of("mae", "mse")]
     mask: Annotated[bool, flag()]
@@ -160,8 +148,6 @@ class PretrainSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ContrastiveSettings:
-    """Section `contrastive`."""
-
     text: Annotated[str, place()]
     layer: Annotated[int, whole(-1, 1000)]
     hashed: Annotated[int, whole(8, 1_000_000)]
@@ -173,7 +159,7 @@ class ContrastiveSettings:
 
 @dataclasses.dataclass(frozen=True)
 class DecodeSettings:
-    """Section `decode`; `others` are further fields of `GenerationSpec` that a configuration has."""
+    """Section `decode`; `others` has the fields of `GenerationSpec` that a configuration adds to it."""
 
     num_beams: Annotated[int, whole(1, 1000)]
     max_length: Annotated[int, whole(2, 100_000)]
@@ -194,15 +180,13 @@ class DecodeSettings:
     others: Mapping[str, Any]
 
     def fields(self) -> dict[str, Any]:
-        """Return all fields, those of `others` beside the rest."""
+        """Return all fields of the section by name, with the entries of `others` as fields."""
         found = dataclasses.asdict(self)
         return found.pop("others") | found
 
 
 @dataclasses.dataclass(frozen=True)
 class RetrievalSettings:
-    """Section `retrieval`."""
-
     likelihood: Annotated[bool, flag()]
     endpoint: Annotated[str, one_of(*WHICH_SENTENCE)]
     margin: Annotated[float, number(0, 100)]
@@ -210,8 +194,6 @@ class RetrievalSettings:
 
 @dataclasses.dataclass(frozen=True)
 class MetricsSettings:
-    """Section `metrics`."""
-
     names: Annotated[tuple[str, ...], many(one_of(*MEANING), least=0)]
     encoder: Annotated[str, place()]
     layer: Annotated[int, whole(-1, 1000)]
@@ -220,8 +202,6 @@ class MetricsSettings:
 
 @dataclasses.dataclass(frozen=True)
 class AuditSettings:
-    """Section `audit`."""
-
     endpoint: Annotated[str, one_of(*ENDPOINTS)]
     secondary: Annotated[tuple[str, ...], many(one_of(*ENDPOINTS), least=0)]
     margin: Annotated[float, number(0, 100)]
@@ -231,7 +211,7 @@ class AuditSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Every field of a configuration, in the order of `configs/default.py`."""
+    """A whole configuration; sections and fields have the order of `configs/default.py`."""
 
     seed: Seed
     objective: Annotated[str, one_of("generate", "contrastive")]
@@ -255,11 +235,11 @@ class Settings:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The configuration as users write it, and as `config.json` has it."""
+        """The configuration as nested dicts, with the names that users write and `config.json` has."""
         return dataclasses.asdict(self) | {"decode": self.decode.fields()}
 
     def changed(self, changes: Mapping[str, Any]) -> "Settings":
-        """Return a copy with other values of some fields, by their dotted names."""
+        """Return a copy with new values of some fields; `changes` maps dotted names such as `train.steps` to values."""
         if not changes:
             return self
         config = ConfigDict(self.document)
@@ -268,8 +248,8 @@ class Settings:
 
 
 def read_settings(config: ConfigDict) -> Settings:
-    """Return the settings of a configuration that `ranges.check_config` accepted."""
-    document = config.to_dict()  # its KeyErrors name the field and nothing else
+    """Return the settings of a configuration, which must have passed `ranges.check_config`."""
+    document = config.to_dict()  # a KeyError of a dict names only the field
     known = {field.name for field in dataclasses.fields(DecodeSettings)}
     others = {name: value for name, value in document["decode"].items() if name not in known}
     return read_section(Settings, {**document, "decode": {**document["decode"], "others": others}})

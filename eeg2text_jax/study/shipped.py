@@ -1,7 +1,7 @@
-"""Find the configurations of the package, and let any configuration file import them.
+"""Find the configurations of the package, and execute configuration files.
 
-They lie in `configs/` at the top of a clone, and in `eeg2text_jax/configs/` of an installed wheel. Any file may say
-`from configs import default`: a `configs` folder beside the file comes first, then the package's.
+The package's configurations are in `configs/` of a clone and in `eeg2text_jax/configs/` of an installed wheel. Any
+configuration file can `from configs import default`; a folder `configs` beside the file precedes the package's.
 """
 
 import ast
@@ -15,8 +15,6 @@ from typing import Any
 
 from eeg2text_jax.errors import UserError, did_you_mean
 
-NO_CONFIGURATION = ("arguments",)  # modules that configurations import
-
 
 def configs_folder() -> Path:
     """Return the folder of the package's configurations."""
@@ -27,7 +25,7 @@ def configs_folder() -> Path:
 def shipped() -> dict[str, Path]:
     """Return the package's configurations by name, in alphabetical order."""
     found = {path.stem: path for path in sorted(configs_folder().glob("*.py"))}
-    return {name: path for name, path in found.items() if name.isidentifier() and name not in NO_CONFIGURATION}
+    return {name: path for name, path in found.items() if name.isidentifier() and name != "arguments"}
 
 
 def summary(path: Path) -> str:
@@ -37,10 +35,9 @@ def summary(path: Path) -> str:
 
 
 def find_config(name: str) -> Path:
-    """Return the file that `--config=NAME` means: the user's file, or a configuration of the package by its name.
+    """Return the path of the user's file `name`, or of the package's configuration with this name.
 
-    Raises:
-      UserError: neither exists.
+    Raises UserError if neither exists.
     """
     path, known = Path(name), shipped()
     if path.is_file():
@@ -58,8 +55,8 @@ def run_config(path: Path) -> dict[str, Any]:
     """Execute a configuration file and return its global names."""
     own = path.resolve().parent
     with _importable([own if own.name == "configs" else own / "configs", configs_folder()]):
-        alone = own == configs_folder().resolve()  # needs nothing else, and its neighbours are no modules of the user's
-        places = [] if alone else [str(own.parent)]
+        # Only a user's file may import modules from the folder above it.
+        places = [] if own == configs_folder().resolve() else [str(own.parent)]
         sys.path[:0] = places
         try:
             return runpy.run_path(str(path))
@@ -70,7 +67,7 @@ def run_config(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _importable(folders: list[Path]) -> Iterator[None]:
-    """Make `configs` importable from `folders` (the first that has a module wins); restore the previous state after."""
+    """Make modules of `folders` importable as `configs.NAME` inside the context; earlier folders take precedence."""
     before = {name: sys.modules.pop(name) for name in _modules()}
     package = types.ModuleType("configs")
     package.__path__ = [str(folder) for folder in folders if folder.is_dir()]
@@ -84,5 +81,5 @@ def _importable(folders: list[Path]) -> Iterator[None]:
 
 
 def _modules() -> list[str]:
-    """Return the names of `configs` and its modules that are imported."""
+    """Return the names of imported modules that are `configs` or below it."""
     return [name for name in list(sys.modules) if name == "configs" or name.startswith("configs.")]

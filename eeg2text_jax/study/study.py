@@ -1,4 +1,4 @@
-"""The fixed inputs of a run (data, split, tokenizer, arms, model), created in the workdir or read from it."""
+"""The inputs of a run that stay fixed (data, split, tokenizer, arms, model), created in the workdir or read from it."""
 
 import dataclasses
 import functools
@@ -42,7 +42,7 @@ from eeg2text_jax.study.workdir import Workdir
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """The fixed inputs of one run."""
+    """The inputs of a run that stay fixed."""
 
     config: Settings
     workdir: Workdir
@@ -54,7 +54,7 @@ class Study:
     model: Any  # Seq2SeqModel, ContrastiveModel, or in pretraining stages ReconstructionModel
     arrays: StudyArrays
     targets: TextTargets | None = None  # for the contrastive objective
-    before: "Study | None" = None  # the stage whose best parameters initialize this one
+    before: "Study | None" = None  # the training stage whose best parameters initialize this one
 
     @functools.cached_property
     def placement(self) -> Placement:
@@ -63,7 +63,7 @@ class Study:
 
     @functools.cached_property
     def frozen_digest(self) -> str:
-        """The fingerprint of the checkpoint whose weights stay frozen; empty if there is none."""
+        """The fingerprint of the checkpoint with the frozen weights; "" if the arms share no frozen weights."""
         frozen = getattr(self.model, "shared_frozen", False) and self.config.model.checkpoint
         return fingerprint(checkpoint_folder(self.config.model.checkpoint)) if frozen else ""
 
@@ -78,21 +78,20 @@ class Study:
 
 
 def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False) -> Study:
-    """Create the inputs that the workdir lacks and read the others.
+    """Return the inputs of a run: read from the workdir, or created and stored in it.
 
-    Args:
-      config: settings of a configuration that passed `ranges.check_config`.
-      workdir: the run's folder.
-      other_texts: accept a data file in which only the sentences differ from the original one; used to show that
-        free-running predictions do not depend on them.
-
-    Raises:
-      UserError: the data source, the tokenizer or a field of the configuration is not usable.
+    With `other_texts` the sentences of the data file, and nothing else, may differ from those that the split was made
+    of; this serves to show that free-running predictions do not depend on them. Raises UserError if the data source,
+    the tokenizer or a field of the configuration is not usable.
     """
     grid_arms = arms(config.grid)
     data = open_data(config, workdir)
     split = open_split(config, workdir, data, other_texts=other_texts)
-    config = _with_steps(config, workdir, len(split.parts["train"]))
+    n_train = len(split.parts["train"])
+    config = resolved(config, n_train)
+    check_derived(workdir, config, n_train)
+    for line in lines(config, n_train):
+        print(line)
     tokenizer = open_tokenizer(config, workdir, data, split)
     build = model_from_checkpoint if config.model.checkpoint else build_model
     model = adapted(build(config.model, data.feature_shape, tokenizer), config, tokenizer)
@@ -102,20 +101,11 @@ def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False)
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
     arrays = StudyArrays(dropout, condition_key(config.seed), means)
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
-    return contrastive(study) if config.objective == "contrastive" else study
+    return _contrastive(study) if config.objective == "contrastive" else study
 
 
-def _with_steps(config: Settings, workdir: Workdir, samples: int) -> Settings:
-    """Return the configuration with epochs converted to steps; a resumed run must derive the same steps."""
-    config = resolved(config, samples)
-    check_derived(workdir, config, samples)
-    for line in lines(config, samples):
-        print(line)
-    return config
-
-
-def contrastive(study: Study) -> Study:
-    """Return the study with text targets and a contrastive model in place of the generative one."""
+def _contrastive(study: Study) -> Study:
+    """Return the study with text targets, and a contrastive model in place of the generative model."""
     config = study.config
     targets = open_targets(config, study.workdir.targets, study.data, study.split)
     settings = config.contrastive
@@ -131,7 +121,7 @@ def contrastive(study: Study) -> Study:
 
 
 def open_data(config: Settings, workdir: Workdir) -> DataFile:
-    """Open the data file of `config.data.source`: the file itself, or one prepared from it once."""
+    """Return the data file `config.data.source`; any other source is converted to a data file in the workdir once."""
     source = config.data.source
     if source.endswith(".h5"):
         return read_datafile(source)
@@ -143,10 +133,9 @@ def open_data(config: Settings, workdir: Workdir) -> DataFile:
 
 
 def open_split(config: Settings, workdir: Workdir, data: DataFile, *, other_texts: bool = False) -> Split:
-    """Open the split of this workdir, or make it; a split is tied to the digest of its data file.
+    """Return the split of the data; it is made and stored in the workdir once.
 
-    Raises:
-      UserError: the data file differs (see `open_study` for `other_texts`), or the split cannot be made.
+    Raises UserError if the stored split is of other data (see `open_study` for `other_texts`) or cannot be made.
     """
     if workdir.split.exists():
         found = read_split_file(workdir.split)
@@ -160,7 +149,7 @@ def open_split(config: Settings, workdir: Workdir, data: DataFile, *, other_text
 
 
 def open_tokenizer(config: Settings, workdir: Workdir, data: DataFile, split: Split) -> PreTrainedTokenizerBase:
-    """Open the tokenizer of `config.text` or of the checkpoint, or train one on the sentences of the train part."""
+    """Return the tokenizer of `config.text` or of the checkpoint, or one trained on the sentences of the train part."""
     if not workdir.tokenizer.exists():
         folder = config.text.tokenizer or (config.model.checkpoint and checkpoint_folder(config.model.checkpoint))
         if folder:
@@ -175,10 +164,9 @@ def open_tokenizer(config: Settings, workdir: Workdir, data: DataFile, split: Sp
 def cuts(
     config: Settings, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, alone: bool = False
 ) -> list[str]:
-    """Return messages on how many samples of each part lose words or tokens.
+    """Return messages on how many samples have more words or tokens than the configuration keeps.
 
-    Raises:
-      UserError: a sample of any part has more words than the widest bucket.
+    `alone` is for a decoder-only model. Raises UserError if a sample has more words than the widest bucket.
     """
     rows = np.concatenate(list(split.parts.values()))
     words, most, widest = data.n_words[rows], config.data.max_words, max(words for words, _ in config.batch.buckets)
@@ -212,9 +200,9 @@ def make_samples(
     *,
     alone: bool = False,
 ) -> tuple[Samples, jax.Array | None]:
-    """Return the samples for batches, and the subject means `[S + 1, *feature_shape]` if a condition needs them.
+    """Return the samples that batches are made of, and the means `[S + 1, *feature_shape]` if a condition needs them.
 
-    `alone` is for a decoder-only model, see `encode_targets`.
+    The means are over each subject's words, and last over all words. `alone` is for a decoder-only model.
     """
     train, text = split.parts["train"], config.text
     scaling = feature_scale(data, train, config.data.standardize)

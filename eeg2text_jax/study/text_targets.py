@@ -1,9 +1,8 @@
 """Frozen sentence embeddings, the targets of the contrastive objective.
 
-Two kinds: the mean over tokens of a text encoder's hidden states at one layer; or, without a checkpoint, hashed tf-idf:
-each word has a fixed random sign vector, and a sentence is the sum of its words' vectors weighted by their rarity in
-the train part. Both are standardized per dimension over the distinct sentences of the train part; the test part
-contributes its own texts alone.
+There are two kinds: the mean over tokens of a text encoder's hidden states at one layer and (without an encoder) hashed
+tf-idf. In hashed tf-idf each word has a fixed random sign vector, and a sentence is the sum of its words' vectors,
+weighted by their rarity in the train part. Both are standardized per dimension over the distinct train sentences.
 """
 
 import collections
@@ -34,14 +33,14 @@ from eeg2text_jax.study.sections import ContrastiveSettings, Settings
 
 @dataclasses.dataclass(frozen=True)
 class TextTargets:
-    """Standardized embeddings `[S, E]` of the distinct sentences, in the order of the data file."""
+    """Standardized embeddings of the distinct sentences, in the order of the data file."""
 
-    sentences: tuple[str, ...]  # normalized by `sentence_key`
-    vectors: np.ndarray
+    sentences: tuple[str, ...]  # S sentences, normalized by `sentence_key`
+    vectors: np.ndarray  # float32 [S, E]
     signature: str  # encoder, layer and settings
 
     def rows(self, texts: Iterable[str]) -> np.ndarray:
-        """Return the row of every text, int32 `[N]`."""
+        """Return the row of `vectors` for each text, int32 `[N]`."""
         place = {text: row for row, text in enumerate(self.sentences)}
         return np.array([place[sentence_key(str(text))] for text in texts], np.int32)
 
@@ -55,10 +54,9 @@ class TextTargets:
 
 
 def open_targets(config: Settings, path: epath.Path, data: DataFile, split: Split) -> TextTargets:
-    """Read the targets of `config.contrastive` from the file `path`, or compute and store them.
+    """Return the targets of `config.contrastive`, read from the file `path`, or computed and stored there.
 
-    Raises:
-      UserError: the encoder or layer does not exist, or all train sentences have the same embedding.
+    Raises UserError if the encoder or layer does not exist, or all train sentences have the same embedding.
     """
     sentences = tuple(dict.fromkeys(sentence_key(str(text)) for text in data.sentence))
     if not path.exists():
@@ -80,7 +78,7 @@ def open_targets(config: Settings, path: epath.Path, data: DataFile, split: Spli
 
 
 def embed(settings: ContrastiveSettings, sentences: Sequence[str], train: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return the embeddings `[S, E]` of `config.contrastive` before standardization, and their signature."""
+    """Return embeddings `[S, E]` before standardization, and a signature; `train`, bool `[S]`: train sentences."""
     if settings.text:
         return hidden_means(settings.text, settings.layer, sentences)
     vectors = hashed_tfidf(sentences, train, settings.hashed)
@@ -88,7 +86,7 @@ def embed(settings: ContrastiveSettings, sentences: Sequence[str], train: np.nda
 
 
 def standardized(vectors: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Standardize each column by mean and deviation over the rows `train` (bool `[S]`); constant columns become 0."""
+    """Standardize embeddings `[S, E]` over the train sentences (`train`, bool `[S]`); constant columns become 0."""
     mean, deviation = vectors[train].mean(0), vectors[train].std(0)
     varies = deviation > 1e-6 * np.maximum(np.abs(vectors[train]).max(0), 1e-30)
     if not varies.any():
@@ -97,16 +95,15 @@ def standardized(vectors: np.ndarray, train: np.ndarray) -> np.ndarray:
 
 
 def check_encoder(settings: ContrastiveSettings) -> None:
-    """Check that the text encoder exists before a run begins, without loading its weights."""
+    """Raise UserError if the text encoder or its layer does not exist, without loading weights."""
     if settings.text:
         chosen_layer(settings.text, settings.layer)
 
 
 def chosen_layer(name: str, layer: int) -> int:
-    """Return the layer whose output is used; by default at two thirds of the depth.
+    """Return the encoder layer whose output is used: `layer`, or the layer at two thirds of the depth if it is -1.
 
-    Raises:
-      UserError: the checkpoint or the layer does not exist.
+    Raises UserError if the checkpoint or the layer does not exist.
     """
     config: Any = read_config(checkpoint_folder(name))
     names = ("num_hidden_layers", "encoder_layers", "num_layers")
@@ -117,7 +114,7 @@ def chosen_layer(name: str, layer: int) -> int:
 
 
 def hidden_means(name: str, layer: int, sentences: Sequence[str]) -> tuple[np.ndarray, str]:
-    """Return the mean of an encoder's hidden states over each sentence's tokens, without special ones, `[S, E]`."""
+    """Return the mean hidden state `[S, E]` over each sentence's tokens without special tokens, and a signature."""
     embedder = TextEmbedder(load_encoder(name, chosen_layer(name, layer)))
     special = np.array(sorted(embedder.loaded.tokenizer.all_special_ids))
     ids = embedder.tokens(sentences)
@@ -141,12 +138,7 @@ def hashed_tfidf(sentences: Sequence[str], train: np.ndarray, width: int) -> np.
     for row, own in enumerate(words):
         for word, count in collections.Counter(own).items():
             if word not in signs:
-                signs[word] = word_signs(word, width)
+                stream = hashlib.shake_256(word.encode()).digest(-(-width // 8))
+                signs[word] = 2.0 * np.unpackbits(np.frombuffer(stream, np.uint8))[:width] - 1.0
             vectors[row] += count * (1 + math.log((1 + n) / (1 + frequency[word]))) * signs[word]
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-
-
-def word_signs(word: str, width: int) -> np.ndarray:
-    """Return the fixed sign vector of a word, `[width]` of +1 and -1."""
-    stream = hashlib.shake_256(word.encode()).digest(-(-width // 8))
-    return 2.0 * np.unpackbits(np.frombuffer(stream, np.uint8))[:width] - 1.0

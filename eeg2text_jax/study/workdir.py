@@ -1,7 +1,7 @@
 """The workdir of a run: its paths, its lock, and the digests of its finished files.
 
-`finished.json` holds the SHA-256 of finished files; one that was changed since is refused by name. `config_file` reads
-`config.json`; it is separate because scoring a file of the workdir reads no configuration.
+`finished.json` has the SHA-256 of finished files; a file that was changed later is an error. `config_file.py` reads
+`config.json`; it is a separate module because scoring a file of the workdir reads no configuration.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ DECODED = ("predictions.jsonl", "rankings.jsonl", "channels.json", "metrics.json
 
 
 class _Path:
-    """A file or folder of a workdir, by name."""
+    """A descriptor: the path of a file or folder of a workdir, by its name."""
 
     def __init__(self, name: str):
         self._name = name
@@ -34,7 +34,7 @@ class _Path:
 
 @dataclasses.dataclass(frozen=True)
 class Workdir:
-    """The paths of all files that a run writes."""
+    """The paths of a run's files, and the digests of those that are finished."""
 
     root: epath.Path
     config = _Path("config.json")
@@ -50,66 +50,64 @@ class Workdir:
     finished = _Path("finished.json")
 
     def record(self, *names: str) -> None:
-        """Store the digests of those finished files and folders that exist."""
-        self._note({name: self._digests(name) for name in names})
+        """Store the digests of these files and folders, if they exist, in `finished.json`."""
+        self._replace_digests({name: self._digests(name) for name in names})
 
     def unrecord(self, *names: str) -> None:
-        """Remove the digests of files that will be rewritten, in case of a kill before they are recorded again."""
-        self._note({name: {} for name in names})
+        """Remove the digests of files that will be rewritten, in case a kill prevents the next `record`."""
+        self._replace_digests({name: {} for name in names})
 
-    def _note(self, digests: dict[str, dict[str, str]]) -> None:
+    def _replace_digests(self, digests: dict[str, dict[str, str]]) -> None:
+        """Replace what `finished.json` has of the files and folders that are keys of `digests`."""
         before = self._recorded()
-        noted = {other: digest for other, digest in before.items() if other.split("/")[0] not in digests}
+        recorded = {path: digest for path, digest in before.items() if path.split("/")[0] not in digests}
         for found in digests.values():
-            noted |= found
-        if noted != before:
-            write_text(self.finished, json.dumps(noted, indent=1, sort_keys=True) + "\n")
+            recorded |= found
+        if recorded != before:
+            write_text(self.finished, json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
     def unrecorded(self, *names: str) -> list[str]:
         """Return those of `names` that exist and have no digest."""
-        noted = {other.split("/")[0] for other in self._recorded()}
-        return [name for name in names if name not in noted and (self.root / name).exists()]
+        recorded = {path.split("/")[0] for path in self._recorded()}
+        return [name for name in names if name not in recorded and (self.root / name).exists()]
 
     def check(self, *names: str) -> None:
-        """Compare existing files and folders with their recorded digests, if any.
-
-        Raises:
-          UserError: a file was changed; the message names it.
-        """
+        """Raise UserError if an existing file or folder of `names` differs from its digests in `finished.json`."""
         recorded = self._recorded()
         for name in names:
-            noted = {other: digest for other, digest in recorded.items() if other.split("/")[0] == name}
-            found = self._digests(name) if noted else {}
+            expected = {path: digest for path, digest in recorded.items() if path.split("/")[0] == name}
+            found = self._digests(name) if expected else {}
             if not found:
                 continue
-            for other in sorted(noted.keys() | found.keys()):
-                if noted.get(other) != found.get(other):
+            for other in sorted(expected.keys() | found.keys()):
+                if expected.get(other) != found.get(other):
                     raise UserError(
                         f"{self.root / other}: is not what this run wrote ({self.finished} has another digest of it); "
                         f"put the file back, or remove {self.root / name} to have it made again."
                     )
 
     def _digests(self, name: str) -> dict[str, str]:
+        """Return the digest of a file, or of every file of a folder, by path; {} if it does not exist."""
         path = self.root / name
         if path.is_dir():
             return {f"{name}/{other}": file_digest(path / other) for other in files_below(path)}
         return {name: file_digest(path)} if path.exists() else {}
 
     def _recorded(self) -> dict[str, str]:
+        """Return the content of `finished.json`: digests by path; {} without the file."""
         if not self.finished.exists():
             return {}
-        noted = read_object(self.finished, "put the file back, or remove it to have the files taken as they are")
-        if not all(isinstance(digest, str) for digest in noted.values()):
+        recorded = read_object(self.finished, "put the file back, or remove it to have the files taken as they are")
+        if not all(isinstance(digest, str) for digest in recorded.values()):
             raise UserError(f"{self.finished}: is damaged; expected a digest for each file. Put the file back.")
-        return noted
+        return recorded
 
 
 @contextlib.contextmanager
-def held(root: str) -> Iterator[None]:
-    """Create the workdir and hold its lock. A folder that stays empty is removed again.
+def lock_workdir(root: str) -> Iterator[None]:
+    """Context manager that creates a workdir and holds its lock; a folder that stays empty is removed again.
 
-    Raises:
-      UserError: another process holds the lock, or the folder is not a workdir.
+    Raises UserError if another process holds the lock, or the folder is not a workdir.
     """
     folder = epath.Path(root)
     check_ours(folder)
@@ -125,11 +123,7 @@ def held(root: str) -> Iterator[None]:
 
 
 def find_workdir(root: str) -> Workdir:
-    """Return the workdir of an existing run, read-only.
-
-    Raises:
-      UserError: the folder holds no run.
-    """
+    """Return the workdir of an existing run; raise UserError if the folder holds none."""
     workdir = Workdir(epath.Path(root))
     if not workdir.config.exists():
         raise UserError(f"{root}: holds no run of eeg2text (no config.json); give the --workdir of one.")
@@ -137,14 +131,14 @@ def find_workdir(root: str) -> Workdir:
 
 
 def check_unchanged(path: str | os.PathLike[str]) -> None:
-    """Raise if a file of a workdir was changed since it was written; files outside of workdirs pass."""
+    """Raise UserError if a file of a workdir was changed since it was finished; any file outside of workdirs passes."""
     path = epath.Path(path)
     if is_local(path) and (path.parent / "config.json").exists():
         Workdir(path.parent).check(path.name)
 
 
 def check_ours(root: epath.Path) -> None:
-    """Raise if a folder is neither empty nor a workdir; accept the first files of a run that was killed at once."""
+    """Raise UserError if a folder is neither a workdir nor empty; the first files of a killed run are accepted."""
     first = (partial_of(root / "config.json").name, ".lock")
     if (root / "config.json").exists() or not root.exists():
         return
@@ -153,6 +147,7 @@ def check_ours(root: epath.Path) -> None:
 
 
 def read_object(path: epath.Path, advice: str) -> dict[str, Any]:
+    """Return the JSON object in a file; raise UserError, which ends with `advice`, if the file has none."""
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:

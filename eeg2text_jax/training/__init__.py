@@ -1,1 +1,1 @@
-"""State, loss, optimizer, step, loop and checkpoints."""
+"""Training of all arms of a run: state, losses, optimizer, steps, loop and checkpoints."""

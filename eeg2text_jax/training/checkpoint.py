@@ -1,12 +1,12 @@
 """Orbax checkpoints: written asynchronously, atomic, and verified before a restore.
 
-Each checkpoint holds `digests.json`, the SHA-256 of every file in it, written before the checkpoint gets its final
-name. A resume takes the newest checkpoint whose files match their digests. A checkpoint that does not match is damaged:
-training prints this, renames it and takes the previous one; a read-only user gets an error. A restore that fails
-although all digests match (out of memory, network, another model) does not count as damage: the error is raised.
+Each checkpoint contains `digests.json`, the SHA-256 of its other files, written before the checkpoint gets its final
+name. A resume takes the newest checkpoint whose files match. Training prints and renames a damaged checkpoint and takes
+the previous one; a read-only user gets an error. A restore that fails although all digests match (out of memory,
+network, another model) raises that error.
 
-Only the main host writes checkpoints and computes digests: in a thread after each save, and before each restore. Of
-several hosts it gathers all shards first, so a checkpoint has the same files on one host and on many.
+Only the first of several hosts writes checkpoints and computes digests: in a thread after each save, and before each
+restore. It gathers all shards first, so the files of a checkpoint do not depend on the number of hosts.
 """
 
 import contextlib
@@ -40,47 +40,45 @@ class Preemption:
     """
 
     def __init__(self) -> None:
-        self._noted = False
+        self._received = False
 
     def __enter__(self) -> "Preemption":
-        # JAX has a handler of its own for several hosts, and only a main thread may set one.
-        self._handles = jax.process_count() == 1 and threading.current_thread() is threading.main_thread()
-        if self._handles:
-            self._before = signal.signal(signal.SIGTERM, self._note)
+        # On several hosts JAX handles the signal, and only a main thread may install a handler.
+        self._installed = jax.process_count() == 1 and threading.current_thread() is threading.main_thread()
+        if self._installed:
+            self._before = signal.signal(signal.SIGTERM, self._receive)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Raise `Terminated` if SIGTERM came and no other exception is being raised."""
-        if self._handles:
+        if self._installed:
             signal.signal(signal.SIGTERM, self._before)
-        if self._noted and kind is None:
+        if self._received and kind is None:
             raise Terminated("ended by SIGTERM; what is trained is saved, and the same command goes on from there.")
 
     def stop_after(self, step: int) -> bool:
-        """Return whether `step` is the last one before a stop; call it after every step."""
+        """Return whether training must stop after `step`; call this after every step."""
         if jax.process_count() > 1:
-            self._noted = multihost_utils.reached_preemption_sync_point(step)
-        return self._noted
+            self._received = multihost_utils.reached_preemption_sync_point(step)
+        return self._received
 
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        self._noted = True
+    def _receive(self, signum: int, frame: FrameType | None) -> None:
+        self._received = True
 
 
 DIGESTS = "digests.json"
-_CHANGED_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")  # orbax's, with the time; not read when restoring
-_READERS = 4  # files that are read side by side
-_KEPT = 2  # checkpoints
-_NONE = -1
+_CHANGED_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")  # orbax adds the time later; a restore reads neither
+_NONE = -1  # in place of a step: there is no undamaged checkpoint
 
 
-class Checkpoints:
-    """The newest `_KEPT` checkpoints, below `workdir/checkpoints`. Leaving the context waits for the last save.
+class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
+    """The newest two checkpoints of a workdir, in its folder `checkpoints`.
 
-    Use as a context manager. `read_only`: never write, create or rename anything.
+    Use as a context manager: its exit waits for the last save. With `read_only`, nothing is written or renamed.
     """
 
     def __init__(self, workdir: str | epath.Path, *, read_only: bool = False):
-        logging.getLogger("absl").addFilter(_not_of_orbax)
+        logging.getLogger("absl").addFilter(_is_not_from_orbax)
         self.directory = epath.Path(workdir).resolve() / "checkpoints"
         self._read_only, self._saving = read_only, _NONE
         self._manager = None
@@ -90,24 +88,21 @@ class Checkpoints:
             self._manager = self._open(read_only=read_only)
 
     def _open(self, *, read_only: bool) -> ocp.CheckpointManager:
-        """Return orbax's manager, which on each of several hosts acts alone."""
+        """Return an orbax manager that does not synchronize with the managers of other hosts."""
         own = host_number()
-        alone = ocp.options.MultiprocessingOptions(
+        this_host = ocp.options.MultiprocessingOptions(
             primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"host_{own}"
         )
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=_KEPT,
+            max_to_keep=2,
             create=False,
             read_only=read_only,
-            cleanup_tmp_directories=not read_only,  # of a save that a kill ended
+            cleanup_tmp_directories=not read_only,  # left by a process that was killed during a save
             step_prefix="step",
             async_options=ocp.AsyncOptions(post_finalization_callback=self._write_digests),
-            multiprocessing_options=alone,
+            multiprocessing_options=this_host,
         )
         return ocp.CheckpointManager(self.directory, options=options)
-
-    def __enter__(self) -> "Checkpoints":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._manager is None:
@@ -115,17 +110,16 @@ class Checkpoints:
         try:
             with _writing(self.directory):
                 self._manager.close()
-        except UserError:  # of the last save; where another error is on its way, that one says more
+        except UserError:  # the last save failed; an exception that is already being raised says more
             if kind is None:
                 raise
 
     def save(self, step: int, state: Any, info: dict[str, Any]) -> None:
-        """Start to save a pytree of arrays and a JSON-able `info` under `step`. All hosts must call this together.
+        """Start to save a pytree of arrays and a JSON-serializable `info`. All hosts must call this together.
 
-        Raises:
-          UserError: the disk is full or the folder cannot be written.
+        Raises UserError if the disk is full or the folder cannot be written.
         """
-        info = json.loads(json.dumps(info))  # as it is now: orbax writes it in a thread, while training goes on
+        info = json.loads(json.dumps(info))  # a copy: orbax writes it in a thread while training changes the original
         state = to_main(state)
         if not is_main():
             return
@@ -137,10 +131,10 @@ class Checkpoints:
             self._manager.save(step, args=content)
 
     def _check_room(self, state: Any) -> None:
-        """Raise before the save if the disk is too full: orbax's threads would print pages of errors instead."""
+        """Raise UserError if the disk has no room for `state`; orbax's threads would print pages of errors instead."""
         try:
             free = shutil.disk_usage(self.directory).free
-        except OSError:  # no local disk
+        except OSError:  # the directory is in a bucket
             return
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         if needed > free:
@@ -150,28 +144,26 @@ class Checkpoints:
             )
 
     def _write_digests(self) -> None:
-        """Write `digests.json`. Orbax calls this in its thread after all files are written, before the final rename."""
+        """Write `digests.json`. Orbax calls this in its thread, after writing all files and before the final rename."""
         name = f"step_{self._saving}"
         folders = [path for path in self.directory.iterdir() if path.name.split(".")[0] == name]
         (folder,) = [path for path in folders if path.name != name] or folders
         digests = _digests(folder, _listed_files(folder))
-        # Of the list itself, too: else a changed byte of the list would be blamed on a file.
+        # The list gets a digest too: otherwise a damaged list would be reported as a damaged file.
         content = {"files": digests, "digest": content_digest(digests)}
         (folder / DIGESTS).write_text(json.dumps(content, indent=1) + "\n")
 
     def wait(self) -> None:
         """Wait until every save is on disk; raise a UserError if a save failed."""
-        if self._manager is not None:  # the main host
+        if self._manager is not None:  # only the main host has one
             with _writing(self.directory):
                 self._manager.wait_until_finished()
 
     def restore(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
         """Return the newest undamaged checkpoint as (step, state, info), or None. All hosts must call this together.
 
-        `abstract_state` has shapes with shardings; a leaf that is `orbax.checkpoint.PLACEHOLDER` is not read.
-
-        Raises:
-          UserError: the newest checkpoint is damaged and `read_only` is set, or it is intact and cannot be restored.
+        `abstract_state` is a pytree of shapes with shardings; leaves that are `orbax.checkpoint.PLACEHOLDER` are not
+        read. Raises UserError if the newest checkpoint is damaged and `read_only` is set, or the restore fails.
         """
         step = main_decides(self._newest_undamaged)
         if step == _NONE:
@@ -193,7 +185,7 @@ class Checkpoints:
         return step, restored["state"], restored["info"]
 
     def _newest_undamaged(self) -> int:
-        """Return the step of the newest undamaged checkpoint; rename the damaged ones that are newer."""
+        """Return the step of the newest undamaged checkpoint, or `_NONE`; rename damaged checkpoints newer than it."""
         for step in sorted(self._manager.all_steps() if self._manager else (), reverse=True):
             damage = find_damage(self.directory / f"step_{step}")
             if damage is None:
@@ -202,23 +194,17 @@ class Checkpoints:
                 raise UserError(
                     f"{damage}; `eeg2text train` sets the checkpoint aside and goes on from the one before."
                 )
-            self._set_aside(step)
+            name = f"damaged_checkpoint_{step}"  # renamed, so that its step can be saved again
+            places = (self.directory.parent / (f"{name}_{n}" if n else name) for n in itertools.count())
+            (self.directory / f"step_{step}").rename(next(place for place in places if not place.exists()))
             print(f"{damage}: the checkpoint is set aside, the one before is taken.")
         return _NONE
 
-    def _set_aside(self, step: int) -> None:
-        """Rename a damaged checkpoint, so that its step can be saved again and nothing is deleted."""
-        name = f"damaged_checkpoint_{step}"
-        places = (self.directory.parent / (f"{name}_{n}" if n else name) for n in itertools.count())
-        (self.directory / f"step_{step}").rename(next(place for place in places if not place.exists()))
-
 
 def find_damage(folder: epath.Path) -> str | None:
-    """Describe the first file of a checkpoint that differs from its digest; None if all files match.
+    """Return a message about the first file that differs from its digest; None if all files of the checkpoint match.
 
-    Raises:
-      UserError: the checkpoint has no digests.
-      OSError: a file exists and cannot be read.
+    Raises UserError if the checkpoint has no digests, and OSError if an existing file cannot be read.
     """
     listed = folder / DIGESTS
     if not listed.exists():
@@ -244,12 +230,12 @@ def find_damage(folder: epath.Path) -> str | None:
 
 
 def _listed_files(folder: epath.Path) -> list[str]:
-    """List the files of a checkpoint that have digests."""
+    """Return the names of the files of a checkpoint that need a digest."""
     return [name for name in files_below(folder) if name not in (*_CHANGED_LATER, DIGESTS)]
 
 
 def _digests(folder: epath.Path, names: list[str]) -> dict[str, str]:
-    with ThreadPoolExecutor(_READERS) as readers:
+    with ThreadPoolExecutor(4) as readers:
         return dict(zip(names, readers.map(lambda name: file_digest(folder / name), names), strict=True))
 
 
@@ -259,14 +245,14 @@ def _restore_args(leaf: Any) -> ocp.RestoreArgs:
     return ocp.ArrayRestoreArgs(sharding=leaf.sharding, global_shape=leaf.shape, dtype=leaf.dtype)
 
 
-def _not_of_orbax(record: logging.LogRecord) -> bool:
-    """Drop orbax's log records: it logs a traceback (300 lines) for each error that it also raises."""
+def _is_not_from_orbax(record: logging.LogRecord) -> bool:
+    """Return False for log records of orbax, which logs a traceback (300 lines) of each error that it also raises."""
     return "orbax" not in record.pathname
 
 
 @contextlib.contextmanager
 def _writing(directory: epath.Path) -> Iterator[None]:
-    """Turn orbax's errors, of many kinds, into a UserError."""
+    """Turn any exception of orbax inside the context into a UserError that names `directory`."""
     try:
         yield
     except Exception as error:

@@ -1,20 +1,19 @@
-"""The jitted programs of a study, made from its settings; the contrastive objective; the constants of each step.
+"""Make the training program of a study from its settings; contrastive and reconstruction objectives.
 
-The contrastive objective finds the sentence that was read among those of the batch (CLIP, Radford et al. 2021). As in
-the generative grid, all arms of a seed see the same batches with the same dropout keys: only the condition differs.
+The contrastive objective (CLIP, Radford et al. 2021) finds the sentence that was read among the sentences of the batch.
+The reconstruction objective of the pretraining stages reproduces the encoder's input.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh
 
 from eeg2text_jax.data.batches import Batch
-from eeg2text_jax.models.flops import AnyModel
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.two_towers import ContrastiveModel, unit_length
 from eeg2text_jax.parallel.placement import arms_mapping
@@ -22,19 +21,19 @@ from eeg2text_jax.pretrained.start import frozen_params
 from eeg2text_jax.study.grid import Arm, StudyArrays, init_keys
 from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.study import Study
+from eeg2text_jax.training.objectives import reconstruction_loss
 from eeg2text_jax.training.stages import frozen_paths
-from eeg2text_jax.training.state import Phase, make_optimizer, trainable_only, without_frozen
+from eeg2text_jax.training.state import make_optimizer, trainable_only, without_frozen
 from eeg2text_jax.training.step import GridProgram
-from eeg2text_jax.training.trivial import ReconstructionProgram
 
 
 def study_arrays(study: Study) -> StudyArrays:
-    """Return the constants that every step reads, on its devices; a frozen model is sharded as parameters are."""
+    """Return the constant inputs of every step on the study's devices, with the parameters that all arms share."""
     return study.placement.constants(study.arrays)._replace(frozen=frozen_model(study))
 
 
 def frozen_model(study: Study) -> Any:
-    """Return the parameters that all arms share; None if each arm trains all of its own."""
+    """Return the frozen parameters that all arms share, sharded; None if each arm has all parameters of its own."""
     model, config = study.model, study.config
     if not getattr(model, "shared_frozen", False):
         return None
@@ -43,18 +42,20 @@ def frozen_model(study: Study) -> Any:
 
 
 def make_program(
-    config: Settings,
-    model: Any,
-    arms: tuple[Arm, ...],
-    mesh: Mesh | AbstractMesh | None = None,
+    config: Settings, model: Any, arms: tuple[Arm, ...], mesh: Mesh | AbstractMesh | None = None
 ) -> GridProgram:
-    """Build the jitted programs of a grid on a mesh; without a mesh they only describe the state."""
+    """Return the training and evaluation steps of these arms for a mesh; None if only the state's shapes are needed."""
     frozen = frozen_paths(config, model)
     optimizer = without_frozen(make_optimizer(config.optim, config.train.steps), frozen)
-    return program_kind(config, model)(
+    kind: Callable[..., GridProgram] = GridProgram
+    if isinstance(model, ReconstructionModel):
+        kind = functools.partial(ReconstructionProgram, error=config.pretrain.loss)
+    elif isinstance(model, ContrastiveModel):
+        kind = functools.partial(ContrastiveProgram, symmetric=config.contrastive.symmetric)
+    return kind(
         model=model,
         arms=arms,
-        optimizer=trainable_only(optimizer, model, cast(Phase, config.optim.trainable)),
+        optimizer=trainable_only(optimizer, model, config.optim.trainable),
         label_smoothing=config.train.label_smoothing,
         mapping=arms_mapping(config.parallel),
         accumulate=config.train.accumulate,
@@ -63,54 +64,45 @@ def make_program(
     )
 
 
-def program_kind(config: Settings, model: AnyModel) -> Callable[..., GridProgram]:
-    """Return the `GridProgram` class that trains a model, with its own arguments already bound."""
-    if isinstance(model, ReconstructionModel):
-        return functools.partial(ReconstructionProgram, error=config.pretrain.loss)
-    if isinstance(model, ContrastiveModel):
-        return functools.partial(ContrastiveProgram, symmetric=config.contrastive.symmetric)
-    return GridProgram
-
-
-EXCLUDED = -1e30  # a logit that takes no part in a softmax
+EXCLUDED = -1e30  # logit that excludes an entry from a softmax
 
 
 def clip_loss(
     brain: jax.Array, text: jax.Array, sentence: jax.Array, weight: jax.Array, scale: jax.Array, symmetric: bool
 ) -> jax.Array:
-    """Return the summed cross-entropy, in nats, of matching each recording to its own text in the batch.
+    """Return the cross-entropy, in nats, of matching each recording to its own text in the batch, summed over rows.
 
     Args:
       brain: unit-norm embeddings of the recordings, float32 `[B, E]`.
       text: text embeddings with any non-zero norm, `[B, E]`.
-      sentence: int32 `[B]`; rows with the same sentence (read by several subjects) are not negatives of each other.
+      sentence: sentence number of each row, int32 `[B]`; rows of one sentence are not negatives of each other.
       weight: float32 `[B]`, 0 for padding rows.
       scale: inverse temperature, a scalar that multiplies the cosines.
-      symmetric: average with the loss in the other direction, from text to recording.
+      symmetric: average this loss with the loss of matching each text to its own recording.
     """
     logits = scale * jnp.einsum("bd,cd->bc", brain, unit_length(text), precision=jax.lax.Precision.HIGHEST)
     same = sentence[:, None] == sentence[None, :]
     own = jnp.eye(len(sentence), dtype=bool)
-    # A padding row is its own positive, so that its (unused) loss is finite.
-    taking_part = ((weight[None, :] > 0) & ~same) | own
-    masked = jnp.where(taking_part, logits, EXCLUDED)
+    # Each row, padding too, is its own positive: the (unused) loss of a padding row stays finite.
+    included = ((weight[None, :] > 0) & ~same) | own
+    masked = jnp.where(included, logits, EXCLUDED)
     positive = jnp.diagonal(logits)
     losses = jax.nn.logsumexp(masked, axis=1) - positive
     if symmetric:
-        other_way = jnp.where(taking_part, logits.T, EXCLUDED)
-        losses = 0.5 * (losses + jax.nn.logsumexp(other_way, axis=1) - positive)
+        transposed = jnp.where(included, logits.T, EXCLUDED)
+        losses = 0.5 * (losses + jax.nn.logsumexp(transposed, axis=1) - positive)
     return jnp.sum(losses * weight)
 
 
 @dataclasses.dataclass(frozen=True)
 class ContrastiveProgram(GridProgram):
-    """The jitted programs of a contrastive grid: `GridProgram` with `clip_loss`."""
+    """Training and evaluation steps of the contrastive objective, with `clip_loss`."""
 
     model: ContrastiveModel
     symmetric: bool = True  # see `clip_loss`
 
     def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
-        """Return the mean loss over the rows of one arm's batch, and its gradient."""
+        """Return the mean loss of one arm over the rows of its batch, and the gradient of this mean."""
 
         def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             total, count = self._loss(params, rows, key)
@@ -119,7 +111,7 @@ class ContrastiveProgram(GridProgram):
         return self._accumulated(loss, params, rows, key)
 
     def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        """Return the summed loss of one arm and the number of rows."""
+        """Return the loss of one arm summed over real rows, and their number."""
         inputs = {"features": rows["features"], "mask": rows["mask"]}
         brain = self.model.embed(params, inputs, dropout_key=key)
         with jax.named_scope("head_loss"):
@@ -137,3 +129,38 @@ class ContrastiveProgram(GridProgram):
             sentences.append(of_sample[batch["sample_id"][place]])
         sentence = jnp.stack(sentences)  # --> [A, B]
         return {**rows, "sentence": sentence, "text": study.texts.vectors[sentence]}
+
+
+@dataclasses.dataclass(frozen=True)
+class ReconstructionProgram(GridProgram):
+    """Training and evaluation steps of a reconstruction stage, with `reconstruction_loss`."""
+
+    model: ReconstructionModel
+    error: str = "mae"  # "mae" or "mse"
+
+    def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
+        """Return the mean loss of one arm over the snapshots of its batch, and the gradient of this mean."""
+        rows = dict(rows)
+        voxels = rows.pop("voxels", None)
+        count = jnp.maximum(jnp.sum(rows["mask"].astype(jnp.float32) * rows["weight"][:, None]), 1.0)
+
+        def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
+            total, judged = self._loss(params, {**rows, "voxels": voxels}, key)
+            # Each micro-batch draws its own hidden snapshots, so the mean is taken over them.
+            own = jnp.maximum(judged, 1.0) * self.accumulate
+            return total / (own if self.model.hidden_share else count)
+
+        return self._accumulated(loss, params, rows, key)
+
+    def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        """Return the loss of one arm summed over the reconstructed snapshots, and their number."""
+        made, judged = self.model.reconstruct(params, rows["features"], rows["mask"], dropout_key=key)
+        return reconstruction_loss(rows["features"], made, judged, rows["weight"], self.error, rows.get("voxels"))
+
+    def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
+        """Return the rows of `GridProgram` without labels, with a mask `voxels [A, ...]` if the loss skips some."""
+        rows = super()._rows(batch, study, step)
+        del rows["labels"]
+        if study.voxels is not None:
+            rows["voxels"] = jnp.broadcast_to(study.voxels[None], (len(self.arms), *study.voxels.shape))
+        return rows

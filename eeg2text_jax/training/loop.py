@@ -1,11 +1,15 @@
 """The training loop of all arms: restore, then step, log, evaluate and save until done."""
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from eeg2text_jax.data.batches import each_evaluation_batch
+from eeg2text_jax.data.batches import Batch, each_evaluation_batch
+from eeg2text_jax.models.layers import at_padding
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
@@ -14,18 +18,20 @@ from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.study.grid import StudyArrays
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
-from eeg2text_jax.training.grid_program import make_program, study_arrays
+from eeg2text_jax.training.grid_program import ReconstructionProgram, make_program, study_arrays
 from eeg2text_jax.training.metrics_log import MetricsLog, stale, write_lines
+from eeg2text_jax.training.objectives import reconstruction_loss
 from eeg2text_jax.training.pace import Pace, Pending, StepProfile, by_arm
 from eeg2text_jax.training.resume import origin, restore_or_init
 from eeg2text_jax.training.state import TrainState, keep_best
 from eeg2text_jax.training.step import GridProgram
 from eeg2text_jax.training.tracker import tracker_of
-from eeg2text_jax.training.trivial import trivial_losses
+
+TRIVIAL = ("zero", "mean")  # predictors that a reconstruction is compared with
 
 
 def train(study: Study) -> TrainState:
-    """Train every arm of the study, resuming from the newest checkpoint of its workdir.
+    """Train every arm of the study, resuming from the newest checkpoint of its workdir; return the last state.
 
     Raises:
       UserError: a training or dev loss is not finite, or a checkpoint cannot be written.
@@ -63,7 +69,7 @@ def train(study: Study) -> TrainState:
                 with profile.step(step):
                     batch = pending.next_batch(iterator)
                     state, metrics = train_step(state, placement.training_batch(batch), arrays)
-                    pending.swap(step, batch, metrics)  # reads the metrics of the previous step while this one runs
+                    pending.swap(step, batch, metrics)  # reads the previous step's metrics meanwhile
                 profile.after(step, pending.flush)
                 if step % config.eval_every == 0 or step == config.steps:
                     loss = dev_loss(state.params)
@@ -82,7 +88,7 @@ def train(study: Study) -> TrainState:
 
 
 def announce(study: Study, placement: Placement, first: int) -> None:
-    """Print the arms, the steps from `first` on, and the devices."""
+    """Print which arms are trained, how, from step `first` to the last one, and on which devices."""
     if first:
         print(f"going on from the checkpoint of step {first}")
     names = ", ".join(map(str, study.arms))
@@ -92,20 +98,67 @@ def announce(study: Study, placement: Placement, first: int) -> None:
 
 
 class DevLoss:
-    """Compute the dev loss of each arm under its own training condition, nats per token, `[A]`."""
+    """Function from parameters `[A, ...]` to the dev loss of each arm under its training condition, `[A]`.
+
+    The unit is nats per token, or the reconstruction error per snapshot.
+    """
 
     def __init__(self, study: Study, program: GridProgram, arrays: StudyArrays | None = None):
         config = study.config.batch
         rows = study.split.parts["dev"]
         self._make = functools.partial(each_evaluation_batch, study.samples, rows, config.buckets, config.size)
-        # Volumes are too large to keep: they are read again for each evaluation.
+        # Volumes are too large to keep in memory, so each evaluation reads them again.
         self._batches = list(self._make()) if len(study.data.feature_shape) == 1 else None
         self._step = jax.jit(program.eval_step)
         self._placement = study.placement
         self._arrays = arrays or study_arrays(study)
 
     def __call__(self, params: Any) -> jax.Array:
-        parts = [
-            self._step(params, self._placement.batch(batch), self._arrays) for batch in self._batches or self._make()
-        ]
-        return sum(loss for loss, _ in parts) / sum(count for _, count in parts)
+        batches = map(self._placement.batch, self._batches or self._make())
+        losses, counts = zip(*(self._step(params, batch, self._arrays) for batch in batches), strict=True)
+        return sum(losses) / sum(counts)
+
+
+def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
+    """Return the dev losses of the trivial predictors by name, each `[A]`: zero, and the mean of the training inputs.
+
+    The mean is over each arm's inputs, from at most 1,000 evenly spaced samples; the mean of noise is close to zero.
+    """
+    arrays, config = study.placement.constants(study.arrays), study.config.batch
+
+    def batches(rows: np.ndarray) -> Iterator[dict[str, jax.Array]]:
+        return map(study.placement.batch, each_evaluation_batch(study.samples, rows, config.buckets, config.size))
+
+    train = study.split.parts["train"]
+    some = train[np.linspace(0, len(train) - 1, min(len(train), 1000)).astype(int)]
+    sums = jax.jit(functools.partial(_sums, program))
+    add = functools.partial(jax.tree.map, jnp.add)
+    total, count = functools.reduce(add, (sums(batch, arrays) for batch in batches(some)))
+    mean = total / count.reshape(-1, *(1,) * (total.ndim - 1))
+    losses = jax.jit(functools.partial(_losses_of_predictors, program))
+    dev = batches(study.split.parts["dev"])
+    (zero, by_mean), number = functools.reduce(add, (losses(batch, arrays, mean) for batch in dev))
+    return {"zero": to_host(zero / number), "mean": to_host(by_mean / number)}
+
+
+def _sums(program: ReconstructionProgram, batch: Batch, arrays: Any) -> tuple[jax.Array, jax.Array]:
+    """Return the sum of each arm's input snapshots in a batch, `[A, ...]`, and their number `[A]`."""
+    fed = program.fed(batch, arrays)
+    counted = fed["mask"].astype(jnp.float32) * fed["weight"][..., None]  # [A, B, W]
+    features = jnp.where(at_padding(fed["mask"], fed["features"].ndim), fed["features"], 0.0)
+    return jnp.sum(features * at_padding(counted, features.ndim), axis=(1, 2)), counted.sum(axis=(1, 2))
+
+
+def _losses_of_predictors(
+    program: ReconstructionProgram, batch: Batch, arrays: StudyArrays, mean: jax.Array
+) -> tuple[tuple, jax.Array]:
+    """Return the summed losses of zero and of `mean [A, ...]` on a batch, each `[A]`, and the number of snapshots."""
+    fed = program.fed(batch, arrays)
+
+    def of_arm(rows: dict[str, jax.Array], mean: jax.Array) -> tuple[tuple, jax.Array]:
+        given, mask, weight = rows["features"], rows["mask"], rows["weight"]
+        loss = functools.partial(reconstruction_loss, kind=program.error, voxels=arrays.voxels)
+        zero, number = loss(given, jnp.zeros((1,) * given.ndim), mask, weight)
+        return (zero, loss(given, mean[None, None], mask, weight)[0]), number
+
+    return jax.vmap(of_arm)({name: fed[name] for name in ("features", "mask", "weight")}, mean)

@@ -1,5 +1,6 @@
-"""Training curves: one JSON object a line in `metrics.jsonl`, and TensorBoard events beside it."""
+"""Training curves: a JSON object per line of `metrics.jsonl`, TensorBoard event files, and figures of the losses."""
 
+import contextlib
 import io
 import json
 import math
@@ -18,57 +19,68 @@ from eeg2text_jax.files import naming, replacing, tell, write_text
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.training.tracker import Tracker
 
+PAUSE = 30.0  # seconds between two flushes of TensorBoard events; a flush to gs:// sends the whole file
 
-class MetricsLog:
-    """Append scalars by step to `metrics.jsonl`, TensorBoard and a tracker. Use as a context manager.
 
-    Only the first of several hosts writes.
+class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
+    """Append the scalars of each step to `metrics.jsonl`, TensorBoard and a tracker. Use as a context manager.
+
+    Only the first of several hosts writes files. tensorboardX's `SummaryWriter` would write events in its own thread,
+    where a full disk does not stop training.
 
     Args:
       workdir: the folder of `metrics.jsonl` and `tensorboard/`.
-      step: the step that training resumes from.
-      lines: the lines until then, from the checkpoint. The file is written anew: it may have lines of steps that will
-        be repeated, and may have been changed or deleted.
+      step: the step from which training resumes; 0 at the start.
+      lines: the lines of all earlier steps, from the checkpoint. They replace the content of `metrics.jsonl`, which may
+        have lines of steps that will be repeated.
     """
 
     def __init__(self, workdir: epath.Path, step: int, lines: Sequence[str] = (), tracker: Tracker | None = None):
         self._workdir, self.lines, self._tracker = workdir, list(lines), tracker
         write_lines(workdir, self.lines)
-        self._events = _Events(str(workdir / "tensorboard"), step) if is_main() else None
+        if is_main():
+            folder = str(workdir / "tensorboard")
+            directory_check(folder)
+            self._events, self._flushed = EventsWriter(f"{folder}/events"), time.monotonic()
+            # TensorBoard drops all events of an earlier process that are beyond this step.
+            self._write_event(step, session_log=SessionLog(status=SessionLog.START))
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Record the scalars of one step; a value that is not finite becomes null."""
+        """Record the scalars of one step; in `metrics.jsonl` a value that is not finite becomes null."""
         row = {name: float(value) if math.isfinite(value) else None for name, value in scalars.items()}
         self.lines.append(json.dumps({"step": step, **row}))
         if is_main():
             with naming(self._workdir / "metrics.jsonl"), (self._workdir / "metrics.jsonl").open("a") as file:
                 file.write(f"{self.lines[-1]}\n")
             tell()
-        if self._events:
-            self._events.add(step, scalars)
+            for name, value in scalars.items():
+                self._write_event(step, summary=scalar(name, value))
+            if time.monotonic() - self._flushed > PAUSE:
+                self._events.flush()
+                self._flushed = time.monotonic()
         if self._tracker:
             self._tracker.add(step, scalars)
 
-    def __enter__(self) -> "MetricsLog":
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if self._events:
+            if is_main():
                 self._events.close()
-        except OSError:  # a full disk; where another error is on its way, that one says more
+        except OSError:  # the disk is full; an exception that is already being raised says more
             if kind is None:
                 raise
 
+    def _write_event(self, step: int, **content: Any) -> None:
+        self._events.write_event(Event(wall_time=time.time(), step=step, **content))
+
 
 def write_lines(workdir: epath.Path, lines: Sequence[str]) -> None:
-    """Write `metrics.jsonl`; only the first of several hosts writes."""
+    """Replace `metrics.jsonl` by `lines`; only the first of several hosts writes."""
     if is_main():
         write_text(workdir / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
 
 
 def stale(lines: Sequence[str]) -> int:
-    """Return the number of consecutive dev evaluations without improvement in any arm."""
+    """Return for how many of the latest dev evaluations no arm has improved, from the lines of `metrics.jsonl`."""
     best: dict[str, float] = {}
     since = 0
     for row in map(json.loads, lines):
@@ -79,39 +91,12 @@ def stale(lines: Sequence[str]) -> int:
     return since
 
 
-class _Events:
-    """A TensorBoard event file, written by the calling thread.
-
-    tensorboardX's `SummaryWriter` writes in its own thread, where an error (a full disk) prints a long traceback and
-    does not stop training.
-    """
-
-    PAUSE = 30.0  # seconds between two flushes; to gs:// each one sends the whole file
-
-    def __init__(self, folder: str, step: int):
-        directory_check(folder)
-        self._file, self._flushed = EventsWriter(f"{folder}/events"), time.monotonic()
-        # TensorBoard then forgets what an earlier start logged beyond this step.
-        start = SessionLog(status=SessionLog.START)
-        self._file.write_event(Event(wall_time=time.time(), step=step, session_log=start))
-
-    def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        for name, value in scalars.items():
-            self._file.write_event(Event(wall_time=time.time(), step=step, summary=scalar(name, value)))
-        if time.monotonic() - self._flushed > self.PAUSE:
-            self._file.flush()
-            self._flushed = time.monotonic()
-
-    def close(self) -> None:
-        self._file.close()
-
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's, for colour blindness
 DASHES = ("-", "--", "-.", ":")
 
 
 class Picture(Figure):
-    """A figure that Jupyter draws, whether or not pyplot was imported."""
+    """A matplotlib figure that Jupyter shows even if pyplot was not imported."""
 
     def _repr_png_(self) -> bytes:
         out = io.BytesIO()
@@ -120,18 +105,18 @@ class Picture(Figure):
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Return colour and dashes of line `number` of a figure."""
+    """Return matplotlib arguments, colour and dashes, that distinguish line `number` of a figure from its others."""
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}
 
 
 def write_figure(figure: Figure, out: epath.Path) -> None:
-    """Write a PNG atomically."""
+    """Write a figure as a PNG file, atomically."""
     with replacing(out) as partial, partial.open("wb") as file:
         figure.savefig(file, format="png", dpi=150)
 
 
 def loss_figure(metrics: epath.Path) -> Figure:
-    """Plot training loss (thin) and dev loss (thick, dots) of every arm by step."""
+    """Plot training loss (thin) and dev loss (thick, dots) of every arm by step, from a file `metrics.jsonl`."""
     text = metrics.read_text()
     rows = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # a kill may cut the last line
     figure = Picture(figsize=(6.0, 3.6), layout="constrained")

@@ -9,7 +9,7 @@ from eeg2text_jax.cpu import summed_by_blocks
 from eeg2text_jax.models.encoder_decoder import logits_of
 from eeg2text_jax.parallel.mesh import shard_rows
 
-BLOCK = 1 << 26  # bytes of logits at once
+BLOCK = 1 << 26  # bytes of float32 logits in one block of `summed_loss_by_blocks`
 
 
 def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
@@ -19,7 +19,7 @@ def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 
     """
     logits = shard_rows(logits.astype(jnp.float32))
     log_norm = jax.nn.logsumexp(logits, axis=-1)
-    # A masked sum, not a gather: XLA may partition a gather from sharded logits across the arms.
+    # A masked sum, because XLA may partition a gather from sharded logits across the arms.
     chosen = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype).reshape(*[1] * labels.ndim, -1)
     losses = log_norm - jnp.sum(jnp.where(chosen, logits, 0.0), axis=-1)
     if label_smoothing:
@@ -31,9 +31,9 @@ def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 
 def summed_loss(
     logits: jax.Array, labels: jax.Array, weight: jax.Array, pad_token: int, label_smoothing: float = 0.0
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the loss summed over real tokens of real rows, and the number of these tokens (float32 scalars).
+    """Return the loss summed over the tokens of a batch without padding, and their number (float32 scalars).
 
-    Of `labels [B, T]`, `pad_token` is padding; `weight [B]` is 0 for padding rows.
+    `labels [B, T]` are padded with `pad_token`; `weight [B]` is 0 for padding rows.
     """
     counted = _counted(labels, weight, pad_token)
     return jnp.sum(token_losses(logits, labels, label_smoothing) * counted), jnp.sum(counted)
@@ -51,9 +51,9 @@ def summed_loss_by_blocks(
     pad_token: int,
     label_smoothing: float = 0.0,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return `summed_loss` of `logits_of(x, table, bias, cap)`, computed for a block of positions at a time.
+    """Return `summed_loss` of `logits_of(x, table, bias, cap)` without holding the logits of all positions in memory.
 
-    `x [B, T, D]` are the decoder's hidden states, `table [V, D]` and `bias [V]` the head's.
+    `x [B, T, D]` are the decoder's hidden states; `table [V, D]` and `bias [V]` are parameters of the output head.
     """
 
     def of_block(head: Any, x: jax.Array, rows: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -69,7 +69,7 @@ def summed_loss_by_blocks(
 
 
 def count_tokens(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
-    """Return the number of real tokens in real rows, a float32 scalar."""
+    """Return the number of tokens in `labels [B, T]` without padding and padding rows, a float32 scalar."""
     return jnp.sum(_counted(labels, weight, pad_token))
 
 
@@ -84,10 +84,10 @@ LOSSES = {"mae": jnp.abs, "mse": jnp.square}
 def reconstruction_loss(
     given: jax.Array, made: jax.Array, judged: jax.Array, weight: jax.Array, kind: str, voxels: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the mean error of each snapshot summed over snapshots, and their number (float32 scalars).
+    """Return the mean errors of the snapshots, summed over snapshots, and the number of snapshots (float32 scalars).
 
     Args:
-      given: the encoder's input, `[B, W, ...]`.
+      given: the encoder's input, `[B, W, ...]`; a snapshot is its input at one of W positions.
       made: the reconstruction; broadcasts to the input's shape.
       judged: bool `[B, W]`, the snapshots that enter the loss.
       weight: float32 `[B]`, 0 for padding rows.
@@ -98,5 +98,5 @@ def reconstruction_loss(
     error = LOSSES[kind](given.astype(jnp.float32) - made)
     axes = tuple(range(2, given.ndim))
     means = error.mean(axis=axes) if voxels is None else (error * voxels[None, None]).sum(axis=axes) / voxels.sum()
-    # Padding positions may hold any value.
+    # `where`, because the error at padding may be inf or nan.
     return jnp.sum(jnp.where(counted > 0, means * counted, 0.0)), jnp.sum(counted)

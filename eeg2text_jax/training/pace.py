@@ -3,6 +3,7 @@
 Metrics of step n are read after step n+1 is dispatched, so that reading them never stalls the device.
 """
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,19 +29,17 @@ from eeg2text_jax.training.metrics_log import MetricsLog
 
 
 def start_trace(folder: str) -> None:
-    """Start a profile without the Python tracer, which would slow down the profiled steps."""
+    """Start a JAX profile without the Python tracer, which would slow down the profiled steps."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     jax.profiler.start_trace(folder, profiler_options=options)
 
 
-class StepProfile:
-    """Write a profile of the steps of `train.profile` to `DIR/profile`. Use as a context manager around all steps.
+class StepProfile(contextlib.AbstractContextManager["StepProfile"]):
+    """Write a profile of the training steps `steps` to `workdir/profile`. Use as a context manager around all steps.
 
-    Steps that were finished before a resume are not profiled; every host writes its own file.
-
-    Raises:
-      UserError: `steps` is neither "START:END" (both included) nor empty.
+    `steps` is "START:END" (both included) or "" for no profile; anything else raises UserError. Steps before a resume
+    are not profiled. Every host writes its own file.
     """
 
     def __init__(self, steps: str, workdir: epath.Path):
@@ -50,21 +49,18 @@ class StepProfile:
             raise UserError(f"train.profile = {steps!r}; expected the first and the last step, as in '10:12', or ''.")
         self._first, self._last, self._folder, self._running = first, last, workdir / "profile", False
 
-    def __enter__(self) -> "StepProfile":
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._stop()
 
     def step(self, number: int) -> Any:
-        """Return a context manager that labels step `number` in the profile."""
+        """Start the profile if step `number` is in it; return a context manager that labels the step."""
         if not self._running and self._first <= number <= self._last:
             start_trace(str(self._folder))
             self._running = True
         return jax.profiler.StepTraceAnnotation("train", step_num=number)
 
     def after(self, number: int, wait: Callable[[], None]) -> None:
-        """End the profile after its last step; `wait` blocks until the devices are idle."""
+        """End the profile if step `number` is its last one; `wait` must block until the devices are idle."""
         if self._running and number >= self._last:
             wait()
             self._stop()
@@ -77,17 +73,17 @@ class StepProfile:
 
 
 class BatchWork(NamedTuple):
-    """The size of one arm's batch; batches of all seeds have one shape."""
+    """The size of one arm's training batch."""
 
-    samples: int  # real rows
-    tokens: int  # real target tokens of these
-    words: int  # EEG positions of a row, including padding
-    positions: int  # target positions of a row, including padding
-    rows: int  # all, including padding rows
+    samples: int  # rows without padding rows
+    tokens: int  # target tokens without padding
+    words: int  # EEG positions per row, with padding
+    positions: int  # target positions per row, with padding
+    rows: int  # rows with padding rows
 
     @classmethod
     def of(cls, batch: Batch, pad_token: int) -> "BatchWork":
-        """Measure a training batch `[S, B, ...]`; samples and tokens are counted for the first seed."""
+        """Return the size of a training batch `[S, B, ...]`, with the samples and tokens of the first seed."""
         weight = batch["weight"][0]
         real = (batch["labels"][0] != pad_token) & (weight > 0)[:, None]
         _, rows, words = batch["features"].shape[:3]
@@ -95,7 +91,7 @@ class BatchWork(NamedTuple):
 
 
 class Pace:
-    """Training rates, measured between two log lines; MFU is reported if `parallel.mesh` knows the devices' peak."""
+    """Training rates since the last restart; MFU is included if the table `mesh.CHIPS` has the devices' peak."""
 
     def __init__(self, model: Seq2SeqModel | ReconstructionModel, n_arms: int, mesh: Mesh):
         chip = chip_of_device(mesh.devices.flat[0].device_kind)
@@ -121,7 +117,7 @@ class Pace:
     def rates(self) -> dict[str, float]:
         """Return `samples_per_s` and `tokens_per_s` of one arm, `input_wait` (share of the time), and `mfu` if known.
 
-        `mfu`: FLOPs of all arms' matrix products (padding included) over the devices' bfloat16 peak.
+        `mfu` is the share of the devices' bfloat16 peak that the matrix products of all arms take, padding included.
         """
         seconds = time.monotonic() - self._start
         found = {
@@ -133,46 +129,45 @@ class Pace:
 
 
 class Pending:
-    """Metrics of dispatched steps that were not read yet.
+    """A queue of the metrics of dispatched steps, and the log that they go to.
 
-    They are read after the next step is dispatched. On several hosts reading is a collective, so the metrics of a whole
-    log interval are read together.
+    The metrics of a step are read from the devices after the next step is dispatched. On several hosts reading is a
+    collective, so the metrics of a whole log interval are read together.
     """
 
     def __init__(self, study: Study, log: MetricsLog, progress: ProgressLine, pace: Pace):
         self._arms, self._every, self._log, self._progress = study.arms, study.config.train.log_every, log, progress
         self._pace, self._pad_token = pace, study.model.pad_token
-        self._held: list[tuple[int, BatchWork, dict[str, jax.Array]]] = []
-        self._alone = jax.process_count() == 1
+        self._unread: list[tuple[int, BatchWork, dict[str, jax.Array]]] = []
         self._last_finite = 0
 
     def next_batch(self, iterator: Iterator[Batch]) -> Batch:
         """Return the next batch; count the wait as `input_wait` if the devices became idle meanwhile."""
-        begun = time.monotonic()
+        start = time.monotonic()
         batch = next(iterator)
-        if not self._held or self._held[-1][2]["loss"].is_ready():
-            self._pace.waited(time.monotonic() - begun)
+        if not self._unread or self._unread[-1][2]["loss"].is_ready():
+            self._pace.waited(time.monotonic() - start)
         return batch
 
     def swap(self, step: int, batch: Batch, metrics: dict[str, jax.Array]) -> None:
-        """Read the metrics of earlier steps that are due, then store those of `step`."""
-        if self._alone or (step - 1) % self._every == 0:
+        """Read the metrics of earlier steps that are due, then queue the metrics of `step`."""
+        if jax.process_count() == 1 or (step - 1) % self._every == 0:
             self.flush()
-        elif self._held:  # no more than one step is dispatched ahead
-            jax.block_until_ready(self._held[-1][2])
-        self._held.append((step, BatchWork.of(batch, self._pad_token), metrics))
+        elif self._unread:  # dispatch at most one step ahead
+            jax.block_until_ready(self._unread[-1][2])
+        self._unread.append((step, BatchWork.of(batch, self._pad_token), metrics))
 
     def flush(self) -> None:
-        """Read all stored metrics; raise a UserError if a loss is not finite."""
-        if not self._held:
+        """Read and log all queued metrics; raise UserError if a loss is not finite."""
+        if not self._unread:
             return
-        held, self._held = self._held, []
-        if len(held) == 1:
-            step, work, metrics = held[0]
+        unread, self._unread = self._unread, []
+        if len(unread) == 1:
+            step, work, metrics = unread[0]
             self._record(step, work, to_host(metrics))
             return
-        read = to_host(jax.tree.map(lambda *values: jnp.stack(values), *(metrics for _, _, metrics in held)))
-        for number, (step, work, _) in enumerate(held):
+        read = to_host(jax.tree.map(lambda *values: jnp.stack(values), *(metrics for _, _, metrics in unread)))
+        for number, (step, work, _) in enumerate(unread):
             self._record(step, work, {name: values[number] for name, values in read.items()})
 
     def _record(self, step: int, work: BatchWork, metrics: dict[str, np.ndarray]) -> None:
@@ -193,7 +188,7 @@ class Pending:
             self._pace.restart()
 
     def dev(self, step: int, losses: np.ndarray) -> None:
-        """Record the dev losses after `step`; raise a UserError if one, or an earlier training loss, is not finite."""
+        """Log the dev losses `[A]` after `step`; raise UserError if one, or a queued training loss, is not finite."""
         self.flush()
         if not np.isfinite(losses).all():
             raise UserError(
@@ -205,8 +200,8 @@ class Pending:
 
 
 def by_arm(arms: Sequence[Arm], values: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Flatten values `[A]` by name to one entry `name/arm` per arm."""
-    return {f"{name}/{arm}": float(value) for name, of in values.items() for arm, value in zip(arms, of, strict=True)}
+    """Return an entry `name/arm` for each arm, from arrays `[A]` by name."""
+    return {f"{name}/{arm}": float(value) for name, row in values.items() for arm, value in zip(arms, row, strict=True)}
 
 
 def not_finite(arms: Sequence[Arm], values: np.ndarray) -> Arm:

@@ -14,37 +14,36 @@ from eeg2text_jax.data.batches import each_evaluation_batch
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import TRIVIAL
 from eeg2text_jax.training.metrics_log import line_style, write_figure
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.stages import RECONSTRUCTIONS, stages
-from eeg2text_jax.training.trivial import TRIVIAL
 
 
 def write_reconstructions(study: Study) -> list[epath.Path]:
-    """Write the figures of a study's reconstruction stages into its workdir; no figure if it has no such stage."""
+    """Write figures of the trained reconstruction stages into the study's workdir; return their paths."""
     chain = [stage for stage in stages(study) if stage.workdir.root.name in RECONSTRUCTIONS]
     chain = [stage for stage in chain if stage.workdir.metrics.exists()]
     if not chain:
         return []
-    root, written = study.workdir.root, []
     curves = {stage.workdir.root.name: {"": rows_of(stage.workdir.metrics)} for stage in chain}
-    pictures = {"reconstruction.png": lambda: curves_figure(curves, list(map(str, study.arms)))}
+    figures = {study.workdir.root / "reconstruction.png": curves_figure(curves, list(map(str, study.arms)))}
     if len(study.data.feature_shape) == 3:
-        pictures["volume.png"] = lambda: slices_figure(*a_reconstruction(chain[-1]))
-    for name, make in pictures.items():
-        write_figure(make(), root / name)
-        written.append(root / name)
-    return written
+        figures[study.workdir.root / "volume.png"] = slices_figure(*a_reconstruction(chain[-1]))
+    for path, figure in figures.items():
+        write_figure(figure, path)
+    return list(figures)
 
 
 def rows_of(metrics: epath.Path) -> list[dict[str, Any]]:
+    """Return the lines of a file `metrics.jsonl`, each a dict with a step and its scalars."""
     return [json.loads(line) for line in metrics.read_text().splitlines()]
 
 
 def curves_figure(curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms: Sequence[str]) -> Figure:
     """Plot dev losses by step, one panel per stage, with horizontal lines at the trivial predictors' losses.
 
-    `curves`: stage -> label of the line (a split, for example) -> rows of its metrics.
+    `curves` maps a stage to the label of each line (a split, for example) and the label to the rows of its metrics.
     """
     figure = Figure(figsize=(4.2 * len(curves), 3.6), layout="constrained")
     for axes, (stage, by_label) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
@@ -81,7 +80,7 @@ def slices_figure(given: np.ndarray, made: np.ndarray) -> Figure:
 
 
 def a_reconstruction(stage: Study) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first arm's input (middle volume, first dev sample) and its reconstruction, `[X, Y, Z]`."""
+    """Return the middle volume `[X, Y, Z]` of the first dev sample, and the first arm's reconstruction of it."""
     rows = stage.split.parts["dev"][:1]
     batch = next(each_evaluation_batch(stage.samples, rows, stage.config.batch.buckets, 1))
     program = make_program(stage.config, stage.model, stage.arms)

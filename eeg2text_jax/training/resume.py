@@ -1,4 +1,4 @@
-"""Where training starts: the newest checkpoint of the same run, or else initial parameters."""
+"""Restore a run from its newest checkpoint, or initialize it; read the best parameters of a finished run."""
 
 import functools
 from typing import Any, NamedTuple
@@ -22,25 +22,26 @@ from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.grid_program import frozen_model, make_program
 from eeg2text_jax.training.pace import not_finite
-from eeg2text_jax.training.stages import carried_over, overlaid, stage_before
-from eeg2text_jax.training.state import TrainState, init_state, own_only
+from eeg2text_jax.training.stages import stage_before
+from eeg2text_jax.training.state import TrainState, init_state, own_params
 from eeg2text_jax.training.step import GridProgram
 
 
-class Begun(NamedTuple):
+class StartingPoint(NamedTuple):
     """The point at which training starts or resumes."""
 
     state: TrainState
-    iterator: Any  # of Grain; positioned at the next batch
-    lines: list[str]  # of metrics.jsonl so far
-    ended: bool = False  # early stopping ended the run before its last step
+    iterator: Any  # Grain iterator, positioned at the next batch
+    lines: list[str]  # lines of metrics.jsonl until this step
+    ended: bool = False  # whether early stopping ended the run before its last step
 
 
-def restore_or_init(study: Study, program: GridProgram, placement: Placement, checkpoints: Checkpoints) -> Begun:
-    """Restore the state and the data position from the newest checkpoint, or initialize both.
+def restore_or_init(
+    study: Study, program: GridProgram, placement: Placement, checkpoints: Checkpoints
+) -> StartingPoint:
+    """Return the state and the data position of the newest checkpoint, or initial ones.
 
-    Raises:
-      UserError: the checkpoint belongs to another split or to another run.
+    Raises UserError if the checkpoint belongs to another split or another run.
     """
     config = study.config
     batches = training_batches(
@@ -55,28 +56,24 @@ def restore_or_init(study: Study, program: GridProgram, placement: Placement, ch
     iterator = iter(batches)
     restored = checkpoints.restore(placement.abstract(program.state_shapes()))
     if restored is None:
-        return Begun(make_initial_state(study, program, placement), iterator, [])
+        return StartingPoint(make_initial_state(study, program, placement), iterator, [])
     _, state, info = restored
     _check_origin(study, info, checkpoints)
     iterator.set_state(info["iterator"])
-    return Begun(state, iterator, info["log"], info.get("ended", False))
-
-
-UNREAD = ("params", "opt_state")  # fields of a state that decoding does not read
+    return StartingPoint(state, iterator, info["log"], info.get("ended", False))
 
 
 def trained_params(study: Study) -> Any:
     """Return each arm's parameters with the lowest dev loss, `[A, ...]`, from the newest checkpoint of the workdir.
 
-    With a frozen model that all arms share, the result is `Divided`.
-
-    Raises:
-      UserError: the workdir has no checkpoint, its training is not finished, or no dev loss was ever finite.
+    The result is `Divided` if the arms share a frozen model. Raises UserError if there is no checkpoint, training is
+    not finished, or an arm never had a finite dev loss.
     """
     abstract = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
-    unread = {name: jax.tree.map(lambda _: ocp.PLACEHOLDER, getattr(abstract, name)) for name in UNREAD}
+    skip = functools.partial(jax.tree.map, lambda _: ocp.PLACEHOLDER)
+    abstract = abstract._replace(params=skip(abstract.params), opt_state=skip(abstract.opt_state))
     with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
-        restored = checkpoints.restore(abstract._replace(**unread))
+        restored = checkpoints.restore(abstract)
         step, ended = (0, False) if restored is None else (restored[0], restored[2].get("ended", False))
         if step < study.config.train.steps and not ended:
             raise UserError(
@@ -97,31 +94,32 @@ def trained_params(study: Study) -> Any:
 def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
     """Return the state before the first step.
 
-    Each parameter comes from the first source that has it: the best parameters of the previous stage, the pretrained
-    checkpoint, random initialization.
+    Each parameter comes from the first of these sources that has it: the best parameters of the previous training
+    stage, the pretrained checkpoint, random initialization.
     """
     keys, checkpoint = init_keys(study.arms, study.config.seed), study.config.model.checkpoint
-    shapes = own_only(study.model, study.model.shapes)
+    paths = flatten(own_params(study.model, study.model.shapes)).keys()
     shardings = placement.shardings(program.state_shapes())
     before = stage_before(study)
-    carried = {} if before is None else carried_over(trained_params(before), shapes)
-    if carried.keys() >= flatten(shapes).keys():
+    trained = {} if before is None else flatten(trained_params(before))
+    carried = {path: leaf for path, leaf in trained.items() if path in paths}
+    if carried.keys() == paths:
         params = unflatten(carried)
     elif checkpoint and isinstance(study.model, Seq2SeqModel):
         start = start_from_checkpoint(study.model, checkpoint, keys, placement.shardings)
         print(f"{checkpoint}: {start.summary()}")
-        params = overlaid(start.params, carried)
+        params = unflatten(flatten(start.params) | carried)
     else:
-        begin = jax.jit(program.initial_state, out_shardings=shardings)
+        initialize = jax.jit(program.initial_state, out_shardings=shardings)
         if not carried:
-            return begin(placement.constants(keys))
-        params = overlaid(begin(placement.constants(keys)).params, carried)
+            return initialize(placement.constants(keys))
+        params = unflatten(flatten(initialize(placement.constants(keys)).params) | carried)
     make_state = functools.partial(init_state, optimizer=program.optimizer)
     return jax.jit(make_state, donate_argnums=0, out_shardings=shardings)(params)
 
 
 def origin(study: Study) -> dict[str, Any]:
-    """Return the fields by which a checkpoint identifies its run."""
+    """Return what identifies the run in its checkpoints: digests of its inputs, and its arms."""
     return {
         "split": study.split.digest(),
         "features": study.data.digests["features"],
@@ -132,9 +130,10 @@ def origin(study: Study) -> dict[str, Any]:
 
 
 def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) -> None:
+    """Raise UserError if `info` of a checkpoint identifies another run than `origin` of the study."""
     check_same_split(study.split.digest(), info["split"], checkpoints.directory)
     check_same_data(study.data.digests["features"], info["features"], checkpoints.directory)
-    if info.setdefault("frozen", study.frozen_digest) != study.frozen_digest:  # not in checkpoints of version 0.2
+    if info.setdefault("frozen", study.frozen_digest) != study.frozen_digest:  # version 0.2 wrote none
         raise UserError(
             f"{study.config.model.checkpoint}: its weights are not those that {checkpoints.directory} was trained "
             "with; put those weights back, or take another --workdir."

@@ -2,7 +2,7 @@
 
 Each stage is a study with another model or other settings, trained by the same loop in its own folder (`snapshot`,
 `series`, `step_one`; the text stage uses the workdir itself). A stage starts from the best parameters of the previous
-stage where the names match; all other parameters are initialized as if there were no previous stage.
+stage where the names match; the remaining parameters are initialized as in a run with one stage.
 """
 
 import dataclasses
@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from eeg2text_jax.backbones.mapping import flatten, unflatten
 from eeg2text_jax.models.flops import AnyModel
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.two_towers import ContrastiveModel
@@ -21,21 +20,20 @@ from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
 
 RECONSTRUCTIONS = ("snapshot", "series")
-ALONE = {"pretrain.enabled": False, "step_one.steps": 0}  # the configuration of a stage has no earlier stages
-LOOKED_AT = 200  # evenly spaced training samples that decide which voxels vary
+ALONE = {"pretrain.enabled": False, "step_one.steps": 0}  # fields of a run with a single stage
 
 
 def stages(study: Study) -> list[Study]:
-    """Return the stages of a study, the text stage last; each has a reference to the one `before` it."""
+    """Return a study for each training stage, the text stage last; their field `before` is the previous stage."""
     chain: list[Study] = []
     for name in stage_names(study.config):
-        begun = chain[-1] if chain else None
-        chain.append(_step_one(study, begun) if name == "step_one" else _reconstruction(study, name, begun))
+        before = chain[-1] if chain else None
+        chain.append(_step_one(study, before) if name == "step_one" else _reconstruction(study, name, before))
     return [*chain, dataclasses.replace(study, before=chain[-1]) if chain else study]
 
 
 def stage_names(config: Settings) -> list[str]:
-    """Return the names of the stages before the text stage, which are also their folders' names."""
+    """Return the names of the stages before the text stage; each is also the name of the stage's folder."""
     first = [name for name in RECONSTRUCTIONS if config.pretrain.enabled and getattr(config.pretrain, name).steps]
     return [*first, *(["step_one"] if config.step_one.steps else [])]
 
@@ -47,13 +45,8 @@ def stage_before(study: Study) -> Study | None:
     return next(iter(stages(study)[-2::-1]), None)
 
 
-def step_one(study: Study) -> Study | None:
-    """Return the authors' step one; None if it is switched off."""
-    return next((stage for stage in stages(study) if stage.workdir.root.name == "step_one"), None)
-
-
 def frozen_paths(config: Settings, model: AnyModel) -> tuple[str, ...]:
-    """Return the path prefixes of parameters that are not trained."""
+    """Return the paths of parameters that are not trained, each standing for all parameters below it."""
     if isinstance(model, ReconstructionModel):
         return ("eeg/snapshot", "mirror") if model.of == "series" and config.pretrain.freeze_snapshot else ()
     if not config.pretrain.freeze_encoder or model.eeg is None:
@@ -61,21 +54,10 @@ def frozen_paths(config: Settings, model: AnyModel) -> tuple[str, ...]:
     return tuple(f"eeg/{part}" for part in model.shapes["eeg"] if part != "bridge")
 
 
-def carried_over(before: Any, shapes: Any) -> dict[str, Any]:
-    """Return by path the parameters of an earlier stage whose names and shapes match `shapes`."""
-    wanted = flatten(shapes)
-    return {path: leaf for path, leaf in flatten(before).items() if path in wanted}
-
-
-def overlaid(params: Any, carried: dict[str, Any]) -> Any:
-    """Return `params` with the parameters of an earlier stage put in by path."""
-    return unflatten({**flatten(params), **carried})
-
-
 def _step_one(study: Study, before: Study | None) -> Study:
     own = study.config.step_one
     config = study.config.changed({**ALONE, "train.steps": own.steps, "optim.lr": own.lr, "optim.trainable": "first"})
-    return dataclasses.replace(study, config=config, workdir=_folder(study, "step_one"), before=before)
+    return dataclasses.replace(study, config=config, workdir=Workdir(study.workdir.root / "step_one"), before=before)
 
 
 def _reconstruction(study: Study, name: Any, before: Study | None) -> Study:
@@ -93,24 +75,18 @@ def _reconstruction(study: Study, name: Any, before: Study | None) -> Study:
         remat=text.remat,
         keep=text.keep,
     )
-    voxels = _varying_voxels(study) if study.config.pretrain.mask else None
-    arrays = study.arrays._replace(voxels=voxels)
-    return dataclasses.replace(
-        study, config=config, model=model, arrays=arrays, workdir=_folder(study, name), before=before
-    )
-
-
-def _folder(study: Study, name: str) -> Workdir:
-    return Workdir(study.workdir.root / name)
+    arrays = study.arrays._replace(voxels=_varying_voxels(study) if study.config.pretrain.mask else None)
+    workdir = Workdir(study.workdir.root / name)
+    return dataclasses.replace(study, config=config, model=model, arrays=arrays, workdir=workdir, before=before)
 
 
 def _varying_voxels(study: Study) -> jax.Array:
     """Return a float32 mask of a snapshot's shape: 1 at voxels (or features) that vary over the training set.
 
-    Voxels outside of the brain mask are constant. Computed from 200 evenly spaced samples.
+    Voxels outside of the brain mask are constant. At most 200 evenly spaced training samples are read.
     """
     train = study.split.parts["train"]
-    rows = train[np.linspace(0, len(train) - 1, min(len(train), LOOKED_AT)).astype(int)]
+    rows = train[np.linspace(0, len(train) - 1, min(len(train), 200)).astype(int)]
     least = most = study.samples.features(int(rows[0]))[0]
     for row in rows:
         snapshots = study.samples.features(int(row))

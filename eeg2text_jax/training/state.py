@@ -1,9 +1,7 @@
-"""What training carries from step to step: parameters, the optimizer's state, the best parameters so far.
-
-Every leaf but `step` has the arms on its first axis."""
+"""The training state (parameters, optimizer state, best parameters so far), the optimizer, and what it may change."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,17 +14,17 @@ from eeg2text_jax.models.functional import Seq2SeqModel, divide
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.study.sections import OptimSettings
 
-Phase = Literal["first", "all", "bridge", "lora"]
+PHASES = ("first", "all", "bridge", "lora")  # values of optim.trainable
 
 
 def is_frozen(path: tuple, frozen: Sequence[str]) -> bool:
-    """Return whether a path of `jax.tree_util` lies at or below a path in `frozen`, such as "eeg/snapshot"."""
+    """Return whether a path of `jax.tree_util` is, or lies below, one of the paths `frozen`, such as "eeg/snapshot"."""
     name = "/".join(str(key.key) for key in path)
     return any(name == top or name.startswith(f"{top}/") for top in frozen)
 
 
-def held(params: Any, frozen: Sequence[str]) -> Any:
-    """Return the parameters with `stop_gradient` on the frozen ones."""
+def stop_frozen(params: Any, frozen: Sequence[str]) -> Any:
+    """Apply `stop_gradient` to the parameters at or below the paths `frozen`."""
     if not frozen:
         return params
     return jax.tree_util.tree_map_with_path(
@@ -35,7 +33,7 @@ def held(params: Any, frozen: Sequence[str]) -> Any:
 
 
 def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str]) -> optax.GradientTransformation:
-    """Return an optimizer that keeps no state of the frozen parameters and never changes them."""
+    """Return an optimizer that has no state for parameters at or below the paths `frozen` and never changes them."""
     if not frozen:
         return optimizer
 
@@ -47,18 +45,18 @@ def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str
     return optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, label)
 
 
-def own_only(model: AnyModel, params: Any) -> Any:
-    """Return the parameters (or shapes) that each arm trains: all, or those that `optim.trainable` leaves free."""
+def own_params(model: AnyModel, params: Any) -> Any:
+    """Return the parameters (or shapes) that each arm has of its own: all but a frozen model that the arms share."""
     return divide(params)[0] if getattr(model, "shared_frozen", False) else params
 
 
-def trainable_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> Any:
-    """Return which elements of `params` (arrays or shapes of one arm) are trained: bool arrays that broadcast to them.
+def trainable_mask(model: Seq2SeqModel, params: Any, phase: str = "all") -> Any:
+    """Return a bool array for each leaf of `params` (of one arm), broadcastable to it: True where it is trained.
 
-    Phase `first` is step one of the authors' two-step training: of the language model, only the shared embeddings, the
-    learned positions and the encoder's first layer. Their code matches BART's names, so of T5 only the embeddings.
-    Phase `all` trains everything but buffers: BART's and PEGASUS's output bias, and PEGASUS's positions if the
-    checkpoint has its own table. Parameters outside of the language model are always trained.
+    Phase `first` is step one of the authors' two-step training. In the language model it trains the shared embeddings,
+    the learned positions and the encoder's first layer; in T5 only the embeddings, because the authors' code matches
+    BART's names. Phase `all` trains everything but buffers: the output bias of BART and PEGASUS, and PEGASUS's
+    positions if the checkpoint has a table of them. Parameters outside of the language model are always trained.
     """
 
     def mask(path: tuple, leaf: jax.Array) -> np.ndarray:
@@ -78,43 +76,40 @@ def trainable_mask(model: Seq2SeqModel, params: Any, phase: Phase = "all") -> An
 
 
 def trainable_only(
-    optimizer: optax.GradientTransformation, model: Seq2SeqModel | ReconstructionModel, phase: Phase
+    optimizer: optax.GradientTransformation, model: Seq2SeqModel | ReconstructionModel, phase: str
 ) -> optax.GradientTransformation:
-    """Restrict an optimizer to the parameters of a phase: the others enter no gradient norm and do not decay.
+    """Restrict an optimizer to the parameters that a phase of `trainable_mask` trains; an unknown phase is a UserError.
 
-    Raises:
-      UserError: there is no such phase.
+    Other parameters do not enter the gradient norm and do not decay.
     """
-    if phase not in get_args(Phase):
-        raise UserError(f"config.optim.trainable is {phase!r}; it must be one of {', '.join(get_args(Phase))}.")
+    if phase not in PHASES:
+        raise UserError(f"config.optim.trainable is {phase!r}; it must be one of {', '.join(PHASES)}.")
     if isinstance(model, ReconstructionModel) or phase in ("bridge", "lora"):
-        return optimizer  # the frozen parameters are no part of the state
+        return optimizer  # the state has no frozen parameters
     stacks = filter(None, (model.spec.encoder, model.spec.decoder))
     frozen_positions = any(stack.frozen_positions for stack in stacks)
     if phase == "all" and model.spec.logits_bias != "frozen" and not frozen_positions:
         return optimizer
 
-    def hold(tree: Any, params: Any = None) -> Any:
+    def zero_frozen(tree: Any, params: Any = None) -> Any:
         return jax.tree.map(
             lambda x, free: jnp.where(free, x, jnp.zeros_like(x)), tree, trainable_mask(model, tree, phase)
         )
 
-    return optax.chain(optax.stateless(hold), optimizer, optax.stateless(hold))
+    return optax.chain(optax.stateless(zero_frozen), optimizer, optax.stateless(zero_frozen))
 
 
 Rate: TypeAlias = float | jax.Array
 
 
 def make_schedule(config: OptimSettings, steps: int, lr: Rate | None = None) -> optax.Schedule:
-    """Return the learning rate by step: linear warm-up to `lr`, then the schedule.
+    """Return the learning rate by step: linear warm-up to `lr` (default: `config.lr`), then `config.schedule`.
 
-    An end above 0 is the rate of the last step; an end of 0 is reached one step later, as a step at 0 does nothing.
-
-    Raises:
-      UserError: `schedule` is not known.
+    The last step has the rate `lr_end`. If `lr_end` is 0, the step after the last one would have it, because a step
+    with rate 0 changes nothing.
     """
     warmup = min(int(config.warmup_steps), steps // 2)
-    end = getattr(config, "lr_end", 0.0)  # a judge has none
+    end = getattr(config, "lr_end", 0.0)  # a judge's configuration has no such field
     rest = steps - warmup - (1 if end else 0)
     lr = config.lr if lr is None else lr
     if config.schedule == "constant":
@@ -125,22 +120,16 @@ def make_schedule(config: OptimSettings, steps: int, lr: Rate | None = None) -> 
         after = optax.cosine_decay_schedule(lr, max(rest, 1), end / lr if end else 0.0)
     elif config.schedule == "geometric":
         after = optax.exponential_decay(lr, max(rest, 1), end / lr, end_value=end)
-    elif config.schedule == "step":
+    else:  # "step"
         after = optax.exponential_decay(lr, config.decay_every, config.decay_rate, staircase=True)
-    else:
-        known = "'constant', 'linear', 'cosine', 'geometric' or 'step'"
-        raise UserError(f"optim.schedule is {config.schedule!r}; expected {known}.")
     return optax.join_schedules([optax.linear_schedule(0.0, lr, max(warmup, 1)), after], [warmup])
 
 
 def make_optimizer(config: OptimSettings, steps: int, lr: Rate | None = None) -> optax.GradientTransformation:
-    """Gradient clipping, then AdamW, Adafactor, or SGD with momentum.
+    """Return the optimizer: gradient clipping, then AdamW, Adafactor, or SGD with momentum.
 
-    Adafactor is that of prompt tuning (Lester et al. 2021): second moments not factored, no scaling by the parameters'
-    size, decay not multiplied by the learning rate. `lr`, a number or a scalar array, replaces `config.lr`.
-
-    Raises:
-      UserError: `name` or `schedule` is not known.
+    Adafactor has the settings of prompt tuning (Lester et al. 2021): second moments not factored, no scaling by the
+    parameters' size, decay not multiplied by the learning rate. `lr`, a number or a scalar array, replaces `config.lr`.
     """
     schedule = make_schedule(config, steps, lr)
     clip = optax.clip_by_global_norm(config.grad_clip) if config.grad_clip else optax.identity()
@@ -149,31 +138,29 @@ def make_optimizer(config: OptimSettings, steps: int, lr: Rate | None = None) ->
     if config.name == "sgd":
         decay = optax.add_decayed_weights(config.weight_decay) if config.weight_decay else optax.identity()
         return optax.chain(clip, decay, optax.sgd(schedule, momentum=config.momentum))
-    if config.name == "adafactor":
-        adafactor = optax.adafactor(
-            schedule,
-            factored=False,
-            decay_rate=0.8,
-            multiply_by_parameter_scale=False,
-            clipping_threshold=1.0,
-            weight_decay_rate=config.weight_decay or None,
-        )
-        return optax.chain(clip, adafactor)
-    raise UserError(f"optim.name is {config.name!r}; expected 'adamw', 'adafactor' or 'sgd'.")
+    adafactor = optax.adafactor(
+        schedule,
+        factored=False,
+        decay_rate=0.8,
+        multiply_by_parameter_scale=False,
+        clipping_threshold=1.0,
+        weight_decay_rate=config.weight_decay or None,
+    )
+    return optax.chain(clip, adafactor)
 
 
 class TrainState(NamedTuple):
-    """A pytree; `A` is the number of arms."""
+    """A pytree of arrays that a training step updates, for all A arms."""
 
-    step: jax.Array  # int32 scalar, steps done
+    step: jax.Array  # int32 scalar, number of finished steps
     params: Any  # parameters, each `[A, ...]`
-    opt_state: optax.OptState  # optax state of each arm, each leaf `[A, ...]`
-    best_params: Any  # parameters with the lowest loss on dev so far, each `[A, ...]`
-    best_loss: jax.Array  # that loss in nats per token, float32 `[A]`
+    opt_state: optax.OptState  # optimizer state, each leaf `[A, ...]`
+    best_params: Any  # parameters of the lowest dev loss so far, each `[A, ...]`
+    best_loss: jax.Array  # lowest dev loss so far in nats per token, float32 `[A]`
 
 
 def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
-    """Return the state before the first step, from stacked parameters `[A, ...]`."""
+    """Return the state before the first step, from the initial parameters `[A, ...]`."""
     n_arms = jax.tree.leaves(params)[0].shape[0]
     return TrainState(
         step=jnp.zeros((), jnp.int32),
@@ -185,7 +172,7 @@ def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainSta
 
 
 def keep_best(state: TrainState, loss: jax.Array) -> TrainState:
-    """Copy the current parameters of the arms whose dev loss `[A]` is below their best."""
+    """Return the state with new best parameters for arms whose dev loss, in `loss [A]`, is lower than before."""
     better = loss < state.best_loss
 
     def choose(new: jax.Array, old: jax.Array) -> jax.Array:

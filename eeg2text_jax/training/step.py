@@ -1,6 +1,6 @@
-"""One training step and one evaluation step for all arms at once: pure functions, compiled once per bucket.
+"""The training step and the evaluation step of all arms: pure functions, compiled once per shape of the batch.
 
-All arms of a seed see the same batch with the same dropout keys; only the condition differs.
+All arms of a seed get the same batch and the same dropout keys; only the condition differs.
 """
 
 import dataclasses
@@ -18,47 +18,47 @@ from eeg2text_jax.data.batches import Batch, given_prompts
 from eeg2text_jax.parallel.arms import Divided, choose_by_arm, each_arm
 from eeg2text_jax.study.grid import Arm, StudyArrays
 from eeg2text_jax.training.objectives import count_tokens, summed_loss, summed_loss_by_blocks
-from eeg2text_jax.training.state import TrainState, held, init_state, own_only
+from eeg2text_jax.training.state import TrainState, init_state, own_params, stop_frozen
 
 Loss = Callable[[Any, Any, jax.Array], jax.Array]  # (parameters, rows, dropout key) -> a scalar
 
 
 @dataclasses.dataclass(frozen=True)
 class GridProgram:
-    """The compiled side of a grid: everything here is static."""
+    """Initial state, training step and evaluation step of all arms; its fields are static under jit."""
 
-    model: Any  # a Seq2SeqModel, or the kind that a subclass trains; the same for all arms
-    arms: tuple[Arm, ...]  # the arms, in the order of the first axis of every parameter
-    optimizer: optax.GradientTransformation  # applied to each arm on its own
+    model: Any  # Seq2SeqModel, or the model of a subclass; the same for all arms
+    arms: tuple[Arm, ...]  # in the order of the first axis of every parameter
+    optimizer: optax.GradientTransformation  # applied to each arm separately
     label_smoothing: float  # see `objectives.token_losses`
-    mapping: str  # of several arms on one device, see `parallel.arms.each_arm`
+    mapping: str  # "vmap" or "map": how one device computes several arms, see `parallel.arms.each_arm`
     accumulate: int = 1  # number of micro-batches per step; divides the batch
-    mesh: Mesh | AbstractMesh | None = None  # where it runs; None on a single device
-    frozen: tuple[str, ...] = ()  # paths of parameters that get no gradient, with all below them, as "eeg/snapshot"
+    mesh: Mesh | AbstractMesh | None = None  # None: a single device
+    frozen: tuple[str, ...] = ()  # paths, such as "eeg/snapshot": parameters at or below them get no gradient
 
     def initial_state(self, keys: jax.Array) -> TrainState:
         """Return the state before the first step, with random parameters from keys `[A]`."""
-        return init_state(own_only(self.model, jax.vmap(self.model.init)(keys)), self.optimizer)
+        return init_state(own_params(self.model, jax.vmap(self.model.init)(keys)), self.optimizer)
 
     def state_shapes(self) -> TrainState:
-        """Return the shapes of the state, without tracing how its parameters are drawn."""
+        """Return the shapes of the state, without tracing the random initialization."""
 
         def stacked(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct((len(self.arms), *leaf.shape), leaf.dtype)
 
-        shapes = jax.tree.map(stacked, own_only(self.model, self.model.shapes))
+        shapes = jax.tree.map(stacked, own_params(self.model, self.model.shapes))
         return jax.eval_shape(functools.partial(init_state, optimizer=self.optimizer), shapes)
 
     def train_step(
         self, state: TrainState, batch: Batch, study: StudyArrays
     ) -> tuple[TrainState, dict[str, jax.Array]]:
-        """Update every arm once; also return `loss` (nats per token) and `grad_norm`, each `[A]`.
+        """Return the state after one update of every arm, and `loss` (nats per token) and `grad_norm`, each `[A]`.
 
-        `batch` from `data.batches` is `[S, B, ...]`: one batch per seed of the arms, or one for all of them. The caller
-        jits this with the buffers of `state` donated (see `parallel.arms.compile_step`).
+        `batch` is `[S, B, ...]`: a batch for each seed of the arms, or S = 1 for one batch for all arms. Jit this with
+        `parallel.arms.compile_step`, which donates the state.
         """
         keys = jax.vmap(jax.random.fold_in, (0, None))(study.dropout, state.step)
-        # Under vmap, an unmapped key gives one draw that all arms share.
+        # With one seed, an unmapped key makes vmap draw once for all arms.
         shared_key = keys[0] if len({arm.seed for arm in self.arms}) == 1 else None
 
         def update(params, opt_state, key, rows, shared):
@@ -72,29 +72,29 @@ class GridProgram:
                 return optax.apply_updates(params, updates), opt_state, metrics
 
         rows = self._rows(batch, study, state.step)
-        with jax.named_scope("optimizer"):  # also the writes of the new state, which belong to no part of the model
+        with jax.named_scope("optimizer"):  # profiles then count the writes of the new state to the optimizer
             arguments, shared = (state.params, state.opt_state, keys, rows), (shared_key, study.frozen)
-            params, opt_state, metrics = self._each_arm(update, arguments, shared)
+            params, opt_state, metrics = each_arm(update, self.mesh, self.mapping, arguments, shared)
         return state._replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     def eval_step(self, params: Any, batch: Batch, study: StudyArrays) -> tuple[jax.Array, jax.Array]:
-        """Return each arm's summed loss under its own condition, and the number of tokens, both float32 `[A]`.
+        """Return each arm's loss on a batch `[B, ...]`, summed over tokens, and the number of tokens, float32 `[A]`.
 
-        All arms get the same batch `[B, ...]`.
+        All arms get the same batch, each under its training condition.
         """
 
         def evaluate(params, rows, frozen):
             return self._loss(params if frozen is None else Divided(params, frozen), rows, None)
 
-        return self._each_arm(evaluate, (params, self.fed(batch, study)), study.frozen)
+        return each_arm(evaluate, self.mesh, self.mapping, (params, self.fed(batch, study)), study.frozen)
 
     def fed(self, batch: Batch, study: StudyArrays) -> dict[str, jax.Array]:
-        """Return the inputs and labels of every arm in an evaluation, `[A, B, ...]`, from a batch `[B, ...]`."""
+        """Return every arm's inputs, labels and weights for an evaluation, `[A, B, ...]`, from a batch `[B, ...]`."""
         of_all = jax.tree.map(lambda leaf: leaf[None], dict(batch))
         return self._rows(of_all, study, jnp.zeros((), jnp.int32))
 
     def _gradient(self, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
-        """Return the mean loss over the tokens of one arm's batch, and its gradient."""
+        """Return the mean loss of one arm over the tokens of its batch, and the gradient of this mean."""
         count = jnp.maximum(count_tokens(rows["labels"], rows["weight"], self.model.pad_token), 1.0)
 
         def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
@@ -103,10 +103,10 @@ class GridProgram:
         return self._accumulated(loss, params, rows, key)
 
     def _accumulated(self, loss: Loss, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
-        """Return the sum of `loss` over the micro-batches, and its gradient; frozen parameters have none."""
+        """Return the sum of `loss` over the micro-batches, and its gradient; it is 0 for frozen parameters."""
 
         def of_own(own: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
-            own = held(own, self.frozen)
+            own = stop_frozen(own, self.frozen)
             return loss(params._replace(own=own) if isinstance(params, Divided) else own, rows, key)
 
         gradient_of, own = jax.value_and_grad(of_own), params.own if isinstance(params, Divided) else params
@@ -122,11 +122,11 @@ class GridProgram:
         return jax.lax.scan(add, zeros, (parts, jnp.arange(self.accumulate)))[0]
 
     def _microbatches(self, rows: jax.Array) -> jax.Array:
-        """`[B, ...]` -> `[accumulate, B / accumulate, ...]`: strided, so each part has rows of every device."""
+        """Split rows `[B, ...]` with a stride into `[accumulate, B / accumulate, ...]`: each part uses all devices."""
         return jnp.moveaxis(rows.reshape(-1, self.accumulate, *rows.shape[1:]), 1, 0)
 
     def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        """Return the summed loss of one arm and the number of tokens."""
+        """Return the loss of one arm summed over tokens, and their number; without a key there is no dropout."""
         inputs = {"features": rows["features"], "mask": rows["mask"], **given_prompts(rows)}
         labels, pad = rows["labels"], self.model.pad_token
         smoothing = self.label_smoothing if key is not None else 0.0
@@ -138,7 +138,7 @@ class GridProgram:
 
     @property
     def _on_a_cpu(self) -> bool:
-        """Whether the program runs on one CPU device, where `summed_by_blocks` saves time as well as memory."""
+        """Whether the program runs on a single CPU device, where `summed_by_blocks` saves time and memory."""
         if self.mesh is None:
             return jax.default_backend() == "cpu"
         return isinstance(self.mesh, Mesh) and [d.platform for d in self.mesh.devices.flat] == ["cpu"]
@@ -157,14 +157,14 @@ class GridProgram:
         return {**rows, "mask": fed_mask(conditions, rows["mask"])} if "prompt_only" in conditions else rows
 
     def _places(self, n_batches: int) -> list[int]:
-        """Return the index of each arm's batch: that of its seed, or of the only batch."""
+        """Return for each arm the index of its batch: 0 with a single batch, otherwise the index of its seed."""
         seeds = list(dict.fromkeys(arm.seed for arm in self.arms))
         if n_batches not in (1, len(seeds)):
             raise ValueError(f"{n_batches} batches for arms of {len(seeds)} seeds")
         return [seeds.index(arm.seed) if n_batches > 1 else 0 for arm in self.arms]
 
     def _features(self, batch: Mapping[str, Any], study: StudyArrays, step: jax.Array, places: list[int]) -> jax.Array:
-        """Return every arm's encoder input, `[A, B, W, F]`."""
+        """Return every arm's encoder input `[A, B, W, F]`; `places` is the result of `_places`."""
         fed: list[jax.Array] = []
         which = [0] * len(self.arms)
         for place in sorted(set(places)):
@@ -178,11 +178,8 @@ class GridProgram:
             fed += values
         return choose_by_arm(fed, which)
 
-    def _each_arm(self, function: Callable[..., Any], arguments: Any, shared: Any) -> Any:
-        return each_arm(function, self.mesh, self.mapping, arguments, shared)
-
 
 def _choose(batch: Mapping[str, Any], wanted: list[tuple[str, int]]) -> jax.Array:
-    """Return `batch[name][place]` for each arm's pair in `wanted`, stacked to `[A, ...]`."""
+    """Return `batch[name][place]` for each arm, stacked to `[A, ...]`; `wanted` has an arm's (name, place) each."""
     distinct = sorted(set(wanted))
     return choose_by_arm([batch[name][place] for name, place in distinct], [distinct.index(pair) for pair in wanted])

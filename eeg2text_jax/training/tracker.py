@@ -1,7 +1,7 @@
 """Send training curves to an experiment tracker (W&B or Trackio, which share an API); each arm is a run of one group.
 
-The tracker's package runs in its own process, fed by a thread with a bounded queue: if it fails or hangs, training
-neither waits nor stops. The outcome is printed once.
+The tracker's package runs in its own process; a thread with a bounded queue feeds it. If the process fails or hangs,
+training neither waits nor stops, and the first problem is printed.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from eeg2text_jax.study.configuration import to_json
 from eeg2text_jax.study.study import Study
 
 PROJECT = "eeg2text"
-MOST_WAITING = 1000  # queued lines; further lines are dropped
-PATIENCE = 30.0  # seconds for the tracker to send the queued lines after training
+MOST_WAITING = 1000  # maximum number of queued lines; further lines are dropped
+PATIENCE = 30.0  # seconds after training in which the tracker may send the queued lines
 
 
 class Tracker:
@@ -30,8 +30,10 @@ class Tracker:
 
     Args:
       wanted: `wandb` or `trackio`, optionally with a project (`wandb:PROJECT`); "" for no tracker.
-      place: the workdir; it names the group.
-      folder: a folder for the tracker's own files.
+      place: path or URL of the workdir; its last part names the group.
+      folder: a folder for files that the tracker writes.
+      arms: names of the arms.
+      config: the configuration as JSON, which the tracker shows.
     """
 
     def __init__(self, wanted: str, place: str, folder: str, arms: Iterable[str], config: Mapping[str, Any]):
@@ -39,13 +41,13 @@ class Tracker:
         self._arms = list(arms)
         group = os.path.basename(os.path.normpath(place)) or "run"
         mark = content_digest([place, dict(config)])[:8]
-        # Stable identities: a resumed run continues the same runs of the tracker.
+        # Workdir and configuration identify a run, so a resumed run continues the same runs of the tracker.
         runs = {arm: f"{mark}-{arm.replace('/', '-')}" for arm in self._arms}
         about = {"package": self._package, "project": project or PROJECT, "group": f"{group}-{mark}"}
         self._begin: dict[str, Any] = {**about, "runs": runs, "config": dict(config), "folder": folder}
         self._lines: queue.Queue[str | None] = queue.Queue(MOST_WAITING)
         self._process: subprocess.Popen[str] | None = None
-        self._said = False
+        self._has_reported = False
 
     def __enter__(self) -> "Tracker":
         if self._package:
@@ -55,7 +57,7 @@ class Tracker:
         return self
 
     def add(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Queue the scalars of one step: `NAME/ARM` goes to that arm's run, others to all runs. Never blocks."""
+        """Queue the scalars of one step without blocking: `NAME/ARM` for the run of that arm, others for all runs."""
         if not self._package:
             return
         rows: dict[str, dict[str, float]] = {arm: {} for arm in self._arms}
@@ -72,7 +74,7 @@ class Tracker:
             self._lines.put_nowait(None)
         self._thread.join(PATIENCE)
         if self._thread.is_alive():
-            self._say(f"did not take what was sent within {PATIENCE:.0f} s")
+            self._report_once(f"did not take what was sent within {PATIENCE:.0f} s")
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._thread.join(1.0)
@@ -81,25 +83,25 @@ class Tracker:
         try:
             self._lines.put_nowait(line)
         except queue.Full:
-            self._say("does not keep up, so curves there have gaps")
+            self._report_once("does not keep up, so curves there have gaps")
 
     def _work(self) -> None:
-        """Start the tracker's process and feed it until the end (runs in the thread)."""
+        """Start the tracker's process and send it the queued lines until the end (runs in the thread)."""
         try:
             command = [sys.executable, "-m", "eeg2text_jax.training.tracker_process"]
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
             self._process = subprocess.Popen(command, text=True, errors="replace", **pipes)
-            said: list[str] = []
-            listener = threading.Thread(target=_listen, args=(self._process.stderr, said), daemon=True)
+            errors: list[str] = []
+            listener = threading.Thread(target=_read_all, args=(self._process.stderr, errors), daemon=True)
             listener.start()
             self._feed(self._process)
             status = self._process.wait()
             listener.join(1.0)
             if status > 0:
-                reason = next((line.strip() for line in reversed(said) if line.strip()), f"status {status}")
-                self._say(f"ended with an error ({reason[:200]})")
+                reason = next((line.strip() for line in reversed(errors) if line.strip()), f"status {status}")
+                self._report_once(f"ended with an error ({reason[:200]})")
         except (OSError, ValueError) as error:
-            self._say(f"could not be started ({error})")
+            self._report_once(f"could not be started ({error})")
 
     def _feed(self, process: "subprocess.Popen[str]") -> None:
         """Write queued lines to the process until the end, or until its pipe breaks."""
@@ -109,19 +111,20 @@ class Tracker:
         with contextlib.suppress(BrokenPipeError, ValueError):
             process.stdin.close()
 
-    def _say(self, what: str) -> None:
-        if not self._said:
-            self._said = True
-            print(f"{self._package}: {what}; training goes on, metrics.jsonl and TensorBoard have every line.")
+    def _report_once(self, problem: str) -> None:
+        """Print the first problem."""
+        if not self._has_reported:
+            self._has_reported = True
+            print(f"{self._package}: {problem}; training goes on, metrics.jsonl and TensorBoard have every line.")
 
 
-def _listen(pipe: IO[str], said: list[str]) -> None:
+def _read_all(pipe: IO[str], lines: list[str]) -> None:
     with pipe:
-        said.extend(pipe)
+        lines.extend(pipe)
 
 
 def tracker_of(study: Study) -> Tracker:
-    """Return the tracker that `train.tracker` names; only the main host sends anything."""
+    """Return the tracker that `train.tracker` names; on other hosts than the first it sends nothing."""
     root, config = str(study.workdir.root), study.config
     wanted = config.train.tracker if is_main() else ""
     return Tracker(wanted, address_of(root), root, map(str, study.arms), json.loads(to_json(config.document)))

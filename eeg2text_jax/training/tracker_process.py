@@ -1,4 +1,4 @@
-"""The tracker's process: read JSON lines from `tracker.Tracker` and log them with the tracker's package."""
+"""The process of an experiment tracker: read JSON lines from `tracker.Tracker` and log them with its package."""
 
 import importlib
 import json
@@ -9,10 +9,9 @@ from typing import Any
 
 
 def feed(lines: Iterable[str]) -> None:
-    """Start the runs named in the first line, log the scalars of all further lines, and finish the runs.
+    """Start the tracker's runs that the first line names, log the scalars of all further lines, finish the runs.
 
-    Raises:
-      ImportError: the tracker's package is not installed; the message says how to install it.
+    Raises ImportError, with the command that installs it, if the tracker's package is missing.
     """
     lines = iter(lines)
     begin = json.loads(next(lines))
@@ -23,16 +22,16 @@ def feed(lines: Iterable[str]) -> None:
         raise ImportError(f"{error}; pip install 'eeg2text_jax[{name}]' installs it") from error
     runs = {arm: _begin(package, begin, arm, identity) for arm, identity in begin["runs"].items()}
     for line in lines:
-        said = json.loads(line)
-        for arm, scalars in said["rows"].items():
+        row = json.loads(line)
+        for arm, scalars in row["rows"].items():
             if scalars:
-                runs[arm].log(scalars, step=said["step"])
+                runs[arm].log(scalars, step=row["step"])
     for run in runs.values():
         run.finish()
 
 
 def _begin(package: ModuleType, begin: dict[str, Any], arm: str, identity: str) -> Any:
-    """Start a run, or continue the one with the same identity."""
+    """Start a run of the tracker, or continue the run with this identity."""
     options = {"project": begin["project"], "group": begin["group"], "config": begin["config"] | {"arm": arm}}
     if package.__name__ == "wandb":
         more = {"id": identity, "name": arm, "dir": begin["folder"], "reinit": "create_new"}

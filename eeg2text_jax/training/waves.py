@@ -1,6 +1,6 @@
 """Train the arms in waves if they do not all fit into device memory: as many as fit, then the next ones.
 
-Arms never communicate, so a wave is a study with fewer arms and its own folder for checkpoints and curves.
+Arms never communicate, so a wave is a study with some of the arms and its own folder for checkpoints and curves.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ import orbax.checkpoint as ocp
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.models.functional import divide
+from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.parallel.arms import Divided
 from eeg2text_jax.parallel.distributed import is_main, main_decides
 from eeg2text_jax.study.grid import placement_of
@@ -24,21 +25,16 @@ from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.grid_program import make_program
-from eeg2text_jax.training.loop import train
+from eeg2text_jax.training.loop import TRIVIAL, train
 from eeg2text_jax.training.metrics_log import write_lines
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.stages import stage_names, stages
-from eeg2text_jax.training.trivial import reconstruction_lines
 
 STATE_SHARE = 0.7  # share of device memory for training state; the rest is for activations
 
 
 def train_arms(study: Study) -> None:
-    """Train every arm of the study, in waves if they do not fit at once; finished waves are skipped.
-
-    Raises:
-      UserError, Terminated: see `loop.train`.
-    """
+    """Train all stages of every arm, wave by wave; finished waves are skipped. Raises what `loop.train` raises."""
     if is_main():
         study.workdir.unrecord(study.workdir.metrics.name)
     parts = waves(study)
@@ -51,43 +47,61 @@ def train_arms(study: Study) -> None:
             train(stage)
             print(*reconstruction_lines(stage), sep="\n", end="")
         train(text)
-    if len(parts) > 1 and is_main():
-        curves = [(part.workdir.metrics).read_text() for part in parts]
-        write_text(study.workdir.metrics, "".join(curves))
+    if is_main():
+        if len(parts) > 1:
+            write_text(study.workdir.metrics, "".join(part.workdir.metrics.read_text() for part in parts))
+        study.workdir.record(study.workdir.metrics.name)
+
+
+def reconstruction_lines(study: Study) -> list[str]:
+    """Return a line for each arm of a reconstruction stage: its best dev loss and those of the trivial predictors."""
+    if not isinstance(study.model, ReconstructionModel):
+        return []
+    rows = [json.loads(line) for line in study.workdir.metrics.read_text().splitlines()]
+    lines = []
+    for arm in study.arms:
+        best = min(row[f"dev_loss/{arm}"] for row in rows if f"dev_loss/{arm}" in row)
+        zero, mean = (rows[0][f"{name}/{arm}"] for name in TRIVIAL)
+        lines.append(
+            f"{study.model.of} of {arm} reconstructed: {study.config.pretrain.loss} {best:.4f} on dev; zero has "
+            f"{zero:.4f}, the mean over train {mean:.4f} ({best / min(zero, mean):.1%} of the lower one)"
+        )
+    return [*lines, ""]
+
+
+def restore_log(study: Study) -> None:
+    """Write a deleted `metrics.jsonl` again if every wave has a checkpoint. All hosts must call this together."""
+    if not main_decides(lambda: int(not study.workdir.metrics.exists())):
+        return
+    lines: list[str] = []
+    for part in waves(study):
+        shapes = make_program(part.config, part.model, part.arms).state_shapes()
+        with Checkpoints(part.workdir.root, read_only=True) as checkpoints:
+            restored = checkpoints.restore(jax.tree.map(lambda _: ocp.PLACEHOLDER, shapes))
+        if restored is None:
+            return
+        lines += restored[2]["log"]
+    write_lines(study.workdir.root, lines)
     if is_main():
         study.workdir.record(study.workdir.metrics.name)
 
 
-def restore_log(study: Study) -> None:
-    """Write a deleted `metrics.jsonl` again from the checkpoints. All hosts must call this together."""
-    if not main_decides(lambda: int(not study.workdir.metrics.exists())):
-        return
-    logs = [logged_lines(part) for part in waves(study)]
-    if all(lines is not None for lines in logs):
-        write_lines(study.workdir.root, [line for lines in logs for line in lines])
-        if is_main():
-            study.workdir.record(study.workdir.metrics.name)
-
-
-def logged_lines(study: Study) -> list[str] | None:
-    """Return the lines of `metrics.jsonl` in the newest checkpoint of the workdir; None without a checkpoint."""
-    shapes = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
-    with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
-        restored = checkpoints.restore(jax.tree.map(lambda _: ocp.PLACEHOLDER, shapes))
-    return restored and restored[2]["log"]
-
-
 def waves(study: Study) -> list[Study]:
-    """Split the study into waves of arms that are trained together; one wave, the study itself, if all arms fit."""
+    """Return a study for each wave of arms that are trained together; the study itself if all arms fit."""
     size = main_decides(functools.partial(_arms_at_once, study))
     if size >= len(study.arms):
         return [study]
-    starts = range(0, len(study.arms), size)
-    return [_part(study, slice(start, start + size), number) for number, start in enumerate(starts, start=1)]
+    parts = []
+    for number, start in enumerate(range(0, len(study.arms), size), start=1):
+        arms = slice(start, start + size)
+        arrays = study.arrays._replace(dropout=study.arrays.dropout[arms])
+        workdir = Workdir(study.workdir.root / f"wave_{number}")
+        parts.append(dataclasses.replace(study, arms=study.arms[arms], arrays=arrays, workdir=workdir))
+    return parts
 
 
 def trained_arm(study: Study, number: int) -> Any:
-    """Return the parameters of one arm with the lowest dev loss; see `resume.trained_params`."""
+    """Return the best parameters of the arm with this number, without the arm axis; see `resume.trained_params`."""
     arm = study.arms[number]
     part = next(part for part in waves(study) if arm in part.arms)
     params, place = trained_params(part), part.arms.index(arm)
@@ -96,14 +110,8 @@ def trained_arm(study: Study, number: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[place], params)
 
 
-def _part(study: Study, arms: slice, number: int) -> Study:
-    folder = Workdir(study.workdir.root / f"wave_{number}")
-    arrays = study.arrays._replace(dropout=study.arrays.dropout[arms])
-    return dataclasses.replace(study, arms=study.arms[arms], arrays=arrays, workdir=folder)
-
-
 def _arms_at_once(study: Study) -> int:
-    """Return the wave size. It is fixed at the first launch, even if the run resumes on another machine."""
+    """Return the number of arms in a wave. It is fixed at the first launch, even if another machine resumes the run."""
     wanted, n_arms = int(study.config.parallel.wave), len(study.arms)
     if wanted < 0:
         raise UserError(f"parallel.wave = {wanted}; expected a number of arms, or 0 for all that fit.")
@@ -126,6 +134,7 @@ def _even(n_arms: int, at_once: int) -> int:
 
 
 def _arms_that_fit(study: Study) -> int:
+    """Return the largest wave size whose training state fits into device memory; print it if it is not all arms."""
     arm, memory = bytes_of_an_arm(study), device_memory()
     sizes = sorted({_even(len(study.arms), at_once) for at_once in range(1, len(study.arms) + 1)}, reverse=True)
     size = next((n for n in sizes if _load(study, n, arm) <= STATE_SHARE * memory), sizes[-1])
@@ -139,10 +148,10 @@ def _arms_that_fit(study: Study) -> int:
 
 
 def _load(study: Study, n_arms: int, each: int) -> float:
-    """Return the bytes on each device of so many arms of `each` bytes, and of the model that they share."""
+    """Return the bytes per device of `n_arms` arms of `each` bytes plus the frozen model; inf if no mesh fits them."""
     try:
         arm, data = placement_of(study.config, n_arms).mesh.shape.values()
-    except UserError:  # the mesh does not divide so many arms
+    except UserError:
         return math.inf
     return (n_arms / arm * each + frozen_bytes(study)) / (data if study.config.parallel.fsdp else 1)
 
@@ -155,7 +164,7 @@ def bytes_of_an_arm(study: Study) -> int:
 
 
 def frozen_bytes(study: Study) -> int:
-    """Return the bytes of the model that all arms share; 0 if each arm trains all of its parameters."""
+    """Return the bytes of the frozen parameters that all arms share; 0 if there are none."""
     if not getattr(study.model, "shared_frozen", False):
         return 0
     size = sum(leaf.size for leaf in jax.tree.leaves(divide(study.model.shapes)[1]))
@@ -163,7 +172,7 @@ def frozen_bytes(study: Study) -> int:
 
 
 def device_memory() -> float:
-    """Return the memory of one device of this host in bytes; for a CPU device its share of the machine's memory."""
+    """Return the memory of one device of this host in bytes; CPU devices share the machine's memory equally."""
     device = jax.local_devices()[0]
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:

@@ -7,7 +7,7 @@ import pytest
 from jax.experimental import multihost_utils
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel import agreement, supervisor
+from eeg2text_jax.parallel import distributed, supervisor
 
 CONFIG = {"train": {"steps": 4}, "optim": {"lr": 1e-3}}
 
@@ -23,14 +23,14 @@ def others(monkeypatch):
 
     monkeypatch.setattr(jax, "process_count", lambda: 3)
     monkeypatch.setattr(multihost_utils, "sync_global_devices", lambda name: None)
-    monkeypatch.setattr(agreement, "exchanged", exchanged)
+    monkeypatch.setattr(distributed, "exchanged", exchanged)
     return changes
 
 
 def test_hosts_that_agree(others, monkeypatch, tmp_path):
     monkeypatch.setattr(supervisor, "NAMES", [tmp_path / "names"])
-    agreement.check_code(CONFIG)
-    agreement.check_data(data="1", split="2")
+    distributed.check_code(CONFIG)
+    distributed.check_data(data="1", split="2")
     name = socket.gethostname()
     assert (tmp_path / "names").read_text() == f"{name}\n{name}\ntpu-2\n"
 
@@ -39,21 +39,21 @@ def test_hosts_that_agree(others, monkeypatch, tmp_path):
 def test_another_version_or_configuration(others, name):
     others[name] = "other"
     with pytest.raises(UserError, match=rf"host 2 \(tpu-2\): has another {name} \(other\) than the first host"):
-        agreement.check_code(CONFIG)
+        distributed.check_code(CONFIG)
 
 
 def test_another_clock(others):
     others["clock"] = -300.0
     with pytest.raises(UserError, match=r"host 2 \(tpu-2\): its clock is -300 s from that of the first host"):
-        agreement.check_code(CONFIG)
+        distributed.check_code(CONFIG)
 
 
 def test_other_data(others):
     others["data"] = "other"
     with pytest.raises(UserError, match=r"host 2 \(tpu-2\): has another data \(other\)"):
-        agreement.check_data(data="1", split="2")
+        distributed.check_data(data="1", split="2")
 
 
 def test_what_hosts_say_is_exchanged():
-    assert agreement.exchanged({"host": "a", "same": {}}) == [{"host": "a", "same": {}}]
-    assert len(agreement.code_digest()) == 12
+    assert distributed.exchanged({"host": "a", "same": {}}) == [{"host": "a", "same": {}}]
+    assert len(distributed.code_digest()) == 12

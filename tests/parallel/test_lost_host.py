@@ -17,10 +17,10 @@ PROGRAM = """
 import os, sys, time
 from ml_collections import ConfigDict
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel import agreement, distributed, supervisor
+from eeg2text_jax.parallel import distributed, supervisor
 def work():
     distributed.initialize(ConfigDict({"hosts": "env", "startup": 120, "heartbeat": 4}))
-    agreement.check_code({"seed": os.environ["SEED"]})
+    distributed.check_code({"seed": os.environ["SEED"]})
     sys.stderr.write("joined\\n")
     time.sleep(600)
 try:

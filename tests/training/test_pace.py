@@ -71,7 +71,7 @@ def test_a_batch_is_waited_for_only_where_the_devices_are_done(monkeypatch, mode
     pace = Pace(model, 1, make_mesh(1, 1))
     study = SimpleNamespace(arms=(), config=tiny_settings(), model=model)
     pending = Pending(study, None, None, pace)
-    pending._held = [(1, BatchWork.of(BATCH, PAD), {"loss": SimpleNamespace(is_ready=lambda: ready)})]
+    pending._unread = [(1, BatchWork.of(BATCH, PAD), {"loss": SimpleNamespace(is_ready=lambda: ready)})]
 
     def slow():
         clock.now += 3.0

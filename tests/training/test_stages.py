@@ -17,8 +17,7 @@ from eeg2text_jax.training.metrics_log import MetricsLog, stale
 from eeg2text_jax.training.resume import make_initial_state, trained_params
 from eeg2text_jax.training.stages import frozen_paths, stages
 from eeg2text_jax.training.state import make_optimizer, make_schedule
-from eeg2text_jax.training.trivial import reconstruction_lines
-from eeg2text_jax.training.waves import train_arms
+from eeg2text_jax.training.waves import reconstruction_lines, train_arms
 from eeg2text_testing.forked_runs import final_checkpoint, logged_metrics
 
 STAGE = {"steps": 4, "batch_size": 8, "eval_every": 2, "lr": 1e-2}

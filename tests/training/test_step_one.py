@@ -9,7 +9,7 @@ from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.study import open_study
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.resume import make_initial_state, trained_params
-from eeg2text_jax.training.stages import step_one
+from eeg2text_jax.training.stages import stage_before
 from eeg2text_jax.training.state import trainable_mask
 from eeg2text_jax.training.waves import train_arms
 from eeg2text_testing.forked_runs import logged_metrics
@@ -28,7 +28,7 @@ def trained(tmp_path_factory):
 
 
 def test_step_one_moves_what_is_free_and_nothing_else(trained):
-    first = step_one(trained)
+    first = stage_before(trained)
     before = make_initial_state(first, make_program(first.config, first.model, first.arms), first.placement).params
     after = trained_params(first)
     free = trainable_mask(trained.model, jax.tree.map(lambda leaf: leaf[0], before), "first")
@@ -43,7 +43,7 @@ def test_step_one_moves_what_is_free_and_nothing_else(trained):
 
 def test_step_two_begins_with_the_best_of_step_one(trained):
     """Its learning rate is 0 here, so it ends with what it began with."""
-    begun = [np.asarray(leaf) for leaf in jax.tree.leaves(trained_params(step_one(trained)))]
+    begun = [np.asarray(leaf) for leaf in jax.tree.leaves(trained_params(stage_before(trained)))]
     ended = [np.asarray(leaf) for leaf in jax.tree.leaves(trained_params(trained))]
     assert all(np.array_equal(a, b) for a, b in zip(begun, ended, strict=True))
     assert [row["step"] for row in logged_metrics(trained.workdir.root) if "loss/eeg/0" in row] == [1, 2]
