@@ -19,7 +19,7 @@ from eeg2text_jax.data.text import train_tokenizer
 from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.export_run import exported, write_export
+from eeg2text_jax.finished_run import exported, write_export
 from eeg2text_jax.models.functional import divide
 from eeg2text_jax.parallel.arms import Divided, joined
 from eeg2text_jax.study.study import Study

@@ -14,7 +14,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.record_writer import directory_check
 from tensorboardX.summary import scalar
 
-from eeg2text_jax.files import naming, replacing, tell, write_text
+from eeg2text_jax.files import naming, notify, replacing, write_text
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.training.tracker import Tracker
 
@@ -43,7 +43,7 @@ class MetricsLog:
         if is_main():
             with naming(self._workdir / "metrics.jsonl"), (self._workdir / "metrics.jsonl").open("a") as file:
                 file.write(f"{self.lines[-1]}\n")
-            tell()
+            notify()
         if self._events:
             self._events.add(step, scalars)
         if self._tracker:
