@@ -169,12 +169,8 @@ def audit_ranked(config: Settings, rows: Iterable[Ranking], **facts: Any) -> Aud
 
 def audit_conditions(config: Settings, conditions: dict[str, list[Any]], **options: Any) -> AuditResult:
     """Audit EEG against the other conditions of a run, with the run's resamples, seed and deciding controls."""
-    settings: dict[str, Any] = {
-        "resamples": config.audit.resamples,
-        "seed": config.audit.seed,
-        "deciding": config.grid.controls,
-    }
-    return audit(conditions.pop("eeg"), conditions, **settings, **options)
+    options |= {"resamples": config.audit.resamples, "seed": config.audit.seed, "deciding": config.grid.controls}
+    return audit(conditions.pop("eeg"), conditions, **options)
 
 
 def judge_ranked(
