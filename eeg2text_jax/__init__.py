@@ -1,8 +1,6 @@
 """Train, decode and judge EEG-to-text models in JAX.
 
-The names that a notebook calls, each imported when first asked for, so that scoring a file does not wait for JAX:
-`prepare`, `read_datafile`, `make_split`, `fit`, `load`; `load_pretrained`, `load_export`, `Seq2SeqModel`,
-`GenerationSpec`, `generate`, `teacher_forced`; `read_any`, `score`, `audit`. `data.write` makes a data file.
+Public names are imported on first use, so that scoring a file does not wait for JAX. `data.write` makes a data file.
 """
 
 import importlib

@@ -6,7 +6,7 @@ import sys
 from eeg2text_jax.cli import main
 
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
-LARGE_ARRAYS = ("run", "train", "decode", "bench")  # commands that have them in the host's memory on a CPU
+LARGE_ARRAYS = ("run", "train", "decode", "bench")  # commands whose arrays are in host memory on a CPU
 
 
 def use_huge_pages() -> None:
@@ -22,7 +22,7 @@ def use_huge_pages() -> None:
 
 
 def start() -> int:
-    """The program's entry."""
+    """Run the command line and return its exit status."""
     if sys.argv[1:2] and sys.argv[1] in LARGE_ARRAYS:
         use_huge_pages()
     return main()

@@ -1,4 +1,4 @@
-"""The `eeg2text` command: picks the module of a subcommand and turns user errors into one sentence."""
+"""The `eeg2text` command: run a subcommand, and print errors of the user as one sentence."""
 
 import errno
 import itertools
@@ -9,26 +9,22 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from eeg2text_jax.commands.overview import COMMANDS, command
 from eeg2text_jax.errors import Terminated, UserError, did_you_mean
-from eeg2text_jax.outputs import check_outputs
+from eeg2text_jax.stores.arguments import MIRRORED, STATEMENTS, check_outputs, localize, with_urls
 from eeg2text_jax.versions import __version__
 
-# What to do about errors of the operating system: the disk, the user's share of it, the largest file allowed; places
-# that may be read, or not even that.
-ADVICE = {
-    **dict.fromkeys(
-        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
-        "free some space and run the same command again, what is finished is kept",
-    ),
-    **dict.fromkeys(
-        (errno.EROFS, errno.EACCES, errno.EPERM),
-        "choose a place that you may read and write, or get permission for this one",
-    ),
+DRY = "--dry-run"
+FULL = "free some space and run the same command again, what is finished is kept"
+FORBIDDEN = "choose a place that you may read and write, or get permission for this one"
+ADVICE = {  # what a user can do about an error of the operating system
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FULL),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), FORBIDDEN),
 }
 
 
@@ -38,10 +34,13 @@ def usage() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one subcommand; returns its exit status: 2 for a user's mistake, 75 for a lost host, 130 or 143 if ended."""
+    """Run one subcommand and return its exit status.
+
+    The status is 2 for an error of the user, 75 for a lost host, 130 after Ctrl-C and 143 after SIGTERM.
+    """
     argv = sys.argv[1:] if argv is None else argv
     name, *rest = argv or ["--help"]
-    # Else transformers says that there is no PyTorch, whose models are not used here.
+    # Keeps transformers from warning that there is no PyTorch, whose models are not used here.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     try:
         if name in ("-h", "--help", "help"):
@@ -55,12 +54,12 @@ def main(argv: list[str] | None = None) -> int:
         _refuse_addresses(rest)
         check_outputs(name, rest)
         _refuse_empty(rest)
-        with _terminable(DRY in rest), _placed(name, rest) as rest:
+        with _terminable(DRY in rest), localize(name, rest) as rest:
             return command(name)(rest)
     except UserError as error:
-        print(f"eeg2text {name}: {_readable(str(error))}", file=sys.stderr)
+        print(f"eeg2text {name}: {with_urls(str(error))}", file=sys.stderr)
         return error.status
-    except BrokenPipeError:  # the reader (`| head`) has seen enough
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -74,90 +73,59 @@ def main(argv: list[str] | None = None) -> int:
         print(f"eeg2text {name}: {end}", file=sys.stderr)
         return 143
     except KeyboardInterrupt:
-        print(f"eeg2text {name}: interrupted; {_after_interruption(name, DRY in argv)}", file=sys.stderr)
+        resumes = name in MIRRORED and DRY not in argv
+        advice = "the same command resumes from what is finished." if resumes else "start the same command again."
+        print(f"eeg2text {name}: interrupted; {advice}", file=sys.stderr)
         return 130
 
 
-DRY = "--dry-run"
-
-
-def _after_interruption(name: str, dry: bool) -> str:
-    resumes = not dry and name in ("run", "train", "decode", "judge")
-    return "the same command resumes from what is finished." if resumes else "start the same command again."
-
-
 def _refuse_empty(arguments: list[str]) -> None:
-    """Raise if an option or argument is empty, as where a script's variable is not set. Fields may be empty."""
+    """Raise UserError for an empty argument, as from an unset shell variable. Configuration fields may be empty."""
     for before, argument in itertools.pairwise(["", *arguments]):
         if before.startswith("--config."):
             continue
+        name = argument if re.fullmatch(r"--(?!config\.)[A-Za-z-]+=", argument) else ""
         if not argument:
             name = f"{before}=" if before.startswith("--") and "=" not in before else "an argument"
+        if name:
             raise UserError(f"{name} is empty; give it a value, or leave it out.")
-        if re.fullmatch(r"--(?!config\.)[A-Za-z-]+=", argument):
-            raise UserError(f"{argument} is empty; give it a value, or leave it out.")
-
-
-STATEMENTS = ("--proof", "--licence")  # an address may stand there; nothing is read from it
 
 
 def _refuse_addresses(arguments: list[str]) -> None:
-    """
-    Raises:
-      UserError: an argument names a place on the web, or in a kind of bucket of which reading and writing do not know.
-    """
+    """Raise UserError for a URL that can neither be read nor written: only gs:// and s3:// can."""
     for before, argument in itertools.pairwise(["", *arguments]):
-        if before in STATEMENTS or argument.split("=")[0] in STATEMENTS:
+        if {before, argument.split("=")[0]} & {f"--{option}" for option in STATEMENTS}:
             continue
-        found = re.match(r"(?!--config\.).*?(?:^|=)(([A-Za-z][A-Za-z0-9+.-]*)://(.*))", argument)  # fields: `ranges`
+        # `ranges` checks the URLs of configuration fields.
+        found = re.match(r"(?!--config\.).*?(?:^|=)(([A-Za-z][A-Za-z0-9+.-]*)://(.*))", argument)
         if not found or found[2] in ("gs", "s3"):
             continue
-        place, scheme, rest = found.groups()
+        url, scheme, rest = found.groups()
         if scheme.lower() in ("gs", "s3"):
             raise UserError(f"{argument}: expected {scheme} in small letters; write {scheme.lower()}://{rest}.")
         if scheme.lower() == "file":
-            raise UserError(f"{argument}: expected a path for a place on this machine; write {_path_of(place)}.")
+            path = re.sub(r"^[A-Za-z]+://(localhost(?=/))?", "", url)
+            raise UserError(f"{argument}: expected a path for a place on this machine; write {path}.")
         raise UserError(
             f"{argument}: web addresses are not read or written, only buckets (gs://, s3://); copy the file to this "
             "machine, or mount it as a folder, and give that path."
         )
 
 
-def _path_of(place: str) -> str:
-    """The path of a `file:` address."""
-    return re.sub(r"^[A-Za-z]+://(localhost(?=/))?", "", place)
-
-
-def _placed(name: str, arguments: list[str]) -> AbstractContextManager[list[str]]:
-    """Copies of what is in buckets for the time of a command; without an address nothing of it is imported."""
-    if not any(re.match(r"(?!--config\.).*?(^|=)(gs|s3)://", argument) for argument in arguments):
-        return nullcontext(arguments)
-    from eeg2text_jax.stores.arguments import placed
-
-    return placed(name, arguments)
-
-
-def _readable(sentence: str) -> str:
-    """With addresses of buckets in place of their copies' paths, where there are any."""
-    stores = sys.modules.get("eeg2text_jax.stores.arguments")
-    return stores.readable(sentence) if stores else sentence
-
-
 @contextmanager
 def _terminable(dry: bool) -> Iterator[None]:
-    """SIGTERM ends the command as an interruption does, with files renamed or not there; training has its own way.
+    """Raise `Terminated` in the main thread when SIGTERM comes; training installs its own handler.
 
-    Args:
-      dry: the command makes nothing, so that nothing resumes.
+    Files are complete or absent afterwards. A `dry` run makes none, so its message says to start again.
     """
-    goes_on = "the same command goes on from what is finished."
-    after = "nothing was made, start the same command again." if dry else goes_on
+    resumes = "the same command goes on from what is finished."
+    after = "nothing was made, start the same command again." if dry else resumes
 
     def end(*_: object) -> None:
         raise Terminated(f"ended by SIGTERM; {after}")
 
     def unraisable(lost: Any) -> None:
-        # The signal came during a callback of the garbage collector or a destructor, which let no exception out.
+        # The signal came during a destructor or a callback of the garbage collector, which discards exceptions.
         if isinstance(lost.exc_value, Terminated):
             signal.setitimer(signal.ITIMER_REAL, 0.01)
         else:
@@ -168,42 +136,40 @@ def _terminable(dry: bool) -> Iterator[None]:
         return
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGALRM)}
     report, sys.unraisablehook = sys.unraisablehook, unraisable
-    arrived, arrives = os.pipe()
-    os.set_blocking(arrives, False)
-    wakes = signal.set_wakeup_fd(arrives, warn_on_full_buffer=False)
-    threading.Thread(target=_end_compilation, args=(arrived,), daemon=True).start()
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=_end_compilation, args=(reading,), daemon=True).start()
     try:
         yield
     finally:
-        signal.set_wakeup_fd(wakes)
-        os.close(arrives)
+        signal.set_wakeup_fd(wakeup)
+        os.close(writing)
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-COMPILING = 6.0  # seconds after SIGTERM in which a compilation may end
+COMPILING = 6.0  # seconds that a compilation may still take after SIGTERM
 COMPILER = os.path.join("jax", "_src", "compiler.py")
 
 
-def _end_compilation(arrived: int) -> None:
-    """End the process if SIGTERM comes during a compilation, which takes minutes in C++ and hears no signal.
+def _end_compilation(signals: int) -> None:
+    """End the process if SIGTERM comes during a compilation, which runs in C++ for minutes and handles no signal.
 
-    Nothing is half-written: files get their names when they are whole.
-
-    Args:
-      arrived: a pipe with the number of every signal, until it is closed.
+    No file is half-written: files are renamed to their names when they are complete. `signals` is the pipe to which
+    Python writes the number of every signal; the thread ends when it is closed.
     """
-    with os.fdopen(arrived, "rb", buffering=0) as numbers:
+    with os.fdopen(signals, "rb", buffering=0) as numbers:
         while number := numbers.read(1):
             if number[0] != signal.SIGTERM:
                 continue
             end = time.monotonic() + COMPILING
             while _is_compiling():
                 if time.monotonic() > end:
-                    over = select.select([numbers], [], [], 0)[0] and not numbers.read(1)
-                    if not over:  # else the command said already how it ended, and Python waits for the compiler
+                    has_ended = select.select([numbers], [], [], 0)[0] and not numbers.read(1)
+                    if not has_ended:  # else the command printed its message, and Python waits for the compiler
                         sys.stderr.write("eeg2text: ended by SIGTERM while compiling; the same command goes on.\n")
                         sys.stderr.flush()
                     os._exit(143)
@@ -211,11 +177,6 @@ def _end_compilation(arrived: int) -> None:
 
 
 def _is_compiling() -> bool:
-    """Whether any thread is in XLA's compiler."""
-    frames = list(sys._current_frames().values())
-    while frames:
-        frame = frames.pop()
-        if frame.f_code.co_filename.endswith(COMPILER):
-            return True
-        frames += [frame.f_back] if frame.f_back else []
-    return False
+    """Return whether any thread is in XLA's compiler."""
+    stacks = (traceback.walk_stack(frame) for frame in sys._current_frames().values())
+    return any(frame.f_code.co_filename.endswith(COMPILER) for frame, _ in itertools.chain.from_iterable(stacks))

@@ -13,7 +13,7 @@ def unfused(scores: jax.Array) -> jax.Array:
 
 
 def fenced(head: Callable[[jax.Array], jax.Array], x: jax.Array, true: jax.Array) -> jax.Array:
-    """Return `head(x)`, on a CPU inside a branch that is always taken; XLA cannot know that `true` is True.
+    """Return `head(x)`; on a CPU, inside a branch that is always taken, because `true` is True at run time.
 
     Without the branch, XLA:CPU fuses the product with the following softmax and takes three times as long (BART-base,
     160 rows: 378 instead of 126 ms); an `optimization_barrier` is removed before that pass.
@@ -31,9 +31,9 @@ def summed_by_blocks(
 ) -> jax.Array:
     """Return `function(shared, x, fixed)`, a scalar sum over axis 1 of `x` and `fixed`, computed in blocks of axis 1.
 
-    Differentiable in `shared` and `x`: each block's gradient is computed together with its value, so intermediates
-    exist for one block at a time. On a CPU every page of a new buffer, such as the logits, costs a page fault: a
-    training step of BART-base with 32 texts of 40 tokens takes 8.4 s in blocks and 9.2 s without.
+    It is differentiable in `shared` and `x`. A block's gradient is computed with its value, so intermediates such as
+    the logits exist for one block at a time. On a CPU a new buffer costs page faults: a training step of BART-base with
+    32 texts of 40 tokens takes 8.4 s in blocks and 9.2 s without.
     """
 
     def cut(rows: jax.Array) -> jax.Array:
@@ -62,32 +62,20 @@ def summed_by_blocks(
 
 
 def convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """Convolve volumes `[N, X, Y, Z, C]`, stride 2, padding 1, kernel `[3, 3, 3, C, D]`, by one matrix product.
+    """Convolve volumes, stride 2, padding 1: `[N, X, Y, Z, C]`, kernel `[3, 3, 3, C, D]` -> `[N, X/2, Y/2, Z/2, D]`.
 
-    XLA:CPU computes 3-D convolutions by scalar loops: forward and backward of 32 volumes of 64 x 64 x 27 through four
-    convolutions and four transposed ones took 122 s; this form takes 1.6 s.
+    XLA:CPU computes 3-D convolutions in scalar loops: forward and backward of 32 volumes of 64 x 64 x 27 through four
+    convolutions and four transposed ones take 122 s; as matrix products of 3 x 3 x 3 patches they take 1.6 s.
     """
-    return patches(x) @ kernel.reshape(-1, kernel.shape[-1])
+    for axis in (3, 2, 1):  # patches from the even and odd halves of each axis: gathers and strided slices are slow
+        even, odd = _halves(x, axis)
+        x = jnp.concatenate([_moved(odd, axis, 1), even, odd], axis=-1)
+    return x @ kernel.reshape(-1, kernel.shape[-1])
 
 
 def convolve_back(x: jax.Array, kernel: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Transposed convolution: `[N, x, y, z, D]`, kernel `[3, 3, 3, C, D]` -> `[N, *shape, C]`; see `convolve`."""
-    return add_patches(x @ kernel.reshape(-1, kernel.shape[-1]).T, shape)
-
-
-def patches(x: jax.Array) -> jax.Array:
-    """Extract the 3 x 3 x 3 patch around every other voxel: `[N, X, Y, Z, C] -> [N, x, y, z, 27 C]`, x = ceil(X / 2).
-
-    Axis by axis, from the even and odd halves of each axis: gathers and strided slices are slow.
-    """
-    for axis in (3, 2, 1):
-        even, odd = _halves(x, axis)
-        x = jnp.concatenate([_moved(odd, axis, 1), even, odd], axis=-1)
-    return x
-
-
-def add_patches(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """The transpose of `patches`: `[N, x, y, z, 27 C] -> [N, *shape, C]`."""
+    x = x @ kernel.reshape(-1, kernel.shape[-1]).T
     for axis in (1, 2, 3):
         before, at, after = jnp.split(x, 3, axis=-1)
         both = jnp.stack([at, after + _moved(before, axis, -1)], axis=axis + 1)
@@ -97,7 +85,7 @@ def add_patches(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _halves(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
-    """Return the even and the odd entries of an axis, padded with 0."""
+    """Return the entries of an axis at even and at odd places; an odd length is padded with 0."""
     if x.shape[axis] % 2:
         x = jnp.pad(x, [(0, int(number == axis)) for number in range(x.ndim)])
     x = x.reshape(*x.shape[:axis], -1, 2, *x.shape[axis + 1 :])

@@ -1,4 +1,4 @@
-"""`eeg2text run --dry-run`: what a run would do, from its own data and model, in a folder that is removed again."""
+"""`eeg2text run --dry-run`: report what a run would do and cost, without writing its workdir."""
 
 import contextlib
 import io
@@ -22,13 +22,13 @@ from eeg2text_jax.study.study import Study, open_study
 from eeg2text_jax.training.waves import bytes_of_an_arm, frozen_bytes
 
 GIB = 1 << 30
-SIDE = 1024  # of the matrices whose product gives the device's pace
+SIDE = 1024  # rows and columns of the matrices with which `product_pace` measures the device
 
 
 def dry_run(config: Settings, root: str) -> str:
-    """Return what a run of this configuration would do; nothing is made, in `root` or elsewhere.
+    """Return a report of what a run of this configuration in the workdir `root` would do.
 
-    The data are prepared in a temporary folder, as their number of samples decides the rest.
+    The data are prepared in a temporary folder, because their number of samples decides the rest.
 
     Raises:
       UserError: the configuration or the data is not usable.
@@ -43,26 +43,25 @@ def dry_run(config: Settings, root: str) -> str:
 
 
 def configuration_lines(config: Settings) -> list[str]:
-    """Fields that differ from configs/default.py."""
+    """Return lines on the fields that differ from configs/default.py."""
     ours, usual = (json.loads(to_json(one)) for one in (config.document, load_config("default")))
     none = "there unknown, as of an older version"
-    found = (line.replace(none, "no default").replace("there ", "default ") for line in differences(ours, usual))
-    changed = [f"  {line}" for line in found]
-    return [f"configuration: {len(changed)} fields differ from the defaults", *changed]
+    found = [line.replace(none, "no default").replace("there ", "default ") for line in differences(ours, usual)]
+    return [f"configuration: {len(found)} fields differ from the defaults", *(f"  {line}" for line in found)]
 
 
 def data_lines(study: Study) -> list[str]:
-    """Samples, the texts and samples of each part, what leaks, and the steps of declared epochs."""
-    data, texts = study.data, {}
+    """Return lines on the samples, the parts of the split, what leaks between them, and the steps of an epoch."""
+    data = study.data
     certificate = json.loads(study.workdir.split.read_text(encoding="utf8"))
-    for name, rows in study.split.parts.items():
-        texts[name] = f"{name} {len(rows)} samples of {len(set(data.sentence[rows]))} texts"
-    tested = len(set(data.sentence[study.split.parts["test"]]))
+    texts = {name: len(set(data.sentence[rows])) for name, rows in study.split.parts.items()}
+    parts = [f"{name} {len(rows)} samples of {texts[name]} texts" for name, rows in study.split.parts.items()]
+    tested = texts["test"]
     few = f"note: {tested} test texts; a verdict needs {MIN_JUDGED}: more data, or --folds=5, which tests all once"
     return [
         f"data: {len(data)} samples of {len(set(data.subject))} subjects, {data.n_features} features a position "
         f"({data.features_are.partition(';')[0]})",
-        f"split {study.config.split.method}: {', '.join(texts.values())}; {verdict(certificate)}",
+        f"split {study.config.split.method}: {', '.join(parts)}; {verdict(certificate)}",
         *size_lines(certificate),
         *([few] if tested < MIN_JUDGED else []),
         *lines(study.config, len(study.split.parts["train"])),
@@ -70,17 +69,17 @@ def data_lines(study: Study) -> list[str]:
 
 
 def cost_lines(study: Study) -> list[str]:
-    """Arms, parameters, the least memory, and the time of the matrix products at this device's pace."""
+    """Return lines on the arms, the parameters, the least memory, and the time of the matrix products."""
     config, model = study.config, study.model
     weights = sum(leaf.size for leaf in jax.tree.leaves(model.shapes))
-    held = len(study.arms) * bytes_of_an_arm(study) + frozen_bytes(study)
+    least = len(study.arms) * bytes_of_an_arm(study) + frozen_bytes(study)
     words, tokens = config.batch.buckets[-1]
     flops = config.train.steps * len(study.arms) * training_flops(model, config.batch.size, words, tokens)
     pace = product_pace()
     return [
         f"arms: {', '.join(map(str, study.arms))}; {config.train.steps} steps of {config.batch.size} samples; tested "
         f"with {', '.join(config.grid.eval_conditions)}",
-        f"model: {weights:,} parameters an arm; memory at least {held / GIB:.2f} GiB for all arms (parameters, "
+        f"model: {weights:,} parameters an arm; memory at least {least / GIB:.2f} GiB for all arms (parameters, "
         "gradient, optimizer, best parameters; activations come on top, `eeg2text preflight` counts them)",
         f"time: at most {flops / pace / 60:.1f} min of matrix products in training at {pace / 1e9:.0f} GFLOP/s, "
         f"measured on {jax.devices()[0].device_kind}; compilation, decoding and scoring come on top",
@@ -88,7 +87,7 @@ def cost_lines(study: Study) -> list[str]:
 
 
 def product_pace() -> float:
-    """Measure the float32 FLOP/s of matrix products on the first device."""
+    """Measure the speed of float32 matrix products on the first device, in FLOP/s."""
     product = jax.jit(jnp.matmul)
     matrix = jnp.ones((SIDE, SIDE), jnp.float32)
     product(matrix, matrix).block_until_ready()

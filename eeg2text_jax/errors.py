@@ -15,7 +15,7 @@ class UserError(Exception):
 
 
 class HostLost(UserError):
-    """A host could not be reached; the same command on all hosts goes on. A launcher restarts on its status."""
+    """A host could not be reached. A launcher restarts all hosts on this exit status, and the run resumes."""
 
     status = 75  # EX_TEMPFAIL of sysexits.h
 
@@ -23,8 +23,7 @@ class HostLost(UserError):
 class Terminated(BaseException):
     """SIGTERM ended the run after it saved a checkpoint to resume from.
 
-    It is no `Exception`, so no handler of errors stops it. The command line prints it and exits with status 143, as
-    after the signal itself.
+    It is no `Exception`, so that no error handler catches it. The command line prints it and exits with status 143.
     """
 
 
@@ -40,7 +39,7 @@ def one_line(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name: the nearest known name, or all of them."""
+    """Return the end of a message about an unknown name: "did you mean" the nearest known name, or all of them."""
     known = list(known)
     near = nearest(name, known, 0.6)
     return f"did you mean {near!r}?" if near else f"there are {', '.join(map(str, known))}."
@@ -52,6 +51,6 @@ def nearest(name: str, known: Iterable[str], alike: float = 0.0) -> str | None:
 
 
 def shortlist(names: Iterable[object], most: int = 8) -> str:
-    """Return the first names, separated by commas, with an ellipsis for the others."""
+    """Return the first `most` names, separated by commas, and an ellipsis if there are more."""
     texts = list(map(str, names))
     return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")

@@ -17,25 +17,23 @@ from etils import epath
 
 from eeg2text_jax.errors import UserError
 
-# Errors of file systems without locks.
+# Errors of `flock` on file systems without locks.
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
 
-CHUNK = 1 << 20  # bytes read at once
-
-LISTENERS: list[Callable[[], None]] = []  # called when a file or folder was finished and got its name
+LISTENERS: list[Callable[[], None]] = []  # called after a file or folder is complete and has its final name
 
 
-def tell() -> None:
-    """Call all listeners, after a file or folder got its name."""
+def notify() -> None:
+    """Call all listeners, after a file or folder is complete."""
     for listener in LISTENERS:
         listener()
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
-    """Yield a temporary path beside `path` for a file or folder; rename it to `path` when the block succeeds.
+    """Yield a temporary path for a new file or folder; rename it to `path` when the block succeeds.
 
-    If the block raises, the temporary is removed and `path` is unchanged. The temporary name depends on `path` alone,
+    If the block raises, the temporary file is removed and `path` is unchanged. The temporary name is always the same,
     so the next process overwrites the remains of a killed one.
 
     Raises:
@@ -55,11 +53,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
         with contextlib.suppress(OSError):
             remove(partial)
         raise
-    tell()
+    notify()
 
 
 def check_replaceable(path: str | os.PathLike[str], said: str = "") -> None:
-    """Raise UserError if a path is a link, a device, a pipe or a socket; the message calls it `said`."""
+    """Raise UserError if a path is a link, a device, a pipe or a socket; the message names `said` in place of it."""
     if not is_local(path):
         return
     try:
@@ -73,7 +71,7 @@ def check_replaceable(path: str | os.PathLike[str], said: str = "") -> None:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the file name to operating-system errors; errors of writing to an open file lack it."""
+    """Add the file name to errors of the operating system that lack it, as those of writing to an open file."""
     try:
         yield
     except OSError as error:
@@ -82,9 +80,8 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
-def partial_of(path: str | os.PathLike[str]) -> epath.Path:
+def partial_of(path: epath.Path) -> epath.Path:
     """Return the temporary path that `replacing` uses."""
-    path = epath.Path(path)
     return path.parent / f".{path.name}.partial"
 
 
@@ -98,10 +95,10 @@ def remove(path: epath.Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
-    """Hold the lock file `path`, which names its holder, until the block ends.
+    """Hold a lock on the file `path`, into which the holder's name is written, until the block ends.
 
-    The kernel's lock (`flock`) ends with the process. On network file systems it works between machines if they are
-    mounted with locks; without lock support the block runs unlocked, with one warning per file system.
+    The kernel releases the lock (`flock`) when the process ends. On a file system without locks the block runs
+    unlocked, with one warning; network file systems lock between machines if they are mounted with locks.
 
     Raises:
       UserError: another process holds the lock; `what` names the thing in use.
@@ -118,12 +115,12 @@ def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(path)  # while it is held, so that nobody's new one goes
+            os.unlink(path)  # before the release, so that no other process's new lock file is removed
         os.close(descriptor)
 
 
 def _lock(path: str | os.PathLike[str], what: str) -> int | None:
-    """Return a descriptor of the locked file `path`; None if the file system has no locks."""
+    """Create and lock the file `path`; return its descriptor, or None if the file system has no locks."""
     while True:
         is_new = not os.path.lexists(path)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -137,14 +134,14 @@ def _lock(path: str | os.PathLike[str], what: str) -> int | None:
             os.close(descriptor)
             raise
         if not has_locks:
-            if is_new and not os.fstat(descriptor).st_size:  # a name that was there may be another's lock
+            if is_new and not os.fstat(descriptor).st_size:  # an older file may be the lock of another process
                 os.unlink(path)
             os.close(descriptor)
             return None
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor
-        os.close(descriptor)  # the one before let go of it, and of its name, just now
+        os.close(descriptor)  # the former holder has just removed this file: lock a new one
 
 
 def flock(descriptor: int, what: str, operation: int) -> bool:
@@ -166,19 +163,20 @@ def flock(descriptor: int, what: str, operation: int) -> bool:
     return True
 
 
-_WARNED: set[int] = set()  # file systems without locks, warned about
+_WARNED: set[int] = set()  # devices of file systems without locks for which the warning was printed
 
 
 def _describe(holder: bytes) -> str:
+    """Return a phrase for the holder that is written in a lock file."""
     try:
         said = json.loads(holder)
         return f"process {said['process']} on {said['host']} since {said['since']}"
-    except (ValueError, KeyError, TypeError):  # it has the lock and has not written yet
+    except (ValueError, KeyError, TypeError):  # the holder has not written its name yet
         return "another process"
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is local, not in a cloud store (`gs://`)."""
+    """Return whether a path is local, not a URL."""
     return "://" not in os.fspath(path)
 
 
@@ -203,8 +201,5 @@ def content_digest(content: Any) -> str:
 
 def file_digest(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal."""
-    digest = hashlib.sha256()
     with epath.Path(path).open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

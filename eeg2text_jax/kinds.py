@@ -1,7 +1,6 @@
-"""Sections of the configuration as frozen dataclasses, and the kinds of values of their fields.
+"""Sections of the configuration as frozen dataclasses, and the valid values of their fields.
 
-A section has for each field `name: Annotated[TYPE, KIND]`; a kind is a predicate and a phrase for messages
-("expected ..."). Defaults and meanings are in `configs/default.py`.
+A section has for each field `name: Annotated[TYPE, RANGE]`. Defaults and meanings are in `configs/default.py`.
 """
 
 import dataclasses
@@ -33,20 +32,20 @@ Section = TypeVar("Section")
 
 
 def ranges_of(section: type, prefix: str = "") -> dict[str, Range]:
-    """Return the range of each field that declares one, by its dotted name; sections in the section included."""
+    """Return the range of each field of a section and of the sections in it, by dotted name."""
     found: dict[str, Range] = {}
     for name, hint in typing.get_type_hints(section, include_extras=True).items():
         if dataclasses.is_dataclass(hint):
             found |= ranges_of(typing.cast(type, hint), f"{prefix}{name}.")
         elif isinstance(kind := getattr(hint, "__metadata__", [None])[0], Range):
             found[f"{prefix}{name}"] = kind
-        elif kind is not None:  # the class that reads this section
+        elif kind is not None:  # a dataclass that reads this section
             found |= ranges_of(kind, f"{prefix}{name}.")
     return found
 
 
 def read_section(section: type[Section], values: Mapping[str, Any]) -> Section:
-    """Return a section from the values of its fields; sequences become tuples, and unknown names are left out."""
+    """Make a section from the values of its fields; lists become tuples, and other values are ignored."""
     hints = typing.get_type_hints(section)
     return section(**{name: _frozen(values[name], hint) for name, hint in hints.items()})
 
@@ -61,16 +60,21 @@ def _frozen(value: Any, hint: Any) -> Any:
 
 def whole(low: int, high: int = MOST) -> Range:
     """A whole number from `low` to `high`."""
-    return Range(lambda value: _is_whole(value) and low <= value <= high, f"a whole number from {low} to {high}")
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool) and low <= int(value) <= high
+
+    return Range(holds, f"a whole number from {low} to {high}")
 
 
 def number(low: float, high: float, *, above: bool = False, below: bool = False) -> Range:
-    """A finite number from `low` (or `above` it) to `high` (or `below` it)."""
+    """A finite number from `low` to `high`; `above` excludes `low`, `below` excludes `high`."""
 
     def holds(value: Any) -> bool:
-        if not _is_number(value) or not math.isfinite(value):
+        if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
             return False
-        return (low < value if above else low <= value) and (value < high if below else value <= high)
+        found = float(value)
+        return (low < found if above else low <= found) and (found < high if below else found <= high)
 
     return Range(holds, f"a number {'above' if above else 'from'} {low:g} {'and below' if below else 'to'} {high:g}")
 
@@ -104,57 +108,58 @@ def place(*, empty: bool = True, local: bool = False) -> Range:
     return Range(holds, f"{expected}{', or empty text' if empty else ''}")
 
 
+def _tuple_of(
+    of: Range, least: int, most: int, expected: str, fits: Callable[[Sequence[Any]], bool] = lambda entries: True
+) -> Range:
+    """A sequence of `least` to `most` values that are each valid for `of` and together satisfy `fits`."""
+
+    def holds(value: Any) -> bool:
+        return (
+            isinstance(value, tuple | list)
+            and least <= len(value) <= most
+            and all(map(of.holds, value))
+            and fits(value)
+        )
+
+    return Range(holds, expected)
+
+
 def many(of: Range, *, least: int = 1) -> Range:
     """A sequence of distinct values, each valid for `of`."""
 
-    def holds(value: Any) -> bool:
-        if not isinstance(value, tuple | list) or len(value) < least:
-            return False
-        entries = [tuple(entry) if isinstance(entry, list) else entry for entry in value]
-        return all(map(of.holds, entries)) and len(set(entries)) == len(entries)
+    def are_distinct(entries: Sequence[Any]) -> bool:
+        return len({tuple(entry) if isinstance(entry, list) else entry for entry in entries}) == len(entries)
 
-    return Range(holds, f"a tuple of {f'at least {least}' if least else 'any number of'} different entries, "
-                 f"each {of.expected}")  # fmt: skip
+    number = f"at least {least}" if least else "any number of"
+    return _tuple_of(of, least, MOST, f"a tuple of {number} different entries, each {of.expected}", are_distinct)
 
 
 def pair(of: Range) -> Range:
-    def holds(value: Any) -> bool:
-        return isinstance(value, tuple | list) and len(value) == 2 and all(map(of.holds, value))
-
-    return Range(holds, f"a tuple of two entries, each {of.expected}")
+    return _tuple_of(of, 2, 2, f"a tuple of two entries, each {of.expected}")
 
 
 def grid() -> Range:
     """The numbers of voxels along the three axes of a volume."""
-    one = whole(1, 4096)
-
-    def holds(value: Any) -> bool:
-        return isinstance(value, tuple | list) and len(value) == 3 and all(map(one.holds, value))
-
-    return Range(holds, "a tuple of three whole numbers from 1 to 4096, as (64, 64, 27)")
+    return _tuple_of(whole(1, 4096), 3, 3, "a tuple of three whole numbers from 1 to 4096, as (64, 64, 27)")
 
 
 def is_nested(buckets: Sequence[Sequence[int]]) -> bool:
-    """Return whether each (words, tokens) holds all that the one before it holds, and more."""
+    """Return whether each bucket (words, tokens) is larger than the one before, and smaller in neither number."""
     ordered = list(map(tuple, buckets))
     return all(a != b and a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(ordered))
 
 
 def buckets() -> Range:
-    """Non-decreasing pairs (words, tokens): samples that are too few for a batch move to the next larger bucket."""
-    one = pair(whole(1, 100_000))
-
-    def holds(value: Any) -> bool:
-        if not isinstance(value, tuple | list) or not value or not all(map(one.holds, value)):
-            return False
-        return is_nested(value)
-
-    return Range(holds, "pairs (EEG positions, target tokens) of whole numbers from 1 to 100000, each pair at least as "
-                 "large as the one before it in both, as ((16, 24), (56, 56))")  # fmt: skip
+    """Shapes of batches (words, tokens), each larger than the one before; a partial batch moves to the next shape."""
+    expected = (
+        "pairs (EEG positions, target tokens) of whole numbers from 1 to 100000, each pair at least as large as the "
+        "one before it in both, as ((16, 24), (56, 56))"
+    )
+    return _tuple_of(pair(whole(1, 100_000)), 1, MOST, expected, is_nested)
 
 
 def with_pairs(argument: str) -> str:
-    """Write buckets such as `16:24,56:56` as a tuple of pairs; other arguments stay as they are."""
+    """Replace `16:24,56:56` in an argument `--config.batch.buckets=...` by a tuple of pairs; return others as is."""
     name, _, value = argument.partition("=")
     if name != "--config.batch.buckets" or not re.fullmatch(r"\d+:\d+(,\d+:\d+)*", value):
         return argument
@@ -164,26 +169,18 @@ def with_pairs(argument: str) -> str:
 def channels() -> Range:
     """Layer sizes in order."""
     one = whole(1, 100_000)
-
-    def holds(value: Any) -> bool:
-        return isinstance(value, tuple | list) and 1 <= len(value) <= 20 and all(map(one.holds, value))
-
-    return Range(holds, f"a tuple of at least one entry, each {one.expected}")
+    return _tuple_of(one, 1, 20, f"a tuple of at least one entry, each {one.expected}")
 
 
 def bands() -> Range:
     """Frequency bands (low, high) in Hz."""
+    expected = "pairs of frequencies above 0 Hz, the second above the first, as ((4, 8), (8, 13))"
     one = pair(number(0, 100_000, above=True))
-
-    def holds(value: Any) -> bool:
-        whole = isinstance(value, tuple | list) and bool(value) and all(map(one.holds, value))
-        return whole and all(low < high for low, high in value)
-
-    return Range(holds, "pairs of frequencies above 0 Hz, the second above the first, as ((4, 8), (8, 13))")
+    return _tuple_of(one, 1, MOST, expected, lambda entries: all(low < high for low, high in entries))
 
 
 def span() -> Range:
-    """`START:END`, the first and last step of a range, or empty."""
+    """`START:END`, the first and last training step of a range, or empty."""
 
     def holds(value: Any) -> bool:
         found = re.fullmatch(r"([1-9]\d{0,8}):([1-9]\d{0,8})", value) if isinstance(value, str) else None
@@ -193,7 +190,7 @@ def span() -> Range:
 
 
 def tracker() -> Range:
-    """`TRACKER` or `TRACKER:PROJECT`, or empty."""
+    """A service that tracks experiments: `TRACKER` or `TRACKER:PROJECT`, or empty."""
 
     def holds(value: Any) -> bool:
         return isinstance(value, str) and re.fullmatch(r"|(wandb|trackio)(:[\w.-]{1,100})?", value) is not None
@@ -202,12 +199,9 @@ def tracker() -> Range:
 
 
 def shares() -> Range:
-    def holds(value: Any) -> bool:
-        if not isinstance(value, tuple | list) or len(value) != 3:
-            return False
-        return all(map(number(0, 1, above=True).holds, value)) and abs(sum(value) - 1) <= 1e-6
-
-    return Range(holds, "three shares above 0 (train, dev, test) that add up to 1, as (0.8, 0.1, 0.1)")
+    """The shares of samples in train, dev and test."""
+    expected = "three shares above 0 (train, dev, test) that add up to 1, as (0.8, 0.1, 0.1)"
+    return _tuple_of(number(0, 1, above=True), 3, 3, expected, lambda entries: abs(sum(entries) - 1) <= 1e-6)
 
 
 def settings() -> Range:
@@ -219,14 +213,6 @@ def settings() -> Range:
         return all(isinstance(name, str) and _is_plain(entry) for name, entry in value.items())
 
     return Range(holds, "names with plain finite values, fields of the backbone's Hugging Face configuration")
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _is_plain(value: Any) -> bool:

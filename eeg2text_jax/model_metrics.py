@@ -1,4 +1,4 @@
-"""Metrics that need a model (text encoder or judge): check their settings and load only the requested ones."""
+"""Metrics that need a model (a text encoder or a judge): check their settings, and make the requested ones."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # 30 ms, for which scoring a file need not wait
 
 
 class Makers:
-    """Factories of metrics that need a model; each model is loaded once."""
+    """Makes metrics that need a model, for a list of references; each model is loaded once."""
 
     def __init__(self, makers: Sequence[Any]):
         self._makers = makers
@@ -22,7 +22,7 @@ class Makers:
         return [metric for make in self._makers for metric in make(references)]
 
     def notes(self) -> list[str]:
-        """Return notes for the reader of the scores."""
+        """Return the notes of the metrics for the reader of the scores."""
         return [note for make in self._makers for note in make.notes()]
 
 
@@ -37,9 +37,10 @@ def makers_of(
     truncate: bool = False,
     spelled: str = "--{}",
 ) -> Makers | None:
-    """Return the factories of those `metrics` that need a model, or None; JAX and weights are loaded only for them.
+    """Return `Makers` of those `metrics` that need a model; None if none does, and then JAX is not imported.
 
-    `spelled` formats the name of a setting for messages.
+    `encoder`, `layer`, `idf` and `rescale` are for metrics of a text encoder, `judge` and `truncate` for metrics of a
+    judge. `spelled` formats the name of a setting in messages.
 
     Raises:
       UserError: a metric lacks its model, or a setting is given without a metric that uses it.
@@ -50,10 +51,8 @@ def makers_of(
     if judged and not judge:
         raise UserError(f"{judged[0]} needs {spelled.format('judge')}=DIR/judge, which `eeg2text judge` writes.")
     settings = {"encoder": encoder, "layer": layer, "idf": idf, "rescale": rescale}
-    for wanted, known, given in (
-        (encoded, ENCODED, settings),
-        (judged, JUDGED, {"judge": judge, "truncate": truncate}),
-    ):
+    others = {"judge": judge, "truncate": truncate}
+    for wanted, known, given in ((encoded, ENCODED, settings), (judged, JUDGED, others)):
         for name, value in given.items():
             if value not in (None, False, "") and not wanted:
                 raise UserError(
@@ -74,10 +73,10 @@ def makers_of(
 
 
 def configured(config: "Settings") -> Makers | None:
-    """Return the factories of a run's further metrics and of its endpoints.
+    """Return `Makers` of the metrics and endpoints in a configuration; None if none needs a model.
 
     Raises:
-      UserError: as `makers_of`, or an endpoint is unknown.
+      UserError: see `makers_of`; or an endpoint is unknown.
     """
     settings = config.metrics
     layer = None if settings.layer < 0 else settings.layer
@@ -85,31 +84,28 @@ def configured(config: "Settings") -> Makers | None:
 
 
 def _wanted(config: "Settings") -> list[str]:
+    """Return the names of the metrics and of the endpoints' metrics in a configuration."""
     ends = (config.audit.endpoint, *config.audit.secondary)
     return [*config.metrics.names, *(named(name, "audit.endpoint").metric for name in ends)]
 
 
 def check_configured(config: "Settings") -> None:
-    """Check before a run that the text encoder and judge that it needs exist, without loading weights.
-
-    Raises:
-      UserError: one does not exist.
-    """
-    wanted = set(_wanted(config))
+    """Raise UserError if a run needs a text encoder or a judge that does not exist; load no weights."""
     from eeg2text_jax.judge.judge_folder import read_judge
     from eeg2text_jax.pretrained.folder import checkpoint_folder
 
-    if wanted & {*ENCODED}:
-        if not config.metrics.encoder:
-            raise UserError(f"{min(wanted & {*ENCODED})} needs config.metrics.encoder, a checkpoint or minilm.")
-        checkpoint_folder(config.metrics.encoder)
-    if wanted & {*JUDGED}:
-        if not config.metrics.judge:
-            raise UserError(f"{min(wanted & {*JUDGED})} needs config.metrics.judge, which `eeg2text judge` writes.")
-        read_judge(config.metrics.judge)
+    encoder, judge, wanted = config.metrics.encoder, config.metrics.judge, set(_wanted(config))
+    for known, name, place, expected, read in (
+        (ENCODED, "encoder", encoder, "a checkpoint or minilm", checkpoint_folder),
+        (JUDGED, "judge", judge, "which `eeg2text judge` writes", read_judge),
+    ):
+        if used := wanted & {*known}:
+            if not place:
+                raise UserError(f"{min(used)} needs config.metrics.{name}, {expected}.")
+            read(place)
 
 
 def endpoints(names: Sequence[str], makers: Makers | None) -> list[Endpoint]:
-    """Return the endpoints with these names."""
+    """Return the endpoints with these names; `makers` makes the metrics that need a model."""
     made = {metric.name: metric for metric in makers([])} if makers else {}
     return [primary_endpoint() if name == BLEU_1 else endpoint_of(name, made[named(name).metric]) for name in names]

@@ -1,4 +1,4 @@
-"""Functions for notebooks: go from a data file to a verdict in a few lines; read a run's results as Python objects.
+"""Functions for notebooks: train and audit in one call, and read a run's results as Python objects.
 
 run = fit("own.h5", "own", train__steps=300)    # prepare, split, train, decode, score, audit
 print(run.verdict.sentence)
@@ -29,7 +29,7 @@ from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.decoding.exported import Exported, load_export
 from eeg2text_jax.decoding.topomap import map_figure, read_map
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.export_run import arm_number, exported, finished_study, write_export
+from eeg2text_jax.finished_run import arm_number, exported, finished_study, write_export
 from eeg2text_jax.metrics.render import table_markdown
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.predictions.file import Prediction, read_predictions
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class Svg(str):
-    """A figure as SVG; a notebook draws it."""
+    """A figure as SVG source, which a notebook draws."""
 
     def __repr__(self) -> str:
         return f"Svg({len(self)} characters)"
@@ -66,9 +66,9 @@ class Svg(str):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run: its data and model, its outputs and its verdict. Returned by `fit` and `load`.
+    """A finished run: its data and model, its outputs and its verdict. `fit` and `load` return it.
 
-    `study` has the data, the split and the model; `workdir` all files, `report.html` among them.
+    `study` has the data, the split and the model; `workdir` is the folder with all files, such as `report.html`.
     """
 
     study: Study
@@ -94,25 +94,24 @@ class Run:
 
     @functools.cached_property
     def predictions(self) -> list[Prediction]:
-        """All predictions for the test part, of every arm, condition and mode; rankings if contrastive."""
+        """The predictions for the test part, of every arm, condition and mode; rankings if the run is contrastive."""
         if self.study.config.objective == "contrastive":
             return list(read_rankings(self.study.workdir.rankings).rows)
         return list(read_predictions(self.study.workdir.predictions).predictions)
 
     @functools.cached_property
     def scores(self) -> dict[str, Any]:
-        """The content of `results.json`: a cell for each arm, condition and mode."""
+        """The content of `results.json`, with the scores of every arm, condition and mode in `cells`."""
         return json.loads(self.study.workdir.results.read_text())
 
     @functools.cached_property
     def verdict(self) -> "AuditResult":
-        """The audit of the arms that were trained on EEG: decoding with EEG against every other condition.
+        """The audit: the arms that were trained on EEG, decoded with EEG against every other condition.
 
         Raises:
           UserError: no arm was trained and tested with EEG.
         """
-        found = pipeline.verdict_of(self.study)
-        if found is None:
+        if (found := pipeline.verdict_of(self.study)) is None:
             raise UserError(NO_AUDIT)
         return found
 
@@ -127,11 +126,11 @@ class Run:
 
         Args:
           features: one array `[words, F]` for each recording, or `[N, W, F]` with `mask`.
-          mask: `[N, W]` bool, True at real words.
-          arm: which of `arms`; empty: the first that was trained on EEG.
+          mask: `[N, W]` bool, False at padding.
+          arm: one of `arms`; empty: the first that was trained on EEG.
 
         Raises:
-          UserError: there is no such arm; features of another width, kind or shape; a mask is missing or wrong.
+          UserError: the arm does not exist; features have another width, kind or shape; `mask` is missing or wrong.
         """
         number = arm_number(self.study.arms, arm)
         if number not in self._exports:
@@ -139,29 +138,25 @@ class Run:
         return self._exports[number].decode(features, mask)
 
     def export(self, out: str | os.PathLike[str], *, arm: str = "") -> Path:
-        """Write the same folder as `eeg2text export`; `load` and transformers read it.
+        """Write an arm to a folder that `load` and transformers read, as `eeg2text export`; return its path.
 
         Raises:
-          UserError: there is no such arm, or the folder is there already.
+          UserError: the arm does not exist, or the folder exists already.
         """
         number = arm_number(self.study.arms, arm)
         write_export(self.study, self.study.arms[number], trained_arm(self.study, number), os.fspath(out))
         return Path(out)
 
-    def plot_effects(self) -> "Svg":
-        """Plot the difference in content against each control, with its intervals.
-
-        Raises:
-          UserError: see `verdict`.
-        """
+    def plot_effects(self) -> Svg:
+        """Plot the content difference to each control with its intervals. Raises UserError as `verdict`."""
         return Svg(effect_figure(self.verdict))
 
     def plot_losses(self) -> "Figure":
-        """Plot the losses by step; return a matplotlib figure."""
+        """Plot the losses by step."""
         return loss_figure(self.study.workdir.metrics)
 
     def plot_channels(self) -> "Figure":
-        """Plot scalp maps of the channels that influence the decoded text, one per arm, as in the report; not a test.
+        """Plot a scalp map for each arm: how much each channel influences the decoded text; no statistical test.
 
         Raises:
           UserError: the electrode positions are unknown.
@@ -189,23 +184,23 @@ def fit(
     quiet: bool = False,
     **changes: Any,
 ) -> Run:
-    """Do a whole run, as `eeg2text run`: train the grid, decode, score and audit.
+    """Do a whole run, as `eeg2text run`: train all arms, decode, score and audit.
 
     Args:
-      data: a data file, or anything else that `eeg2text prepare` takes, by its path; or what `prepare` takes of
-        Python: `mne.io.Raw`, `mne.Epochs`, a DataFrame. Then the data file is `WORKDIR_data.h5`.
-      config: a configuration of one's own, the path of one, or the name of one that travels with the package.
-      workdir: where everything goes; the same call goes on where an earlier one ended. None: a folder for the time
-        being, which goes with the run.
+      data: path of a data file, or of anything else that `eeg2text prepare` reads; or `mne.io.Raw`, `mne.Epochs` or a
+        DataFrame as for `prepare`, which are written to the data file `WORKDIR_data.h5`.
+      config: a configuration, the path of one, or the name of one in the package.
+      workdir: the folder of the run; the same call resumes an interrupted one. None: a temporary folder, which is
+        removed when the returned `Run` is garbage-collected.
       split: from `splits.methods.make_split`, or the path of a split file; None: as the configuration says.
-      quiet: whether progress and tables are not printed.
+      quiet: print no progress and no tables.
       **changes: fields of the configuration, `__` for dots: `train__steps=100`, `grid__seeds=(0, 1, 2)`.
 
     Raises:
       UserError: a field, the data or the workdir is not usable.
 
     Examples:
-      Sixty-four sentences of noise, and what comes of them:
+      Train and audit on 64 sentences whose features are noise:
 
       >>> import numpy as np
       >>> from eeg2text_jax import data, fit
@@ -219,19 +214,18 @@ def fit(
       >>> run.verdict.verdict.value == "uses EEG"
       False
     """
-    settings = load_config(config) if isinstance(config, str) else config.copy_and_resolve_references()
+    settings = changed(load_config(config) if isinstance(config, str) else config, changes)
     folder = "" if workdir is not None else tempfile.mkdtemp(prefix="eeg2text_")
     root = f"{folder}/run" if folder else str(workdir)
-    settings = changed(settings, {name.replace("__", "."): value for name, value in changes.items()})
     if not isinstance(data, str | os.PathLike | DataFile):
         data = prepare(data, f"{root}_data.h5", settings)
-    settings = changed(settings, {"data.source": str(data.path if isinstance(data, DataFile) else data)})
+    own = {"data.source": str(data.path if isinstance(data, DataFile) else data)}
     if isinstance(split, Split):
-        split = _written(split, data, root)
+        split = _write_split(split, data, root)
     if split is not None:
-        settings = changed(settings, {"split.method": "file", "split.path": str(split)})
+        own |= {"split.method": "file", "split.path": str(split)}
     with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
-        pipeline.run(checked_settings(settings), root)
+        pipeline.run(checked_settings(changed(settings, own)), root)
         run = Run(finished_study(root))
     if folder:
         weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
@@ -239,10 +233,10 @@ def fit(
 
 
 def load(place: str | os.PathLike[str]) -> Run | Exported:
-    """Load a finished run from its workdir, or an exported model from its folder or from the Hub; both can `decode`.
+    """Load a finished run from its workdir, or an exported model from its folder or the Hub; both have `decode`.
 
     Raises:
-      UserError: there is neither, or something in it is missing or was changed.
+      UserError: neither exists there, or a file is missing or was changed.
 
     Examples:
       >>> from eeg2text_jax import load
@@ -259,7 +253,7 @@ def load(place: str | os.PathLike[str]) -> Run | Exported:
         return Run(finished_study(str(place)))
 
 
-def _written(split: Split, data: str | os.PathLike[str] | DataFile, root: str) -> str:
+def _write_split(split: Split, data: str | os.PathLike[str] | DataFile, root: str) -> str:
     """Write the split to a file beside the workdir; return its path."""
     if is_address(root):
         raise UserError(f"{root}: of a run in a bucket, give the split as a method or as a split file in split.path.")

@@ -1,4 +1,4 @@
-"""How a command begins on a workdir: what is checked first, who may be in it, and what must be there."""
+"""Open a run in its workdir: check the configuration, join the hosts, lock the folder, open the study."""
 
 import contextlib
 import json
@@ -33,17 +33,13 @@ from eeg2text_jax.study.workdir import OPENED, Workdir, find_workdir, lock_workd
 
 
 @contextlib.contextmanager
-def begun(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
-    """Joins the other hosts, if any, and opens the study of the workdir `root`: a folder that all of
-    them see, or a place in a bucket.
-
-    No other process may be at work in the folder until the block ends. What is wrong with the configuration is found
-    before anything is made. Compiled programs are kept between runs.
+def open_run(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
+    """Join the other hosts, open the study of a workdir, and lock the workdir until the block ends.
 
     Args:
-      config: all settings, checked (`ranges.checked_settings`).
-      root: the workdir.
-      make: whether what the workdir lacks is made; else it must be there, and nothing is changed.
+      config: settings from `ranges.checked_settings`.
+      root: the workdir, a folder that all hosts share or a bucket URL.
+      make: make missing files of the workdir. False: training must have begun, and nothing is changed.
 
     Raises:
       UserError: the configuration, the data or the folder is not usable.
@@ -55,7 +51,7 @@ def begun(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
     with contextlib.ExitStack() as stack:
         root = workdir_at(root, stack)
 
-        def open_it() -> Study:
+        def open_here() -> Study:
             check_before(config)
             if not make:
                 find_workdir(root)
@@ -63,7 +59,7 @@ def begun(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
                 stack.enter_context(lock_workdir(root))
             return _open(config, root) if make else open_finished(config, root)
 
-        study = main_first(open_it)
+        study = main_first(open_here)
         check_data(data=study.data.digest(), split=study.split.digest(), tokenizer=study.tokenizer_digest)
         for note in notes(study.config):
             print(note)
@@ -72,11 +68,7 @@ def begun(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
 
 
 def check_before(config: Settings) -> None:
-    """Looks at what needs devices or a model but no data, so that nothing is made for what will be refused.
-
-    Raises:
-      UserError: a field is not usable.
-    """
+    """Raise UserError for a field that needs devices or a model to be checked, before any file is made."""
     check_configured(config)
     _check_mesh(config, len(arms(config.grid)))
     if config.objective == "contrastive":
@@ -84,11 +76,11 @@ def check_before(config: Settings) -> None:
     if config.model.checkpoint:
         checkpoint_folder(config.model.checkpoint)
     else:
-        random_spec(config.model.backbone, dict(config.model.shape), _StandIn())
+        random_spec(config.model.backbone, dict(config.model.shape), _AnyTokenizer())
 
 
 def _check_mesh(config: Settings, n_arms: int) -> None:
-    """Raises what is wrong with the placement of all arms, unless fewer of them, as in a wave, can be placed."""
+    """Raise UserError if neither all arms nor any smaller wave of them can be placed on the devices."""
     for fewer in range(n_arms - 1, 0, -1):
         with contextlib.suppress(UserError):
             placement_of(config, fewer)
@@ -96,8 +88,8 @@ def _check_mesh(config: Settings, n_arms: int) -> None:
     placement_of(config, n_arms)
 
 
-class _StandIn:
-    """A tokenizer before there is one."""
+class _AnyTokenizer:
+    """A minimal tokenizer, to check the model's shape before the run has a tokenizer."""
 
     bos_token_id = cls_token_id = 0
     pad_token_id = 1
@@ -108,6 +100,7 @@ class _StandIn:
 
 
 def _open(config: Settings, root: str) -> Study:
+    """Open the study and make missing files; remove a new folder's configuration if that fails."""
     workdir = Workdir(epath.Path(root))
     new = not workdir.config.exists()
     try:
@@ -124,16 +117,16 @@ def _open(config: Settings, root: str) -> Study:
             forget(workdir)
         raise
     if is_main():
-        write_configuration(workdir, study.config.document)  # with the steps that its epochs are
+        write_configuration(workdir, study.config.document)  # which now has steps in place of epochs
         workdir.record(*workdir.unrecorded(*OPENED))
     return study
 
 
 def open_finished(config: Settings, root: str) -> Study:
-    """The study of a folder in which training is finished, or has begun, at least; nothing is made or changed.
+    """Open the study of a folder that has a checkpoint; change nothing.
 
     Raises:
-      UserError: something is missing, or the folder belongs to another configuration.
+      UserError: a file is missing, or the folder belongs to another configuration.
     """
     workdir = find_workdir(root)
     check_configuration(workdir, config)
@@ -150,13 +143,12 @@ def open_finished(config: Settings, root: str) -> Study:
 
 
 def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
-    """Which settings of a checkpoint's `generation_config.json` the run does not decode with; "" where it has none.
+    """Return a note on the settings in which a checkpoint's `generation_config.json` differs from `spec`; "" if none.
 
     Raises:
       UserError: the file is not a JSON object.
     """
-    path = checkpoint_folder(checkpoint) / "generation_config.json" if checkpoint else None
-    if path is None or not path.exists():
+    if not checkpoint or not (path := checkpoint_folder(checkpoint) / "generation_config.json").exists():
         return ""
     try:
         stored = json.loads(path.read_text(encoding="utf8"))

@@ -1,12 +1,12 @@
-"""The stages of a run: prepare, train the grid, decode in both modes, score, audit. Finished stages are skipped."""
+"""The stages of a run: prepare, train all arms, decode in both modes, score, audit. Finished stages are skipped."""
 
 import collections
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from eeg2text_jax import rank_run
-from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.page import Section
 from eeg2text_jax.auditing.provenance import DECODED_HERE
 from eeg2text_jax.auditing.result import AuditResult
@@ -19,7 +19,7 @@ from eeg2text_jax.metrics.render import print_table, table_markdown, write_table
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_side
 from eeg2text_jax.model_metrics import configured, endpoints
-from eeg2text_jax.opening import begun
+from eeg2text_jax.opening import open_run
 from eeg2text_jax.parallel.distributed import is_main, wait_for_all
 from eeg2text_jax.predictions.file import MODES, Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.selection import select_cells
@@ -47,12 +47,12 @@ CHANNELS = (
 def run(config: Settings, root: str, *, fold: bool = False) -> None:
     """Run all stages in the folder `root`, resuming an earlier run of the same configuration.
 
-    The audit of a `fold` is written and not printed: the verdict is the one over all folds.
+    The audit of a `fold` is written and not printed, because the verdict is over all folds.
 
     Raises:
       UserError: the configuration, the data or the folder is not usable.
     """
-    with begun(config, root) as study:
+    with open_run(config, root) as study:
         missing = [name for name in decoded_files(config) if not (study.workdir.root / name).exists()]
         if missing:
             train_arms(study)
@@ -65,13 +65,13 @@ def run(config: Settings, root: str, *, fold: bool = False) -> None:
 
 
 def decoded_files(config: Settings) -> list[str]:
-    """Return the files that decoding writes: predictions of the generative objective, rankings if requested."""
+    """Return the names of the files that decoding writes: rankings, predictions, or both."""
     wanted = {"rankings.jsonl": rank_run.is_ranked(config), "predictions.jsonl": config.objective == "generate"}
-    return [name for name, asked_for in wanted.items() if asked_for]
+    return [name for name, is_wanted in wanted.items() if is_wanted]
 
 
 def decode(study: Study, files: Sequence[str] | None = None) -> None:
-    """Write the files of decoding (or only `files`) with each arm's best parameters."""
+    """Decode with each arm's best parameters and write `files`; None: all of `decoded_files`."""
     files = decoded_files(study.config) if files is None else files
     if study.workdir.rankings.name in files:
         rank_run.rank(study)
@@ -90,7 +90,7 @@ def predict(study: Study) -> None:
     shares = ChannelShares(study)
     predictions = decoded_rows(study, shares)
     if not is_main():
-        collections.deque(predictions, maxlen=0)  # takes part in the computation, writes nothing
+        collections.deque(predictions, maxlen=0)  # other hosts only take part in the computation
         return
     write_configuration(study.workdir, study.config.document)
     study.workdir.unrecord(study.workdir.predictions.name, study.workdir.channels.name)
@@ -102,7 +102,7 @@ def predict(study: Study) -> None:
 
 
 def decoded_rows(study: Study, shares: ChannelShares | None = None) -> Iterator[Prediction]:
-    """Decode every cell with each arm's best parameters; `shares` adds up what each channel contributes."""
+    """Decode every cell with each arm's best parameters; `shares` sums the contribution of each channel."""
     return itertools.chain.from_iterable(_decode_wave(wave, shares) for wave in waves(study))
 
 
@@ -117,46 +117,38 @@ def _decode_wave(study: Study, shares: ChannelShares | None) -> Iterator[Predict
 
 
 def score(study: Study) -> dict[str, Any]:
-    """Score the predictions file; write `results.json`, `results.md` and `results.tex`; print the table.
+    """Score the decoded rows; write `results.json`, `results.md` and `results.tex`; print the table.
 
     Returns:
       The content of `results.json`.
 
     Raises:
-      UserError: the predictions were changed since they were written, or made with another split, other data or another
+      UserError: the rows were changed since they were written, or made with another split, other data or another
         configuration.
     """
-    study.workdir.check(*DECODED)
-    if study.config.objective == "contrastive":
-        return _score_ranked(study)
-    found = read_predictions(study.workdir.predictions)
-    rank_run.check_header(study, found.header, study.workdir.predictions, "decode")
-    predictions = rank_run.in_grid_order(study, found.predictions)
-    source = f"{study.config.model.backbone} ids, {study.tokenizer_digest}"
-    results = score_rows(study.config, predictions, token_source=source)
-    if rank_run.is_ranked(study.config):
-        results["cells"] += score_rankings(rank_run.read_ranked(study))
+    config, workdir = study.config, study.workdir
+    workdir.check(*DECODED)
+    rows: Sequence[Prediction]
+    if config.objective == "contrastive":
+        rows = rank_run.read_ranked(study)
+        title, results = "contrastive", rank_run.ranked_results(rows)
+    else:
+        found = read_predictions(workdir.predictions)
+        rank_run.check_header(study, found.header, workdir.predictions, "decode")
+        rows, title = rank_run.in_grid_order(study, found.predictions), config.model.backbone
+        results = score_rows(config, rows, token_source=f"{title} ids, {study.tokenizer_digest}")
+        if rank_run.is_ranked(config):
+            results["cells"] += score_rankings(rank_run.read_ranked(study))
     results["split"] = study.split.digest()
-    write_results(study.workdir.results, results)
-    study.workdir.record(study.workdir.results.name, *study.workdir.unrecorded(*DECODED))
-    write_tables(study.workdir.root, results, side_by_side(predictions), study.config.model.backbone)
-    print_table(results)
-    return results
-
-
-def _score_ranked(study: Study) -> dict[str, Any]:
-    """`score` of the contrastive objective."""
-    rows = rank_run.read_ranked(study)
-    results = {**rank_run.ranked_results(rows), "split": study.split.digest()}
-    write_results(study.workdir.results, results)
-    study.workdir.record(study.workdir.results.name, *study.workdir.unrecorded(*DECODED))
-    write_tables(study.workdir.root, results, side_by_side(rows), "contrastive")
+    write_results(workdir.results, results)
+    workdir.record(workdir.results.name, *workdir.unrecorded(*DECODED))
+    write_tables(workdir.root, results, side_by_side(rows), title)
     print_table(results)
     return results
 
 
 def score_rows(config: Settings, rows: Sequence[Prediction], **options: Any) -> dict[str, Any]:
-    """Score rows with the word metrics and those of `config.metrics`; `options` go to `score_cells`."""
+    """Score rows with the word metrics and those in `config.metrics`; pass `options` to `score_cells`."""
     names, makers = config.metrics.names, configured(config)
     wanted = (*WORDS, *names) if names else None
     results = score_cells(rows, metrics=wanted, meaning=makers if names else None, **options)
@@ -166,95 +158,73 @@ def score_rows(config: Settings, rows: Sequence[Prediction], **options: Any) -> 
 
 
 def verdict_of(study: Study) -> AuditResult | None:
-    """Audit the arms trained on EEG against every other evaluation condition; None if there is no such arm."""
+    """Audit the arms trained on EEG: decoded with EEG against the other conditions; None if there is no such arm."""
     if not rank_run.can_audit(study.config.grid):
         return None
-    about = _train_text(study), study.data.recording, _neighbors(study)
     if study.config.objective == "contrastive":
-        return rank_run.audit_ranked(study.config, rank_run.read_ranked(study), *about)
-    return audit_rows(study.config, read_predictions(study.workdir.predictions).predictions, *about)
+        return rank_run.audit_ranked(study.config, rank_run.read_ranked(study), **_facts(study))
+    return audit_rows(study.config, read_predictions(study.workdir.predictions).predictions, **_facts(study))
 
 
-def _neighbors(study: Study) -> dict[str, Any] | None:
-    """What the certificate of the split says of neighbors in time; None where time is not known."""
+def _facts(study: Study) -> dict[str, Any]:
+    """Return the audit's options about the data; `neighbors` is None if the time of the samples is not known."""
     path = study.workdir.split
-    return read_split_file(path).record.get("time") if path.exists() else None
+    return {
+        "training_text": [str(text) for text in study.data.sentence[study.split.parts["train"]]],
+        "recording": study.data.recording,
+        "neighbors": read_split_file(path).record.get("time") if path.exists() else None,
+    }
 
 
-def _train_text(study: Study) -> list[str]:
-    return [str(text) for text in study.data.sentence[study.split.parts["train"]]]
-
-
-def audit_rows(
-    config: Settings,
-    rows: Iterable[Prediction],
-    training_text: Sequence[str] | None = None,
-    recording: str = "eeg",
-    neighbors: dict[str, Any] | None = None,
-) -> AuditResult:
-    """Audit rows decoded by this run as `config.audit` says: EEG against every other evaluation condition."""
-    controls = select_cells(rows, "eeg")
-    decides, *others = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config))
-    return audit(
-        controls.pop("eeg"),
-        controls,
-        endpoint=decides,
-        secondary=others,
-        margin=config.audit.margin or None,
-        resamples=config.audit.resamples,
-        seed=config.audit.seed,
-        training_text=training_text,
-        verified=DECODED_HERE,
-        recording=recording,
-        deciding=config.grid.controls,
-        neighbors=neighbors,
-    )
+def audit_rows(config: Settings, rows: Iterable[Prediction], **facts: Any) -> AuditResult:
+    """Audit rows that this run decoded, as `config.audit` says; `facts` are further options of the audit."""
+    conditions = select_cells(rows, "eeg")
+    endpoint, *secondary = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config))
+    options = {"endpoint": endpoint, "secondary": secondary, "margin": config.audit.margin or None, **facts}
+    return rank_run.audit_conditions(config, conditions, verified=DECODED_HERE, **options)
 
 
 def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
     """Write `audit.json` and `report.html`; print the verdict if `show`."""
-    root, config = study.workdir.root, study.config
-    sections: list[Section] = []
+    config, workdir = study.config, study.workdir
+    sections = functools.cache(lambda: report_sections(study))
+    judged = workdir.rankings
     if rank_run.is_ranked(config):
-        sections = _of_the_run(study)
-        about = _train_text(study), sections, study.data.recording, _neighbors(study)
-        rank_run.judge_ranked(config, root, rank_run.read_ranked(study), *about, show=show)
-        if config.objective == "contrastive":
-            if show:
-                made = "report.html, results.md, results.json, rankings.jsonl, audit.json"
-                print(f"everything is in {address_of(root)}: {made}")
+        rows = rank_run.read_ranked(study)
+        found = rank_run.judge_ranked(config, workdir.root, rows, _facts(study), sections, show=show)
+    if config.objective == "generate":
+        judged, found = workdir.predictions, verdict_of(study)
+        if found is None:
+            print(rank_run.NO_AUDIT)
             return
-    verdict = verdict_of(study)
-    if verdict is None:
-        print(rank_run.NO_AUDIT)
-        return
-    rows = sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
-    table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
-    rank_run.publish(verdict, study.workdir.predictions, rows, table, lambda: sections or _of_the_run(study), show=show)
+        count = sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
+        table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
+        rank_run.publish(found, judged, count, table, sections, show=show)
     if show:
-        made = "report.html, results.md, results.json, predictions.jsonl, audit.json"
-        print(f"everything is in {address_of(root)}: {made}")
+        files = f"report.html, results.md, results.json, {judged.name}, audit.json"
+        print(f"everything is in {address_of(workdir.root)}: {files}")
 
 
-def _of_the_run(study: Study) -> list[Section]:
-    """Return report sections on the data, the donors of `shuffled` and the losses, if available."""
+def report_sections(study: Study) -> list[Section]:
+    """Return the report's sections on the data, donors, losses, channels and reconstructions that the run has."""
+    root, metrics, channels = study.workdir.root, study.workdir.metrics, study.workdir.channels
     sections = [data_section(study.data)]
     sections += [Section("Donors", study.samples.donor_note)] if study.samples.donor_note else []
-    if not study.workdir.metrics.exists():
-        print(f"{study.workdir.metrics}: there is no such file, so the report has no curves.")
+    if not metrics.exists():
+        print(f"{metrics}: there is no such file, so the report has no curves.")
         return sections
-    write_figure(loss_figure(study.workdir.metrics), study.workdir.root / "loss.png")
-    sections.append(Section("Loss", images=[study.workdir.root / "loss.png"]))
-    if study.workdir.channels.exists():
-        write_figure(map_figure(*read_map(study.workdir.channels)), study.workdir.root / "channels.png")
-        sections.append(Section("Which channels count", CHANNELS, [study.workdir.root / "channels.png"]))
+    write_figure(loss_figure(metrics), root / "loss.png")
+    sections.append(Section("Loss", images=[root / "loss.png"]))
+    if channels.exists():
+        write_figure(map_figure(*read_map(channels)), root / "channels.png")
+        sections.append(Section("Which channels count", CHANNELS, [root / "channels.png"]))
     if pictures := write_reconstructions(study):
         sections.append(Section("Reconstruction before the text", images=pictures))
     return sections
 
 
 def data_section(data: DataFile) -> Section:
-    """Return the report's section on the recordings: how many, what was dropped, what the features are, all notes."""
+    """Return the report's section on the recordings: counts, dropped samples, features and notes."""
     dropped = ", ".join(f"{reason} {n}" for reason, n in data.provenance.get("dropped", {}).items())
     about = f"{len(data)} samples of {len(set(data.subject))} subjects and {len(set(data.sentence))} different texts"
     lines = [f"{about}; dropped: {dropped or 'none'}.", f"Features: {data.features_are}."]

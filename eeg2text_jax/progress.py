@@ -17,13 +17,13 @@ class ProgressLine:
     Args:
       title: the label.
       total: the number of units.
-      done: units finished before (a resumed run).
+      done: the number of units that an interrupted run finished.
     """
 
     def __init__(self, title: str, total: int, done: int = 0):
         self._title, self._total, self._done = title, total, done
         self._start = self._last_line = time.monotonic()
-        self._warm: tuple[float, int] | None = None  # time and count after the first advance, which compiles
+        self._warm: tuple[float, int] | None = None  # time and count after the first advance, which included compiling
         self._bar = None
         if sys.stdout.isatty():
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -31,7 +31,7 @@ class ProgressLine:
             self._task = self._bar.add_task(title, total=total, completed=done, note="")
 
     def advance(self, units: int, note: str = "") -> None:
-        """Count finished units and show `note` beside them."""
+        """Add finished units to the count, and show it with a `note`."""
         self._done += units
         self._warm = self._warm or (time.monotonic(), self._done)
         if self._bar is not None:

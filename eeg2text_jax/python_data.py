@@ -35,14 +35,14 @@ Recordings = Any  # mne.io.Raw or several, mne.Epochs, a DataFrame, a path or se
 def prepare(
     data: Recordings, out: str | os.PathLike[str], config: str | ConfigDict = "own", **changes: Any
 ) -> DataFile:
-    """Write a data file of recordings, as `eeg2text prepare` does, and open it.
+    """Write recordings to a data file, as `eeg2text prepare`, and open it.
 
     Args:
-      data: `mne.io.Raw` with annotations (or a list, one for each subject), whose features are band power as
-        `config.data.raw` says; `mne.Epochs`, one sentence each, with metadata columns `sentence` (or `text`) and, where
-        there are any, `subject` and `task`; a pandas DataFrame with columns `features` (`[W, F]` or `[F]`) and
-        `sentence`; or paths that `eeg2text prepare` takes.
-      out: the data file, `.h5`.
+      data: `mne.io.Raw` with annotations (or a list), whose features are band power as in `config.data.raw`;
+        `mne.Epochs`, one sentence each, with metadata columns `sentence` (or `text`) and optionally `subject` and
+        `task`; a pandas DataFrame with columns `features` (`[W, F]` or `[F]`) and `sentence`; or paths that `eeg2text
+        prepare` reads.
+      out: path of the data file, `.h5`.
       config: a configuration, its path or its name; only its section `data` is used.
       **changes: fields of the configuration, `__` for dots: `data__raw__word="word"`.
 
@@ -57,8 +57,7 @@ def prepare(
       >>> prepare(frame, "frame.h5").sentence.tolist()
       ['a dog', 'cats']
     """
-    settings = load_config(config) if isinstance(config, str) else config
-    settings = changed(settings, {name.replace("__", "."): value for name, value in changes.items()})
+    settings = changed(load_config(config) if isinstance(config, str) else config, changes)
     section = read_section(DataSettings, settings.data)
     several = list(data) if isinstance(data, list | tuple) else [data]
     columns, tally = Columns(**section.columns), Tally()
@@ -87,33 +86,34 @@ def prepare(
 
 
 def kind_of(data: Any) -> str:
-    """Describe the type of the data and of its elements, for messages."""
+    """Describe the type of an object and of its elements for a message: "a list of str"."""
     inside = list(data.values()) if isinstance(data, dict) else list(data) if isinstance(data, list | tuple) else []
     kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in inside))
     return f"a {type(data).__name__}" + (f" of {kinds}" if kinds else "")
 
 
 def prepare_raws(raws: Sequence[Any], out: Path, section: DataSettings) -> Tally:
-    """Prepare recordings in memory through files in a temporary folder; messages do not show its path."""
+    """Write MNE recordings to a data file, through temporary FIF files, and return the counts of its samples."""
     with tempfile.TemporaryDirectory() as folder:
-        paths = [str(path) for path in saved(raws, Path(folder))]
-        again = len({Path(path).name for path in paths}) < len(paths)  # several recordings of one subject
-        names = section.raw["names"] or rf"{'(?P<run>[^/]+)/' if again else ''}(?P<subject>[^/]+)_raw\.fif"
+        paths = [str(path) for path in save_raws(raws, Path(folder))]
+        has_runs = len({Path(path).name for path in paths}) < len(paths)  # several recordings of one subject
+        names = section.raw["names"] or rf"{'(?P<run>[^/]+)/' if has_runs else ''}(?P<subject>[^/]+)_raw\.fif"
         section = dataclasses.replace(section, raw={**section.raw, "names": names})
         try:
             tally = prepare_sources(section, out, paths)
         except UserError as error:
-            raise type(error)(_plain(str(error), folder)) from error
-        tally.notes = [_plain(note, folder) for note in tally.notes]
+            raise type(error)(_hide_paths(str(error), folder)) from error
+        tally.notes = [_hide_paths(note, folder) for note in tally.notes]
         return tally
 
 
-def _plain(said: str, folder: str) -> str:
+def _hide_paths(said: str, folder: str) -> str:
+    """Replace the path of a temporary file in a message by the number of its recording."""
     return re.sub(rf"{re.escape(folder)}/(\d+)/[^:;,]*?_raw\.fif", r"recording \1", said)
 
 
 def epoch_notes(epochs: Any, columns: Columns) -> list[str]:
-    """Return notes if epochs include time before the event, or if their subject is not stated."""
+    """Return notes for the user if epochs include time before the event, or if their subject is unknown."""
     notes = []
     if epochs.tmin < 0:
         notes.append(
@@ -125,8 +125,8 @@ def epoch_notes(epochs: Any, columns: Columns) -> list[str]:
     return notes
 
 
-def saved(raws: Sequence[Any], folder: Path) -> Iterator[Path]:
-    """Save recordings as FIF files named by subject; yield their paths."""
+def save_raws(raws: Sequence[Any], folder: Path) -> Iterator[Path]:
+    """Save recordings as `folder/NUMBER/SUBJECT_raw.fif`; yield the paths."""
     for number, raw in enumerate(raws, 1):
         subject = (raw.info["subject_info"] or {}).get("his_id") or f"S{number}"
         path = folder / str(number) / f"{subject}_raw.fif"
@@ -136,10 +136,10 @@ def saved(raws: Sequence[Any], folder: Path) -> Iterator[Path]:
 
 
 def channels_of(epochs: Any, spec: RawSpec) -> list[str]:
-    """Return the names of the channels selected by `data.raw.channels` and `data.raw.exclude`.
+    """Return the channels of epochs that `data.raw.channels` and `data.raw.exclude` select; by default those of EEG.
 
     Raises:
-      UserError: a channel is missing, or there is none of EEG.
+      UserError: a selected channel is missing, or no channel is of EEG.
     """
     picks = library("mne", "mne").pick_types(epochs.info, meg=False, eeg=True, exclude=[])
     found = [epochs.ch_names[place] for place in picks]
@@ -157,10 +157,10 @@ def channels_of(epochs: Any, spec: RawSpec) -> list[str]:
 def epoch_rows(
     epochs: Any, names: Sequence[str], spec: RawSpec, columns: Columns, tally: Tally
 ) -> Iterator[dict[str, Any]]:
-    """Yield each epoch as a row: band power of its windows `[W, F]`, and the fields of its metadata.
+    """Yield a row for each epoch: the band power of its windows `[W, F]`, its sentence and further metadata.
 
     Raises:
-      UserError: there is no column of texts; a band is beyond what the sampling rate holds; a channel is constant.
+      UserError: no metadata column has texts; a band is above half the sampling rate; a channel is constant.
     """
     known = [] if epochs.metadata is None else list(epochs.metadata.columns)
     text = next((name for name in (columns.sentence, spec.text) if name in known), None)
@@ -189,14 +189,15 @@ def epoch_rows(
 
 
 def changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:
-    """Return a copy of a configuration with new values for some fields, given by dotted name.
+    """Return a copy of a configuration with new values; the names of fields have `.` or `__` between their parts.
 
     Raises:
-      UserError: there is no such field, or a value is not of its kind or out of its range.
+      UserError: a field does not exist, or its value has another type or is out of range.
     """
     config = config.copy_and_resolve_references()
     known = dict(fields(config))
     for name, value in changes.items():
+        name = name.replace("__", ".")
         if name not in known:
             raise UserError(f"{name}: there is no such field of a configuration; {did_you_mean(name, known)}")
         if name in RANGES and not RANGES[name].holds(value):

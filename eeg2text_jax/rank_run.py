@@ -1,10 +1,10 @@
-"""Stages of a sentence-retrieval run: rank, score, audit; and what the stages of a run that writes texts share."""
+"""Stages of a run that ranks candidate sentences: rank, score, audit; some are shared by runs that write texts."""
 
 import collections
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,12 +40,12 @@ NO_AUDIT = "no arm was trained and tested with eeg, so there is nothing to audit
 
 
 def is_ranked(config: Settings) -> bool:
-    """Return whether a run ranks sentences."""
+    """Return whether a run ranks candidate sentences; it may write texts as well."""
     return config.objective == "contrastive" or config.retrieval.likelihood
 
 
 def candidates_of(study: Study) -> Candidates:
-    """Return the distinct sentences of the test part in the order of the data file, spelled as at first occurrence."""
+    """Return the distinct sentences of the test part, in the order of the data file."""
     data = study.data
     first: dict[str, int] = {}
     for i in np.sort(study.split.parts["test"]).tolist():
@@ -63,14 +63,14 @@ def candidates_of(study: Study) -> Candidates:
 
 
 def header_of(study: Study) -> dict[str, Any]:
-    """Return the header's fields that tie a file of rows to its run."""
+    """Return the header fields of a file of rows: digests of configuration, split and data; recording if not EEG."""
     recording = {"recording": study.data.recording} if study.data.recording != "eeg" else {}
     digests = {"config": study.config_digest, "split": study.split.digest(), "data": study.data.digest()}
     return digests | recording
 
 
 def check_header(study: Study, header: dict[str, Any], path: epath.Path, verb: str) -> None:
-    """Raise unless rows in `path` were made with this run's split, data and configuration."""
+    """Raise UserError unless the rows in `path` were made with this run's split, data and configuration."""
     check_same_split(study.split.digest(), header.get("split"), path)
     check_same_data(study.data.digest(), header.get("data"), path)
     if header.get("config") != study.config_digest:
@@ -81,7 +81,7 @@ def check_header(study: Study, header: dict[str, Any], path: epath.Path, verb: s
 
 
 def in_grid_order(study: Study, rows: Iterable[Row]) -> list[Row]:
-    """Sort rows by their arms, in the order of the grid, as the paper's tables do."""
+    """Sort rows by training condition in the order of the grid, then by seed."""
     places = {arm.condition: a for a, arm in reversed(list(enumerate(study.arms)))}
     return sorted(rows, key=lambda row: (places[row.train_condition], row.seed))
 
@@ -101,9 +101,10 @@ def publish(
     suffix: str = "",
     show: bool = True,
 ) -> AuditResult:
-    """Write the audit, then the report, beside the file that was judged; print the verdict if `show`.
+    """Write `audit.json`, then `report.html`, beside the file that was judged; print the verdict if `show`.
 
-    `sections` makes further sections of the report once the audit is written.
+    `rows` is the number of judged rows, `table` the scores in Markdown. `sections` returns the further sections of the
+    report; it is called once the audit is written. `suffix` is added to the names of both files.
     """
     found = dataclasses.replace(found, judged=Judged.of(judged, rows))
     text = json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n"
@@ -121,7 +122,7 @@ def rank(study: Study) -> None:
     candidates = candidates_of(study)
     rows = ranked_rows(study, candidates)
     if not is_main():
-        collections.deque(rows, maxlen=0)  # takes part in the computation, writes nothing
+        collections.deque(rows, maxlen=0)  # other hosts only take part in the computation
         return
     write_configuration(study.workdir, study.config.document)
     study.workdir.unrecord(study.workdir.rankings.name)
@@ -132,16 +133,13 @@ def rank(study: Study) -> None:
 
 def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
     """Rank `candidates` for every cell with each arm's best parameters."""
-    return itertools.chain.from_iterable(_rank_wave(part, candidates) for part in waves(study))
-
-
-def _rank_wave(study: Study, candidates: Candidates) -> Iterator[Ranking]:
-    ranked = retrieve_grid if study.config.objective == "contrastive" else rank_by_likelihood
-    return ranked(study, trained_params(study), study.placement.mesh, candidates)
+    rank_wave = retrieve_grid if study.config.objective == "contrastive" else rank_by_likelihood
+    ranked = (rank_wave(wave, trained_params(wave), wave.placement.mesh, candidates) for wave in waves(study))
+    return itertools.chain.from_iterable(ranked)
 
 
 def read_ranked(study: Study) -> list[Ranking]:
-    """Read the rankings of this run, arms in the order of the grid.
+    """Read the rankings of this run, sorted by `in_grid_order`.
 
     Raises:
       UserError: the file was changed, or belongs to another run.
@@ -154,59 +152,47 @@ def read_ranked(study: Study) -> list[Ranking]:
 
 
 def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
-    """Return the content of `results.json` for rankings."""
+    """Score rankings; return the content of `results.json`."""
     return {"format": 1, "profile": "which sentence", "cells": score_rankings(rows)}
 
 
-def audit_ranked(
-    config: Settings,
-    rows: Iterable[Ranking],
-    training_text: Sequence[str] | None = None,
-    recording: str = "eeg",
-    neighbors: dict[str, Any] | None = None,
-) -> AuditResult | None:
-    """Audit rankings as `config.retrieval` says; None if no arm was trained and tested with EEG."""
+def audit_ranked(config: Settings, rows: Iterable[Ranking], **facts: Any) -> AuditResult | None:
+    """Audit rankings as `config.retrieval` says; None if no arm was trained and tested with EEG.
+
+    `facts` are further options of the audit.
+    """
     if not can_audit(config.grid):
         return None
-    controls = select_arms(rows)
-    return audit(
-        controls.pop("eeg"),
-        controls,
-        endpoint=config.retrieval.endpoint,
-        margin=config.retrieval.margin or None,
-        resamples=config.audit.resamples,
-        seed=config.audit.seed,
-        training_text=training_text,
-        recording=recording,
-        deciding=config.grid.controls,
-        verified=RANKED_HERE,
-        neighbors=neighbors,
-    )
+    endpoint, margin = config.retrieval.endpoint, config.retrieval.margin or None
+    return audit_conditions(config, select_arms(rows), endpoint=endpoint, margin=margin, verified=RANKED_HERE, **facts)
+
+
+def audit_conditions(config: Settings, conditions: dict[str, list[Any]], **options: Any) -> AuditResult:
+    """Audit EEG against the other conditions of a run, with the run's resamples, seed and deciding controls."""
+    options |= {"resamples": config.audit.resamples, "seed": config.audit.seed, "deciding": config.grid.controls}
+    return audit(conditions.pop("eeg"), conditions, **options)
 
 
 def judge_ranked(
     config: Settings,
     root: Any,
     rows: Sequence[Ranking],
-    training_text: Sequence[str] | None = None,
-    sections: Sequence[Section] = (),
-    recording: str = "eeg",
-    neighbors: dict[str, Any] | None = None,
+    facts: Mapping[str, Any],
+    sections: Callable[[], Sequence[Section]] = tuple,
     *,
     show: bool = True,
 ) -> AuditResult | None:
     """Write the audit and the report of rankings into the folder `root`; print the verdict if `show`.
 
-    Rankings by likelihood use their own file names, because the audit of texts is in the same folder.
+    Rankings by likelihood have their own file names, because the audit of texts is in the same folder.
     """
-    found = audit_ranked(config, rows, training_text, recording, neighbors)
+    found = audit_ranked(config, rows, **facts)
     if found is None:
         print(NO_AUDIT)
         return None
     suffix = "" if config.objective == "contrastive" else "_likelihood"
     table = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
-    judged = epath.Path(root) / "rankings.jsonl"
-    return publish(found, judged, len(rows), table, lambda: sections, suffix=suffix, show=show)
+    return publish(found, epath.Path(root) / "rankings.jsonl", len(rows), table, sections, suffix=suffix, show=show)
 
 
 def judge_ranked_folds(
@@ -216,14 +202,11 @@ def judge_ranked_folds(
     header: dict[str, Any],
     training_text: Sequence[str] | None = None,
 ) -> AuditResult | None:
-    """Give one verdict over all folds; candidates and exchanges stay within a fold."""
-    rows = [_of_fold(row, k) for k, fold in enumerate(folds, 1) for row in fold]
-    shared: dict[str, Candidates] = {}
-    rows = [dataclasses.replace(r, candidates=shared.setdefault(r.candidates.name, r.candidates)) for r in rows]
+    """Write one verdict over all folds; candidates are ranked, and sentences exchanged, only within a fold."""
+    rows: list[Ranking] = []
+    for k, fold in enumerate(folds, 1):
+        candidates = dataclasses.replace(fold[0].candidates, name=f"fold {k}")
+        rows += [dataclasses.replace(row, task=f"{row.task}, fold {k}", candidates=candidates) for row in fold]
     write_rankings(place / "rankings.jsonl", header, rows)
-    return judge_ranked(config, place, rows, training_text, recording=header.get("recording", "eeg"))
-
-
-def _of_fold(row: Ranking, k: int) -> Ranking:
-    task = f"{row.task}, fold {k}"
-    return dataclasses.replace(row, task=task, candidates=dataclasses.replace(row.candidates, name=f"fold {k}"))
+    facts = {"training_text": training_text, "recording": header.get("recording", "eeg")}
+    return judge_ranked(config, place, rows, facts)

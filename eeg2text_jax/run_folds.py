@@ -1,7 +1,6 @@
 """`eeg2text run --folds=K`: a run for each fold, and one verdict over all test parts.
 
-The audit exchanges sentences only within a fold: sentences of other folds were in its training set, so its predictions
-resemble them.
+The audit exchanges sentences only within a fold, because a fold is trained on the test sentences of the others.
 """
 
 import dataclasses
@@ -43,15 +42,15 @@ def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
     Finished stages are skipped, as in a single run.
 
     Args:
-      config: as for a single run; `split.method` says what is divided, see `splits.folds.make_folds`.
-      root: the folder; it gets `predictions.jsonl`, `results.*`, `audit.json` and `report.html` over all folds.
-      folds: a number, or "subjects".
+      config: as for a single run; `split.method` decides what a fold is, see `splits.folds.make_folds`.
+      root: the folder; results over all folds have the same file names as those of a single run.
+      folds: the number of folds, or "subjects" for one fold per subject.
 
     Returns:
-      The audit; None if no arm was trained and tested with EEG.
+      The audit over all folds; None if no arm was trained and tested with EEG.
 
     Raises:
-      UserError: see `make_folds` and `pipeline.run`; or `root` holds folds of another configuration.
+      UserError: see `make_folds` and `pipeline.run`; or `root` has folds of another configuration.
     """
     if folds != "subjects" and not (folds.isdecimal() and int(folds) >= 2):
         raise UserError(
@@ -67,8 +66,8 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
     _check_same(place, config, folds)
     data = open_data(config, Workdir(epath.Path(place)))
     splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed, config.split.gap)
-    rows: list[list[Prediction]] = []
-    ranked: list[list[Ranking]] = []
+    rows: list[list[Prediction]] = []  # predictions of each fold
+    ranked: list[list[Ranking]] = []  # rankings of each fold
     for k, split in enumerate(splits, 1):
         print(f"\n=== {split.method} ===")
         certificate = _certificate(place / f"fold_{k}.json", data, split, config)
@@ -80,14 +79,11 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
         if config.objective == "generate":
             rows.append(list(read_predictions(place / f"fold_{k}" / "predictions.jsonl").predictions))
     print(f"\n=== all {len(splits)} folds ===")
-    found, leaked = None, leaked_text(data, splits)
+    leaked = leaked_text(data, splits)
     header: dict[str, Any] = {"splits": [split.digest() for split in splits]}
     header |= {"recording": data.recording} if data.recording != "eeg" else {}
-    if ranked:
-        found = judge_ranked_folds(config, place, ranked, header, leaked)
-    if config.objective != "generate":
-        return found
-    return judge_folds(config, place, rows, header, leaked)
+    found = judge_ranked_folds(config, place, ranked, header, leaked) if ranked else None
+    return judge_folds(config, place, rows, header, leaked) if config.objective == "generate" else found
 
 
 def judge_folds(
@@ -97,16 +93,16 @@ def judge_folds(
     header: Mapping[str, Any],
     training_text: Sequence[str] | None = None,
 ) -> AuditResult | None:
-    """Score and audit the predictions of all folds, and write the files of a single run.
+    """Score and audit the predictions of all folds; write the same files as a single run.
 
     Args:
       config: the run's configuration.
       place: the folder to write into.
-      rows: predictions of each fold.
-      header: hashes of the folds' splits, and the kind of recording unless it is EEG.
-      training_text: see `leaked_text`.
+      rows: the predictions of each fold.
+      header: for the predictions file: digests of the folds' splits; the kind of recording unless it is EEG.
+      training_text: training sentences in which the audit looks for test sentences, see `leaked_text`.
     """
-    # Where a tokenizer is trained, each fold has its own: token ids of two folds are not the same tokens.
+    # Token ids are dropped: if folds train their own tokenizers, an id stands for another token in each.
     plain = [[dataclasses.replace(p, prediction_tokens=None, reference_tokens=None) for p in fold] for fold in rows]
     together = [row for fold in plain for row in fold]
     search = search_name(config.decode.num_beams, config.decode.do_sample)
@@ -120,7 +116,7 @@ def judge_folds(
         print(NO_AUDIT)
         return None
     apart = [dataclasses.replace(p, task=f"{p.task}, fold {k}") for k, fold in enumerate(plain, 1) for p in fold]
-    verdict = audit_rows(config, apart, training_text, header.get("recording", "eeg"))
+    verdict = audit_rows(config, apart, training_text=training_text, recording=header.get("recording", "eeg"))
     table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
     verdict = publish(verdict, epath.Path(place / "predictions.jsonl"), len(together), table)
     made = "report.html, results.md, results.json, predictions.jsonl, audit.json, fold_*"
@@ -129,7 +125,7 @@ def judge_folds(
 
 
 def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
-    """Return the test sentences that the train part of their own fold has, up to case and punctuation."""
+    """Return the test sentences that are in the training part of their fold, up to case and punctuation."""
     found = []
     for split in splits:
         known = {tuple(plain_words(str(text))) for text in data.sentence[split.parts["train"]]}
@@ -139,7 +135,7 @@ def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
 
 
 def _check_same(place: Path, config: Settings, folds: str) -> None:
-    """Raise if a folder's folds were made from other data or divided differently; each fold checks the rest."""
+    """Raise UserError if a folder has folds of other data or another division; each fold checks the other fields."""
     wanted = {"folds": folds, **{name: json.loads(to_json(config.document))[name] for name in ("data", "split")}}
     noted = place / "folds.json"
     if noted.exists():
@@ -156,6 +152,7 @@ def _check_same(place: Path, config: Settings, folds: str) -> None:
 
 
 def _certificate(path: Path, data: DataFile, split: Split, config: Settings) -> Path:
+    """Write the split file of a fold, or check an existing one; return its path."""
     if not path.exists():
         write_split_file(path, certify_data(data, split, config.split.ratio))
     elif read_split_file(path).resolve(data).digest() != split.digest():

@@ -1,4 +1,4 @@
-"""The random streams of a run: one per purpose, without any key in common.
+"""The random streams of a run: one per purpose, with no key in common.
 
 `jax.random.split(key, n)[i]` equals `fold_in(key, i)`, so keys that differ by small numbers (seeds, steps, samples)
 coincide if two purposes start from the same key. Each purpose therefore folds in its own constant first; NumPy's
@@ -14,9 +14,9 @@ STREAMS = {
     "dropout": 0xB7E15163,  # by seed of the arm, then by step
     "condition": 0xC6EF3720,  # noise and random phases, by seed of the arm, then by condition and sample
     "sampling": 0xD1310BA6,  # tokens drawn while decoding, by sample
-    "clock": 0x5D7A3C41,  # random projection of recording and time to features
-    "donors": 0xE19B01AA,  # the choice of donors: whose EEG `shuffled` feeds for a sample
-    "label_rows": 0xF39CC060,  # the choice of texts: whose text `label_shuffle` trains a sample on
+    "clock": 0x5D7A3C41,  # the random projection of recording and time to features
+    "donors": 0xE19B01AA,  # the sample whose EEG `shuffled` feeds in place of a sample's own
+    "label_rows": 0xF39CC060,  # the sample whose text `label_shuffle` trains in place of a sample's own
 }
 
 

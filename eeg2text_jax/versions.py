@@ -1,8 +1,7 @@
-"""Versions of this package and of the packages that figures depend on."""
+"""The version of this package, its citation, and versions of installed packages."""
 
 __version__ = "0.2.0"
-OWN_VERSION = f"eeg2text_jax-{__version__}"  # as signatures name it
-# What to cite.
+OWN_VERSION = f"eeg2text_jax-{__version__}"  # the package in signatures of metrics
 BIBTEX = f"""\
 @software{{eeg2text_jax,
   title = {{eeg2text\\_jax: train, decode and judge EEG-to-text models in JAX}},

@@ -21,7 +21,7 @@ from eeg2text_jax.decoding.cells import check_decoding, decode_grid, place_param
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.decoding.sharded import generate_program
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.export_run import exported, write_export
+from eeg2text_jax.finished_run import exported, write_export
 from eeg2text_jax.models.functional import divide
 from eeg2text_jax.parallel import placement
 from eeg2text_jax.parallel.arms import Divided, joined

@@ -13,7 +13,7 @@ from planted_llm import WORDS, write_planted
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.result import AuditResult
 from eeg2text_jax.decoding.cells import decode_grid
-from eeg2text_jax.export_run import write_export
+from eeg2text_jax.finished_run import write_export
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.loop import train

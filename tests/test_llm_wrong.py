@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 from eeg2text_jax.decoding.cells import check_decoding, decode_grid
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.export_run import write_export
+from eeg2text_jax.finished_run import write_export
 from eeg2text_jax.study.language_model import check_positions
 from eeg2text_jax.study.study import Study, make_samples
 from eeg2text_jax.training.loop import train

@@ -13,10 +13,10 @@ from transformers import AutoModelForSeq2SeqLM
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import Sample, read_datafile
-from eeg2text_jax.decode_again import decoded_again
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
+from eeg2text_jax.finished_run import decoded_again
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.pretrained.load import load_pretrained

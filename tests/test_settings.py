@@ -15,7 +15,7 @@ from eeg2text_jax.study.sections import Settings, read_settings
 PACKAGE = Path(__file__).parents[1] / "eeg2text_jax"
 BELOW_STUDY = (
     "search", "pretrained", "backbones", "models", "conditions", "predictions", "splits", "data", "parallel", "stores",
-    "kinds.py", "progress.py", "streams.py", "versions.py", "cpu.py", "outputs.py", "files.py", "errors.py",
+    "kinds.py", "progress.py", "streams.py", "versions.py", "cpu.py", "files.py", "errors.py",
 )  # fmt: skip
 # Modules whose functions make, edit or check a configuration as users write it. The list only shrinks.
 TAKE_ALL = {

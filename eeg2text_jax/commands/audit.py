@@ -165,7 +165,7 @@ def audit_rankings(flags: argparse.Namespace) -> AuditResult:
 
 def evidence_of(sets: Sequence[PredictionSet | RankingSet]) -> str:
     """Decode the rows of the files again; only this loads JAX."""
-    from eeg2text_jax.decode_again import decoded_again
+    from eeg2text_jax.finished_run import decoded_again
 
     evidence = [decoded_again(found) for found in sets]
     return evidence[0]

@@ -14,7 +14,6 @@ from eeg2text_jax.data.prepare import prepare as make_datafile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.kinds import read_section
-from eeg2text_jax.outputs import check_outputs
 from eeg2text_jax.predictions.groups import labels_of_samples
 from eeg2text_jax.records.croissant import write_croissant
 from eeg2text_jax.splits.certificate import certify, certify_data, paper_table1, split_report
@@ -24,6 +23,7 @@ from eeg2text_jax.splits.methods import FROM_FILE, METHODS, make_split
 from eeg2text_jax.splits.split import check_ratio, readings_of
 from eeg2text_jax.splits.split_map import split_map, time_figure
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
+from eeg2text_jax.stores.arguments import check_outputs
 from eeg2text_jax.study.configuration import load_config, parse_config
 
 SPLIT = "eeg2text split DATA.h5 --method=f: divides a data file and certifies it; --audit judges any split."

@@ -46,7 +46,7 @@ def train(argv: list[str]) -> int:
         from eeg2text_jax import opening
         from eeg2text_jax.training.waves import train_arms
 
-        with opening.begun(arguments.settings, arguments.options["workdir"]) as study:
+        with opening.open_run(arguments.settings, arguments.options["workdir"]) as study:
             train_arms(study)
 
     return _on_hosts("train", arguments.settings.parallel, work)
@@ -58,7 +58,7 @@ def decode(argv: list[str]) -> int:
     def work() -> None:
         from eeg2text_jax import opening, pipeline
 
-        with opening.begun(arguments.settings, arguments.options["workdir"], make=False) as study:
+        with opening.open_run(arguments.settings, arguments.options["workdir"], make=False) as study:
             pipeline.decode(study)
 
     return _on_hosts("decode", arguments.settings.parallel, work)
@@ -114,7 +114,7 @@ def export(argv: Sequence[str]) -> int:
         check_name(flags.push)
     if not flags.workdir:
         raise UserError("--workdir= is empty; name the folder of a finished run.")
-    from eeg2text_jax.export_run import export_run
+    from eeg2text_jax.finished_run import export_run
     from eeg2text_jax.parallel.distributed import check_devices
 
     check_devices()

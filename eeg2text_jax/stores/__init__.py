@@ -1,1 +1,1 @@
-"""Buckets (gs://, s3://): work happens in a local folder, and finished files are uploaded in order."""
+"""Buckets (gs://, s3://): commands work on local copies, and finished files are uploaded in order."""

@@ -9,7 +9,7 @@ from eeg2text_jax.errors import UserError
 
 SCHEMES = {"gs": "gcs", "s3": "s3"}  # scheme -> the extra that installs its client
 CACHE = "EEG2TEXT_BUCKET_CACHE"  # environment variable: the cache folder
-COPIES, RUNS, NOTES = "copies", "runs", "notes"  # subfolders of the cache
+COPIES, RUNS = "copies", "runs"  # subfolders of the cache
 _ADDRESS = re.compile(r"(gs|s3)://([^/]*)/?(.*)", re.DOTALL)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
@@ -26,30 +26,31 @@ class Address:
         return f"{self.scheme}://{self.bucket}/{self.key}"
 
     def below(self, name: str) -> "Address":
+        """Return the URL of the object `name` in this folder."""
         return dataclasses.replace(self, key=f"{self.key}/{name}" if self.key else name)
 
     @property
     def copy(self) -> Path:
-        """The cache path of a read-only copy; it spells out the URL."""
+        """The cache path of a read-only copy; the URL can be read from it."""
         return cache_folder() / COPIES / self.scheme / self.bucket / self.key
 
     @property
     def run(self) -> Path:
-        """The local folder for a workdir in the bucket."""
+        """The cache folder of a workdir in the bucket, on the first host."""
         return cache_folder() / RUNS / self.scheme / self.bucket / self.key
 
     def run_of(self, host: int) -> Path:
-        """The folder of another host than the first; hosts may share a cache."""
+        """Return the cache folder of a workdir on a later host; hosts may share a cache."""
         return cache_folder() / f"{RUNS}_of_host_{host}" / self.scheme / self.bucket / self.key
 
 
 def is_address(place: object) -> bool:
-    """Return whether a place is a URL of a supported bucket."""
+    """Return whether a place is a bucket URL, not a path."""
     return re.match(r"(gs|s3)://", str(place)) is not None
 
 
 def parse(place: str) -> Address:
-    """Parse a bucket URL. Raises UserError without a bucket, or for a name that is no valid local name."""
+    """Parse a bucket URL. Raises UserError if the bucket is missing, or a part cannot be a local file name."""
     found = _ADDRESS.fullmatch(str(place))
     if not found or not _BUCKET.fullmatch(found[2]):
         raise UserError(f"{place}: expected gs://BUCKET/PATH or s3://BUCKET/PATH.")
@@ -64,8 +65,8 @@ def parse(place: str) -> Address:
 
 def cache_folder() -> Path:
     """Return the cache folder: `EEG2TEXT_BUCKET_CACHE`, or a folder in the user's cache."""
-    stated = os.environ.get(CACHE)
-    return Path(stated or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "eeg2text_jax_buckets").expanduser()
+    default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "eeg2text_jax_buckets"
+    return Path(os.environ.get(CACHE) or default).expanduser()
 
 
 def address_of(path: str | os.PathLike[str]) -> str:
@@ -78,9 +79,3 @@ def address_of(path: str | os.PathLike[str]) -> str:
     address = f"{scheme}://{'/'.join(filter(None, rest))}"
     known = kind in (COPIES, RUNS) or kind.startswith(f"{RUNS}_of_host_")
     return address if known and scheme in SCHEMES and is_address(address) else os.fspath(path)
-
-
-def notes_of(folder: Path) -> Path:
-    """Return the file that records the state of a copy or run when it last equalled the bucket's content."""
-    inside = folder.relative_to(cache_folder())
-    return cache_folder() / NOTES / f"{'%'.join(inside.parts)}.json"

@@ -1,6 +1,10 @@
-"""Bucket URLs on the command line: inputs are downloaded before the command, outputs uploaded after it."""
+"""Files on the command line: outputs are checked before any work, and bucket URLs are replaced by local paths.
+
+Inputs in buckets are downloaded before the command, outputs uploaded after it.
+"""
 
 import contextlib
+import glob
 import os
 import re
 import shutil
@@ -8,21 +12,119 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import file_digest, files_below
-from eeg2text_jax.outputs import WRITTEN
+from eeg2text_jax.files import check_replaceable, file_digest, files_below, is_local
 from eeg2text_jax.stores.address import Address, address_of, cache_folder, is_address, parse
-from eeg2text_jax.stores.copying import Files, at_hand
 from eeg2text_jax.stores.store import Store, open_store
 
-WORKED_IN = ("run", "train", "decode", "judge")  # commands whose --workdir is mirrored, see `mirror`
+WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "time", "map", "trace")  # options that name outputs
+REPLACEABLE = (".json", ".html", ".png", ".h5", ".parquet")  # endings of files that commands write and may replace
+FOLDERS = ("export", "records")  # commands whose --out is a folder
+MIRRORED = ("run", "train", "decode", "judge")  # commands that mirror their --workdir, see `mirror`
+STATEMENTS = ("proof", "licence")  # options whose value may contain a URL that is not read
+
+
+def check_outputs(command: str, arguments: Sequence[str]) -> None:
+    """Check every output of a command line.
+
+    Raises UserError if one is empty, `-`, a link, a device, a folder in place of a file, an input of the same command,
+    named twice, or in a missing folder.
+    """
+    if {"-h", "--help"} & set(arguments):
+        return
+    outputs, inputs = _divide(arguments)
+    seen: dict[str, str] = {}
+    for option, value in outputs:
+        shown = f"--{option}={value}"
+        if value in ("", "-"):
+            raise UserError(f"{shown}: is not the name of a file (standard output is not written to); name a file.")
+        if is_local(value):
+            _check_place(command, option, value, shown)
+        identity = os.path.realpath(value) if is_local(value) else value
+        if identity in seen:
+            raise UserError(f"{shown}: --{seen[identity]} names the same place; give each output its own name.")
+        seen[identity] = option
+        if any(_same(value, other) or _is_within(value, other) for other in inputs):
+            raise UserError(f"{shown}: is an input of the same command, which would be lost; take another name.")
+
+
+def _divide(arguments: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the outputs as pairs (option, path), and all other values."""
+    outputs: list[tuple[str, str]] = []
+    inputs: list[str] = []
+    waiting = ""  # the output option whose value is the next argument
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if argument.startswith("--") and len(name) > 2:
+            # argparse accepts a prefix of an option's name.
+            option = next((written for written in WRITTEN if written.startswith(name[2:])), "")
+            waiting = option if not equals else ""
+            if option and equals:
+                outputs.append((option, value))
+            elif equals:
+                # Configuration fields are no globs, except for the source.
+                plain = name == "--task" or (name.startswith("--config.") and name != "--config.data.source")
+                inputs += _inputs(value, pattern=not plain)
+        elif waiting:
+            outputs.append((waiting, argument))
+            waiting = ""
+        else:
+            inputs += _inputs(argument, pattern=True)
+    return outputs, inputs
+
+
+def _inputs(value: str, pattern: bool) -> Iterator[str]:
+    """Yield a value, the files it matches as a glob, and the values in `FILE.py:name=value,...`."""
+    yield value
+    if is_local(value):
+        yield from glob.iglob(value, recursive=True) if pattern and glob.has_magic(value) else ()
+        if ":" in value:
+            head, _, rest = value.partition(":")
+            yield head
+            yield from (part.partition("=")[2] for part in rest.split(","))
+
+
+def _same(output: str, other: str) -> bool:
+    """Return whether two names are the same URL or local file."""
+    if not other or not (is_local(output) and is_local(other)):
+        return output == other
+    try:
+        return os.path.samefile(output, other) and not os.path.isdir(output)
+    except (OSError, ValueError):  # one of them does not exist
+        return False
+
+
+def _is_within(output: str, other: str) -> bool:
+    """Return whether an output is a file in an input folder that no command wrote."""
+    if not (is_local(output) and is_local(other) and os.path.isfile(output) and os.path.isdir(other)):
+        return False
+    inside = os.path.realpath(output).startswith(os.path.join(os.path.realpath(other), ""))
+    return inside and os.path.splitext(output)[1].lower() not in REPLACEABLE
+
+
+def _check_place(command: str, option: str, value: str, shown: str) -> None:
+    """Raise UserError if a local output cannot be written at its path; `shown` is the option with its value."""
+    if option == "trace":  # a folder that the profiler fills
+        return
+    check_replaceable(value, shown)
+    wants_folder, is_folder = option == "out" and command in FOLDERS, os.path.isdir(value)
+    if wants_folder and os.path.exists(value) and not is_folder:
+        raise UserError(f"{shown}: is a file; expected a folder. Name another place.")
+    if command == "export" and wants_folder and is_folder and os.listdir(value):
+        raise UserError(f"{shown}: exists already and is not empty; take another place.")
+    if is_folder and not wants_folder:
+        raise UserError(f"{shown}: is a folder; expected the name of a file to write.")
+    parent = os.path.dirname(value) or "."
+    needs_parent = option in ("json", "html", "rows") and command != "split"  # for other outputs commands make it
+    if needs_parent and not os.path.isdir(parent):
+        raise UserError(f"{shown}: there is no folder {parent}; make it first.")
 
 
 @contextlib.contextmanager
-def placed(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
-    """Replace bucket URLs in the arguments by local paths; upload what was written there when the block ends.
+def localize(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the arguments with local paths in place of bucket URLs; at the end, upload what was written there.
 
-    Configuration fields are not replaced: `config.json` keeps the URL, and readers call `at_hand`. Raises UserError if
-    a URL cannot be read or, checked before the command begins, written.
+    Configuration fields stay: `config.json` keeps the URL, and readers call `at_hand`. Raises UserError if a URL
+    cannot be read, or before the command begins if it cannot be written.
     """
     spool = cache_folder() / "spool" / f"{os.getpid()}.out"
     written: list[tuple[Address, Store, Path]] = []
@@ -31,17 +133,18 @@ def placed(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
         is_option = argument.startswith("-")
         name, equals, value = argument.partition("=") if is_option else ("", "", argument)
         option = name.lstrip("-") if is_option else option
-        is_field = option.startswith("config.")
-        worked_in = option == "workdir" and command in WORKED_IN
-        if is_field or worked_in or not is_address(value):
+        is_mirrored = option == "workdir" and command in MIRRORED
+        if is_mirrored or option.startswith("config.") or option in STATEMENTS or not is_address(value):
             local.append(argument)
         elif option in WRITTEN:
             address = parse(value)
             path = spool / str(len(written)) / Path(address.key).name
-            written.append((address, _empty(command, address), path))
+            written.append((address, _open_output(command, address), path))
             path.parent.mkdir(parents=True, exist_ok=True)
             local.append(f"{name}{equals}{path}")
         else:
+            from eeg2text_jax.stores.copying import at_hand  # 60 ms, for which a command without URLs need not wait
+
             local.append(f"{name}{equals}{at_hand(value)}")
         if not is_option:
             option = option if option in ("eeg", "control") else ""  # the only options with several values
@@ -55,8 +158,10 @@ def placed(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
         shutil.rmtree(spool, ignore_errors=True)
 
 
-def _empty(command: str, address: Address) -> Store:
-    """Open the store of an output and send one request, so that wrong credentials fail before the work."""
+def _open_output(command: str, address: Address) -> Store:
+    """Open the store of an output, so that a missing client or missing credentials fail before the work."""
+    from eeg2text_jax.stores.copying import Files
+
     if not address.key:
         raise UserError(
             f"{address}: names a bucket without a path in it; give a path to write to, such as {address}/NAME."
@@ -68,14 +173,13 @@ def _empty(command: str, address: Address) -> Store:
 
 
 def _send(store: Store, address: Address, path: Path) -> None:
-    if path.is_dir():
-        for name in files_below(path):
-            store.upload(path / name, address.below(name).key, file_digest(path / name))
-    else:
-        store.upload(path, address.key, file_digest(path))
+    """Upload a file, or all files of a folder."""
+    for name in files_below(path) if path.is_dir() else ("",):
+        key = address.below(name).key if name else address.key
+        store.upload(path / name, key, file_digest(path / name))
 
 
-def readable(text: str) -> str:
-    """Replace cached paths in a sentence by their URLs."""
+def with_urls(text: str) -> str:
+    """Replace paths in the bucket cache by their URLs, in a sentence."""
     start = re.escape(str(cache_folder().absolute()))
     return re.sub(rf"{start}/[^\s:;,'\"]+", lambda found: address_of(found[0]), text)

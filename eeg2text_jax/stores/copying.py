@@ -1,7 +1,7 @@
 """Download bucket objects to a local cache, verified by checksum; unchanged files are not downloaded again.
 
-A workdir in a bucket is mirrored by the first host, which holds its lease. Other hosts `follow` it: each has a copy,
-updated whenever `distributed.main_first` ends. Checkpoints are large, so `pull_folder` downloads them when restored.
+The first host mirrors a workdir in a bucket, under a lease. Every later host has a copy (`follow`), which
+`distributed.main_first` updates; `pull_folder` downloads a checkpoint, which is large, only when it is restored.
 """
 
 import contextlib
@@ -11,35 +11,40 @@ import glob
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest, flock, remove, replacing, write_text
 from eeg2text_jax.progress import ProgressLine
-from eeg2text_jax.stores.address import Address, is_address, notes_of, parse
+from eeg2text_jax.stores.address import Address, cache_folder, is_address, parse
 from eeg2text_jax.stores.store import LOCK, Advance, Entry, Store, StoreError, open_store
 
 UNFINISHED = ".unfinished"  # marker object of a folder that is being written or removed
 MEGABYTE = 1 << 20
-WORTH_A_LINE = 16 * MEGABYTE
+WORTH_A_LINE = 16 * MEGABYTE  # bytes from which a download shows its progress
 ON_REQUEST = ("checkpoints", "tensorboard")  # folders, at any depth, that `pull_all` leaves out
 _AT_ONCE = 4  # parallel downloads
 
-Stamp = list[int]  # file metadata that differs between two versions of a local file
+Stamp = list[int]  # modification time, size and inode: they differ between two versions of a local file
 
 
 def stamp_of(path: Path) -> Stamp:
+    """Return the stamp of a local file."""
     found = path.stat()
     return [found.st_mtime_ns, found.st_size, found.st_ino]
 
 
 class Notes:
-    """For each file of a local folder: its stamp, and the tag of the object with the same content at that time."""
+    """Which files of a local folder equal objects of the bucket, stored in a JSON file.
+
+    `known`: file name -> stamp of the file, tag of the equal object.
+    """
 
     def __init__(self, folder: Path):
-        self._folder, self._path = folder, notes_of(folder)
+        self.folder = folder
+        self._path = cache_folder() / "notes" / f"{'%'.join(folder.relative_to(cache_folder()).parts)}.json"
         self.known: dict[str, tuple[Stamp, str]] = {}
         with contextlib.suppress(OSError, ValueError):
             self.known = {name: (stamp, tag) for name, (stamp, tag) in json.loads(self._path.read_text()).items()}
@@ -47,24 +52,25 @@ class Notes:
     def is_current(self, name: str, tag: str) -> bool:
         """Return whether the local file equals the object with this tag."""
         with contextlib.suppress(OSError):
-            return self.known.get(name) == (stamp_of(self._folder / name), tag)
+            return self.known.get(name) == (stamp_of(self.folder / name), tag)
         return False
 
     def write(self) -> None:
+        """Write `known` to the JSON file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_text(self._path, json.dumps(self.known))
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the lock of the folder: one process downloads at a time, others wait."""
+    def lock(self) -> Iterator[None]:
+        """Hold the lock of the folder, so that one process downloads at a time and the others wait."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_suffix(".lock").open("w") as file:
-            flock(file.fileno(), str(self._folder), fcntl.LOCK_EX)
+            flock(file.fileno(), str(self.folder), fcntl.LOCK_EX)
             yield
 
 
 class Files(dict[str, Entry]):
-    """The objects below a URL by relative name; "" if the URL is an object itself."""
+    """The objects below a URL by relative name; the name is "" if the URL is an object itself."""
 
     @classmethod
     def of(cls, store: Store, address: Address) -> "Files":
@@ -85,17 +91,20 @@ class Files(dict[str, Entry]):
 
     def finished(self) -> "Files":
         """Return the objects without the lease and without folders that a killed process left unfinished."""
-        open_folders = [name.removesuffix(UNFINISHED) for name in self if name.endswith(f"/{UNFINISHED}")]
-        kept = {name: entry for name, entry in self.items() if not name.startswith(tuple(open_folders))}
-        return Files({name: entry for name, entry in kept.items() if name.rpartition("/")[2] != LOCK})
+        unfinished = tuple(name.removesuffix(UNFINISHED) for name in self if name.endswith(f"/{UNFINISHED}"))
+        return self.select(lambda name: not name.startswith(unfinished) and name.rpartition("/")[2] != LOCK)
+
+    def select(self, is_wanted: Callable[[str], bool]) -> "Files":
+        """Return the objects whose names `is_wanted` accepts."""
+        return Files({name: entry for name, entry in self.items() if is_wanted(name)})
 
 
-def take(store: Store, files: Files, folder: Path, notes: Notes, title: str) -> int:
-    """Download those `files` that `folder` lacks; return their number. Raises UserError for a wrong checksum."""
+def download(store: Store, files: Files, notes: Notes, title: str) -> int:
+    """Download those `files` that are not current; return their number. Raises StoreError for a wrong checksum."""
     wanted = [(name, entry) for name, entry in files.items() if not notes.is_current(name, entry.tag)]
     total = sum(entry.size for _, entry in wanted)
     with _progress(title, total) as advance, ThreadPoolExecutor(_AT_ONCE) as workers:
-        jobs = [workers.submit(_take_one, store, entry, folder / name, advance) for name, entry in wanted]
+        jobs = [workers.submit(_download_one, store, entry, notes.folder / name, advance) for name, entry in wanted]
         try:
             for (name, entry), job in zip(wanted, jobs, strict=True):
                 notes.known[name] = (job.result(), entry.tag)
@@ -108,6 +117,7 @@ def take(store: Store, files: Files, folder: Path, notes: Notes, title: str) -> 
 
 @contextlib.contextmanager
 def _progress(title: str, total: int) -> Iterator[Advance]:
+    """Yield a thread-safe function that counts downloaded bytes, and show them in MB if `total` is large."""
     if total < WORTH_A_LINE:
         yield lambda size: None
         return
@@ -116,14 +126,14 @@ def _progress(title: str, total: int) -> Iterator[Advance]:
 
         def advance(size: int) -> None:
             with lock:
-                before, seen[0] = seen[0] // MEGABYTE, seen[0] + size
-                if seen[0] // MEGABYTE > before:
-                    line.advance(seen[0] // MEGABYTE - before)
+                before, seen[0] = seen[0], seen[0] + size
+                if units := seen[0] // MEGABYTE - before // MEGABYTE:
+                    line.advance(units)
 
         yield advance
 
 
-def _take_one(store: Store, entry: Entry, path: Path, advance: Advance) -> Stamp:
+def _download_one(store: Store, entry: Entry, path: Path, advance: Advance) -> Stamp:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial:
         stated = store.download(entry.key, Path(partial), advance)
@@ -136,14 +146,13 @@ def _take_one(store: Store, entry: Entry, path: Path, advance: Advance) -> Stamp
     return stamp_of(path)
 
 
-def sweep(folder: Path, keep: Iterable[str], pattern: str = "*") -> None:
-    """Remove files of `folder` that match `pattern` and are not in `keep`, and folders that become empty."""
-    kept = set(keep)
+def sweep(folder: Path, keep: Files, pattern: str) -> None:
+    """Remove files below `folder` that match `pattern` and are not in `keep`, and empty folders."""
     for place, _, names in os.walk(folder, topdown=False):
         for name in names:
             path = Path(place) / name
             below = path.relative_to(folder).as_posix()
-            if below not in kept and _is_matched(below, pattern) and name != ".lock":
+            if below not in keep and _is_matched(below, pattern) and name != ".lock":
                 path.unlink()
         if Path(place) != folder:
             with contextlib.suppress(OSError):
@@ -151,7 +160,7 @@ def sweep(folder: Path, keep: Iterable[str], pattern: str = "*") -> None:
 
 
 def _is_matched(name: str, pattern: str) -> bool:
-    """Return whether a glob pattern matches the file or one of its folders; `*` does not cross `/`."""
+    """Return whether a glob pattern matches the file or one of its folders; `*` matches no `/`, `**` does."""
     if "**" in pattern:
         return fnmatch.fnmatchcase(name, pattern)
     parts, wanted = name.split("/"), pattern.split("/")
@@ -159,16 +168,16 @@ def _is_matched(name: str, pattern: str) -> bool:
 
 
 def at_hand(place: str | os.PathLike[str]) -> str:
-    """Return a local path with the content of `place`: the place itself, or a downloaded copy of a bucket URL.
+    """Return a local path as it is; of a bucket URL, download the content and return the path of the copy.
 
-    A folder is downloaded as a whole, a glob as its matches; a copy is reused while it equals the bucket. Raises
+    A folder is downloaded with all its files, a glob with its matches; unchanged files are not downloaded again. Raises
     UserError if nothing exists at the URL, or the bucket cannot be read.
     """
     place = os.fspath(place)
     if not is_address(place):
         return place
     address = parse(place)
-    pattern = ""
+    pattern = ""  # what follows the last folder without a glob
     if glob.has_magic(address.key):
         parts = PurePosixPath(address.key).parts
         first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
@@ -176,69 +185,62 @@ def at_hand(place: str | os.PathLike[str]) -> str:
         address = Address(address.scheme, address.bucket, "/".join(parts[:first]))
     if any(address.run.is_relative_to(root) for root in OPEN):
         return str(address.run)
-    store = open_store(address)
-    files = Files.of(store, address).finished()
+    files = Files.of(open_store(address), address).finished()
     if pattern:
-        files = Files({name: entry for name, entry in files.items() if _is_matched(name, pattern)})
+        files = files.select(lambda name: _is_matched(name, pattern))
     if not files:
         raise UserError(f"{place}: there is nothing at this address; check the address.")
     if "" in files:
-        files = Files({"": files[""]})
-    _copy(store, address, files, pattern or "*")
+        files = files.select(lambda name: not name)
+    refresh(address, files, Notes(address.copy), pattern=pattern or "*")
     return str(address.copy / pattern)
 
 
-OPEN: set[Path] = set()  # open runs of this process, whose folders are newer than the bucket
+OPEN: set[Path] = set()  # workdirs that this process mirrors; they are newer than the bucket
 
 
-def refresh(
-    store: Store, address: Address, folder: Path, there: Files, notes: Notes, wanted: Files | None = None
-) -> int:
-    """Remove files of `folder` that are not `there`, and download `wanted` (default: all); return their number."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with notes.held():
-        sweep(folder, there)
-        notes.known = {name: known for name, known in notes.known.items() if name in there}
-        return take(store, there if wanted is None else wanted, folder, notes, f"copying {address}")
+def refresh(address: Address, there: Files, notes: Notes, wanted: Files | None = None, pattern: str = "*") -> int:
+    """Download changed objects to the folder of `notes`, and remove its other files that match `pattern`.
+
+    `there` are the finished objects in the bucket, `wanted` those to download; None: all. Return the number of
+    downloads.
+    """
+    folder = notes.folder
+    with notes.lock():
+        if folder.exists() and folder.is_dir() == ("" in there):
+            remove(folder)  # a folder became an object, or an object a folder
+        if "" not in there:
+            folder.mkdir(parents=True, exist_ok=True)
+            sweep(folder, there, pattern)  # before the download, because a file's name may have become a folder's
+        notes.known = {name: it for name, it in notes.known.items() if name in there or not _is_matched(name, pattern)}
+        return download(open_store(address), there if wanted is None else wanted, notes, f"copying {address}")
 
 
-_FOLLOWED: list[tuple[Store, Address, Path]] = []  # the workdir that another host changes, and its copy
+_FOLLOWED: list[tuple[Address, Path]] = []  # the workdir that the first host mirrors, and its copy on this host
 
 
 def follow(place: str, host: int) -> Path:
-    """Return the folder of this host for a workdir in a bucket that the first host changes."""
+    """Return the folder for this host's copy of a workdir in a bucket, which the first host mirrors."""
     address = parse(place)
-    _FOLLOWED[:] = [(open_store(address), address, address.run_of(host))]
+    _FOLLOWED[:] = [(address, address.run_of(host))]
     return address.run_of(host)
 
 
 def pull_all() -> None:
-    """Download what the first host has finished, except `ON_REQUEST`. Raises StoreError."""
-    for store, address, folder in _FOLLOWED:
-        there = _finished_below(store, address)
-        wanted = Files({name: it for name, it in there.items() if not set(ON_REQUEST) & set(name.split("/"))})
-        refresh(store, address, folder, there, Notes(folder), wanted)
+    """Update this host's copy of the workdir, except the folders in `ON_REQUEST`. Raises StoreError."""
+    _pull("", ON_REQUEST)
 
 
 def pull_folder(path: str | os.PathLike[str]) -> None:
-    """Download one folder of the workdir, such as a checkpoint; other places are left alone. Raises StoreError."""
-    for store, address, folder in _FOLLOWED:
-        root, place = folder.resolve(), Path(path).resolve()
-        if place.is_relative_to(root):
-            there, start = _finished_below(store, address), f"{place.relative_to(root).as_posix()}/"
-            wanted = Files({name: it for name, it in there.items() if name.startswith(start)})
-            refresh(store, address, folder, there, Notes(folder), wanted)
+    """Update one folder of this host's copy, such as a checkpoint; do nothing for other folders. Raises StoreError."""
+    place = Path(path).resolve()
+    for root in (folder.resolve() for _, folder in _FOLLOWED if place.is_relative_to(folder.resolve())):
+        _pull(f"{place.relative_to(root).as_posix()}/")
 
 
-def _finished_below(store: Store, address: Address) -> Files:
-    return Files({name: entry for name, entry in Files.of(store, address).finished().items() if name})
-
-
-def _copy(store: Store, address: Address, files: Files, pattern: str) -> None:
-    notes = Notes(address.copy)
-    with notes.held():
-        if address.copy.exists() and address.copy.is_dir() == ("" in files):
-            remove(address.copy)  # a folder became an object, or an object a folder
-        if "" not in files:
-            sweep(address.copy, files, pattern)  # first, because a file's name may have become a folder's
-        take(store, files, address.copy, notes, f"copying {address}")
+def _pull(start: str, left_out: Sequence[str] = ()) -> None:
+    """Download the finished files whose names begin with `start` and that are in none of the folders `left_out`."""
+    for address, folder in _FOLLOWED:
+        there = Files.of(open_store(address), address).finished().select(bool)
+        wanted = there.select(lambda name: name.startswith(start) and not set(left_out) & set(name.split("/")))
+        refresh(address, there, Notes(folder), wanted)

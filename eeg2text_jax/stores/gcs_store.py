@@ -1,12 +1,12 @@
-"""Buckets of Google Cloud Storage, through its own client.
+"""Buckets of Google Cloud Storage (gs://).
 
-Credentials are where every program of Google finds them: `GOOGLE_APPLICATION_CREDENTIALS`, what `gcloud auth
-application-default login` left, or the machine's service account. `STORAGE_EMULATOR_HOST` names another server.
+Credentials are Google's application default credentials: `GOOGLE_APPLICATION_CREDENTIALS`, those of `gcloud auth
+application-default login`, or the machine's service account. `STORAGE_EMULATOR_HOST` names another server.
 """
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,9 @@ from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, Ref
 from google.cloud import storage
 
 from eeg2text_jax.errors import first_line
-from eeg2text_jax.stores.store import (
-    ANY,
-    ATTEMPTS,
-    DIGEST,
-    NONE,
-    Advance,
-    Entry,
-    StoreError,
-    missing,
-    refused,
-    saying,
-    seconds,
-    silent,
-)
+from eeg2text_jax.stores.store import ANY, ATTEMPTS, DIGEST, NONE, Advance, Entry, StoreError, seconds, translate_errors
 
-_AGAIN = (
+_RETRIED = (
     exceptions.TooManyRequests,
     exceptions.ServerError,
     requests.ConnectionError,
@@ -46,7 +33,7 @@ _AGAIN = (
 
 def open_bucket(name: str) -> "GCSStore":
     place = f"gs://{name}"
-    with saying(place, _translate):
+    with translate_errors(place, _translate):
         if os.environ.get("STORAGE_EMULATOR_HOST") and "GOOGLE_APPLICATION_CREDENTIALS" not in os.environ:
             client = storage.Client(project="none", credentials=AnonymousCredentials())
         else:
@@ -60,65 +47,62 @@ class GCSStore:
     def __init__(self, bucket: str, client: Any):
         self._name, self._client = bucket, client
         self._bucket = client.bucket(bucket)
-        self._saying = functools.partial(saying, f"gs://{bucket}", _translate)
-        again = Retry(if_exception_type(*_AGAIN), initial=0.5, maximum=8.0, timeout=seconds() * ATTEMPTS)
-        self._limits = {"timeout": (min(10.0, seconds()), seconds()), "retry": again}
+        self._translated = functools.partial(translate_errors, f"gs://{bucket}", _translate)
+        retry = Retry(if_exception_type(*_RETRIED), initial=0.5, maximum=8.0, timeout=seconds() * ATTEMPTS)
+        self._limits = {"timeout": (min(10.0, seconds()), seconds()), "retry": retry}
 
     def entries(self, prefix: str) -> list[Entry]:
-        with self._saying():
+        with self._translated():
             found = self._client.list_blobs(self._bucket, prefix=prefix, **self._limits)
             return [Entry(blob.name, int(blob.size), str(blob.generation)) for blob in found]
 
     def head(self, key: str) -> tuple[str, dict[str, str]] | None:
-        with self._saying():
+        with self._translated():
             blob = self._bucket.get_blob(key, **self._limits)
             return blob and (str(blob.generation), dict(blob.metadata or {}))
 
     def read(self, key: str) -> tuple[bytes, str] | None:
-        with self._saying():
+        with self._translated():
             blob = self._bucket.get_blob(key, **self._limits)
             if blob is None:
                 return None
-            tag = str(blob.generation)  # downloading may forget it
+            tag = str(blob.generation)  # the download may reset it
             try:
                 return blob.download_as_bytes(**self._limits), tag
             except exceptions.NotFound:
                 return None
 
     def download(self, key: str, path: Path, advance: Advance) -> str | None:
-        with self._saying():
+        with self._translated():
             blob = self._bucket.get_blob(key, **self._limits)
             if blob is None:
                 raise StoreError(f"gs://{self._name}/{key}: was removed meanwhile; start again.")
-            with path.open("wb") as file:  # checksums are compared on the way
+            with path.open("wb") as file:  # the client compares checksums
                 self._client.download_blob_to_file(blob, _Counting(file, advance), **self._limits)
             return (blob.metadata or {}).get(DIGEST)
 
     def upload(
         self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] = NONE
     ) -> str | None:
-        with self._saying():
-            blob = self._bucket.blob(key)
-            blob.metadata = {DIGEST: digest, **labels}
-            try:
-                blob.upload_from_filename(
-                    str(path), content_type="application/octet-stream", **_condition(over), **self._limits
-                )
-            except exceptions.PreconditionFailed:
-                return None
-            return str(blob.generation)
+        blob = self._bucket.blob(key)
+        blob.metadata = {DIGEST: digest, **labels}
+        return self._write(blob, over, blob.upload_from_filename, str(path), "application/octet-stream")
 
     def put(self, key: str, content: bytes, over: str | None) -> str | None:
-        with self._saying():
-            blob = self._bucket.blob(key)
+        blob = self._bucket.blob(key)
+        return self._write(blob, over, blob.upload_from_string, content)
+
+    def _write(self, blob: Any, over: str | None, upload: Callable[..., None], *arguments: Any) -> str | None:
+        """Call `upload` if the existing object has the tag `over`; return the new tag, or None if it has another."""
+        with self._translated():
             try:
-                blob.upload_from_string(content, **_condition(over), **self._limits)
+                upload(*arguments, **_condition(over), **self._limits)
             except exceptions.PreconditionFailed:
                 return None
             return str(blob.generation)
 
     def delete(self, key: str, over: str = ANY) -> bool:
-        with self._saying():
+        with self._translated():
             try:
                 self._bucket.blob(key).delete(**_condition(over), **self._limits)
             except exceptions.PreconditionFailed:
@@ -130,12 +114,12 @@ class GCSStore:
 
 
 def _condition(over: str | None) -> dict[str, int]:
-    """What the store compares before it writes: the object's generation, 0 where there is to be none."""
+    """Return the precondition of a request: the generation that the object must have, 0 if it must not exist."""
     return {} if over == ANY else {"if_generation_match": int(over or 0)}
 
 
 class _Counting:
-    """A file that says how much is written to it."""
+    """A file that reports the number of bytes of every write to `advance`."""
 
     def __init__(self, file: Any, advance: Advance):
         self._file, self._advance = file, advance
@@ -149,14 +133,15 @@ class _Counting:
 
 
 def _translate(place: str, error: Exception) -> StoreError | None:
+    """Return the message for an exception of Google's client; None for any other exception."""
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
     if isinstance(error, DefaultCredentialsError):
-        return refused(place, "there are none; `gcloud auth application-default login` gives some")
+        return StoreError.no_access(place, "there are none; `gcloud auth application-default login` gives some")
     if isinstance(error, exceptions.Forbidden | exceptions.Unauthorized | RefreshError):
-        return refused(place, first_line(error)[:160])
+        return StoreError.no_access(place, first_line(error)[:160])
     if isinstance(error, exceptions.NotFound):
-        return missing(place)
+        return StoreError.no_bucket(place)
     if isinstance(error, exceptions.GoogleAPIError | GoogleAuthError | requests.RequestException | ConnectionError):
-        return silent(place, first_line(error))
+        return StoreError.no_answer(place, first_line(error))
     return None

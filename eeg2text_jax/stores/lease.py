@@ -1,13 +1,11 @@
-"""A lease on a workdir in a bucket: one holder at a time, kept alive by a heartbeat, with a fencing number.
+"""A lease on a workdir in a bucket: one holder at a time, kept alive by a heartbeat, with a fencing token.
 
-The lease is an object created only if absent and replaced only by compare-and-swap, so at most one process gets it. It
-has a random owner and a fencing number that increases with every holder. A lease is dead if its object did not change
-for `PATIENCE` seconds on the waiting process's own clock: clocks of two machines are never compared, and host names
-prove nothing. The death of a holder on the same machine is detected at once: every holder holds a kernel lock on a file
-named after its owner.
+The lease is an object that is created only if absent and replaced only by compare-and-swap. It has a random owner and a
+number that increases with every holder. A lease is dead if its object did not change for `PATIENCE` seconds on the
+waiting process's own clock; clocks of two machines are never compared. The death of a holder on the same machine is
+detected at once, because every holder keeps a kernel lock on a file named after its owner.
 
-A holder that was suspended notices before it uploads: a lease that was not confirmed recently is confirmed by
-compare-and-swap, and every upload is conditional, see `mirror`.
+A holder that was suspended confirms its lease by compare-and-swap before it uploads, and every upload is conditional.
 """
 
 import contextlib
@@ -28,14 +26,13 @@ from eeg2text_jax.stores.store import Store, StoreError
 
 BEAT = 20.0  # seconds between two heartbeats
 PATIENCE = 90.0  # seconds without a change after which a lease is dead
-FRESH = 5.0  # seconds for which a confirmation is valid (gs:// accepts one write per second and object)
+FRESH = 5.0  # seconds for which a confirmation is valid (gs:// accepts one write per second to an object)
 
 
 class Lease:
-    """Hold the lease of a workdir in a bucket. Use as a context manager.
+    """The lease of a workdir in a bucket, as a context manager. Entering raises UserError if another process holds it.
 
-    `label` is the fencing number and the owner, stored as metadata of every object that this holder writes; `lost` is
-    the error once this process has lost the lease. Entering raises UserError if another process holds the lease.
+    `lost` is the error once this process has lost the lease, else None.
     """
 
     def __init__(self, store: Store, address: Address):
@@ -56,6 +53,7 @@ class Lease:
 
     @property
     def label(self) -> str:
+        """The fencing token, number and owner; it is stored as metadata of every object that this holder writes."""
         return f"{self._about['fence']}.{self._about['owner']}"
 
     def __enter__(self) -> "Lease":
@@ -66,23 +64,23 @@ class Lease:
             self._forget()
             raise
         self._confirmed = _clocks()
-        self._thread = threading.Thread(target=self._live, name=f"lease of {self._place}", daemon=True)
+        self._thread = threading.Thread(target=self._beat, name=f"lease of {self._place}", daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        if self.lost is None and not (kind and issubclass(kind, StoreError)):  # else it would wait again
-            self._about["owner"] = ""  # released; the number stays, so that it never decreases
+        if self.lost is None and not (kind and issubclass(kind, StoreError)):  # else the release would time out, too
+            self._about["owner"] = ""  # marks the lease as released; its number stays, so that it never decreases
             with contextlib.suppress(StoreError):
                 self._store.put(self._key, self._content(), self._tag)
         self._forget()
 
     def confirm(self, *, now: bool = False) -> None:
-        """Check that this process holds the lease, before each request that changes the bucket. Raises StoreError.
+        """Raise StoreError unless this process still holds the lease; call this before each change of the bucket.
 
-        A confirmation is valid for `FRESH` seconds; `now` ignores it.
+        The bucket is asked if the last confirmation is older than `FRESH` seconds, or if `now` is set.
         """
         elapsed = max(abs(here - then) for here, then in zip(_clocks(), self._confirmed, strict=True))
         if self.lost is None and (now or elapsed > FRESH):
@@ -91,10 +89,11 @@ class Lease:
             raise self.lost
 
     def _renew(self) -> None:
+        """Replace the lease object by compare-and-swap; set `lost` if another process replaced it."""
         with self._turn:
             if self.lost:
                 return
-            begun = _clocks()
+            start = _clocks()
             self._about["beat"] += 1
             tag = self._store.put(self._key, self._content(), self._tag)
             there = self._store.read(self._key) if tag is None else None
@@ -106,9 +105,9 @@ class Lease:
                     "or without a network); nothing more is sent. The same command goes on once the other has ended."
                 )
             else:
-                self._tag, self._confirmed = tag, begun
+                self._tag, self._confirmed = tag, start
 
-    def _live(self) -> None:
+    def _beat(self) -> None:
         while not self._ended.wait(BEAT) and self.lost is None:
             with contextlib.suppress(StoreError):  # the next upload reports it
                 self._renew()
@@ -117,29 +116,32 @@ class Lease:
         return json.dumps(self._about).encode()
 
     def _take_over(self) -> str:
-        """Replace a released or dead lease; return the tag of the new one."""
-        first, begun = None, time.monotonic()
+        """Wait until the existing lease is released or dead, replace it, and return the tag of the new one."""
+        first, start = None, time.monotonic()
         while True:
             there = self._store.read(self._key)
             if there is None:
                 tag = self._store.put(self._key, self._content(), None)
             else:
                 first = first or there
-                tag = self._replace(there, there[1] == first[1], time.monotonic() - begun)
+                tag = self._replace(there, there[1] == first[1], time.monotonic() - start)
             if tag is not None:
                 return tag
             time.sleep(min(BEAT, PATIENCE) / 4)
 
     def _replace(self, there: tuple[bytes, str], unchanged: bool, waited: float) -> str | None:
-        """Replace the lease `there`; return the new tag, or None if unsure. Raises UserError if its holder is alive."""
+        """Replace the lease `there`; return the new tag, or None if its holder may be alive.
+
+        Raises UserError if the holder is alive: its process is, or the lease has changed since the first look.
+        """
         holder = _read(there[0])
         owner, fence = holder.get("owner"), holder.get("fence")
         who = f"process {holder.get('process')} on {holder.get('host')} since {holder.get('since')}"
-        lives = None if owner == "" else _lives(holder)
-        if lives or (not unchanged and owner != ""):
-            hint = " It runs on this machine, perhaps suspended." if lives else ""
+        alive = None if owner == "" else _is_alive(holder)
+        if alive or (not unchanged and owner != ""):
+            hint = " It runs on this machine, perhaps suspended." if alive else ""
             raise UserError(f"{self._place}: is in use by {who}; wait for it or end it.{hint}")
-        if owner != "" and lives is None and waited < PATIENCE:
+        if owner != "" and alive is None and waited < PATIENCE:
             if waited < min(BEAT, PATIENCE) / 4:
                 print(f"{self._place}: {who} was at work there; waiting {PATIENCE:.0f} s for a heartbeat.", flush=True)
             return None
@@ -159,20 +161,20 @@ class Lease:
 
 
 def _read(content: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(content)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    """Return the fields of a lease object; no fields if it is damaged."""
+    with contextlib.suppress(ValueError):
+        if isinstance(found := json.loads(content), dict):
+            return found
+    return {}
 
 
 def _clocks() -> tuple[float, float]:
-    """Return seconds of the boot clock, which counts suspensions, and of the wall clock, with pauses of a VM."""
+    """Return the boot clock, which counts suspensions, and the wall clock, which counts pauses of a VM; in seconds."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)), time.time()
 
 
 def _prove(owner: str) -> tuple[Path, int] | None:
-    """Lock a local file; the kernel releases the lock when the process ends. None if the machine has no locks."""
+    """Lock a file named after the owner until this process ends; return its path and descriptor, None without locks."""
     path = _proof_of(owner)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -185,11 +187,10 @@ def _prove(owner: str) -> tuple[Path, int] | None:
     return path, descriptor
 
 
-def _lives(holder: dict[str, Any]) -> bool | None:
-    """Return whether the holder is alive under this kernel; None if unknown.
+def _is_alive(holder: dict[str, Any]) -> bool | None:
+    """Return whether the process that holds a lease is alive; None if unknown.
 
-    If the holder's boot id equals this kernel's, the lock on the file with its owner's name is decisive, even across
-    containers and host names.
+    If it has this kernel's boot id, the lock on its owner file is decisive, even across containers.
     """
     owner, boot = holder.get("owner"), holder.get("boot")
     if not (isinstance(owner, str) and owner.isalnum() and boot and boot == _boot()):
@@ -216,7 +217,7 @@ def _proof_of(owner: str) -> Path:
 
 
 def _boot() -> str:
-    """Return the kernel's boot id; "" if it has none. Source: random(4)."""
+    """Return the kernel's boot id, see random(4); "" if it has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,7 +1,7 @@
-"""Buckets of S3, and of the stores that speak as it does, through boto3.
+"""Buckets of S3 and of compatible servers (s3://).
 
-Credentials, region and endpoint are where every program of AWS finds them: the environment (`AWS_ENDPOINT_URL` among
-it), `~/.aws`, or the machine's role.
+boto3 finds credentials, region and endpoint as usual: in the environment (such as `AWS_ENDPOINT_URL`), in `~/.aws`, or
+in the machine's role.
 """
 
 import contextlib
@@ -13,45 +13,25 @@ from typing import Any, TypeVar
 
 import boto3
 from boto3.s3.transfer import TransferConfig
+from botocore import exceptions
 from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConfigNotFound,
-    CredentialRetrievalError,
-    NoCredentialsError,
-    PartialCredentialsError,
-    ProfileNotFound,
-)
+from botocore.exceptions import BotoCoreError, ClientError
 
 from eeg2text_jax.errors import first_line
-from eeg2text_jax.stores.store import (
-    ANY,
-    ATTEMPTS,
-    DIGEST,
-    NONE,
-    Advance,
-    Entry,
-    StoreError,
-    missing,
-    refused,
-    saying,
-    seconds,
-    silent,
-)
+from eeg2text_jax.stores.store import ANY, ATTEMPTS, DIGEST, NONE, Advance, Entry, StoreError, seconds, translate_errors
 
-PART = 32 << 20  # bytes; files of more than two are sent in parts
+PART = 32 << 20  # bytes of a part; files larger than two parts are uploaded in parts
 _PARTS_AT_ONCE = 4
 _TRANSFER = TransferConfig(multipart_threshold=2 * PART, multipart_chunksize=PART, max_concurrency=_PARTS_AT_ONCE)
 _NOT_THERE = ("404", "NoSuchKey", "NotFound")
-_HELD = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+_CONFLICT = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
 Changed = TypeVar("Changed")
-_UNCONDITIONAL = ("NotImplemented", "501")  # what stores say that cannot compare before they write
+_UNCONDITIONAL = ("NotImplemented", "501")  # errors of servers without conditional requests
 
 
 def open_bucket(name: str) -> "S3Store":
     place = f"s3://{name}"
-    with saying(place, _translate):
+    with translate_errors(place, _translate):
         limits = Config(
             connect_timeout=min(10.0, seconds()),
             read_timeout=seconds(),
@@ -61,34 +41,34 @@ def open_bucket(name: str) -> "S3Store":
 
 
 class S3Store:
-    """A bucket; see `store.Store`. Clients of boto3 may be used by several threads at once."""
+    """A bucket; see `store.Store`. Clients of boto3 are thread-safe."""
 
     def __init__(self, bucket: str, client: Any):
         self._bucket, self._client = bucket, client
-        self._saying = functools.partial(saying, f"s3://{bucket}", _translate)
+        self._translated = functools.partial(translate_errors, f"s3://{bucket}", _translate)
 
     def entries(self, prefix: str) -> list[Entry]:
         found = []
-        with self._saying():
+        with self._translated():
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
                 found += [Entry(item["Key"], item["Size"], item["ETag"]) for item in page.get("Contents", ())]
         return found
 
     def head(self, key: str) -> tuple[str, dict[str, str]] | None:
-        with self._saying(), _absent_is_none():
+        with self._translated(), _absent_is_none():
             answer = self._client.head_object(Bucket=self._bucket, Key=key)
             return answer["ETag"], dict(answer.get("Metadata", {}))
         return None
 
     def read(self, key: str) -> tuple[bytes, str] | None:
-        with self._saying(), _absent_is_none():
+        with self._translated(), _absent_is_none():
             answer = self._client.get_object(Bucket=self._bucket, Key=key)
             return answer["Body"].read(), answer["ETag"]
         return None
 
     def download(self, key: str, path: Path, advance: Advance) -> str | None:
-        with self._saying():
+        with self._translated():
             about = self._client.head_object(Bucket=self._bucket, Key=key)
             self._client.download_file(self._bucket, key, str(path), Callback=advance, Config=_TRANSFER)
         return about.get("Metadata", {}).get(DIGEST)
@@ -117,13 +97,16 @@ class S3Store:
         return bool(self._compared(key, over, remove)) or self.head(key) is None
 
     def _compared(self, key: str, over: str | None, change: Callable[..., Changed]) -> Changed | None:
-        """What `change` returns if the object has the tag `over`, else None."""
+        """Return `change(**condition)` if the object has the tag `over`, else None.
+
+        Without conditional requests, the tag is compared just before the change.
+        """
         condition = {} if over == ANY else {"IfMatch": over} if over else {"IfNoneMatch": "*"}
-        with self._saying():
+        with self._translated():
             try:
                 return change(**condition)
             except ClientError as error:
-                if condition and (_code(error) in _HELD or (over and _code(error) in _NOT_THERE)):
+                if condition and (_code(error) in _CONFLICT or (over and _code(error) in _NOT_THERE)):
                     return None
                 if not condition or _code(error) not in _UNCONDITIONAL:
                     raise
@@ -175,18 +158,19 @@ _REFUSALS = (
     *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"),
     *("AuthorizationHeaderMalformed", "403", "401"),
 )
-_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, ProfileNotFound)
+_NO_CREDENTIALS = (
+    *(exceptions.NoCredentialsError, exceptions.PartialCredentialsError),
+    *(exceptions.CredentialRetrievalError, exceptions.ProfileNotFound),
+)
 
 
 def _translate(place: str, error: Exception) -> StoreError | None:
+    """Return the message for an exception of boto3; None for any other exception."""
+    code = _code(error) if isinstance(error, ClientError) else ""
     if isinstance(error, _NO_CREDENTIALS):
-        return refused(place, f"{first_line(error)}; `aws configure` or AWS_PROFILE gives some")
-    if isinstance(error, ClientError):
-        if _code(error) == "NoSuchBucket":
-            return missing(place)
-        if _code(error) in _REFUSALS:
-            return refused(place, _code(error))
-        return silent(place, first_line(error))
-    if isinstance(error, BotoCoreError | ConfigNotFound):
-        return silent(place, first_line(error))
-    return None
+        return StoreError.no_access(place, f"{first_line(error)}; `aws configure` or AWS_PROFILE gives some")
+    if code == "NoSuchBucket":
+        return StoreError.no_bucket(place)
+    if code in _REFUSALS:
+        return StoreError.no_access(place, code)
+    return StoreError.no_answer(place, first_line(error)) if isinstance(error, BotoCoreError | ClientError) else None

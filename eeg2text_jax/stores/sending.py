@@ -1,9 +1,8 @@
-"""Apply changes of a folder to a bucket, under a lease.
+"""Upload the changes of a folder to a bucket, under a lease.
 
-An object is written only if it still equals the version that this process last wrote or read, and only under a
-recently confirmed lease. So a process whose lease was taken while it was suspended changes nothing that the next holder
-wrote. An object created by a late request is removed as soon as that process notices the lost lease, or by the next
-holder at its end.
+An object is replaced only if it equals the version that this process last wrote or read, and only under a recently
+confirmed lease. So a process whose lease was taken while it was suspended changes nothing that the next holder wrote.
+An object that its late request creates is removed by that process or by the next holder.
 """
 
 from pathlib import Path
@@ -15,25 +14,25 @@ from eeg2text_jax.stores.copying import UNFINISHED, Files, Notes, Stamp
 from eeg2text_jax.stores.lease import Lease
 from eeg2text_jax.stores.store import ANY, DIGEST, FENCE, LOCK, Entry, Store, StoreError
 
-TRIES = 5  # attempts of an upload whose object another program changes
+TRIES = 5  # attempts of an upload while another program changes the object
 
 
 class Change(NamedTuple):
-    """Files that appear or disappear as a unit."""
+    """Files that were written or removed as a unit."""
 
-    unit: str  # the folder that contains them, marked during the change; "" for single files
-    put: tuple[tuple[str, Path, Stamp], ...]  # name, file to upload, stamp of the original
-    gone: tuple[str, ...]
+    unit: str  # the folder that contains them, marked during the change; "" for a single file
+    put: tuple[tuple[str, Path, Stamp], ...]  # written files: name, snapshot to upload, stamp of the original
+    gone: tuple[str, ...]  # names of removed files
 
 
 class Sender:
-    """Apply changes by conditional requests; see the module. `notes` has the tag of each object written or read."""
+    """Uploads changes by conditional requests. `notes` has the tag of each object that was written or read."""
 
     def __init__(self, address: Address, store: Store, folder: Path, lease: Lease, notes: Notes):
         self._address, self._store, self._folder, self._lease, self._notes = address, store, folder, lease, notes
 
     def send(self, change: Change) -> None:
-        """Apply one change to the bucket. Raises StoreError if the lease is lost or the bucket does not answer."""
+        """Upload one change. Raises StoreError if the lease is lost or the bucket does not answer."""
         marker, tag = self._address.below(f"{change.unit}/{UNFINISHED}").key, None
         self._lease.confirm()
         if change.unit:
@@ -51,7 +50,7 @@ class Sender:
         self._notes.write()
 
     def _check_late(self, key: str, tag: str | None) -> None:
-        """Remove an object that was created after the lease was lost. Raises StoreError if it is lost."""
+        """If the lease is lost, remove the object with this tag, which was created too late, and raise StoreError."""
         try:
             self._lease.confirm()
         except StoreError:
@@ -60,7 +59,7 @@ class Sender:
             raise
 
     def _upload(self, name: str, path: Path) -> str:
-        """Upload an object over the version that this process knows; return the new tag."""
+        """Upload a file over the version of the object that `notes` has; return the new tag."""
         key, over = self._address.below(name).key, self._notes.known.get(name, (None, None))[1]
         labels = {DIGEST: file_digest(path), FENCE: self._lease.label}
         for _ in range(TRIES):
@@ -73,7 +72,7 @@ class Sender:
             if found and found[1] == labels:
                 return found[0]  # an earlier attempt succeeded, but its answer was lost
             self._lease.confirm(now=True)
-            over = found and found[0]  # a late request of a former holder, or a manual change
+            over = found and found[0]  # written by a late request of a former holder, or by hand
         raise StoreError(
             f"{self._address.below(name)}: another program writes this object again and again; end that program."
         )
@@ -85,11 +84,8 @@ class Sender:
             self._lease.confirm(now=True)
             known = (known[0], found[0]) if (found := self._store.head(key)) else None
 
-    def put_right(self) -> None:
-        """Undo late requests of former holders, in flight when this process took the lease. Raises StoreError.
-
-        Call it after all uploads.
-        """
+    def undo_late(self) -> None:
+        """Undo changes that former holders made after this process took the lease; call it after all uploads."""
         for name, entry in Files.of(self._store, self._address).items():
             known = self._notes.known.get(name)
             if name.rpartition("/")[2] == LOCK or (known and known[1] == entry.tag) or not self._is_late(entry):
@@ -103,6 +99,6 @@ class Sender:
 
     def _is_late(self, entry: Entry) -> bool:
         if entry.key.endswith(f"/{UNFINISHED}"):
-            return True  # all changes of this process are complete
+            return True  # this process has completed all its changes
         found = self._store.head(entry.key)
         return found is not None and found[1].get(FENCE, self._lease.label) != self._lease.label

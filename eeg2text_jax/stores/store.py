@@ -1,7 +1,7 @@
-"""The storage interface, and error messages for its failures.
+"""The interface of a bucket, and messages for its failures.
 
-Objects are read and written as a whole; an existing object is complete. Requests have a timeout and a limited number of
-attempts: a store that does not answer raises an error after about two minutes.
+Objects are read and written as a whole; an existing object is complete. A bucket that does not answer raises an error
+after about two minutes.
 """
 
 import contextlib
@@ -16,23 +16,40 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.stores.address import SCHEMES, Address
 
 SECONDS = "EEG2TEXT_BUCKET_SECONDS"  # environment variable: timeout of one attempt in seconds
-ATTEMPTS = 4
+ATTEMPTS = 4  # of one request
 DIGEST = "sha256"  # metadata key: the SHA-256 of an object
 FENCE = "fence"  # metadata key: the label of the lease under which it was written
 LOCK = ".lock"  # the lease object of a workdir
 ANY = "any content, or none"  # instead of a tag: an unconditional request
 
-NONE: Mapping[str, str] = MappingProxyType({})
+NONE: Mapping[str, str] = MappingProxyType({})  # no labels
 
 Advance = Callable[[int], object]
 
 
 class StoreError(UserError):
-    """A store refused a request or did not answer; finished files stay there, and the same command resumes."""
+    """The bucket refused a request or did not answer; its finished files stay, and the same command resumes."""
+
+    @classmethod
+    def no_access(cls, place: str, why: str) -> "StoreError":
+        return cls(
+            f"{place}: the credentials give no access ({why}); check the credentials and the permissions of the bucket."
+        )
+
+    @classmethod
+    def no_bucket(cls, place: str) -> "StoreError":
+        return cls(f"{place}: there is no such bucket; create it, or check its name.")
+
+    @classmethod
+    def no_answer(cls, place: str, why: str) -> "StoreError":
+        return cls(
+            f"{place}: does not answer ({why[:160]}); check the network, and run the same command again; what is "
+            "finished is kept."
+        )
 
 
 class Entry(NamedTuple):
-    """An object: its full name, its size in bytes, and a tag that changes with its content."""
+    """An object in a bucket: its full name, its size in bytes, and a tag that changes with its content."""
 
     key: str
     size: int
@@ -40,7 +57,7 @@ class Entry(NamedTuple):
 
 
 class Store(Protocol):
-    """One bucket. Every method raises `StoreError`."""
+    """A bucket. Every method may raise `StoreError`."""
 
     def entries(self, prefix: str) -> list[Entry]:
         """List objects whose names begin with `prefix`."""
@@ -70,7 +87,7 @@ class Store(Protocol):
 
 
 def open_store(address: Address) -> Store:
-    """Open the bucket of a URL, with one shared client; sends no request yet.
+    """Return the bucket of a URL without a request; one client is shared by all callers with the same settings.
 
     Raises UserError if the client package is not installed, or there are no credentials.
     """
@@ -95,7 +112,7 @@ _SETTINGS = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR", SECONDS)  # prefixes of envi
 
 
 def seconds() -> float:
-    """Return the timeout of one attempt in seconds. Raises UserError if the environment variable is not a time."""
+    """Return the timeout of one attempt in seconds. Raises UserError if `EEG2TEXT_BUCKET_SECONDS` is not a time."""
     stated = os.environ.get(SECONDS, "30")
     with contextlib.suppress(ValueError):
         if 0 < (found := float(stated)) <= 3600:
@@ -103,33 +120,12 @@ def seconds() -> float:
     raise UserError(f"{SECONDS}={stated}: expected seconds, above 0 and at most 3600.")
 
 
-def refused(place: str, why: str) -> StoreError:
-    """Return the error for missing or insufficient credentials."""
-    return StoreError(
-        f"{place}: the credentials give no access ({why}); check the credentials and the permissions of the bucket."
-    )
-
-
-def missing(place: str) -> StoreError:
-    return StoreError(f"{place}: there is no such bucket; create it, or check its name.")
-
-
-def silent(place: str, why: str) -> StoreError:
-    return StoreError(
-        f"{place}: does not answer ({why[:160]}); check the network, and run the same command again; what is finished "
-        "is kept."
-    )
-
-
 @contextlib.contextmanager
-def saying(place: str, translate: Callable[[str, Exception], StoreError | None]) -> Iterator[None]:
-    """Translate a client's exceptions to messages, where `translate` knows one."""
+def translate_errors(place: str, translate: Callable[[str, Exception], StoreError | None]) -> Iterator[None]:
+    """Raise `translate(place, error)` for an exception of a client; where it is None, the exception itself."""
     try:
         yield
-    except StoreError:
-        raise
     except Exception as error:
-        sentence = translate(place, error)
-        if sentence is None:
+        if (message := translate(place, error)) is None:
             raise
-        raise sentence from error
+        raise message from error

@@ -15,7 +15,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.record_writer import directory_check
 from tensorboardX.summary import scalar
 
-from eeg2text_jax.files import naming, replacing, tell, write_text
+from eeg2text_jax.files import naming, notify, replacing, write_text
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.training.tracker import Tracker
 
@@ -52,7 +52,7 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
         if is_main():
             with naming(self._workdir / "metrics.jsonl"), (self._workdir / "metrics.jsonl").open("a") as file:
                 file.write(f"{self.lines[-1]}\n")
-            tell()
+            notify()
             for name, value in scalars.items():
                 self._write_event(step, summary=scalar(name, value))
             if time.monotonic() - self._flushed > PAUSE:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from tiny_run import tiny_settings
 
-from eeg2text_jax import data, export_run, pipeline
+from eeg2text_jax import data, finished_run, pipeline
 from eeg2text_jax.data.batches import make_batch
 from eeg2text_jax.decoding.attributions import attribution_program, mean_share
 from eeg2text_jax.decoding.retrieve import likelihood_program, padded_labels
 from eeg2text_jax.decoding.topomap import flattened, map_figure
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.export_run import finished_study
+from eeg2text_jax.finished_run import finished_study
 from eeg2text_jax.training.resume import trained_params
 
 PLACES = [("Fz", 0.0, 0.09, 0.1), ("C3", -0.06, 0.03, 0.1), ("C4", 0.06, 0.03, 0.1), ("flat", 0.0, -0.08, 0.06)]
@@ -52,7 +52,7 @@ def test_a_report_has_the_picture_and_says_that_it_is_no_test(finished):
 def test_a_run_of_a_version_without_a_section_is_refused(finished, monkeypatch, section, name):
     stored = json.loads((finished / "config.json").read_text())
     del (stored[section] if section else stored)[name]
-    monkeypatch.setattr(export_run, "read_configuration", lambda workdir: stored)
+    monkeypatch.setattr(finished_run, "read_configuration", lambda workdir: stored)
     with pytest.raises(UserError, match=rf"config.json: has no field '{name}'; another version wrote it"):
         finished_study(str(finished))
 

@@ -14,7 +14,7 @@ from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.export_run import write_export
+from eeg2text_jax.finished_run import write_export
 from eeg2text_jax.pretrained.folder import SUMS
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.study.config_file import open_workdir

@@ -15,7 +15,7 @@ from eeg2text_jax import cli, pipeline
 from eeg2text_jax.decoding.retrieve import padded_labels
 from eeg2text_jax.decoding.teacher_forced import teacher_forced
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.export_run import exported
+from eeg2text_jax.finished_run import exported
 from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.predictions.file import FIELDS, Prediction, write_predictions
 from eeg2text_jax.predictions.rankings import read_rankings, write_rankings

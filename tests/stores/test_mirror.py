@@ -13,7 +13,7 @@ import pytest
 
 from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import remove, replacing, tell, write_text
+from eeg2text_jax.files import notify, remove, replacing, write_text
 from eeg2text_jax.stores import mirror, sending, store
 from eeg2text_jax.stores.address import address_of, parse
 from eeg2text_jax.stores.copying import UNFINISHED, Files, at_hand
@@ -93,7 +93,7 @@ def test_what_is_appended_to_is_sent_at_intervals_and_at_the_end(server):
         for _ in range(5):
             with (Path(root) / "metrics.jsonl").open("a") as file:
                 file.write("x" * mirror.LINKED + "\n")  # of a size that other files are linked at
-            tell()
+            notify()
         whole = (Path(root) / "metrics.jsonl").read_bytes()
         assert len(content(place, "metrics.jsonl") or b"") < len(whole)
     assert content(place, "metrics.jsonl") == whole
@@ -107,7 +107,7 @@ def test_a_file_that_is_appended_to_arrives_before_what_is_finished_after_it(ser
         for n in range(5):
             with metrics.open("a") as file:
                 file.write(f"{n}\n")
-            tell()
+            notify()
             write_text(Path(root) / "finished.json", metrics.read_text())
             while content(place, "finished.json") != metrics.read_bytes():
                 time.sleep(0.01)

@@ -13,7 +13,7 @@ from tiny_run import tiny_settings
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.flops import training_flops
-from eeg2text_jax.opening import begun
+from eeg2text_jax.opening import open_run
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.preflight.programs import make_outline
 from eeg2text_jax.training.pace import BatchWork, Pace, Pending, StepProfile
@@ -86,7 +86,7 @@ def test_a_run_logs_its_pace_and_profiles_the_steps_asked_for(tmp_path, capsys):
     config = tiny_settings(
         model__encoder_layers=0, train__steps=4, grid__train_conditions=("eeg",), train__profile="2:3"
     )
-    with begun(config, str(tmp_path / "run")) as study:
+    with open_run(config, str(tmp_path / "run")) as study:
         train_arms(study)
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     logged = [row for row in rows if "samples_per_s" in row]

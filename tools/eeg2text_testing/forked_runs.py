@@ -66,7 +66,7 @@ def prepare(cache: Path) -> None:
     for command in cli.COMMANDS:
         cli.command(command)
     from eeg2text_jax import (
-        export_run,  # noqa: F401
+        finished_run,  # noqa: F401
         pipeline,  # noqa: F401
     )
 

@@ -1,9 +1,11 @@
-"""Export an arm of a finished run: its best parameters, its configuration and a model card."""
+"""Use the checkpoints of a finished run: export an arm, or decode its rows again as evidence of their origin."""
 
 import json
 import os
 from typing import Any
 
+import numpy as np
+from etils import epath
 from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
@@ -11,20 +13,28 @@ from eeg2text_jax.backbones.build import random_config
 from eeg2text_jax.decoding.exported import Exported
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.nnx_bridge import Params
-from eeg2text_jax.opening import open_finished
+from eeg2text_jax.opening import open_finished, open_run
 from eeg2text_jax.parallel.arms import joined
+from eeg2text_jax.pipeline import decoded_rows
+from eeg2text_jax.predictions.file import Prediction, PredictionSet, read_predictions
+from eeg2text_jax.predictions.rankings import Ranking, RankingSet
 from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
 from eeg2text_jax.pretrained.export_files import Feeding
 from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.start import checkpoint_config
+from eeg2text_jax.rank_run import candidates_of, ranked_rows
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.config_file import read_configuration
 from eeg2text_jax.study.grid import Arm
+from eeg2text_jax.study.own_run import is_of_its_run
+from eeg2text_jax.study.ranges import checked_settings
 from eeg2text_jax.study.sections import read_settings
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir, find_workdir
 from eeg2text_jax.training.waves import trained_arm
+
+TOLERANCE = 1e-3  # of ranking scores, relative and absolute: other devices sum in another order
 
 
 def export_run(root: str, out: str, arm: str = "") -> Arm:
@@ -33,27 +43,25 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
     Args:
       root: workdir of a finished run.
       out: the folder to write.
-      arm: `condition/seed`; empty: the first arm trained on EEG, or the first arm if none was.
+      arm: the arm's name, `condition/seed`; see `arm_number`.
 
     Returns:
       The arm.
 
     Raises:
-      UserError: `root` holds no finished run, the arm does not exist, or `out` cannot be written.
+      UserError: `root` has no finished run, the arm does not exist, or `out` cannot be written.
     """
     study = finished_study(root)
     number = arm_number(study.arms, arm)
-    params = trained_arm(study, number)
-    chosen = study.arms[number]
-    write_export(study, chosen, params, out)
-    return chosen
+    write_export(study, study.arms[number], trained_arm(study, number), out)
+    return study.arms[number]
 
 
 def finished_study(root: str) -> Study:
     """Open the study of a finished run.
 
     Raises:
-      UserError: `root` holds no finished run, or one of its files was changed.
+      UserError: `root` has no finished run, or one of its files was changed.
     """
     root = at_hand(root)
     workdir = find_workdir(root)
@@ -70,61 +78,59 @@ def finished_study(root: str) -> Study:
 
 
 def exported(study: Study, params: Params) -> Exported:
-    """Return the `Exported` object of these parameters without writing a folder."""
-    _check_writes(study)
+    """Return one arm of a run as a model that decodes raw features, without writing a folder."""
+    feeding = _feeding(study)
     generation = GenerationSpec.from_fields(study.config.decode.fields(), study.model)
-    return Exported(study.model, params, study.tokenizer, generation, _feeding(study))
+    return Exported(study.model, params, study.tokenizer, generation, feeding)
 
 
-def _check_writes(study: Study) -> None:
+def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
+    """Write the parameters of one arm, its configuration, tokenizer and model card to the folder `out`.
+
+    Raises:
+      UserError: `out` cannot be written.
+    """
+    feeding, model = _feeding(study), study.config.model
+    if model.checkpoint:
+        backbone: PretrainedConfig = checkpoint_config(checkpoint_folder(model.checkpoint), study.tokenizer)
+    else:
+        backbone = random_config(model.backbone, dict(model.shape), study.tokenizer)
+    export_checkpoint(
+        study.model,
+        joined(params),
+        backbone,
+        study.tokenizer,
+        out,
+        model_card(card_facts(study, arm, os.path.basename(os.path.normpath(out)))),
+        generation=GenerationSpec.from_fields(study.config.decode.fields(), study.model).to_fields(),
+        feeding=feeding,
+    )
+
+
+def _feeding(study: Study) -> Feeding:
+    """Return how raw features become the model's input. Raises UserError for a model that an export cannot feed."""
     if study.config.objective != "generate":
         raise UserError(
             f"{study.workdir.root}: is a run of objective={study.config.objective}, whose model writes no text; it has "
             "nothing to decode with or to export."
         )
-
-
-def _check_words(study: Study) -> None:
     if len(study.data.feature_shape) > 1:
         raise UserError(
             f"{study.workdir.root}: is a run on volumes, which an export cannot be fed yet; decode them with "
             "`eeg2text decode --workdir`."
         )
-
-
-def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
-    """Write the parameters of one arm, with everything that decoding needs, as the folder `out`.
-
-    Raises:
-      UserError: `out` cannot be written.
-    """
-    _check_writes(study)
-    export_checkpoint(
-        study.model,
-        joined(params),
-        _backbone_config(study),
-        study.tokenizer,
-        out,
-        model_card(card_facts(study, arm, os.path.basename(os.path.normpath(out)))),
-        generation=GenerationSpec.from_fields(study.config.decode.fields(), study.model).to_fields(),
-        feeding=_feeding(study),
-    )
-
-
-def _feeding(study: Study) -> Feeding:
-    _check_words(study)
     if study.samples.prompts is not None:
         raise UserError(
             f"{study.workdir.root}: its prompts hold fields of each sample (text.template), which an export cannot be "
             "fed; decode them with `eeg2text decode --workdir`."
         )
-    base = study.config.model.checkpoint if study.model.shared_frozen else ""
+    config, samples = study.config, study.samples
+    base = config.model.checkpoint if study.model.shared_frozen else ""
     if study.model.shared_frozen and not (base and study.model.spec.encoder is None):
         raise UserError(
             f"{study.workdir.root}: its frozen language model has random weights or an encoder; an export holds no "
             "frozen model, so model.checkpoint must name a decoder-only checkpoint."
         )
-    config, samples = study.config, study.samples
     return Feeding(
         mean=samples.mean,
         scale=samples.scale,
@@ -142,7 +148,7 @@ def _feeding(study: Study) -> Feeding:
 
 
 def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
-    """Return the facts for an arm's model card; scores are included once the run was scored."""
+    """Return the facts for an arm's model card; without scores if the run has none yet."""
     scores, signatures = _scores(study.workdir, arm)
     return CardFacts(
         name=name,
@@ -163,7 +169,7 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
 
 
 def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return the rows of the arm's cells in `results.json`, and the signature of each metric."""
+    """Return the scores of an arm from `results.json`, one row per cell, and the signature of each metric."""
     if not workdir.results.exists():
         return [], {}
     rows: list[Any] = []
@@ -178,10 +184,9 @@ def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str,
 
 
 def arm_number(arms: tuple[Arm, ...], wanted: str) -> int:
-    """Return the index of the arm `wanted`; if empty, of the first arm trained on EEG, else of the first arm.
+    """Return the index of the arm with the name `wanted`; raise UserError if there is none.
 
-    Raises:
-      UserError: no arm has this name.
+    If `wanted` is empty, it is the first arm trained on EEG, or the first arm if none was.
     """
     names = [str(arm) for arm in arms]
     if not wanted:
@@ -191,9 +196,52 @@ def arm_number(arms: tuple[Arm, ...], wanted: str) -> int:
     return names.index(wanted)
 
 
-def _backbone_config(study: Study) -> PretrainedConfig:
-    """Return the Hugging Face configuration of the study's backbone."""
-    config = study.config.model
-    if config.checkpoint:
-        return checkpoint_config(checkpoint_folder(config.checkpoint), study.tokenizer)
-    return random_config(config.backbone, dict(config.shape), study.tokenizer)
+def decoded_again(found: PredictionSet | RankingSet) -> str:
+    """Decode with the checkpoints beside a predictions or rankings file, and compare every row.
+
+    Returns:
+      The evidence of the rows' origin, as a sentence for the report.
+
+    Raises:
+      UserError: no finished run wrote the file, or a row differs from what the checkpoints give.
+    """
+    if not is_of_its_run(found):
+        raise UserError(
+            f"{found.path}: lies in no workdir of the run that wrote it, so it cannot be decoded again; give the file "
+            "in its workdir (with config.json, split.json, finished.json and checkpoints), or leave --again out."
+        )
+    root = epath.Path(found.path).parent
+    if is_ranked := isinstance(found, RankingSet):
+        written: list[Prediction] = [*found.rows]
+    else:
+        whole = read_predictions(found.path)  # `--mode` may have left out rows of `found`
+        written = [*whole.predictions, *whole.further]
+    there = {_key(row): row for row in written}
+    config = checked_settings(ConfigDict(read_configuration(find_workdir(str(root)))))
+    with open_run(config, str(root), make=False) as study:
+        rows = ranked_rows(study, candidates_of(study)) if is_ranked else decoded_rows(study)
+        here = {_key(row): row for row in rows}
+    differing = [key for key in there | here if not _is_same(there.get(key), here.get(key))]
+    if differing:
+        sample, trained, condition, *_ = differing[0]
+        raise UserError(
+            f"{found.path}: {len(differing)} of {len(there | here)} rows are not what the checkpoints beside it give, "
+            f"the first {sample} ({trained} -> {condition}); another kind of device may change rows at a near tie. "
+            "Remove the file and decode again, or leave --again out to have it judged as stated."
+        )
+    verb = "ranked" if is_ranked else "decoded"
+    return f"{verb} again by this command with the checkpoints beside the file, and all {len(there)} rows are the same"
+
+
+def _key(row: Prediction) -> tuple:
+    return row.sample_id, row.train_condition, row.eval_condition, row.seed, row.mode, row.hypothesis
+
+
+def _is_same(one: Prediction | None, other: Prediction | None) -> bool:
+    """Return whether two rows have the same reference and prediction, or nearly the same scores of the candidates."""
+    if one is None or other is None or one.reference != other.reference:
+        return False
+    if isinstance(one, Ranking) and isinstance(other, Ranking):
+        same_candidates = one.candidates.references == other.candidates.references
+        return same_candidates and np.allclose(one.scores, other.scores, TOLERANCE, TOLERANCE)
+    return one.prediction == other.prediction
