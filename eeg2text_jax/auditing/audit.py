@@ -9,10 +9,9 @@ import numpy as np
 from eeg2text_jax.auditing import fitness, red_flags
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.beyond_time import beyond_time, time_lines
-from eeg2text_jax.auditing.compare import Measured, compare, measure
+from eeg2text_jax.auditing.compare import Measured, compare, decide, deciding_one, measure, questions
 from eeg2text_jax.auditing.content_cells import donor_notes
 from eeg2text_jax.auditing.contrast import Contrast, Evidence
-from eeg2text_jax.auditing.decision import decide, deciding_one, questions
 from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.levels import curve, levels_of
 from eeg2text_jax.auditing.provenance import AVERAGED, FOUND, checked_proof, provenance_of
@@ -178,7 +177,7 @@ def audit_table(table: Table, options: Options, rng: np.random.Generator) -> Aud
         margin=margin,
         resamples=options.resamples,
         seed=options.seed,
-        mode=aligned.mode,
+        mode=aligned.eeg.mode,
         n_rows=len(aligned.eeg.rows),
         n_sentences=len(aligned.references),
         n_subjects=len({row.subject for row in aligned.eeg.rows} - {""}),
@@ -213,7 +212,7 @@ def findings(
         )
     flags = weighed(flags + measured.flags, options.verified)
     flags += [Flag("time", "warning", message) for message in high_neighbors(options.neighbors)]
-    flags += red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned)
+    flags += red_flags.alignment_flags(aligned, effect) + red_flags.seed_flags(aligned)
     flags += table.warnings(measured.conditions, measured.plain, evidence)
     for index, found in enumerate(evidence):
         if is_above(found.primary):

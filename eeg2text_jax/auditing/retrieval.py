@@ -128,12 +128,7 @@ class EegBits:
 
 
 def eeg_bits(
-    eeg: Sequence[Prediction],
-    name: str,
-    control: Sequence[Prediction],
-    *,
-    resamples: int,
-    rng: np.random.Generator,
+    eeg: Sequence[Prediction], name: str, control: Sequence[Prediction], *, resamples: int, rng: np.random.Generator
 ) -> EegBits | None:
     """(NLL of the reference under the control - under EEG) / tokens, in bits; None without NLLs in common.
 
