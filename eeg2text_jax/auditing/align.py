@@ -7,6 +7,7 @@ import operator
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +103,7 @@ def align(
 
 def without_unknown(row: Prediction) -> Prediction:
     """Return a row whose subject and task are "" where its file does not state them."""
-    changes = {name: "" for name in ("subject", "task") if getattr(row, name) == UNKNOWN}
+    changes: dict[str, Any] = {name: "" for name in ("subject", "task") if getattr(row, name) == UNKNOWN}
     return dataclasses.replace(row, **changes) if changes else row
 
 

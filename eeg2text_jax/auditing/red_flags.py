@@ -75,7 +75,8 @@ def _subject_messages(condition: Condition, c: Collapse) -> dict[str, str]:
         if row.subject:
             texts.setdefault(row.subject, {})[sentence] = plain_spaces(row.prediction)
     counts = Counter(text for predictions in texts.values() for text in predictions.values())
-    by_chance = sum((n / counts.total()) ** 2 for n in counts.values())
+    total = counts.total()
+    by_chance = sum((n / total) ** 2 for n in counts.values())
     pairs = [
         (a, b)
         for a, b in itertools.combinations(texts, 2)
