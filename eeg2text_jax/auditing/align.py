@@ -1,9 +1,13 @@
-"""Align conditions: keep the same sentences, read by the same subjects, in one mode."""
+"""Alignment of conditions: the same sentences, read by the same subjects, decoded in one mode."""
 
 import dataclasses
+import functools
+import itertools
+import operator
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,18 +16,20 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction, sentence_key
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
-PLAIN = re.compile(r"[\W_]+")
-MIN_PREFIX = 20  # characters that a shortened reference must share with the full one
+NOT_LETTERS = re.compile(r"[\W_]+")
+MIN_PREFIX = 20  # characters that a truncated reference needs to be matched to the full one
+Chosen = dict[str, list[Prediction]]  # condition -> its rows
+Keys = dict[str, list[str]]  # condition -> the sentence key of each row
 
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """The rows of one condition; `sentence [N]` and `seed [N]` index the sentences and seeds of the alignment."""
+    """The rows of one condition, with the sentence and the training seed of each row."""
 
     name: str
     rows: tuple[Prediction, ...]
-    sentence: np.ndarray
-    seed: np.ndarray
+    sentence: np.ndarray  # int [N], index in `Aligned.references`
+    seed: np.ndarray  # int [N], index in `Aligned.seeds`
 
     @property
     def mode(self) -> str:
@@ -33,31 +39,29 @@ class Condition:
     def texts(self) -> list[str]:
         return [row.prediction for row in self.rows]
 
+    def by_sentence(self) -> list[list[int]]:
+        """Return the indices of the rows of each sentence."""
+        order = np.argsort(self.sentence, kind="stable")
+        return [rows.tolist() for rows in np.split(order, np.cumsum(np.bincount(self.sentence))[:-1])]
+
 
 @dataclasses.dataclass(frozen=True)
 class Aligned:
-    """Conditions (EEG first) over the same `S` sentences, in the order of EEG's file.
-
-    A sentence is a distinct reference text. Its task is empty where no row says it.
-    """
+    """Conditions over the same `S` sentences (distinct reference texts), in the order of EEG's file."""
 
     references: tuple[str, ...]
-    tasks: tuple[str, ...]
+    tasks: tuple[str, ...]  # of each sentence; "" if no row states it
     n_words: np.ndarray  # [S]
-    strata: np.ndarray  # [S]
+    strata: np.ndarray  # int [S]
     seeds: tuple[int, ...]
-    conditions: tuple[Condition, ...]
+    conditions: tuple[Condition, ...]  # EEG first
     notes: tuple[str, ...]
-    shortened: int  # references that differed between conditions only by where they end
-    left_out: tuple[tuple[str, int, int], ...]  # condition, rows that others lack, rows: where rows were left out
+    shortened: int  # number of references that are truncated in one condition
+    left_out: tuple[tuple[str, int, int], ...]  # name, rows left out and all rows of each condition that lost rows
 
     @property
     def eeg(self) -> Condition:
         return self.conditions[0]
-
-    @property
-    def mode(self) -> str:
-        return self.eeg.mode
 
     @property
     def task_known(self) -> bool:
@@ -71,21 +75,21 @@ def align(
     common: bool = False,
     stratum_size: int = STRATUM_SIZE,
 ) -> Aligned:
-    """Align the conditions, EEG first.
+    """Align conditions over the same sentences, and assign the sentences to strata.
 
     Args:
-      conditions: name -> rows.
-      mode: the mode to judge if rows have several; None: a mode common to all, preferably free running.
-      common: keep the rows common to all conditions instead of refusing conditions that differ.
+      conditions: name -> rows, EEG first.
+      mode: the decoding mode to judge; None: a mode that all conditions have, preferably free-running.
+      common: keep the rows that all conditions share instead of refusing conditions that differ.
+      stratum_size: number of sentences in a stratum.
 
     Raises:
-      UserError: no rows, a duplicate sample, an empty reference, references or row counts that differ between the
-        conditions, or so few sentences that nothing can be tested.
+      UserError: no rows, a duplicate sample, an empty reference, conditions with different references or numbers of
+        rows, or too few sentences to test.
     """
     notes: list[str] = []
     mode = mode or _shared_mode(conditions)
     chosen = {name: _one_mode(name, list(rows), mode, notes) for name, rows in conditions.items()}
-    left_out: list[tuple[str, int, int]] = []
     for name, rows in chosen.items():
         _check_rows(name, rows)
     first, *others = chosen
@@ -93,27 +97,25 @@ def align(
     shortened = sum(_match_shortened(keys, first, other) for other in others)
     for other in others:
         _check_same(chosen, keys, first, other, common)
-    if common:
-        left_out = _keep_shared(chosen, keys)
+    left_out = _keep_shared(chosen, keys) if common else []
     return _assemble(chosen, keys, stratum_size, notes, shortened, left_out)
 
 
-def _without_unknown(row: Prediction) -> Prediction:
-    """Return the row with an empty subject or task if its file does not state it."""
-    if UNKNOWN not in (row.subject, row.task):
-        return row
-    subject, task = ("" if value == UNKNOWN else value for value in (row.subject, row.task))
-    return dataclasses.replace(row, subject=subject, task=task)
+def without_unknown(row: Prediction) -> Prediction:
+    """Return a row whose subject and task are "" where its file does not state them."""
+    changes: dict[str, Any] = {name: "" for name in ("subject", "task") if getattr(row, name) == UNKNOWN}
+    return dataclasses.replace(row, **changes) if changes else row
 
 
 def _shared_mode(conditions: Mapping[str, Sequence[Prediction]]) -> str | None:
-    """Return a mode that every condition has, preferably free running; None if there is none."""
-    held = [dict.fromkeys(row.mode for row in rows) for rows in conditions.values()]
-    shared = [mode for mode in held[0] if all(mode in modes for modes in held)]
+    """Return a mode that every condition has, preferably free-running; None if there is none."""
+    modes = [dict.fromkeys(row.mode for row in rows) for rows in conditions.values()]
+    shared = [mode for mode in modes[0] if all(mode in others for others in modes)]
     return "free_running" if "free_running" in shared else next(iter(shared), None)
 
 
 def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[str]) -> list[Prediction]:
+    """Return the rows of one decoding mode; None chooses the mode. Ignored modes are added to `notes`."""
     if not rows:
         raise UserError(f"{name}: holds no predictions; give another file.")
     counts = Counter(row.mode for row in rows)
@@ -125,10 +127,11 @@ def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[s
         note = f"the {mode} predictions are judged; the {other} ones in the same file are ignored."
         if note not in notes:
             notes.append(note)
-    return [_without_unknown(row) for row in rows if row.mode == mode]
+    return [without_unknown(row) for row in rows if row.mode == mode]
 
 
 def _check_rows(name: str, rows: Sequence[Prediction]) -> None:
+    """Raise if a sample occurs twice in a seed, or a reference is empty."""
     samples = Counter((row.seed, row.sample_id) for row in rows if row.sample_id)
     if twice := [sample for (_, sample), n in samples.items() if n > 1]:
         raise UserError(f"{name}: sample {twice[0]!r} occurs more than once; keep one prediction for each sample.")
@@ -137,37 +140,41 @@ def _check_rows(name: str, rows: Sequence[Prediction]) -> None:
             raise UserError(f"{name}: row {number} (sample {row.sample_id!r}) has an empty reference; remove the row.")
 
 
-def _match_shortened(keys: dict[str, list[str]], first: str, other: str) -> int:
-    """Give a reference and its truncated version the same key; return the number of such sentences."""
+def _match_shortened(keys: Keys, first: str, other: str) -> int:
+    """Give a reference and its truncated version the same key in `keys`; return the number of such references."""
     only_first, only_other = set(keys[first]) - set(keys[other]), set(keys[other]) - set(keys[first])
     same: dict[str, str] = {}
     for text in only_first:
-        partners = [t for t in only_other if _one_begins_the_other(text, t)]
+        partners = [
+            other
+            for other in only_other
+            if min(len(text), len(other)) >= MIN_PREFIX and (text.startswith(other) or other.startswith(text))
+        ]
         if len(partners) == 1 and partners[0] not in same:
-            short = min(text, partners[0], key=len)
-            same[text] = same[partners[0]] = short
+            same[text] = same[partners[0]] = min(text, partners[0], key=len)
     for name, texts in keys.items():
         keys[name] = [same.get(text, text) for text in texts]
     return len(set(same.values()))
 
 
-def _one_begins_the_other(a: str, b: str) -> bool:
-    short, long = sorted((a, b), key=len)
-    return len(short) >= MIN_PREFIX and long.startswith(short)
+def _readings(chosen: Chosen, keys: Keys) -> tuple[dict[str, list[tuple[int, str, str]]], bool]:
+    """Return seed, sentence and subject of each row by condition, and whether every row states its subject.
+
+    If a row does not, all subjects are "".
+    """
+    known = all(row.subject for rows in chosen.values() for row in rows)
+    readings = {
+        name: [(row.seed, key, row.subject if known else "") for row, key in zip(rows, keys[name], strict=True)]
+        for name, rows in chosen.items()
+    }
+    return readings, known
 
 
-def _cells(rows: Sequence[Prediction], keys: Sequence[str], with_subject: bool) -> Counter:
-    return Counter((row.seed, key, row.subject if with_subject else "") for row, key in zip(rows, keys, strict=True))
-
-
-def _subjects_known(chosen: Mapping[str, Sequence[Prediction]]) -> bool:
-    return all(row.subject for rows in chosen.values() for row in rows)
-
-
-def _check_same(chosen: dict, keys: dict, first: str, other: str, common: bool) -> None:
+def _check_same(chosen: Chosen, keys: Keys, first: str, other: str, common: bool) -> None:
+    """Raise if two conditions share no reference; unless `common`, also if their references or row counts differ."""
     a, b = set(keys[first]), set(keys[other])
     if not a & b:
-        loosely = [{PLAIN.sub("", text.lower()) for text in side} for side in (a, b)]
+        loosely = [{NOT_LETTERS.sub("", text.lower()) for text in side} for side in (a, b)]
         why = (
             "they are equal but for case and punctuation; write both alike"
             if loosely[0] & loosely[1]
@@ -178,35 +185,29 @@ def _check_same(chosen: dict, keys: dict, first: str, other: str, common: bool) 
         return
     remedy = "give files of the same test set, or pass --common to judge what they share"
     if a != b:
-        missing = next(iter(sorted(a ^ b)))
+        missing = min(a ^ b)
         raise UserError(
             f"the references differ: {first} has {len(a)} sentences and {other} {len(b)}, of which {len(a & b)} are in "
             f"both (only {first if missing in a else other} has {missing!r:.60}); {remedy}."
         )
     pair = {first: chosen[first], other: chosen[other]}
-    with_subject = _subjects_known(pair)
-    if _cells(chosen[first], keys[first], with_subject) != _cells(chosen[other], keys[other], with_subject):
+    readings, with_subject = _readings(pair, keys)
+    if Counter(readings[first]) != Counter(readings[other]):
         what = "sentence, subject or seed" if with_subject else "sentence or seed"
         subjects = [sorted({row.subject for row in rows}) for rows in pair.values()]
         if with_subject and not set(subjects[0]) & set(subjects[1]):
-            what += f" (no subject label in common: {_first(subjects[0])} and {_first(subjects[1])})"
+            shown = [", ".join(labels[:3]) + (" ..." if len(labels) > 3 else "") for labels in subjects]
+            what += f" (no subject label in common: {' and '.join(shown)})"
         raise UserError(
             f"{first} has {len(chosen[first])} rows and {other} {len(chosen[other])}, and they differ in the number of "
             f"rows for the same {what}; {remedy}."
         )
 
 
-def _first(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:3]) + (" ..." if len(labels) > 3 else "")
-
-
-def _keep_shared(chosen: dict[str, list[Prediction]], keys: dict[str, list[str]]) -> list[tuple[str, int, int]]:
-    """Keep the rows common to all conditions; return (condition, rows left out, rows) where some were left out."""
-    with_subject = _subjects_known(chosen)
-    cells = {name: _cells(rows, keys[name], with_subject) for name, rows in chosen.items()}
-    shared = cells[next(iter(cells))].copy()
-    for counts in cells.values():
-        shared &= counts
+def _keep_shared(chosen: Chosen, keys: Keys) -> list[tuple[str, int, int]]:
+    """Drop rows that a condition lacks; return name, rows dropped and all rows of each condition that lost rows."""
+    readings, _ = _readings(chosen, keys)
+    shared = functools.reduce(operator.and_, map(Counter, readings.values()))
     if not shared:
         raise UserError(
             "the conditions share no row (same sentence, subject and seed); give files of the same test set."
@@ -214,20 +215,25 @@ def _keep_shared(chosen: dict[str, list[Prediction]], keys: dict[str, list[str]]
     left_out = []
     for name, rows in chosen.items():
         left, kept = shared.copy(), []
-        for row, key in zip(rows, keys[name], strict=True):
-            cell = (row.seed, key, row.subject if with_subject else "")
-            if left[cell] > 0:
-                left[cell] -= 1
-                kept.append((row, key))
+        for row, reading in zip(rows, readings[name], strict=True):
+            if left[reading] > 0:
+                left[reading] -= 1
+                kept.append((row, reading[1]))
         if len(kept) < len(rows):
             left_out.append((name, len(rows) - len(kept), len(rows)))
-        chosen[name], keys[name] = [row for row, _ in kept], [key for _, key in kept]
+        chosen[name], keys[name] = map(list, zip(*kept, strict=True))
     return left_out
 
 
 def _assemble(
-    chosen: dict, keys: dict, stratum_size: int, notes: list[str], shortened: int, left_out: list[tuple[str, int, int]]
+    chosen: Chosen,
+    keys: Keys,
+    stratum_size: int,
+    notes: list[str],
+    shortened: int,
+    left_out: list[tuple[str, int, int]],
 ) -> Aligned:
+    """Return the alignment: strata, and the sentences that share their stratum with another one."""
     first = next(iter(chosen))
     order = list(dict.fromkeys(keys[first]))
     tasks, n_words = _describe(chosen, keys, order, notes)
@@ -246,17 +252,18 @@ def _assemble(
             f"{first}: has only {keep.sum()} sentences that can be exchanged with each other; at least {MIN_SENTENCES} "
             "are needed for a p-value below 0.05, 30 for a verdict, and about 100 for one that finds small effects."
         )
-    order = [key for key, kept in zip(order, keep, strict=True) if kept]
+    order = list(itertools.compress(order, keep))
     place = {key: index for index, key in enumerate(order)}
     seeds = tuple(sorted({row.seed for row in chosen[first]}))
     conditions = []
     for name, rows in chosen.items():
         pairs = [(row, place[key]) for row, key in zip(rows, keys[name], strict=True) if key in place]
-        seed = np.array([seeds.index(row.seed) for row, _ in pairs])
-        conditions.append(Condition(name, tuple(row for row, _ in pairs), np.array([s for _, s in pairs]), seed))
+        kept, sentence = zip(*pairs, strict=True)
+        seed = np.array([seeds.index(row.seed) for row in kept])
+        conditions.append(Condition(name, kept, np.array(sentence), seed))
     return Aligned(
         references=tuple(order),
-        tasks=tuple(task for task, kept in zip(tasks, keep, strict=True) if kept),
+        tasks=tuple(itertools.compress(tasks, keep)),
         n_words=n_words[keep],
         strata=np.unique(strata[keep], return_inverse=True)[1],
         seeds=seeds,
@@ -267,11 +274,11 @@ def _assemble(
     )
 
 
-def _describe(chosen: dict, keys: dict, order: Sequence[str], notes: list[str]) -> tuple[list[str], np.ndarray]:
-    """Return the task and number of words of each sentence.
+def _describe(chosen: Chosen, keys: Keys, order: Sequence[str], notes: list[str]) -> tuple[list[str], np.ndarray]:
+    """Return the task and the number of words of each sentence.
 
-    A sentence read in several tasks counts for the alphabetically first. Its number of words is the median over its
-    rows, or that of the reference if no row of the file states one.
+    Of several tasks the alphabetically first counts. The number of words is the median over the rows of the sentence;
+    the words of the references are counted if a sentence has no row with a number of words.
     """
     tasks, lengths = defaultdict(set), defaultdict(list)
     for name, rows in chosen.items():

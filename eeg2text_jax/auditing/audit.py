@@ -1,4 +1,4 @@
-"""The audit: predictions or rankings under EEG and under controls -> does the model use the EEG?"""
+"""The audit: does a model use the EEG, by its predictions or rankings under EEG and under controls?"""
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,10 +9,9 @@ import numpy as np
 from eeg2text_jax.auditing import fitness, red_flags
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.beyond_time import beyond_time, time_lines
-from eeg2text_jax.auditing.compare import Measured, compare, measure
+from eeg2text_jax.auditing.compare import Measured, compare, decide, deciding_one, measure, questions
 from eeg2text_jax.auditing.content_cells import donor_notes
 from eeg2text_jax.auditing.contrast import Contrast, Evidence
-from eeg2text_jax.auditing.decision import decide, deciding_one, questions
 from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.levels import curve, levels_of
 from eeg2text_jax.auditing.provenance import AVERAGED, FOUND, checked_proof, provenance_of
@@ -31,37 +30,37 @@ from eeg2text_jax.predictions.in_memory import as_conditions
 from eeg2text_jax.predictions.rankings import Ranking
 from eeg2text_jax.splits.neighbors import high_neighbors
 
-CURVE_RESAMPLES = 1000  # enough for a figure
+CURVE_RESAMPLES = 1000  # at most, as the curve is only drawn
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Settings of an audit, and what is known beside the rows.
+    """Settings of an audit, and facts about the predictions that the rows do not state.
 
     Attributes:
       name: name of the EEG condition in the result.
-      endpoint: the endpoint that decides, chosen before looking. Of texts None is word BLEU-1; of rankings it is a name
-        in `WHICH_SENTENCE`, and None is top-5.
-      secondary: endpoints of texts that are computed, too, and do not decide.
-      margin: points of the endpoint below which a difference in content does not matter; fix it before looking. None:
-        the endpoint's default.
+      endpoint: the score that decides, chosen before looking. For texts an `Endpoint`, or None for word BLEU-1; for
+        rankings a name in `WHICH_SENTENCE`, or None for top-5.
+      secondary: further endpoints of texts; they are computed and do not decide.
+      margin: smallest difference in content that matters, in points of the endpoint, fixed before looking. None: the
+        endpoint's default.
       resamples: number of permutations and of bootstrap draws.
       seed: random seed of permutations and bootstrap.
-      common: judge the rows that the conditions share instead of refusing conditions that differ.
+      common: judge the rows that all conditions share instead of refusing conditions that differ.
       stratum_size: number of sentences of one task and similar length in a stratum.
-      training_text: sentences of the training part, to look for test sentences in.
-      choices: the sentences that the decoder chose from, if it chooses whole sentences from a list, as its authors
-        state.
-      proof: how the authors know that no target reached the decoder: a sentence or a URL. It is printed, and does not
-        lift findings that the outputs contradict.
-      verified: how the origin was verified, by comparing the file with its run.
+      training_text: sentences of the training part; test sentences among them are reported.
+      choices: the list of sentences that the decoder chose from, as its authors state; empty if it writes freely.
+      proof: the authors' statement, a sentence or a URL, of how they know that no target reached the decoder. It is
+        printed; findings that contradict it remain.
+      verified: the evidence that the run decoded these predictions itself; "": not verified.
       stated_by: who states the mode of the rows, with the verb: "the file states".
-      deciding: controls that decide; the others ask questions of their own. None: all but those that keep the features
-        of the words (`QUESTIONS`).
+      deciding: names of the controls that decide; the others ask questions of their own. None: all controls except
+        those that keep the features of the words (`QUESTIONS`) and those of time.
       candidates: condition -> candidate scores for retrieval, see `predictions.candidates`.
-      recording: "fmri" if rows are windows of scans: overlapping windows are left out, and sentences say fMRI.
-      groups: name -> reference -> label of its class, topic or story; content is given between and within groups.
-      with_curve: if content is found and no groups are given, measure how much is left within ever finer clusters.
+      recording: "eeg" or "fmri". For fMRI, only windows that do not overlap are judged, and sentences say fMRI.
+      groups: column -> reference -> its class, topic or story; content is measured between and within these groups.
+      with_curve: whether to measure the content within ever finer clusters of sentences, if content is found and no
+        groups are given.
       neighbors: section `time` of the split's certificate, see `splits.neighbors.time_leakage`.
     """
 
@@ -98,17 +97,17 @@ def audit(
     """Judge whether predictions or rankings hold more about the sentence with EEG than with each control.
 
     Args:
-      eeg: `Prediction`s or `Ranking`s made from EEG; a DataFrame of predictions; or texts with `references`. Rows with
-        `nll` give the EEG bits.
-      controls: name -> the same for a control. None: the controls in the DataFrame; without any, EEG is judged against
-        its content null.
-      references: the true texts, for predictions that are lists of texts.
-      mode: `free_running` or `teacher_forced`; None judges free-running rows if there are any.
-      options: the other settings; None: their defaults.
+      eeg: `Prediction`s or `Ranking`s made from EEG; a DataFrame of predictions; or texts with `references`. If rows
+        have `nll`, EEG bits are computed, too.
+      controls: name -> predictions or rankings of a control. None: the controls in the DataFrame. Without controls,
+        EEG is compared with its content null.
+      references: the true texts, if predictions are lists of texts.
+      mode: the decoding mode to judge, `free_running` or `teacher_forced`; None: free-running rows if there are any.
+      options: further settings; None: the defaults.
       changes: fields of `Options` to change, such as `resamples=2000`.
 
     Raises:
-      UserError: rows that cannot be compared, references without a label.
+      UserError: rows cannot be compared, or references have no label.
 
     Examples:
       >>> from eeg2text_jax import audit, read_any
@@ -122,7 +121,7 @@ def audit(
     options = dataclasses.replace(options or Options(), **changes)
     if options.name in (controls or {}):
         raise ValueError(f"a control has the name of the EEG condition, {options.name!r}")
-    eeg, controls, stated = as_conditions(eeg, controls or {}, references, mode, options.name)
+    eeg, controls, seeds_stated = as_conditions(eeg, controls or {}, references, mode, options.name)
     options = dataclasses.replace(options, proof=checked_proof(options.proof))
     eeg, controls, left_out = thin_windows(eeg, controls, options.recording)
     conditions = {options.name: eeg, **controls}
@@ -139,7 +138,7 @@ def audit(
     ranked = scores.pop("eeg", {})
     return dataclasses.replace(
         result,
-        seeds_stated=stated,
+        seeds_stated=seeds_stated,
         notes=[*aligned.notes, *donor_notes(aligned), *left_out, *result.notes],
         bits=[found for found in bits if found is not None],
         retrieval=[retrieve(ranked, name, other, **draws) for name, other in scores.items()],
@@ -147,26 +146,21 @@ def audit(
 
 
 def audit_table(table: Table, options: Options, rng: np.random.Generator) -> AuditResult:
-    """Judge a table: measure its conditions, compare them, collect findings, and decide."""
+    """Audit a table: measure its conditions, compare them, collect findings, and decide the verdict."""
     aligned, endpoint = table.aligned, table.endpoint
     margin = endpoint.margin if options.margin is None else options.margin
     measured = measure(table, stratum_size=options.stratum_size, resamples=options.resamples, rng=rng)
     evidence, notes = compare(table, measured, resamples=options.resamples, rng=rng)
     effect = design_effect(endpoint.score, measured.cells[0].rows.own, aligned.eeg.sentence)
     flags = findings(table, measured, evidence, options, effect)
-    origin = provenance_of(
-        aligned.eeg.mode,
-        verified=options.verified,
-        proof=options.proof,
-        stated_by=options.stated_by,
-        contradictions=contradictions(flags),
-    )
+    statements = {"verified": options.verified, "proof": options.proof, "stated_by": options.stated_by}
+    origin = provenance_of(aligned.eeg.mode, **statements, contradictions=contradictions(flags))
     levels = levels_of(aligned, options.groups or {}, endpoint, options.resamples, options.seed, options.stratum_size)
     asked = questions(aligned, options.deciding)
+    bars = [fitness.bars(flags, aligned.eeg.name, found.control) for found in evidence]
     comparisons = [
-        decide(found, bars, table, measured.conditions, margin, origin, asked, levels)
-        for found in evidence
-        for bars in [fitness.bars(flags, aligned.eeg.name, found.control)]
+        decide(found, reasons, table, measured.conditions, margin, origin, asked, levels)
+        for found, reasons in zip(evidence, bars, strict=True)
     ]
     decisive = deciding_one(comparisons, alone=len(aligned.conditions) == 1)
     time = beyond_time(aligned, comparisons)
@@ -178,7 +172,7 @@ def audit_table(table: Table, options: Options, rng: np.random.Generator) -> Aud
         margin=margin,
         resamples=options.resamples,
         seed=options.seed,
-        mode=aligned.mode,
+        mode=aligned.eeg.mode,
         n_rows=len(aligned.eeg.rows),
         n_sentences=len(aligned.references),
         n_subjects=len({row.subject for row in aligned.eeg.rows} - {""}),
@@ -208,12 +202,11 @@ def findings(
     flags = fitness.unfit(aligned)
     flags += table.signs(measured.conditions, averaged=bool(AVERAGED.search(options.proof)), choices=options.choices)
     if options.training_text is not None:
-        flags += fitness.training_overlap(
-            aligned, options.training_text, apart=bool(options.verified or options.choices)
-        )
+        apart = bool(options.verified or options.choices)
+        flags += fitness.training_overlap(aligned, options.training_text, apart=apart)
     flags = weighed(flags + measured.flags, options.verified)
     flags += [Flag("time", "warning", message) for message in high_neighbors(options.neighbors)]
-    flags += red_flags.alignment_flags(aligned, effect) + red_flags.recipe_flags(aligned)
+    flags += red_flags.alignment_flags(aligned, effect) + red_flags.seed_flags(aligned)
     flags += table.warnings(measured.conditions, measured.plain, evidence)
     for index, found in enumerate(evidence):
         if is_above(found.primary):
@@ -224,7 +217,7 @@ def findings(
 
 
 def _curve(table: Table, decisive: Comparison, options: Options) -> list[tuple[int, Contrast]]:
-    """Return the content left within ever finer clusters if there is content; uses its own random draws."""
+    """Return the curve of `levels.curve`; empty if no content was found. The random draws are its own."""
     if decisive.verdict not in (*FOUND, Verdict.UNPROVEN):
         return []
     return curve(

@@ -1,8 +1,7 @@
-"""Describe predictions before scoring: how many are distinct, and how much they repeat or copy."""
+"""Descriptive figures of predictions: how many are distinct, and how much they repeat themselves or copy."""
 
 import dataclasses
 import itertools
-import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
@@ -13,19 +12,19 @@ from rapidfuzz.distance import Levenshtein
 from eeg2text_jax.auditing.align import Condition
 from eeg2text_jax.predictions.script import characters_apart
 
-KEPT = 100_000  # cache size: rows whose comparison is reused
+CACHED = 100_000  # pairs of prediction and reference whose comparison is cached
 PAIRS = 2000  # pairs of texts compared to estimate their overlap
-FREQUENT = 50  # words: about the function words of a language, 4 of 10 words of what is read in ZuCo
+FREQUENT = 50  # words: about the function words of a language, 4 of 10 words in the sentences of ZuCo
 COPY_WORDS = 5  # a shorter reference may be matched by chance ("selamat datang")
-NEAR_MISS = 0.5  # word error rate of a row at which half of its words are right
+NEAR_MISS = 0.5  # word error rate
 RESIDUE = re.compile(r"</?s>|<pad>|<unk>|<extra_id_\d+>|\[(?:PAD|SEP|CLS|UNK)\]|⁇|�")
-WORD_STUTTER = re.compile(r"(?![\d\W]+(?!\S))(\S+)(?:\s+\1){2,}(?!\S)")  # not of numbers: they are read so
+WORD_STUTTER = re.compile(r"(?![\d\W]+(?!\S))(\S+)(?:\s+\1){2,}(?!\S)")  # except numbers, which texts may repeat
 MARK_STUTTER = re.compile(r"([^\w\s])(?:\s*\1){4,}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Collapse:
-    """Descriptive figures of one condition. Shares are of the rows, 0 to 1, unless stated otherwise."""
+    """Descriptive figures of one condition. Shares are between 0 and 1, of the rows unless stated otherwise."""
 
     rows: int
     sentences: int
@@ -38,39 +37,37 @@ class Collapse:
     repetition: float  # mean share of a prediction's words that occurred in it before
     vocabulary: int  # distinct words of all predictions
     reference_vocabulary: int
-    overlap: float  # mean Jaccard overlap of the words of predictions for two different sentences, joined ones apart
+    overlap: float  # mean Jaccard overlap of the words of two predictions for different sentences
     reference_overlap: float
     several_readers: int  # sentences with at least two rows
-    input_independent: int  # of these, sentences with one and the same prediction in all rows
-    missed: int  # sentences with at least two rows, all of them wrong in some word
-    missed_alike: int  # of these, sentences with one and the same prediction in all rows
-    residue: int  # rows with special tokens or undecodable characters left in
-    stutter: int  # rows with a word three times, or a mark five times, in succession, where the reference has none
+    input_independent: int  # of these, sentences with the same prediction in all rows
+    missed: int  # sentences with at least two rows and a wrong word in every row
+    missed_alike: int  # of these, sentences with the same prediction in all rows
+    residue: int  # rows that contain special tokens or undecodable characters
+    stutter: int  # rows that repeat a word three times, or a mark five times, in a row, unlike their reference
     mean_words: float
-    length_correlation: float  # of words in prediction and reference, over rows; NaN where one is constant
-    same_by_chance: float  # probability that two rows drawn at random have one text
-    word_errors: float  # corpus word error rate in percent, case and punctuation aside
-    copies: int  # rows that contain their whole reference, of COPY_WORDS words or more
-    copied_sentences: int  # sentences that some row contains whole
-    near_misses: int  # rows that do not, with a word error rate of at most NEAR_MISS
-    frequent_share: float  # of all words of predictions, those among the FREQUENT most frequent of the references
+    length_correlation: float  # between the words of prediction and reference; NaN if one of them is constant
+    same_by_chance: float  # probability that two rows drawn at random have the same text
+    word_errors: float  # corpus word error rate in percent, without case and punctuation
+    copies: int  # rows that contain their whole reference of at least COPY_WORDS words
+    copied_sentences: int  # sentences with such a row
+    near_misses: int  # other rows with a word error rate of at most NEAR_MISS
+    frequent_share: float  # share of predicted words that are among the FREQUENT most frequent words of the references
     reference_frequent_share: float
-    first_vocabulary: int  # distinct words of one prediction a sentence, to be compared with the references'
-    said: int  # sentences with a prediction that has a word in it
+    first_vocabulary: int  # distinct words in the first prediction of each sentence
+    said: int  # sentences with a prediction that contains a word
 
 
 def measure_collapse(condition: Condition, references: Sequence[str], rng: np.random.Generator) -> Collapse:
-    """Describe the rows of a condition; `references` are those of the aligned sentences."""
+    """Describe the predictions of a condition; `references` has the text of each sentence."""
     texts = [plain_spaces(text) for text in condition.texts]
     read = _words(references, np.arange(len(references)))
     spoken = _words(texts, condition.sentence, repeating=read.stutter)
     counts = Counter(texts)
     top_text, top_count = counts.most_common(1)[0]
     start, start_count = Counter(" ".join(text.split()[:2]) for text in texts).most_common(1)[0]
-    by_sentence: dict[int, list[int]] = {}
-    for row, sentence in enumerate(condition.sentence.tolist()):
-        by_sentence.setdefault(sentence, []).append(row)
-    several = [rows for rows in by_sentence.values() if len(rows) > 1]
+    by_sentence = condition.by_sentence()
+    several = [rows for rows in by_sentence if len(rows) > 1]
     lengths, expected = spoken.lengths, read.lengths[condition.sentence]
     varied = lengths.std() > 0 and expected.std() > 0
     errors, copied = _against_references(texts, condition.sentence, references)
@@ -108,12 +105,12 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         frequent_share=sum(said[word] for word in frequent) / max(said.total(), 1),
         reference_frequent_share=sum(frequent.values()) / max(printed.total(), 1),
         first_vocabulary=len(spoken.first),
-        said=sum(any(re.search(r"\w", RESIDUE.sub("", texts[row])) for row in rows) for rows in by_sentence.values()),
+        said=sum(any(re.search(r"\w", RESIDUE.sub("", texts[row])) for row in rows) for rows in by_sentence),
     )
 
 
 def sorted_rows(condition: Condition) -> list[tuple[int, str]]:
-    """Return (sentence, prediction) of all rows, sorted; equal for two conditions with the same predictions."""
+    """Return (sentence, prediction) of all rows, sorted: equal lists mean equal predictions."""
     return sorted(zip(condition.sentence.tolist(), condition.texts, strict=True))
 
 
@@ -129,24 +126,24 @@ def plain_words(text: str) -> list[str]:
 
 
 def words_apart(text: str) -> list[str]:
-    """Return plain words; joined words (`andHe`, word pieces without spaces) are split."""
+    """Return plain words; words joined without a space (`andHe`, from word pieces) are split."""
     following = itertools.pairwise(f"{text} ")
     return plain_words("".join(f"{a} " if a.islower() and b.isupper() else a for a, b in following))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Words:
-    """Words in lower case, split at spaces, of many texts."""
+    """Figures of the words of `N` texts, in lower case and split at spaces."""
 
-    lengths: np.ndarray  # [N]
-    repetition: np.ndarray  # [N], share of a text's words that occurred in it before
+    lengths: np.ndarray  # number of words, [N]
+    repetition: np.ndarray  # share of words that occurred in the text before, [N]
     counts: Counter[str]
-    first: set[str]  # those of the first text of each sentence
-    stutter: frozenset[int]  # texts with a word three times, or a mark five times, in succession
+    first: set[str]  # words of the first text of each sentence
+    stutter: set[int]  # texts that repeat a word three times, or a mark five times, in a row
 
 
 def _words(texts: Sequence[str], sentence: np.ndarray, repeating: Set[int] = frozenset()) -> _Words:
-    """Count words one text at a time, to save memory. Sentences in `repeating` repeat words themselves."""
+    """Count the words of texts whose sentences are `sentence [N]`; texts of the sentences `repeating` never stutter."""
     lengths, repetition = np.zeros((2, len(texts)))
     counts: Counter[str] = Counter()
     first: set[str] = set()
@@ -162,7 +159,7 @@ def _words(texts: Sequence[str], sentence: np.ndarray, repeating: Set[int] = fro
         if number not in met:
             met.add(number)
             first.update(words)
-    return _Words(lengths, repetition, counts, first, frozenset(stutter))
+    return _Words(lengths, repetition, counts, first, stutter)
 
 
 def _without_marks(counts: Counter[str]) -> Counter[str]:
@@ -175,20 +172,20 @@ def _without_marks(counts: Counter[str]) -> Counter[str]:
 
 
 def _alike(texts: Sequence[str], groups: Iterable[Sequence[int]]) -> int:
-    """Count groups of rows that all have the same text."""
+    """Return the number of groups whose rows all have the same text."""
     return sum(len({texts[row] for row in rows}) == 1 for rows in groups)
 
 
 def _against_references(
     texts: Sequence[str], sentence: np.ndarray, references: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return word errors and reference words, int `[N, 2]`, and whether a row contains its whole reference, `[N]`."""
+    """Return word errors and reference words of each row, int `[N, 2]`, and whether it copies its reference, `[N]`."""
     expected = [plain_words(text) for text in references]
     found = np.empty((len(texts), 3), int)
     known: dict[tuple[str, int], tuple[int, int, bool]] = {}
     for place, row in enumerate(zip(texts, sentence.tolist(), strict=True)):
         if row not in known:
-            if len(known) >= KEPT:
+            if len(known) >= CACHED:
                 known.clear()
             text, reference = plain_words(row[0]), expected[row[1]]
             copied = len(reference) >= COPY_WORDS and f" {' '.join(reference)} " in f" {' '.join(text)} "
@@ -198,16 +195,13 @@ def _against_references(
 
 
 def _stutters(text: str, words: Sequence[str]) -> bool:
-    """Return whether a word occurs three times in a row, or a mark five times.
-
-    The regular expression for words is slow, so it runs only if two consecutive words are equal.
-    """
-    agree = any(map(operator.eq, words, words[1:]))
-    return bool(agree and WORD_STUTTER.search(text)) or bool(MARK_STUTTER.search(text))
+    """Return whether a word occurs three times in a row, or a mark five times."""
+    twice = any(a == b for a, b in itertools.pairwise(words))  # WORD_STUTTER is slow
+    return bool(twice and WORD_STUTTER.search(text)) or bool(MARK_STUTTER.search(text))
 
 
 def _overlap(texts: Sequence[str], sentence: np.ndarray, rng: np.random.Generator) -> float:
-    """Return the mean Jaccard overlap of the word sets of two rows of different sentences, over random pairs."""
+    """Return the mean Jaccard overlap of the words of two texts, over random pairs from different sentences."""
     first, second = rng.integers(len(texts), size=(2, PAIRS))
     apart = sentence[first] != sentence[second]
     pairs = [(texts[a], texts[b]) for a, b in zip(first[apart].tolist(), second[apart].tolist(), strict=True)]

@@ -1,40 +1,46 @@
-"""Measure every condition of a table, and compare EEG with each control by the primary and the secondary endpoints."""
+"""From a table to verdicts: measure its conditions, compare EEG with each control, and decide each comparison."""
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from eeg2text_jax.auditing import verdict
+from eeg2text_jax.auditing.align import Aligned
+from eeg2text_jax.auditing.beyond_time import QUESTION, is_of_time
 from eeg2text_jax.auditing.content_cells import ContentTable, content_tables
 from eeg2text_jax.auditing.contrast import Contrast, Evidence, Secondary, contrast, subject_effects
 from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.guessed_strata import stand_ins
+from eeg2text_jax.auditing.levels import Level
+from eeg2text_jax.auditing.provenance import FOUND, Provenance, joined
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.side_channel import GAP_CODES, measure_side_channel
 from eeg2text_jax.auditing.statistics import holm
 from eeg2text_jax.auditing.table import ConditionSummary, Table
+from eeg2text_jax.auditing.verdict import Comparison, Verdict, is_above, strictest
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.metric import MetricError
 
-STYLE_DECIDES = "style decides the scores, not content"
+# Controls that keep the features of the words and change something else, with their question; they do not decide.
+QUESTIONS = {
+    "time_reversed": "does the order of the recording matter?",
+    "phase_randomized": "does it matter how the recording runs, beyond its spectrum?",
+}
 SUBJECT_RESAMPLES = 1000  # enough for the error bars of a figure
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The conditions of a table, EEG first.
+    """The measured conditions of a table, in lists with EEG first."""
 
-    `cells` are by the endpoint within the strata of the alignment, `derived` within other strata by the name of their
-    source, `plain` by the endpoint of warnings.
-    """
-
-    cells: list[ContentTable]
-    derived: dict[str, list[ContentTable]]
-    plain: list[ContentTable]
+    cells: list[ContentTable]  # under the deciding endpoint, within the strata of the alignment
+    derived: dict[str, list[ContentTable]]  # the same within other strata, by the name of their source
+    plain: list[ContentTable]  # under the endpoint of warnings
     conditions: list[ConditionSummary]
-    flags: list[Flag]  # on the length side channel
+    flags: list[Flag]  # about the length side channel
 
 
 def measure(table: Table, *, stratum_size: int, resamples: int, rng: np.random.Generator) -> Measured:
@@ -69,22 +75,24 @@ def measure(table: Table, *, stratum_size: int, resamples: int, rng: np.random.G
 def compare(
     table: Table, measured: Measured, *, resamples: int, rng: np.random.Generator
 ) -> tuple[list[Evidence], list[str]]:
-    """Return the evidence against each control, or of EEG alone; and notes on metrics that could not be computed."""
-    aligned, cells, score = table.aligned, measured.cells, table.endpoint.score
+    """Compare EEG with each control, or with its null if there is none.
+
+    Returns:
+      The evidence of each comparison, and notes on metrics that could not be computed.
+    """
+    cells, score = measured.cells, table.endpoint.score
     pairs = [[0, i] for i in range(1, len(cells))] or [[0]]
     secondary, notes = _secondary(table, measured, pairs, resamples, rng)
     evidence = []
     for chosen, figures in zip(pairs, secondary, strict=True):
-        conditions = [aligned.conditions[i] for i in chosen]
+        conditions = [table.aligned.conditions[i] for i in chosen]
         rows = [cells[i].rows for i in chosen]
+        again = {name: [tables[i].sampled for i in chosen] for name, tables in measured.derived.items()}
         evidence.append(
             Evidence(
                 control="".join(condition.name for condition in conditions[1:]),
                 primary=contrast([cells[i].sampled for i in chosen], score),
-                derived={
-                    name: contrast([again[i].sampled for i in chosen], score)
-                    for name, again in measured.derived.items()
-                },
+                derived={name: contrast(sampled, score) for name, sampled in again.items()},
                 secondary=figures,
                 subjects=subject_effects(conditions, rows, score, resamples=SUBJECT_RESAMPLES, rng=rng),
             )
@@ -95,7 +103,7 @@ def compare(
 def _secondary(
     table: Table, measured: Measured, pairs: Sequence[Sequence[int]], resamples: int, rng: np.random.Generator
 ) -> tuple[list[list[Secondary]], list[str]]:
-    """Return the secondary figures of each comparison; p values are adjusted jointly by Holm's method."""
+    """Return the secondary figures of each comparison, with p adjusted over all of them (Holm); and notes."""
     aligned, notes = table.aligned, []
     known: dict[int, Sequence[ContentTable]] = {
         id(table.plain.metric): measured.plain,
@@ -114,64 +122,104 @@ def _secondary(
         scored += [(endpoint, known[id(metric)]) for endpoint in endpoints]
     found = [[(e, contrast([t[i].sampled for i in chosen], e.score)) for e, t in scored] for chosen in pairs]
     adjusted = iter(holm(np.array([c.p for row in found for _, c in row])).tolist())
-    return [[_secondary_figure(e, c, next(adjusted)) for e, c in row] for row in found], notes
+
+    def figure(e: Endpoint, c: Contrast) -> Secondary:
+        scores = tuple(e.sign * score for score in c.scores)
+        return Secondary(e.label, e.metric.signature, scores, c.gap_interval, c.effect, c.interval, c.p, next(adjusted))
+
+    return [[figure(e, c) for e, c in row] for row in found], notes
 
 
-def _secondary_figure(e: Endpoint, c: Contrast, p_holm: float) -> Secondary:
-    scores = tuple(e.sign * score for score in c.scores)
-    return Secondary(e.label, e.metric.signature, scores, c.gap_interval, c.effect, c.interval, c.p, p_holm)
+def deciding_one(comparisons: Sequence[Comparison], *, alone: bool) -> Comparison:
+    """Return the comparison that gives the overall verdict: the weakest verdict; of equal ones the strictest.
 
-
-def gap_flags(eeg: str, comparison: Evidence) -> list[Flag]:
-    """Return flags for a gap that is style, and for metrics that prefer different conditions."""
-    return [*_style_flags(eeg, comparison), *_disagreement(eeg, comparison)] if comparison.control else []
-
-
-def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
-    """Flag a significant raw gap that remains when predictions are compared with other sentences.
-
-    If derived strata replace unknown tasks, the strata with the least content of the better side decide, as for claims.
+    `alone`: EEG was judged without a control.
     """
-    gap = comparison.primary.observed
-    if all(map(verdict.is_above, comparison.contrasts)):
-        return []  # content is found
-    sources = ["length", *comparison.derived]
-    judged = [
-        (c.p_primary if gap > 0 else c.p_less_primary, c, source)
-        for c, source in zip(comparison.contrasts, sources, strict=True)
-    ]
-    p, found, source = max(judged, key=lambda one: one[0])
-    style = found.nulls[0] - found.nulls[1]
-    if p <= verdict.ALPHA or not _sign(comparison.primary.gap_interval) or style * gap < 0.5 * gap**2:
-        return []
-    more_or_less = "more" if gap > 0 else "less"
-    message = (
-        f"{eeg} scores {gap:+.2f} against {comparison.control}, but {style:+.2f} of it is there as well when the "
-        "predictions are held against other sentences: a gap in style; the difference in content is "
-        f"{found.effect:+.2f} (within strata by {source}; {verdict.p_text(p)} of {more_or_less} content)"
-    )
-    return [Flag("gap_is_style", "warning", message)]
+    deciding = [c for c in comparisons if not c.question]
+    decided = deciding[0].verdict if alone else verdict.overall([c.verdict for c in deciding])
+    return strictest([c for c in deciding if c.verdict is decided])
 
 
-def _disagreement(eeg: str, comparison: Evidence) -> list[Flag]:
-    """Flag BLEU-1 and WER that significantly prefer different conditions."""
-    errors, words = (next((s for s in comparison.secondary if s.label == name), None) for name in ("WER", "BLEU-1"))
-    if errors is None:
-        return []
-    in_words = words or comparison.primary
-    bleu = in_words.scores[0] - in_words.scores[1]
-    wer = errors.scores[0] - errors.scores[1]
-    apart = _sign(in_words.gap_interval) * _sign(errors.gap_interval) < 0
-    if min(abs(bleu), abs(wer)) < 0.25 or not apart:
-        return []
-    reading = "the content is judged apart" if any(map(verdict.is_above, comparison.contrasts)) else STYLE_DECIDES
-    message = (
-        f"BLEU-1 and WER point opposite ways: {eeg} minus {comparison.control} is {bleu:+.2f} BLEU-1 "
-        f"(higher is better) and {wer:+.2f} WER (lower is better); {reading}"
-    )
-    return [Flag("metrics_disagree", "warning", message)]
+def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, str]:
+    """Return the question of each control that does not decide, by the name of the control.
+
+    `deciding` names the controls that decide; None: all but those of `QUESTIONS` and of time. If no control would
+    decide, all do.
+    """
+    asked = {}
+    for control in aligned.conditions[1:]:
+        kind = control.rows[0].eval_condition  # an arm trained on a control has a name of its own
+        if deciding is not None and {control.name, kind} & set(deciding):
+            continue
+        question = QUESTIONS.get(kind if deciding is None else control.name, "")
+        question = QUESTION if is_of_time(control) else question
+        if question or deciding is not None:
+            asked[control.name] = question or "does it differ from this one?"
+    return asked if len(asked) < len(aligned.conditions) - 1 else {}
 
 
-def _sign(interval: tuple[float, float]) -> int:
-    """Return the sign of an interval, 0 if it contains 0."""
-    return int(interval[0] > 0) - int(interval[1] < 0)
+def deciding_of(names: str, controls: Collection[str]) -> list[str] | None:
+    """Return the controls named by `--deciding`; None if it is not given.
+
+    Raises:
+      UserError: a name is not a control of the files.
+    """
+    found = [name.strip() for name in names.split(",")] if names else None
+    for name in found or ():
+        if name not in controls:
+            raise UserError(
+                f"--deciding={names}: {name!r} is not a control of these files; expected some of {', '.join(controls)}."
+            )
+    return found
+
+
+def decide(
+    found: Evidence,
+    reasons: Sequence[str],
+    table: Table,
+    conditions: Sequence[ConditionSummary],
+    margin: float,
+    origin: Provenance,
+    asked: Mapping[str, str],
+    levels: Sequence[Level],
+) -> Comparison:
+    """Return one comparison with its verdict, in words.
+
+    Args:
+      found: the evidence of the comparison.
+      reasons: messages of findings that bar a verdict.
+      table: the table that was measured.
+      conditions: its conditions, EEG first.
+      margin: the smallest difference that matters, in points of the endpoint.
+      origin: the provenance of the predictions.
+      asked: control -> its question, for controls that do not decide.
+      levels: content between and within groups.
+    """
+    derived, own = tuple(found.derived.values()), conditions[0]
+    if found.control:
+        same, p = table.same_predictions(found.control), next(c.p for c in conditions if c.name == found.control)
+        names = {"eeg": own.name, "control": found.control}
+        outcome = verdict.judge(found.primary, margin, derived, scores_vary=own.content.varies, identical=same)
+        reading = verdict.paired_reading(
+            outcome, found.primary, derived, **names, p_control=p, margin=margin, own=own.content
+        )
+        # A control below its own null would make any predictions look better, so EEG must also beat its own null.
+        if outcome in FOUND and not all(map(is_above, (own.content, *own.derived.values()))):
+            outcome, reading = Verdict.NO_CONTENT, verdict.not_its_own(own.content, own.p, **names)
+    else:
+        outcome = verdict.judge_alone(found.primary, margin, derived)
+        reading = verdict.alone_reading(outcome, found.primary, derived, margin)
+    figures = table.in_figures(found, outcome)
+    question = asked.get(found.control, "")
+    if reasons:
+        outcome, reading = Verdict.NOT_JUDGEABLE, "; ".join(reasons)
+        sentence = f"Not judgeable: {reading}. The figures, which show nothing: {figures}."
+    else:
+        outcome, reading = joined(outcome, reading, origin)
+        content = table.content_is_about(levels, found.control)
+        if content and (outcome is Verdict.USES_EEG or (levels and outcome in FOUND)):
+            reading = f"{reading}; {content}"
+        sentence = f"{figures[0].upper()}{figures[1:]}: {reading}."
+        if question:
+            sentence = f"A question of its own, which does not decide ({question}): {sentence}"
+    return Comparison(**vars(found), verdict=outcome, sentence=sentence, question=question, reading=reading)

@@ -1,4 +1,4 @@
-"""The endpoints of the audit: one primary, named beforehand, and secondary ones."""
+"""The endpoints of the audit: scores of predictions, of which one decides the verdict."""
 
 import dataclasses
 
@@ -15,12 +15,12 @@ from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS, WHICH_SENTENCE, N
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """One column of a metric, with its sign chosen so that higher is better."""
+    """One column of a metric as a score of which higher is better."""
 
     label: str
     metric: Metric
-    column: int
-    margin: float = 1.0  # the default one, in points
+    column: int  # index in `metric.columns`
+    margin: float = 1.0  # default of the smallest difference that matters, in points
 
     @property
     def sign(self) -> int:
@@ -28,19 +28,19 @@ class Endpoint:
 
     @property
     def is_words(self) -> bool:
-        """Whether this is word BLEU-1, the metric of warnings and of the side channel."""
+        """Whether this is word BLEU-1, the endpoint of warnings and of the side channel."""
         return self.label == ENDPOINTS[BLEU_1].label
 
     def score(self, totals: np.ndarray) -> np.ndarray:
         """Return the score `[...]` of summed statistics `[..., K]`.
 
-        A resampled share of the null may be slightly negative if almost nothing matches; for counts it is set to 0.
+        Resampled sums of the null may be slightly below the least value of a statistic; they are set to this value.
         """
         return self.sign * self.metric.corpus(np.maximum(totals, self.metric.least))[..., self.column]
 
 
 def named(name: str, what: str = "--endpoint") -> Named:
-    """Return an endpoint by name.
+    """Return the endpoint of texts with a name; `what` is the flag in the error message.
 
     Raises:
       UserError: the endpoint does not exist.
@@ -57,12 +57,12 @@ def endpoint_of(name: str, metric: Metric) -> Endpoint:
 
 
 def primary_endpoint() -> Endpoint:
-    """Return word BLEU-1; the margin is in its points."""
+    """Return word BLEU-1."""
     return endpoint_of(BLEU_1, word_bleu())
 
 
 def rank_endpoints(name: str) -> list[Endpoint]:
-    """Return the endpoints of rankings, the one called `name` first.
+    """Return all endpoints of rankings, `name` first.
 
     Raises:
       UserError: the endpoint does not exist.
@@ -79,7 +79,7 @@ def rank_endpoints(name: str) -> list[Endpoint]:
 
 
 def secondary_endpoints(words: Endpoint) -> list[Endpoint]:
-    """Return the endpoints of texts that are always computed and never decide; BLEU-4 has the metric of `words`."""
+    """Return the secondary endpoints of texts that every audit computes; `words` is word BLEU-1."""
     errors, summaries = word_error_rate(), rouge()
     columns = {"ROUGE-1 F": "rouge-1-f", "ROUGE-L F": "rouge-l-f"}
     overlaps = [Endpoint(label, summaries, summaries.columns.index(name)) for label, name in columns.items()]

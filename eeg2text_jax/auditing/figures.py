@@ -1,4 +1,4 @@
-"""Figures of the report as SVG, in the palette of Okabe and Ito; shapes and labels also distinguish the series."""
+"""Figures of the report as SVG, in the palette of Okabe and Ito; shapes and labels distinguish the series, too."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, 
 
 
 def effect_figure(result: AuditResult) -> str:
-    """Plot the content difference against each control with its intervals, over the equivalence margin."""
+    """Plot the content difference to each control with its intervals, over the equivalence margin."""
     comparisons = result.comparisons
     names = [_short(c.control or "its null") for c in comparisons]
 
@@ -35,7 +35,7 @@ def effect_figure(result: AuditResult) -> str:
         axes.axvline(0, color="black", lw=0.8)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)
-        # Four lines: beside the names of long controls fewer would be wider than what is left for them.
+        # Four short lines, because long names of controls leave little width.
         axes.set_xlabel(
             f"content difference,\npoints of {result.metric}\n(thick: 90 %, decides equivalence;\nthin: 95 %)"
         )
@@ -52,7 +52,7 @@ def curve_figure(found: Sequence[tuple[int, Contrast]], metric: str) -> str:
         axes.fill_between(counts, low, high, color=BLUE, alpha=0.2, lw=0)
         axes.plot(counts, [c.effect for _, c in found], "o-", color=BLUE, ms=5)
         axes.axhline(0, color="black", lw=0.8)
-        axes.set_xscale("log")  # counts double
+        axes.set_xscale("log")
         axes.set_xticks(counts, [str(count) for count in counts])
         axes.minorticks_off()
         axes.set_xlabel("clusters of the references")
@@ -62,7 +62,7 @@ def curve_figure(found: Sequence[tuple[int, Contrast]], metric: str) -> str:
 
 
 def null_figure(comparison: Evidence, eeg: str) -> str:
-    """Plot the score difference within its permutation distribution; a gap in style shifts both."""
+    """Plot the score difference over its permutation distribution; a difference in style shifts both."""
     found = comparison.primary
     what = f"score of {_short(eeg)}" + (f" minus {_short(comparison.control)}" if comparison.control else "")
 
@@ -73,33 +73,26 @@ def null_figure(comparison: Evidence, eeg: str) -> str:
         axes.axvline(found.observed, color=ORANGE, lw=2.2)
         if low - spread < 0 < high + spread and comparison.control:
             axes.axvline(0, color="black", lw=0.8, ls=":")
-        axes.set_yticks([])
-        axes.spines["left"].set_visible(False)
+        _hide_y_axis(axes)
         axes.set_ylim(0, axes.get_ylim()[1] * 1.5)  # room for the label
-        side = "right" if found.observed > (low + high) / 2 else "left"
-        axes.annotate(
-            f"true references {found.observed:+.2f} \n{p_text(found.p)} ",
-            (found.observed, axes.get_ylim()[1]),
-            ha=side,
-            va="top",
-            color="#A84300",
-        )
+        place, side = (found.observed, axes.get_ylim()[1]), "right" if found.observed > (low + high) / 2 else "left"
+        label = f"true references {found.observed:+.2f} \n{p_text(found.p)} "
+        axes.annotate(label, place, ha=side, va="top", color="#A84300")
         axes.set_xlabel(f"{what}\n(grey: references permuted within strata)")
 
     return _svg(draw, 2.4)
 
 
 def bin_edges(draws: np.ndarray, most: int = 45) -> np.ndarray:
-    """Return histogram bin edges; each bin covers equally many of the possible values.
+    """Return the edges of at most about `most` histogram bins; if values are multiples of a step, the width is, too.
 
-    Ranks and shares of few sentences are multiples of a step. Bins of another width would cover one or two of these
-    values in turn, and the histogram would look like a comb.
+    Ranks and shares of few sentences are such multiples; bins of another width would hold one or two values in turn.
     """
     values = np.unique(np.round(draws, 9))
     spread = max(values[-1] - values[0], 1e-3)
     step = np.diff(values).min() if len(values) > 1 else spread
     steps = np.diff(values) / step
-    if spread / step > 20 * most or np.abs(steps - np.round(steps)).max(initial=0) > 0.01:  # any value may come
+    if spread / step > 20 * most or np.abs(steps - np.round(steps)).max(initial=0) > 0.01:  # no multiples of a step
         return np.linspace(values[0] - 0.02 * spread, values[-1] + 0.02 * spread, most)
     width = step * np.ceil((spread / step + 1) / most)
     return np.arange(values[0] - step / 2, values[-1] + step / 2 + width, width)
@@ -123,21 +116,26 @@ def subject_figure(comparison: Evidence, metric: str) -> str:
 
 
 def bootstrap_figure(found: Contrast, metric: str) -> str:
-    """Plot each training seed's effect beside the bootstrap distribution."""
+    """Plot the content difference of each training seed below the bootstrap distribution."""
 
     def draw(axes: Axes) -> None:
         axes.hist(found.boot_draws, bins=45, color=BLUE, alpha=0.35)
         axes.set_ylim(-0.12 * axes.get_ylim()[1], None)
         axes.plot(found.seed_effects, np.full(len(found.seed_effects), axes.get_ylim()[0] / 2), "D", color=ORANGE, ms=6)
         axes.axvline(0, color="black", lw=0.8)
-        axes.set_yticks([])
-        axes.spines["left"].set_visible(False)
+        _hide_y_axis(axes)
         axes.set_xlabel(f"content difference, points of {metric}\n(bootstrap; diamonds: single seeds)")
 
     return _svg(draw, 2.2)
 
 
+def _hide_y_axis(axes: Axes) -> None:
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+
+
 def _svg(draw: Callable[[Axes], None], height: float) -> str:
+    """Return a figure of `height` inches as SVG."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(figure.subplots())

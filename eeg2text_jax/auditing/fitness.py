@@ -1,63 +1,54 @@
-"""Findings that bar a verdict, each with the reason for its threshold.
+"""Findings that bar a verdict.
 
-A finding about EEG or about the sentences bars every comparison; a finding about a control bars the comparison with it.
+A finding about EEG or the sentences bars every comparison; a finding about a control bars the comparison with it.
 """
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from eeg2text_jax.auditing.align import Aligned, Condition
+from eeg2text_jax.auditing.align import Aligned, Condition, without_unknown
 from eeg2text_jax.auditing.collapse import Collapse, measure_collapse, plain_words
 from eeg2text_jax.auditing.red_flags import Flag, condition_flags
 from eeg2text_jax.auditing.structure import signs
 from eeg2text_jax.metrics.error_rates import what_normalizing_changes
 from eeg2text_jax.predictions.file import Prediction, sentence_key
-from eeg2text_jax.predictions.foreign import UNKNOWN
 
-# Below, one sentence in a stratum of six decides over p, and the bootstrap over so few sentences is too narrow; the
+# With fewer sentences a single one in a stratum of six decides the p, and bootstrap intervals are too narrow. The
 # calibration covers 56 sentences and more.
 MIN_JUDGED = 30
-# Share of sentences in a training text, and of outputs that are its sentences, from which the score may be memory.
+# Share of test sentences in the training text, and of predictions that are training sentences, above which the score
+# may be memory.
 A_POINT = 0.01
-MOST = 0.5  # of the test sentences; beyond, what is judged are sentences that the model was trained to say
-
-
-def unfit(aligned: Aligned) -> list[Flag]:
-    """Return findings that bar a verdict on rows of any kind: too few sentences, and modes."""
-    return _too_few(aligned) + _modes(aligned)
+MOST = 0.5  # share of test sentences in the training text above which a model may only repeat what it was trained on
 
 
 def _severe(code: str, message: str, *conditions: str) -> Flag:
-    """Return a finding that bars the verdict."""
+    """Return a finding that bars the verdict of comparisons with one of the conditions, or of all if none is given."""
     return Flag(code, "severe", message, conditions)
 
 
-def _too_few(aligned: Aligned) -> list[Flag]:
+def unfit(aligned: Aligned) -> list[Flag]:
+    """Return a finding if there are too few sentences, if rows are teacher-forced, or if decoding modes differ."""
+    eeg, flags = aligned.eeg, []
     n = len({" ".join(plain_words(text)) or text for text in aligned.references})
-    if n >= MIN_JUDGED:
-        return []
-    if n < len(aligned.references):
-        message = (
-            f"of {len(aligned.references)} references {n} differ by more than case and punctuation, too few for a "
-            f"verdict, {MIN_JUDGED} are needed"
-        )
-        return [_severe("too_few_sentences", message)]
-    return [_severe("too_few_sentences", f"{n} sentences are too few for a verdict, {MIN_JUDGED} are needed")]
-
-
-def _modes(aligned: Aligned) -> list[Flag]:
-    """Return findings on decoding modes: teacher-forced text contains its target, free-running text does not."""
-    eeg, flags = aligned.eeg, [flag for condition in aligned.conditions for flag in _teacher_forced(condition)]
-    for control in aligned.conditions[1:]:
+    if n < MIN_JUDGED:
+        message = f"{n} sentences are too few for a verdict, {MIN_JUDGED} are needed"
+        if n < len(aligned.references):
+            message = (
+                f"of {len(aligned.references)} references {n} differ by more than case and punctuation, too few for a "
+                f"verdict, {MIN_JUDGED} are needed"
+            )
+        flags.append(_severe("too_few_sentences", message))
+    for control in reversed(aligned.conditions[1:]):
         if control.mode != eeg.mode:
             remedy = "; state it with --mode" if "unknown" in (control.mode, eeg.mode) else ""
-            message = (
-                f"the modes differ, {eeg.name} is {_said(eeg.mode)} and {control.name} {_said(control.mode)}{remedy}"
+            eeg_mode, mode = (
+                "of unknown mode" if c.mode == "unknown" else c.mode.replace("_", "-") for c in (eeg, control)
             )
-            flags.insert(0, _severe("modes_differ", message, eeg.name, control.name))
-    return flags
+            message = f"the modes differ, {eeg.name} is {eeg_mode} and {control.name} {mode}{remedy}"
+            flags.append(_severe("modes_differ", message, eeg.name, control.name))
+    return flags + [flag for condition in aligned.conditions for flag in _teacher_forced(condition)]
 
 
 def _teacher_forced(condition: Condition) -> list[Flag]:
@@ -70,12 +61,8 @@ def _teacher_forced(condition: Condition) -> list[Flag]:
     return [_severe("teacher_forced", message, condition.name)]
 
 
-def _said(mode: str) -> str:
-    return "of unknown mode" if mode == "unknown" else mode.replace("_", "-")
-
-
 def silent(condition: Condition, look: Collapse) -> list[Flag]:
-    """Flag a condition whose predictions have no words."""
+    """Return a finding if too many predictions of a condition have no words; `look` describes the predictions."""
     if look.said >= min(MIN_JUDGED, look.sentences):
         return []
     message = (
@@ -86,10 +73,10 @@ def silent(condition: Condition, look: Collapse) -> list[Flag]:
 
 
 def training_overlap(aligned: Aligned, training: Iterable[str], *, apart: bool = False) -> list[Flag]:
-    """Flag test sentences that occur in the training text (ignoring case and punctuation): the score may be memory.
+    """Return a finding about test sentences in the training text: the score may be memory.
 
-    `apart`: it is known that the recordings were not trained on (a run's own split), or that the decoder chose from a
-    list of known sentences.
+    Case and punctuation are ignored. `apart` says that these recordings are known not to be in training, or that the
+    decoder chose from a list of known sentences: many test sentences in the training text are then no severe finding.
     """
     known = {tuple(plain_words(line)) for line in training} - {()}
     found = [text for text in aligned.references if tuple(plain_words(text)) in known]
@@ -113,29 +100,28 @@ def training_overlap(aligned: Aligned, training: Iterable[str], *, apart: bool =
 
 
 def bars(flags: Iterable[Flag], eeg: str, control: str) -> list[str]:
-    """Return the messages of findings that bar the comparison with `control` (empty: EEG alone)."""
+    """Return the messages of findings that bar the comparison of `eeg` with `control` ("": of EEG alone)."""
     concerned = {eeg, control}
     return [f.message for f in flags if f.level == "severe" and (not f.conditions or concerned >= set(f.conditions))]
 
 
 def normalizing_flags(condition: Condition, references: Sequence[str]) -> list[Flag]:
-    """Flag scores to which case and punctuation contribute a large part."""
+    """Return a warning if case and punctuation contribute much of the score."""
     change = what_normalizing_changes(condition.texts, [references[i] for i in condition.sentence.tolist()])
     return [Flag("case_and_punctuation", "warning", f"{condition.name}: {change}")] if change else []
 
 
 def file_flags(name: str, rows: Sequence[Prediction], bleu1: float = float("nan")) -> list[Flag]:
-    """Return findings on the rows of one cell and mode without a test, severe ones first; for `eeg2text score`.
+    """Return findings about rows of one condition and mode that need no test, severe ones first.
 
-    `bleu1` is their word BLEU-1 in percent, NaN if not computed.
+    `name` is the condition in messages; `bleu1` is the word BLEU-1 of the rows in percent, NaN if not computed.
     """
     rows = [row for row in rows if row.reference.strip()]
     if not rows:
         return []
     places: dict[str, int] = {}
     sentence = np.array([places.setdefault(sentence_key(row.reference), len(places)) for row in rows])
-    known = tuple(dataclasses.replace(row, subject="") if row.subject == UNKNOWN else row for row in rows)
-    condition = Condition(name, known, sentence, np.zeros(len(rows), int))
+    condition = Condition(name, tuple(map(without_unknown, rows)), sentence, np.zeros(len(rows), int))
     look = measure_collapse(condition, tuple(places), np.random.default_rng(0))
     flags = _teacher_forced(condition) + silent(condition, look) + signs(condition, tuple(places))
     return flags + condition_flags(condition, look, condition.mode, bleu1) + normalizing_flags(condition, tuple(places))

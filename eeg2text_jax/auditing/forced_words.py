@@ -1,38 +1,88 @@
-"""Signs of teacher forcing: words that follow the true word before them, and marks that stand where the target's do.
+"""Signs that the decoder was given true words: first words, wrong words and punctuation marks that follow the target.
 
-Teacher forcing gives the decoder the true words before each one. So its wrong words go with the target's previous word
-and not with their own, and its punctuation stands in its place among words that are wrong.
+A teacher-forced decoder sees the true words before each word. So its wrong words go with the true previous word and not
+with its own, and its punctuation marks are in the right places among wrong words.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.auditing.collapse import plain_words
-from eeg2text_jax.auditing.plain_rows import MIN_SAME, Found, Rows
+from eeg2text_jax.auditing.plain_rows import MIN_SAME, Found, Rows, matches
 from eeg2text_jax.predictions.script import characters_apart
 
+MOST_WORDS = 8  # the longest beginning that is searched for
+# NEAR_ALL: share of rows with the same first words as their reference. STEP: ratio of the odds that such a word is
+# right to the odds for the next word, and for all later words; at most 3.9 in published and simulated decoders.
+NEAR_ALL, STEP = 0.95, 20
+LEFT = 3  # words of a reference after its first ones
+# The beginnings must tell sentences apart: distinct ones for each sentence, and probability that two sentences share
+# one. This excludes "a man" of captions, and the class of a sentence, which a decoder may know.
+APART, BY_CHANCE = 0.25, 0.5
 TOKENS = re.compile(r"\w+|[^\w\s]")
 MARKS_OF = re.compile(r"[^\w\s]")
-MANY_ROWS = 3000  # a rule looks at about so many, drawn evenly
-# Marks between two wrong words that are right: teacher-forced sets have 13 to 73 % more than against other sentences,
-# decoders that ran free at most 2 % more.
+MANY_ROWS = 3000  # rows at equal distances that a rule looks at, at most twice as many
+NEIGHBORS = 60  # rows of similar length in which another sentence is looked for
+# Share of marks between two wrong words that are right, less the same share against other sentences: 13 to 73 % in
+# teacher-forced sets, at most 2 % in free-running decoders.
 MARKS, MIN_MARKS, MARK_SENTENCES = 0.1, 100, 10
-# Pairs of wrong words that are the same word, where the true word before them is the same, over pairs where neither
-# neighbor is: 2.1 to 2.5 times in four teacher-forced sets and 2.5 to 5.4 in simulated ones, at most 1.4 in 60 decoders
-# that ran free. Where their own words before them are the same: 1.0 to 1.6 times in the former, 3 to 50 in the latter.
+# Probability that two wrong words are equal if the true words before them are, over the probability if no words before
+# them are: 2.1 to 5.4 in teacher-forced sets, published and simulated, at most 1.4 in 60 free-running decoders. If
+# their own words before them are equal: 1.0 to 1.6 in the former, 3 to 50 in the latter.
 FOLLOWS, FORCED, MIN_FOLLOWING, MANY_PLACES = 1.7, 2.1, 20, 3000
 UNSEEN = "few_wrong_words"  # the code of a note, not of a sign
 
 
-def words_follow_the_target(rows: Rows) -> Found:
-    """Wrong words that go with the true word before them, more than with the decoder's own word there.
+def same_beginning(rows: Rows) -> Found:
+    """Find the same first words in nearly all predictions and their references, if the next words are mostly wrong.
 
-    Two wrong words are compared where their sentences and the true words in their place differ, so that no phrase of
-    the references makes them alike.
+    A decoder's errors do not begin at one place of the sentence.
+    """
+    for k in range(MOST_WORDS, 0, -1):
+        eligible = [row for row in range(rows.n) if len(rows.own[row]) >= k + LEFT]
+        sentences = {int(rows.sentence[row]): tuple(rows.own[row][:k]) for row in eligible}
+        counts = np.array(list(Counter(sentences.values()).values()))
+        apart = len(counts) >= APART * len(sentences) and (counts**2).sum() <= BY_CHANCE * len(sentences) ** 2
+        found = [row for row in eligible if rows.words[row][:k] == rows.own[row][:k]]
+        if len(sentences) < MIN_SAME or not apart or len(found) < max(NEAR_ALL * len(eligible), rows.n / 2):
+            continue
+        pairs = [(rows.own[row], rows.words[row]) for row in found]
+        first = ((len(found) + 0.5) / (len(eligible) + 1)) ** (1 / k)
+        following = sum(words[k : k + 1] == own[k : k + 1] for own, words in pairs) / len(found)
+        right = sum(length for own, words in pairs for _, length in matches(own[k:], words[k:]))
+        later = right / sum(len(own) - k for own, _ in pairs)
+        if _odds(first) >= STEP * max(_odds(following), _odds(later)):
+            # A number or tag of the sentence has digits; the word after it rarely does.
+            digits, after = (
+                sum(any(map(str.isdigit, "".join(own[part]))) for own, _ in pairs)
+                for part in (slice(k), slice(k, k + 1))
+            )
+            why = (
+                "a number or tag of the sentence stands on both sides, and scores count it: remove it from both"
+                if digits >= NEAR_ALL * len(found) > 2 * after
+                else "a beginning of the target reached the decoder: leave these words out on both sides"
+            )
+            yield (
+                "target_beginning",
+                f"{len(found)} of {len(eligible)} predictions begin with the first {f'{k} words' if k > 1 else 'word'} "
+                f"of their reference ({' '.join(pairs[0][0][:k])!r:.60}), and the next word is right in "
+                f"{following:.0%}: {why}",
+            )
+            return
+
+
+def _odds(share: float) -> float:
+    return share / max(1 - share, 1e-9)
+
+
+def words_follow_the_target(rows: Rows) -> Found:
+    """Find wrong words that depend on the true word before them, more than on the predicted word before them.
+
+    Two wrong words are compared only if their sentences and the true words in their place differ, so that no phrase of
+    the references makes them equal.
     """
     places = _wrong_after_wrong(rows)
     if len(places) < 2:
@@ -52,7 +102,11 @@ def words_follow_the_target(rows: Rows) -> Found:
     follow = np.nonzero(comparable & same)[0]
     kinds = len({(int(before[i]), int(wrong[i])) for i in follow.tolist()})
     if comparable.sum() * FORCED * by_chance < MIN_FOLLOWING:
-        yield UNSEEN, _unseen(len(places))
+        yield (
+            UNSEEN,
+            f"{len(places)} wrong words after another wrong word are too few to tell whether wrong words follow the "
+            "target, as they do under teacher forcing: whether it ran free rests on statements alone",
+        )
     if kinds >= MIN_FOLLOWING and after_true > FOLLOWS * by_chance and after_true > after_own:
         yield (
             "looks_teacher_forced",
@@ -62,19 +116,14 @@ def words_follow_the_target(rows: Rows) -> Found:
         )
 
 
-def _unseen(places: int) -> str:
-    return (
-        f"{places} wrong words after another wrong word are too few to tell whether wrong words follow the target, as "
-        "they do under teacher forcing: whether it ran free rests on statements alone"
-    )
-
-
 def _wrong_after_wrong(rows: Rows) -> list[tuple[int, str, str, str, str]]:
-    """Wrong words whose own previous word is wrong, too: sentence, true word, true and own word before, wrong word."""
+    """Return the wrong words after another wrong word, at most `MANY_PLACES`.
+
+    Each has its sentence, the true word in its place, the true and the predicted word before it, and the word itself.
+    """
     found: dict[tuple, tuple] = {}
     for row in range(0, rows.n, max(1, rows.n // MANY_ROWS)):
-        s = int(rows.sentence[row])
-        expected, words = rows.expected[s], rows.words[row]
+        s, expected, words = int(rows.sentence[row]), rows.own[row], rows.words[row]
         for op in Levenshtein.opcodes(expected, words):
             if op.tag != "replace":
                 continue
@@ -87,23 +136,24 @@ def _wrong_after_wrong(rows: Rows) -> list[tuple[int, str, str, str, str]]:
 
 
 def marks_alone(rows: Rows) -> Found:
-    """Commas and the like between two wrong words: of their places a recording of reading or speech knows nothing.
+    """Find commas and other marks that are right between two wrong words: no recording tells their places.
 
-    They count as right beyond what predictions of about the same length have against other sentences, and beyond the
-    share of words between two wrong words that are right: a decoder that reads token by token has both right as often.
+    Their share must exceed that of predictions of similar length for other sentences, and that of single words that are
+    right between two wrong ones: a decoder that reads token by token has both right equally often.
     """
     order = sorted(range(rows.n), key=lambda row: len(rows.words[row]))
-    step = max(1, rows.n // MANY_ROWS)
     own, other = np.zeros(4, int), np.zeros(4, int)
     sentences = set()
-    for place in range(0, rows.n, step):
+    for place in range(0, rows.n, max(1, rows.n // MANY_ROWS)):
         row = order[place]
-        found = _islands(rows.references[rows.sentence[row]], rows.texts[row])
-        stranger = next((r for r in _around(order, place) if rows.sentence[r] != rows.sentence[row]), None)
+        reference = rows.references[rows.sentence[row]]
+        found = _islands(reference, rows.texts[row])
+        around = (order[(place + distance) % rows.n] for distance in range(1, min(NEIGHBORS, rows.n)))
+        stranger = next((near for near in around if rows.sentence[near] != rows.sentence[row]), None)
         if stranger is not None and found[1]:
             sentences.add(int(rows.sentence[row]))
             own += found
-            other += _islands(rows.references[rows.sentence[row]], rows.texts[stranger])
+            other += _islands(reference, rows.texts[stranger])
     mark, by_chance, word = (a / max(1, b) for a, b in (own[:2], other[:2], own[2:]))
     enough = min(own[1], other[1]) >= MIN_MARKS and len(sentences) >= MARK_SENTENCES
     if enough and mark - by_chance > MARKS and mark > word:
@@ -115,18 +165,12 @@ def marks_alone(rows: Rows) -> Found:
         )
 
 
-def _around(order: Sequence[int], place: int) -> Iterator[int]:
-    for distance in range(1, min(60, len(order))):
-        yield order[(place + distance) % len(order)]
-
-
 def _islands(reference: str, text: str) -> np.ndarray:
-    """Tokens between two wrong words: marks that are right, marks, words that are right, words."""
+    """Return numbers of tokens between two wrong words, int `[4]`: right marks, all marks, right words, all words."""
     tokens = TOKENS.findall(characters_apart(reference.lower()))
     right = np.zeros(len(tokens), bool)
-    for op in Levenshtein.opcodes(tokens, TOKENS.findall(characters_apart(text.lower()))):
-        if op.tag == "equal":
-            right[op.src_start : op.src_end] = True
+    for start, length in matches(tokens, TOKENS.findall(characters_apart(text.lower()))):
+        right[start : start + length] = True
     counts = np.zeros(4, int)
     for i in range(1, len(tokens) - 1):
         if tokens[i - 1].isalnum() and tokens[i + 1].isalnum() and not (right[i - 1] or right[i + 1]):
@@ -135,7 +179,7 @@ def _islands(reference: str, text: str) -> np.ndarray:
 
 
 def marks_of_target(rows: Rows) -> Found:
-    """Outputs of a reference that differ in words and never in the number of their marks, as those of others do."""
+    """Find sentences whose predictions differ in their words, but all have the same number of punctuation marks."""
     outputs: dict[int, set[str]] = {}
     for text, s, rate in zip(rows.texts, rows.sentence.tolist(), rows.rates.tolist(), strict=True):
         if rate > 0:

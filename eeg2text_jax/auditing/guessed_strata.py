@@ -1,10 +1,9 @@
-"""Strata that replace unknown tasks: guessed from the order of the file, the words of the texts, and the readers.
+"""Strata that replace unknown tasks: guessed from the order of the file, the words of the texts, and the rows.
 
-Sentences of one task are written alike, and the number of readers goes with the task. If a file does not state the
-task, sentences of equal length need not be exchangeable, and a difference may be due to the task. Released files keep
-the order of the tasks, and texts of one kind share words and readers. So the test is repeated within strata guessed
-from each of these, and a verdict must hold under all of them. This is no proof: a task that shows neither in the order
-nor in the words stays hidden, so state the tasks where they are known.
+If a file does not state the task, sentences of equal length need not be exchangeable, and a difference may be due to
+the task. Files mostly keep the order of the tasks, and sentences of one task share words and numbers of readers. So the
+test is repeated within strata guessed from each of these, and a claim must hold in all of them. A task that shows in
+none of them stays hidden.
 """
 
 import re
@@ -17,18 +16,17 @@ from eeg2text_jax.auditing.align import Aligned
 from eeg2text_jax.auditing.strata import MIN_SENTENCES, exchangeable, length_strata, readers_of
 
 EQUAL_LENGTHS = "equal numbers of words"
-STRATA_PER_BLOCK = 2  # a block of neighbours holds two strata, of shorter and of longer sentences
-DIRECTIONS = 3  # principal components of the texts in which the kinds of a file are looked for
-# The largest of the chi-square values (DIRECTIONS degrees of freedom) at all places where a file may be cut; in texts
-# of one kind it exceeds this in one file of twenty.
+STRATA_PER_BLOCK = 2  # a block of neighboring sentences has two strata, of shorter and of longer sentences
+DIRECTIONS = 3  # principal components of the texts in which kinds of texts are searched for
+# Critical value (5 %) of the largest chi-square statistic over all places where a file may be cut, with DIRECTIONS
+# degrees of freedom.
 CUT = 16.0
 
 
 def equal_length_strata(aligned: Aligned, stratum_size: int) -> np.ndarray:
-    """Return strata of one task, the same readers and exactly one number of words, int `[S]`.
+    """Return strata of one task, group of readers and exact number of words, int `[S]`; many have one sentence.
 
-    For files in which the number of words leaks in one condition only: within wider strata that does not cancel. Many
-    sentences have no partner here.
+    They are used if the number of words leaks in one condition only, which does not cancel within wider strata.
     """
     readers = readers_of(aligned.eeg.rows, aligned.eeg.sentence, stratum_size)
     kinds = zip(aligned.tasks, readers.tolist(), aligned.n_words.tolist(), strict=True)
@@ -37,11 +35,11 @@ def equal_length_strata(aligned: Aligned, stratum_size: int) -> np.ndarray:
 
 
 def stand_ins(aligned: Aligned, size: int, *, length_leaks: bool = False) -> dict[str, np.ndarray]:
-    """Return strata, int `[S]`, by the name of their source; none if the tasks are known and no length leaks.
+    """Return strata to repeat the test in, source -> int `[S]`; none if tasks are known and no length leaks.
 
-    Neighboring sentences (in the file, by the words of the texts, or by the number of rows) replace a task: blocks of a
-    few strata, cut by number of words as tasks are. No block spans a place of the file where the words of the texts
-    change. If the number of words leaks in one condition only, strata of exactly one number of words are added.
+    Blocks of sentences that are neighbors in the file, by their words, or by their number of rows replace the tasks. No
+    block spans a place of the file where the words of the texts change. `length_leaks` adds strata of equal numbers of
+    words.
     """
     exact = equal_length_strata(aligned, size)
     found = {EQUAL_LENGTHS: exact} if length_leaks and exchangeable(exact).sum() >= MIN_SENTENCES else {}
@@ -59,18 +57,20 @@ def stand_ins(aligned: Aligned, size: int, *, length_leaks: bool = False) -> dic
     return {source: length_strata(label, aligned.n_words, size) for source, label in labels.items()} | found
 
 
-def _labels(parts: Sequence[np.ndarray], size: int) -> list[str]:
-    """Return a label of each sentence: consecutive members of a part in blocks of about `size`."""
+def _labels(parts: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Return the block of each sentence, int `[S]`: consecutive members of a part, about `size` in a block."""
     blocks = [block for part in parts for block in np.array_split(part, max(1, len(part) // size))]
     labels = np.empty(sum(map(len, blocks)), int)
     for number, members in enumerate(blocks):
         labels[members] = number
-    return [f"{label:06d}" for label in labels]
+    return labels
 
 
 def _cuts(axes: np.ndarray, smallest: int) -> list[int]:
-    """Return places where the texts of a file change, by binary segmentation of `axes [S, P]`; each part has `smallest`
-    sentences or more."""
+    """Return the sentences before which the texts of a file change, by binary segmentation of `axes [S, P]`.
+
+    Each part has at least `smallest` sentences.
+    """
     n = len(axes)
     places = np.arange(smallest, n - smallest + 1)
     if not len(places):
@@ -85,7 +85,7 @@ def _cuts(axes: np.ndarray, smallest: int) -> list[int]:
 
 
 def text_vectors(references: Sequence[str]) -> np.ndarray:
-    """Return texts as unit vectors of the words that occur in two texts or more, weighted by rarity, float `[S, W]`."""
+    """Return tf-idf vectors of the `W` words that occur in at least two texts, each of length 1, `[S, W]`."""
     words = [set(re.findall(r"\w+", text.lower())) for text in references]
     known = Counter(word for text in words for word in text)
     column = {word: index for index, word in enumerate(sorted(word for word, count in known.items() if count > 1))}
@@ -97,10 +97,7 @@ def text_vectors(references: Sequence[str]) -> np.ndarray:
 
 
 def _text_axes(references: Sequence[str]) -> np.ndarray:
-    """Return each text along the first principal components of its words, float `[S, P]`.
-
-    Two kinds of text (reviews and biographies) differ in a direction of large variance.
-    """
+    """Return principal components of the texts, `[S, P]`, in which kinds of texts (reviews, biographies) differ."""
     table = text_vectors(references)
     table -= table.mean(0)
     if not table.any():

@@ -1,8 +1,8 @@
 """Levels of content: what predictions tell about a sentence's group, and about the sentence within its group.
 
-Between groups, whole groups are exchanged: the predictions of a group are held against the references of another one,
-and never against their own sentence's. Within groups, sentences are exchanged as in the audit, by task and length.
-Clusters derived from the references give a curve, which is a picture and no test of a level.
+Between groups, whole groups are exchanged: predictions are compared with the references of another group, and never
+with their own reference. Within groups, sentences of one task and similar length are exchanged. Clusters of the
+references give a curve for the report; it tests nothing.
 """
 
 import dataclasses
@@ -30,10 +30,10 @@ NOT_KNOWN = "of the sentence or only of its kind: not known"
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """Content between and within the groups of one column, against one control; `control` is empty for EEG alone."""
+    """Content between and within the groups that one column states, against one control."""
 
     column: str
-    control: str
+    control: str  # "" for EEG alone
     groups: int
     between: Contrast | None  # None: fewer than `MIN_SENTENCES` groups of two sentences or more
     within: Contrast | None  # None: fewer than `MIN_SENTENCES` sentences share their group, task and length
@@ -41,7 +41,7 @@ class Level:
 
     @property
     def reading(self) -> str:
-        """What the content that was found overall is about, by this column."""
+        """A clause that says whether content was found between and within groups."""
         tells, within = (None if side is None else is_above(side) for side in (self.between, self.within))
         kind = f"tells the category ({self.column})"
         if tells is None:
@@ -56,31 +56,29 @@ class Level:
 
 
 def about(levels: Sequence[Level], control: str) -> str:
-    """Return what the content against a control is about, column by column."""
+    """Return in words whether the content beyond a control tells groups or sentences, for each column of groups."""
     return "; ".join(level.reading for level in levels if level.control == control) or NOT_KNOWN
 
 
 def level_rows(levels: Sequence[Level]) -> list[tuple[str, ...]]:
-    """Return the text of the table of levels, under `HEADINGS`."""
+    """Return the table of levels as text, with `HEADINGS`."""
     rows: list[tuple[str, ...]] = []
     for level in levels:
-        about = (f"{level.column} ({level.groups})", level.control or "its null")
-        sides = [("between groups", level.between), ("within groups", level.within)]
-        sides += [("within groups and stretches", level.stretches)] if level.stretches else []
-        for side, found in sides:
+        sides = {"between groups": level.between, "within groups": level.within}
+        sides |= {"within groups and stretches": level.stretches} if level.stretches else {}
+        for side, c in sides.items():
             figures = ("too few to tell", "–", "–", "–")
-            if found is not None:
-                figures = (f"{found.effect:+.2f}", interval_text(found.interval), p_cell(found.p_primary))
-                figures += (f"{found.mde:.2f}",)
-            rows.append((*about, side, *figures))
+            if c is not None:
+                figures = (f"{c.effect:+.2f}", interval_text(c.interval), p_cell(c.p_primary), f"{c.mde:.2f}")
+            rows.append((f"{level.column} ({level.groups})", level.control or "its null", side, *figures))
     return rows
 
 
 def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.ndarray:
-    """Group of each sentence, int `[S]`, from a mapping of reference texts to labels.
+    """Return the group of each sentence, int `[S]`; `groups` maps reference texts to labels.
 
     Raises:
-      UserError: a reference has no label, or all have the same.
+      UserError: a reference has no label, or all have the same label.
     """
     known = {sentence_key(text): label for text, label in groups.items()}
     missing = [text for text in aligned.references if not known.get(sentence_key(text), "").strip()]
@@ -103,10 +101,10 @@ def levels_of(
     seed: int,
     stratum_size: int = STRATUM_SIZE,
 ) -> list[Level]:
-    """Measure content between and within the groups of each column, with random draws of its own.
+    """Measure content between and within the groups of each column; `groups` is column -> reference -> label.
 
     Raises:
-      UserError: a reference has no label, or all have the same.
+      UserError: a reference has no label, or all have the same label.
     """
     labels = {column: labels_of(aligned, of_reference, column) for column, of_reference in groups.items()}
     rng = np.random.default_rng((seed, 1))
@@ -127,7 +125,7 @@ def levels(
     rng: np.random.Generator,
     stratum_size: int = STRATUM_SIZE,
 ) -> list[Level]:
-    """Measure content between and within groups, int `[S]`, against each control, or of EEG alone."""
+    """Measure content between and within the groups `labels`, int `[S]`, against each control, or of EEG alone."""
     pairs: list[tuple[int, ...]] = [(0, i) for i in range(1, len(aligned.conditions))] or [(0,)]
     within = _within(aligned, labels, endpoint, resamples, rng, stratum_size)
     between = _group_tables(aligned, labels, endpoint, resamples, rng)
@@ -143,7 +141,10 @@ def levels(
 def _within(
     aligned: Aligned, labels: np.ndarray, endpoint: Endpoint, resamples: int, rng: np.random.Generator, size: int
 ) -> list[Resampled]:
-    """Return tables within groups by task, readers and length; by length alone if too few sentences are left."""
+    """Return the resamples of each condition within strata of one group, task, set of readers and length.
+
+    If these strata leave too few sentences, the strata are of one group and length; none if they do, too.
+    """
     readers = readers_of(aligned.eeg.rows, aligned.eeg.sentence, size)
     kinds = [f"{g} {t} {r}" for g, t, r in zip(labels, aligned.tasks, readers, strict=True)]
     strata = (length_strata(names, aligned.n_words, size) for names in (kinds, labels.astype(str)))
@@ -157,7 +158,7 @@ def _enough(strata: np.ndarray) -> bool:
 def _sampled(
     aligned: Aligned, strata: np.ndarray | None, endpoint: Endpoint, resamples: int, rng: np.random.Generator
 ) -> list[Resampled]:
-    """Return the resamples of every condition within strata; none if there are no strata, or too few sentences."""
+    """Return the resamples of each condition within strata; none if there are no strata or too few sentences."""
     if strata is None or not _enough(strata):
         return []
     return [table.sampled for table in content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)]
@@ -166,19 +167,23 @@ def _sampled(
 def _group_tables(
     aligned: Aligned, labels: np.ndarray, endpoint: Endpoint, resamples: int, rng: np.random.Generator
 ) -> list[Resampled]:
-    """Return resamples of groups instead of sentences.
+    """Return the resamples of each condition with groups in place of sentences; none if there are too few groups.
 
-    Cell (g, h) sums, over the references of h, the mean over g's other predictions, times the reference's rows.
+    Cell (g, h) of the `Q` groups sums over the references of group h: the mean over the predictions of group g except
+    the reference's own, times the number of rows of the reference.
     """
     kept = np.bincount(labels)[labels] > 1
     names, group = np.unique(labels[kept], return_inverse=True)
     if len(names) < MIN_SENTENCES:
         return []
     member = (group == np.arange(len(names))[:, None]).astype(float)  # [Q, S']
-    sizes = member.sum(1)
+    sizes = member.sum(1)[:, None] - np.eye(len(names))  # predictions for a reference: in its own group one fewer
+    apart = ~np.eye(len(group), dtype=bool)[..., None]
     blocks = blocks_of(np.zeros(len(names), int))
     _, tables = weighted_tables(aligned, np.where(kept, 0, np.arange(1, len(kept) + 1)), endpoint.metric)
-    cells = [_group_cells(table.reshape(kept.sum(), kept.sum(), -1), member, sizes) for table in tables]
+    pairs = (table.reshape(*apart.shape[:2], -1) * apart for table in tables)  # [S', S', K], own references left out
+    sums = [np.einsum("gs,stk,ht->ghk", member, table, member, optimize=True) for table in pairs]
+    cells = [(table / sizes[..., None]).reshape(sizes.size, -1) for table in sums]
     rows = member @ np.bincount(aligned.eeg.sentence)[kept].astype(float)
     weight = np.diag(rows / rows.sum()).reshape(-1, 1)
     *permuted, in_place = statistics.permuted_totals([*cells, weight], blocks, resamples, rng)
@@ -189,18 +194,8 @@ def _group_tables(
     return [Resampled(own[i], null[i], permuted[i], in_place[:, 0], drawn[:, [i, n + i]]) for i in range(n)]
 
 
-def _group_cells(table: np.ndarray, member: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """`[Q * Q, K]` from the table of all sentences, `[S', S', K]`, its diagonal left out."""
-    table = table * ~np.eye(len(table), dtype=bool)[..., None]
-    summed = np.einsum("gs,stk,ht->ghk", member, table, member, optimize=True)
-    others = sizes[:, None] - np.eye(len(sizes))  # of its own group's predictions a reference meets all but one
-    return (summed / others[..., None]).reshape(len(sizes) ** 2, -1)
-
-
 def curve_text(found: Sequence[tuple[int, Contrast]]) -> str:
-    """Return the curve in a sentence; "" if there is none."""
-    if not found:
-        return ""
+    """Return the curve of `curve` in a sentence."""
     points = ", ".join(f"{c.effect:+.2f} ({count})" for count, c in found)
     return (
         "Content left when predictions are exchanged only within ever finer clusters of the references, by their words "
@@ -218,7 +213,13 @@ def curve(
     clusters: Sequence[int] = CLUSTERS,
     control: str | None = None,
 ) -> list[tuple[int, Contrast]]:
-    """Measure content within ever finer clusters of the references (Ward, tf-idf), against `control`; "": EEG alone."""
+    """Measure content within ever finer clusters of the references (Ward's method on tf-idf vectors).
+
+    `control` is the control to compare with; "": EEG alone; None: the first control, if there is one.
+
+    Returns:
+      Numbers of clusters with the content within them, as far as four sentences a cluster allow.
+    """
     from scipy.cluster import hierarchy  # slow to import, and scoring a file needs none of it
 
     names = [condition.name for condition in aligned.conditions]
@@ -229,7 +230,6 @@ def curve(
         if count * 4 > len(aligned.references):
             break
         labels = hierarchy.fcluster(tree, count, "maxclust")
-        tables = _within(aligned, labels, endpoint, resamples, rng, stratum_size)
-        if tables:
+        if tables := _within(aligned, labels, endpoint, resamples, rng, stratum_size):
             found.append((count, contrast([tables[i] for i in chosen], endpoint.score)))
     return found

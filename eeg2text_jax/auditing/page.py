@@ -1,4 +1,4 @@
-"""Self-contained HTML pages: Markdown, tables that become cards on a phone, embedded images."""
+"""Self-contained HTML pages from Markdown, tables and images; tables become cards on a phone."""
 
 import base64
 import dataclasses
@@ -13,17 +13,17 @@ from etils import epath
 
 from eeg2text_jax.files import write_text
 
-RULE = re.compile(r"\|(\s*:?-+:?\s*\|)+")
+RULE = re.compile(r"\|(\s*:?-+:?\s*\|)+")  # the line below the headings of a Markdown table
 ESCAPED = re.compile(r"\\([\\`*_\[\]|#~<>])")
-NAMES = {"eeg": "EEG", "fmri": "fMRI"}
-# "EEG" as a word: the recording or the condition in a sentence, but not a part of an image, a path or an option.
+NAMES = {"eeg": "EEG", "fmri": "fMRI"}  # names of recordings in sentences
+# EEG as a word of a sentence, not as a part of an embedded image, a path or an option.
 _EEG = re.compile(r"(?<![\w+/])EEG(?![\w+/=])|(?<![\w+/.=-])eeg(?![\w+/=]|\.\w)")
 
 
 def said(text: Any, recording: str) -> Any:
-    """Replace EEG by the name of the recording in a text, or in all texts of lists and dictionaries.
+    """Replace the word EEG by the name of the recording in a text, or in all texts of lists and dictionaries.
 
-    A text that is exactly "eeg" is kept: it is the name of a condition for programs.
+    The text "eeg" alone is kept: it is the name of a condition. So are the values of keys "examples".
     """
     if recording not in NAMES or recording == "eeg":
         return text
@@ -35,29 +35,24 @@ def said(text: Any, recording: str) -> Any:
 
 
 def markdown_html(text: str) -> str:
-    """Convert Markdown blocks, separated by blank lines, to HTML; a block whose lines begin with `|` is a table."""
+    """Convert Markdown to HTML: pipe tables, headings, paragraphs, bold and underlined text."""
     blocks = [block.strip().split("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
-    return "".join(_markdown_table(block) if block[0].startswith("|") else _text(block) for block in blocks)
+    return "".join(map(_block, blocks))
 
 
-def _text(lines: Sequence[str]) -> str:
+def _block(lines: Sequence[str]) -> str:
+    if lines[0].startswith("|"):
+        cells = [line.strip().removeprefix("|").removesuffix("|") for line in lines if not RULE.fullmatch(line.strip())]
+        heads, *rows = [[_inline(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)] for line in cells]
+        return _html_table(heads, rows)
     heading = re.match(r"#+ (.*)", lines[0])
     if heading and len(lines) == 1:
         return f"<h3>{_inline(heading[1])}</h3>"
     return f"<p>{_inline(' '.join(lines))}</p>"
 
 
-def _markdown_table(lines: Sequence[str]) -> str:
-    heads, *rows = [_cells(line) for line in lines if not RULE.fullmatch(line.strip())]
-    return _html_table(heads, rows)
-
-
-def _cells(line: str) -> list[str]:
-    return [_inline(cell.strip()) for cell in re.split(r"(?<!\\)\|", line.strip().removeprefix("|").removesuffix("|"))]
-
-
 def _inline(text: str) -> str:
-    """Convert bold, underline and escapes; entities are decoded first, so that everything is escaped once."""
+    """Convert bold, underline and escapes of a line; entities are decoded first, so that all text is escaped once."""
     text = re.sub(r"</?u>", lambda tag: "\x01" if tag[0] == "<u>" else "\x02", text)
     pieces = re.split(r"(?<!\\)\*\*", html.unescape(text))
     pieces = [html.escape(ESCAPED.sub(r"\1", piece)) for piece in pieces]
@@ -70,15 +65,15 @@ STYLE_SHEET = Path(__file__).with_name("report.css")
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A further section of the report: Markdown (pipe tables, paragraphs) and PNG or SVG files."""
+    """A further section of the report."""
 
     title: str
     markdown: str = ""
-    images: Sequence[str | os.PathLike[str]] = ()
+    images: Sequence[str | os.PathLike[str]] = ()  # PNG or SVG files
 
 
 def write_page(path: str | os.PathLike[str], title: str, parts: Iterable[str]) -> None:
-    """Write a self-contained HTML page, atomically."""
+    """Write a page with a title and parts in HTML, atomically."""
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -89,35 +84,30 @@ def write_page(path: str | os.PathLike[str], title: str, parts: Iterable[str]) -
 
 
 def section_part(section: Section) -> str:
-    images = "".join(f"<figure>{_image_file(epath.Path(path))}</figure>" for path in section.images)
+    """Return a section in HTML, with its images embedded."""
+    kinds = {".svg": "svg+xml", ".png": "png"}
+    paths = map(epath.Path, section.images)
+    images = "".join(f"<figure>{image(p.read_bytes(), p.stem, kinds[p.suffix])}</figure>" for p in paths)
     return f'<h2>{html.escape(section.title)}</h2>{markdown_html(section.markdown)}<div class="figures">{images}</div>'
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of plain text in HTML."""
     return _html_table(list(map(html.escape, headings)), [list(map(html.escape, row)) for row in rows])
 
 
 def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return an HTML table; every cell carries its heading, because a phone shows each row as a card."""
+    """Return a table of HTML cells; every cell repeats its heading, because a phone shows each row as a card."""
     labels = [re.sub(r"<[^>]*>", "", head) for head in heads]
-    body = "".join(
-        "<tr>"
-        + "".join(f'<td data-label="{label}">{cell}</td>' for label, cell in zip(labels, row, strict=True))
-        + "</tr>"
-        for row in rows
-    )
+    body = ""
+    for row in rows:
+        cells = (f'<td data-label="{label}">{cell}</td>' for label, cell in zip(labels, row, strict=True))
+        body += f"<tr>{''.join(cells)}</tr>"
     head = "".join(f"<th>{cell}</th>" for cell in heads)
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def image(svg: str, alt: str) -> str:
-    return _embedded(svg.encode(), "svg+xml", alt)
-
-
-def _image_file(path: epath.Path) -> str:
-    return _embedded(path.read_bytes(), {".svg": "svg+xml", ".png": "png"}[path.suffix], path.stem)
-
-
-def _embedded(data: bytes, kind: str, alt: str) -> str:
+def image(data: bytes, alt: str, kind: str = "svg+xml") -> str:
+    """Return an embedded image in HTML; `alt` is its text for readers who cannot see it."""
     source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
     return f'<img alt="{html.escape(alt)}" src="{source}">'

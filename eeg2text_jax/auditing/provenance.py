@@ -1,7 +1,6 @@
-"""Provenance: the evidence that no target reached the decoder, and the judged files with their SHA-256.
+"""Provenance: the evidence that no target reached the decoder, and the audited files with their SHA-256.
 
-The headline joins the evidence with the statistics. A false statement cannot be detected, so the report says whose
-statement it is.
+A false statement cannot be detected, so the report says whose statement it is.
 """
 
 import dataclasses
@@ -24,11 +23,10 @@ from eeg2text_jax.versions import __version__
 
 DECODED_HERE = "decoded by eeg2text, whose free-running decoder takes no target"
 RANKED_HERE = "ranked by eeg2text, which scores every candidate alike"
-# The content that needs an origin.
-FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)
+FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)  # verdicts that claim content
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
 RANKED = ("contrastive", "likelihood")  # modes of rankings
-PROOF_WORDS = 4
+PROOF_WORDS = 4  # fewest different words of a statement
 FORCED = re.compile(
     r"teacher.?forc|ground.?truth (tokens|words|prefix)|(given|fed) the (target|reference)", re.IGNORECASE
 )
@@ -37,7 +35,7 @@ AVERAGED = re.compile(r"\b(averag|pooled|mean of)", re.IGNORECASE)
 
 
 class Level(enum.StrEnum):
-    """The level of evidence that predictions are free-running."""
+    """Levels of evidence that predictions are free-running."""
 
     VERIFIED = "verified"
     STATED = "stated"
@@ -47,10 +45,10 @@ class Level(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """The provenance of predictions. `statement` names its source, or the contradicting finding."""
+    """The level of evidence that predictions are free-running, with the evidence in words."""
 
     level: Level
-    statement: str = ""
+    statement: str = ""  # the evidence and its source, or the findings that contradict it
 
     @property
     def text(self) -> str:
@@ -58,7 +56,15 @@ class Provenance:
 
 
 def provenance_of(mode: str, *, verified: str, proof: str, stated_by: str, contradictions: list[str]) -> Provenance:
-    """Return the provenance of predictions of a mode; no statement overrides a contradiction by their structure."""
+    """Return the provenance of predictions; contradictions in their structure override every statement.
+
+    Args:
+      mode: the decoding mode that the rows state.
+      verified: evidence that the run decoded the predictions itself; "" if there is none.
+      proof: the authors' statement; "" if there is none.
+      stated_by: who states the mode, with the verb: "the file states".
+      contradictions: messages of findings that only a target in the decoder explains.
+    """
     if contradictions:
         return Provenance(Level.CONTRADICTED, "; ".join(contradictions))
     if verified:
@@ -75,10 +81,10 @@ def provenance_of(mode: str, *, verified: str, proof: str, stated_by: str, contr
 
 
 def checked_proof(text: str) -> str:
-    """Return the stripped statement, or "" if none was given.
+    """Return the statement of `--proof` with single spaces; "" if none was given.
 
     Raises:
-      UserError: it is neither a sentence of a few words nor a URL.
+      UserError: the statement is neither a sentence of a few words nor a URL, or it admits teacher forcing.
     """
     words = set(re.findall(r"[^\W\d_]{2,}", text.lower()))
     if FORCED.search(text) and not words & DENIED:
@@ -95,10 +101,13 @@ def checked_proof(text: str) -> str:
 
 
 def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict, str]:
-    """Join the statistical outcome with the provenance; return the verdict and its reading."""
+    """Return the verdict and its reading, given those of the statistics and the provenance.
+
+    Content becomes content of unproven origin if nothing says that predictions are free-running.
+    """
     if outcome not in FOUND:
         return outcome, reading
-    if origin.level is Level.UNKNOWN and outcome is not Verdict.BELOW_MARGIN:  # too small for its origin to matter
+    if origin.level is Level.UNKNOWN and outcome is not Verdict.BELOW_MARGIN:  # too little content to ask its origin
         return Verdict.UNPROVEN, (
             "there is content of unproven origin: nothing says that the predictions ran free, and a target in the "
             "decoder would look the same; --mode=free_running or --proof states it, --again shows it of "
@@ -109,17 +118,17 @@ def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict,
 
 @dataclasses.dataclass(frozen=True)
 class JudgedFile:
-    """One judged file: its name on the command line, the SHA-256 of its bytes, the number of rows, how it was read."""
+    """One audited file."""
 
-    name: str
+    name: str  # on the command line
     sha256: str
     rows: int
-    read: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()  # sentences about how it was read
 
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """The files of an audit. Command and date are empty in `audit.json` of a run: equal runs give equal files."""
+    """The audited files. A run's `audit.json` has no command and date, so that equal runs give equal files."""
 
     files: tuple[JudgedFile, ...]
     version: str = __version__
@@ -128,24 +137,20 @@ class Judged:
 
     @classmethod
     def of(cls, path: epath.Path, rows: int) -> "Judged":
-        """Return the record of a run's audit: one file of its folder."""
+        """Return the record of one file in the folder of a run."""
         return cls((JudgedFile(path.name, file_digest(path), rows),))
 
     def dated(self, command: Sequence[str] = ()) -> "Judged":
-        """Return a copy with the current time and the command (default: this process's command)."""
+        """Return a copy with the current time and the command; default: the command of this process."""
+        program = Path(sys.argv[0])
+        if not command and (program.name == "eeg2text" or program.parent.name == "eeg2text_jax"):
+            command = ["eeg2text", *sys.argv[1:]]
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-        return dataclasses.replace(self, command=shlex.join(command) or _own_command(), date=now)
-
-
-def _own_command() -> str:
-    """Return the command line of this process if it is `eeg2text`."""
-    program = Path(sys.argv[0])
-    ours = program.name == "eeg2text" or program.parent.name == "eeg2text_jax"
-    return shlex.join(["eeg2text", *sys.argv[1:]]) if ours else "a call from Python"
+        return dataclasses.replace(self, command=shlex.join(command) or "a call from Python", date=now)
 
 
 def judged_part(judged: Judged | None) -> str:
-    """Return the report's section on the judged files; "" if unknown."""
+    """Return the report's section about the audited files in HTML; "" if rows come from no file."""
     if judged is None:
         return ""
     judged = judged if judged.date else judged.dated()

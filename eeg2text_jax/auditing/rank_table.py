@@ -1,7 +1,7 @@
 """The table of rankings: does the recording tell which sentence was read? Its findings, and its figures in words.
 
-Cell (s, t) is, for example, how often sentence t is among the top five for recordings of sentence s. Ranks are among
-all candidates; the null is how often another sentence of the same task and similar length is found.
+For the endpoint top-5, cell (s, t) is how often sentence t is among the five best candidates for recordings of sentence
+s. The null is how often another sentence of the same task and similar length is among them.
 """
 
 import dataclasses
@@ -23,15 +23,15 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.ranks import TOP, Figures, by_length, chance, chance_interval, right_statistics
 from eeg2text_jax.predictions.rankings import Ranking
 
-MIN_CANDIDATES = 4  # of fewer, scores tie by chance
-FOUND_FROM_EEG = 50.0  # percent of recordings whose sentence is first: beyond what is published for reading
+MIN_CANDIDATES = 4  # scores of fewer candidates may tie by chance
+FOUND_FROM_EEG = 50.0  # percent of recordings whose sentence is ranked first: more than is published for reading
 
 
 def rank_table(aligned: Aligned, endpoint: str = "top-5") -> "RankTable":
-    """Return the table of rankings under an endpoint, a name in `WHICH_SENTENCE`.
+    """Return the table of rankings; `endpoint` is a name in `WHICH_SENTENCE`.
 
     Raises:
-      UserError: the endpoint does not exist, or rows of a control are texts.
+      UserError: the endpoint does not exist, or a control has texts instead of rankings.
     """
     for condition in aligned.conditions:
         if not all(isinstance(row, Ranking) for row in condition.rows):
@@ -48,8 +48,11 @@ def rank_table(aligned: Aligned, endpoint: str = "top-5") -> "RankTable":
 
 
 def _chance(sizes: Sequence[int], column: int, sentences: int) -> tuple[float, tuple[float, float]]:
-    """Return the chance level in percent and its 95 % interval over sentences."""
-    if column >= len(TOP):  # the percentile of a random rank: uniform, mean 50
+    """Return the chance level in percent, and the 95 % interval of a score by chance on so many sentences.
+
+    `sizes` are numbers of candidates; `column` is the endpoint's column in `RankMetric`.
+    """
+    if column >= len(TOP):  # the endpoint "rank": the percentile of a random rank is uniform, with mean 50
         reach = 1.96 * 100 / np.sqrt(12 * sentences)
         return 50.0, (50 - reach, 50 + reach)
     low, high = chance_interval(min(sizes), TOP[column], sentences)
@@ -58,17 +61,12 @@ def _chance(sizes: Sequence[int], column: int, sentences: int) -> tuple[float, t
 
 @dataclasses.dataclass(frozen=True)
 class RankTable(Table):
-    """Scores of candidate sentences; a row counts by the rank of each sentence among its candidates.
+    """Rankings of candidate sentences, scored by the rank of each sentence."""
 
-    `candidates` are the fewest and the most candidates of a recording; `chance` is the endpoint's chance level in
-    percent, `chance_interval` its 95 % interval over sentences; `by_length` are the figures of a baseline that knows
-    only the number of words.
-    """
-
-    candidates: tuple[int, int]
-    chance: float
-    chance_interval: tuple[float, float]
-    by_length: Figures
+    candidates: tuple[int, int]  # fewest and most candidates of a recording
+    chance: float  # percent
+    chance_interval: tuple[float, float]  # 95 % of scores by chance, percent
+    by_length: Figures  # of a baseline that knows only the number of words
 
     def fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("candidates", "chance", "chance_interval", "by_length")}
@@ -84,7 +82,7 @@ class RankTable(Table):
     def warnings(
         self, conditions: Sequence[ConditionSummary], cells: Sequence[ContentTable], evidence: Sequence[Evidence]
     ) -> list[Flag]:
-        """Flag scores above chance without content, because length alone may exceed chance; and scores too good."""
+        """Return warnings about scores above chance without content, and about scores that are too good."""
         flags = []
         label, high = self.endpoint.label, self.chance_interval[1]
         lengths = dataclasses.astuple(self.by_length)[self.endpoint.column]
@@ -130,9 +128,10 @@ class RankTable(Table):
 
 
 def _answer_alone(condition: Condition) -> list[Flag]:
-    """Flag scores that are equal for all candidates except the right one."""
+    """Return a finding if all candidates except the right one have equal scores."""
     rows = [row for row in condition.rows if isinstance(row, Ranking) and len(row.scores) >= MIN_CANDIDATES]
-    marked = sum(_marks_the_answer(row.scores, row.right) for row in rows)
+    others = [np.delete(row.scores, row.right) for row in rows]
+    marked = sum(o.min() == o.max() < row.scores[row.right] for o, row in zip(others, rows, strict=True))
     if not rows or marked < ALL_ROWS * len(rows):
         return []
     message = (
@@ -142,20 +141,12 @@ def _answer_alone(condition: Condition) -> list[Flag]:
     return [Flag("target_scores", "severe", message, (condition.name,))]
 
 
-def _marks_the_answer(scores: np.ndarray, right: int) -> bool:
-    others = np.delete(scores, right)
-    return bool(others.min() == others.max() < scores[right])
-
-
 def _same_for_all(condition: Condition) -> list[Flag]:
-    """Flag identical score lists for all readings of a sentence: the recording plays no part."""
-    readings: dict[int, list[bytes]] = {}
+    """Return a finding if all recordings of a sentence have the same scores: the recording plays no part."""
     scores = [row.scores.tobytes() for row in condition.rows if isinstance(row, Ranking)]
-    for one, sentence in zip(scores, condition.sentence.tolist(), strict=True):
-        readings.setdefault(sentence, []).append(one)
-    several = [found for found in readings.values() if len(found) > 1]
-    alike = sum(len(set(found)) == 1 for found in several)
-    distinct = len({one for found in several for one in found})
+    several = [{scores[row] for row in rows} for rows in condition.by_sentence() if len(rows) > 1]
+    alike = sum(len(found) == 1 for found in several)
+    distinct = len(set().union(*several))
     if len(several) < MIN_SAME or alike <= SAME_ERRORS * len(several) or distinct <= SAME_ERRORS * alike:
         return []
     message = (

@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML file, legible on a screen, on a phone and on paper."""
+"""The HTML report of an audit: one self-contained file, readable on a screen, on a phone and on paper."""
 
 import html
 import os
@@ -38,18 +38,22 @@ TERMS = (
     "<dt>strata</dt><dd>groups of sentences of one task and length, within which references are exchanged</dd>"
     "</dl></details>"
 )
-CONCLUSIVE = (Verdict.USES_EEG, Verdict.CONTENT)
-TITLES = "Does the model use the EEG?", "Does the recording tell which sentence was read?"
+# CSS classes of verdicts; the class of all others is "bad".
+CLASSES = dict.fromkeys((Verdict.USES_EEG, Verdict.CONTENT), "good")
+CLASSES |= dict.fromkeys((Verdict.UNDERPOWERED, Verdict.UNPROVEN), "open")
+TITLES = "Does the model use the EEG?", "Does the recording tell which sentence was read?"  # of texts, of rankings
 
 
 def write_report(
-    result: AuditResult,
-    path: str | os.PathLike[str],
-    *,
-    title: str = "",
-    sections: Iterable[Section] = (),
+    result: AuditResult, path: str | os.PathLike[str], *, title: str = "", sections: Iterable[Section] = ()
 ) -> None:
-    """Write the page atomically; `path` may be in a bucket. Images are embedded."""
+    """Write the report as one HTML file, atomically.
+
+    Args:
+      path: a local file or one in a bucket.
+      title: heading of the page; "": the question that the audit answers.
+      sections: further sections, before the method; their images are embedded.
+    """
     title = title or TITLES[result.chance is not None]
     parts = [verdict_part(result), _effect_part(result), _condition_part(result)]
     if result.chance is None:
@@ -62,47 +66,35 @@ def write_report(
 
 
 def verdict_part(result: AuditResult) -> str:
-    kind = (
-        "good"
-        if result.verdict in CONCLUSIVE
-        else "open"
-        if result.verdict in (Verdict.UNDERPOWERED, Verdict.UNPROVEN)
-        else "bad"
-    )
-    main = result.deciding
-    found = main.primary
+    """Return the verdict, its reading and provenance, and boxes with the main numbers."""
+    main, origin = result.deciding, result.provenance
     numbers = {
         "independent sentences": str(result.n_sentences),
         "rows": str(result.n_rows),
         "design effect": "–" if result.design_effect != result.design_effect else f"{result.design_effect:.1f}",
         "subjects": str(result.n_subjects or "unknown"),
         "training seeds": str(len(result.seeds)) if result.seeds_stated else "unknown",
-        "content difference": f"{found.effect:+.2f}",
-        "p of the difference": directed_p(result.verdict, found),
+        "content difference": f"{main.primary.effect:+.2f}",
+        "p of the difference": directed_p(result.verdict, main.primary),
         "minimum detectable effect": f"{main.mde:.2f}",
         "margin": f"±{result.margin:g}",
-        **({"free running": result.provenance.level.value} if result.provenance else {}),
     }
-    claim = main.reading[:1].upper() + main.reading[1:]
+    lines = [f"{main.reading[:1].upper()}{main.reading[1:]}."]
+    if origin is not None:
+        numbers["free running"] = origin.level.value
+        repeated = origin.level is Level.CONTRADICTED and origin.statement in main.reading
+        lines.append(f"Provenance: {origin.level.value if repeated else origin.text}.")
+    lines += time_lines(result.verdict, result.time)
     boxes = "".join(f"<div><b>{html.escape(value)}</b><span>{name}</span></div>" for name, value in numbers.items())
-    time = "".join(f"<p>{html.escape(line)}</p>" for line in time_lines(result.verdict, result.time))
     return (
-        f'<section class="verdict {kind}"><p class="label">Verdict</p><p class="big">{result.verdict_text}</p>'
-        f"<p>{html.escape(claim)}.</p>{provenance_part(result)}{time}</section>"
+        f'<section class="verdict {CLASSES.get(result.verdict, "bad")}"><p class="label">Verdict</p>'
+        f'<p class="big">{result.verdict_text}</p>{"".join(f"<p>{html.escape(line)}</p>" for line in lines)}</section>'
         f'<div class="numbers">{boxes}</div>'
     )
 
 
-def provenance_part(result: AuditResult) -> str:
-    if result.provenance is None:
-        return ""
-    origin = result.provenance
-    said_above = origin.level is Level.CONTRADICTED and origin.statement in result.deciding.reading
-    return f"<p>Provenance: {html.escape(origin.level.value if said_above else origin.text)}.</p>"
-
-
 def _effect_part(result: AuditResult) -> str:
-    drawn = effect_figures(result)
+    """Return the comparisons: tables, figures, other strata, levels of content and secondary figures."""
     alike = exchanged(result.task_known)
     explained = (
         "<p>A gap between two conditions can be style: outputs that are longer, or fuller of frequent words, score "
@@ -118,13 +110,15 @@ def _effect_part(result: AuditResult) -> str:
     evidence = "".join(f"<li>{html.escape(line)}</li>" for line in evidence_lines(result))
     more = f"<h3>More sensitive evidence</h3><ul>{evidence}</ul>" if evidence else ""
     rows = table(EFFECT_HEADINGS, effect_rows(result.comparisons))
-    shown = f'{rows}{derived_part(result)}{level_part(result)}<div class="figures">{drawn}</div>{more}'
-    whole = f"<p>In one sentence: {html.escape(result.sentence)}</p>"
-    return f"<h2>The effect</h2>{explained}{whole}{shown}{secondary_part(result)}"
+    return (
+        f"<h2>The effect</h2>{explained}<p>In one sentence: {html.escape(result.sentence)}</p>"
+        f'{rows}{derived_part(result)}{level_part(result)}<div class="figures">{effect_figures(result)}</div>{more}'
+        f"{secondary_part(result)}"
+    )
 
 
 def effect_figures(result: AuditResult) -> str:
-    """Return the figures of the effect, its intervals and its null distribution."""
+    """Return figures of the content difference: intervals, null distributions, subjects and seeds."""
     main, eeg = result.deciding, result.conditions[0].name
     if eeg == "eeg" != result.recording:
         eeg = NAMES.get(result.recording, eeg)
@@ -138,12 +132,13 @@ def effect_figures(result: AuditResult) -> str:
     if len(main.primary.seed_effects) >= 3:
         figures.append(("Training seeds", bootstrap_figure(main.primary, result.metric)))
     return "".join(
-        f"<figure><figcaption>{html.escape(name)}</figcaption>{image(svg, name)}</figure>" for name, svg in figures
+        f"<figure><figcaption>{html.escape(name)}</figcaption>{image(svg.encode(), name)}</figure>"
+        for name, svg in figures
     )
 
 
 def derived_part(result: AuditResult) -> str:
-    """Return the comparisons within other strata."""
+    """Return the table of comparisons within other strata; "" if there are none."""
     rows = derived_rows(result.comparisons)
     if not rows:
         return ""
@@ -156,9 +151,9 @@ def derived_part(result: AuditResult) -> str:
 
 
 def level_part(result: AuditResult) -> str:
-    """Return the section on what the content is about: the group of a sentence, or the sentence within its group."""
+    """Return what the content is about, the group of a sentence or the sentence within it; "" if not measured."""
     if result.curve:
-        drawn = image(curve_figure(result.curve, result.metric), "content left within ever finer clusters")
+        drawn = image(curve_figure(result.curve, result.metric).encode(), "content left within ever finer clusters")
         drawn = f'<div class="figures"><figure>{drawn}</figure></div>'
         return f"<h3>How fine the content is</h3><p>{html.escape(curve_text(result.curve))}.</p>{drawn}"
     if not result.levels:
@@ -171,13 +166,14 @@ def level_part(result: AuditResult) -> str:
 
 
 def secondary_part(result: AuditResult) -> str:
+    """Return the table of secondary endpoints."""
     rows = [
         (
             c.control or "its null",
             s.label,
             " / ".join(f"{score:.2f}" for score in s.scores),
             f"{s.effect:+.2f}",
-            f"{s.interval[0]:+.2f} to {s.interval[1]:+.2f}",
+            interval_text(s.interval),
             p_cell(s.p),
             p_cell(s.p_holm),
         )
@@ -190,24 +186,24 @@ def secondary_part(result: AuditResult) -> str:
 
 
 def _condition_part(result: AuditResult) -> str:
+    """Return the table of conditions, with the length side channel of each."""
     channels = [f"{c.side_channel.worth:+.2f} ({p_text(c.side_channel.p)})" for c in result.conditions]
-    texts = condition_rows(result)
-    rows = [(*row, channel) for row, channel in zip(texts, [*channels, "–"][: len(texts)], strict=True)]
+    rows = [(*row, channel) for row, channel in zip(condition_rows(result), [*channels, "–"], strict=False)]
     note = "Content null: the same predictions against other sentences."
     headings = ("condition", "rows", result.metric, "content null", "content", "distinct outputs")
     if result.chance is not None:
         headings = condition_headings(result)
         (line,) = chance_lines(result)
         note = f"{html.escape(line)}. Null: how often another sentence of equal task and length is found."
-    leaks = any(flag.code in GAP_CODES for flag in result.flags)
-    cancels = (
-        "in one condition it is more than in the other, see the warnings" if leaks else "it cancels in the verdict"
-    )
+    cancels = "it cancels in the verdict"
+    if any(flag.code in GAP_CODES for flag in result.flags):
+        cancels = "in one condition it is more than in the other, see the warnings"
     note = f"<p>{note} Length channel: what knowing task and length alone is worth; {cancels}.</p>"
     return f"<h2>Conditions</h2>{table((*headings, 'length channel'), rows)}{note}"
 
 
 def _subject_part(result: AuditResult) -> str:
+    """Return the table of content differences in each subject; "" if subjects are unknown."""
     rows = [
         (c.control or "its null", s.subject, str(s.sentences), f"{s.effect:+.1f}", interval_text(s.interval))
         for c in result.comparisons
@@ -224,14 +220,15 @@ def flag_part(result: AuditResult) -> str:
 
 
 def _collapse_part(result: AuditResult) -> str:
-    headings = ["", *(c.name for c in result.conditions)]
-    lines = [_collapse_column(c) for c in result.conditions]
-    rows = [(name, *(line[name] for line in lines)) for name in lines[0]]
-    return f"<h2>What the outputs look like</h2>{table(headings, rows)}"
+    """Return the table of descriptive figures of the predictions, a column for each condition."""
+    columns = [_collapse_column(c) for c in result.conditions]
+    rows = [(name, *(column[name] for column in columns)) for name in columns[0]]
+    return f"<h2>What the outputs look like</h2>{table(['', *(c.name for c in result.conditions)], rows)}"
 
 
 def _collapse_column(condition: ConditionSummary) -> dict[str, str]:
     c = condition.collapse
+    correlation = "–" if c.length_correlation != c.length_correlation else f"{c.length_correlation:.2f}"
     return {
         "distinct outputs": f"{c.distinct} of {c.rows}",
         "most frequent output": f"{c.top_share:.0%}: {c.top_text:.70}{'…' if len(c.top_text) > 70 else ''}",
@@ -241,17 +238,15 @@ def _collapse_column(condition: ConditionSummary) -> dict[str, str]:
         "words two outputs share": f"{c.overlap:.0%} (references {c.reference_overlap:.0%})",
         "vocabulary": f"{c.vocabulary} (references {c.reference_vocabulary})",
         "words per output": f"{c.mean_words:.1f}",
-        "length follows reference, r": "–"
-        if c.length_correlation != c.length_correlation
-        else f"{c.length_correlation:.2f}",
+        "length follows reference, r": correlation,
         "empty outputs": str(c.empty),
     }
 
 
 def _example_part(result: AuditResult) -> str:
+    """Return examples of predictions: drawn at random, and the best ones."""
     names = [c.name for c in result.conditions]
-    drawn = "".join(_example(e, names) for e in result.examples if not e.best)
-    best = "".join(_example(e, names) for e in result.examples if e.best)
+    drawn, best = ("".join(_example(e, names) for e in result.examples if e.best is best) for best in (False, True))
     note = "<p>Among many outputs some match by chance; the best ones prove nothing.</p>"
     return f"<h2>Examples</h2><h3>At random</h3>{drawn}<h3>The highest scores</h3>{note}{best}"
 
@@ -265,6 +260,7 @@ def _example(example: Example, names: Sequence[str]) -> str:
 
 
 def _method_part(result: AuditResult) -> str:
+    """Return the statistical method in words."""
     mode = html.escape(result.mode.replace("_", " "))
     seeds = " and seeds" if len(result.seeds) >= 3 else ""
     words = "word " if result.chance is None else ""

@@ -1,4 +1,4 @@
-"""The result of an audit: everything that the report prints, as JSON and as plain text."""
+"""The result of an audit, as JSON, as plain text, and as rows of tables."""
 
 import dataclasses
 import html
@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.auditing.beyond_time import (
-    FOUND,
-    NOT_BEYOND,
-    NOT_BEYOND_STATUS,
-    SAID_BEHIND,
-    BeyondTime,
-)
+from eeg2text_jax.auditing.beyond_time import FOUND, NOT_BEYOND, NOT_BEYOND_STATUS, SAID_BEHIND, BeyondTime
 from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.levels import HEADINGS as LEVEL_HEADINGS
 from eeg2text_jax.auditing.levels import Level, curve_text, level_rows
@@ -38,10 +32,10 @@ from eeg2text_jax.metrics.ranks import Figures
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class AuditResult:
-    """Everything that the report prints. `to_json` is the same without the arrays."""
+    """The verdict of an audit, and everything that the report prints."""
 
     verdict: Verdict
-    sentence: str  # of the comparison that decides, then of time if time may explain the verdict
+    sentence: str  # of the deciding comparison; then of the recording time, if time may explain the verdict
     metric: str
     signature: str
     mode: str
@@ -62,15 +56,15 @@ class AuditResult:
     examples: list[Example]
     bits: list[EegBits] = dataclasses.field(default_factory=list)
     retrieval: list[Retrieval] = dataclasses.field(default_factory=list)
-    recording: str = "eeg"  # what was recorded; its name replaces EEG in sentences, see `page.said`
+    recording: str = "eeg"  # eeg or fmri; its name replaces EEG in sentences, see `page.said`
     provenance: Provenance | None = None
-    judged: Judged | None = None  # the files, if rows come from files
-    seeds_stated: bool = True
+    judged: Judged | None = None  # the files that the rows come from, if any
+    seeds_stated: bool = True  # whether the rows state their training seed
     time: BeyondTime | None = None
-    levels: list[Level] = dataclasses.field(default_factory=list)  # between and within stated groups
-    # number of clusters of the references -> content within them, if no groups are stated
+    levels: list[Level] = dataclasses.field(default_factory=list)  # between and within given groups
+    # number of clusters and the content within them, if no groups are given
     curve: list[tuple[int, Contrast]] = dataclasses.field(default_factory=list)
-    # of rankings, see `rank_table.RankTable`
+    # for rankings only, see `rank_table.RankTable`
     candidates: tuple[int, int] | None = None
     chance: float | None = None
     chance_interval: tuple[float, float] | None = None
@@ -78,17 +72,18 @@ class AuditResult:
 
     @property
     def deciding(self) -> Comparison:
-        """The comparison that the overall verdict rests on; of several with this verdict the strictest."""
+        """The strictest comparison among those with the overall verdict."""
         return strictest([c for c in self.comparisons if c.verdict is self.verdict and not c.question])
 
     @property
     def exit_status(self) -> int:
+        """The exit status of `eeg2text audit`."""
         explained = self.time is not None and self.time.status == NOT_BEYOND and self.verdict in FOUND
         return NOT_BEYOND_STATUS if explained else EXIT_STATUS[self.verdict]
 
     @property
     def verdict_text(self) -> str:
-        """The verdict; with controls of time also whether the content goes beyond time."""
+        """The verdict and, if controls of time decide it, whether the content goes beyond the recording time."""
         decided = self.time is not None and self.time.decided and self.verdict in SAID_BEHIND
         return f"{self.verdict.value}: {self.time.status}" if decided else self.verdict.value
 
@@ -102,14 +97,13 @@ class AuditResult:
         return said(page, self.recording)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; draws are left out and NaN becomes null."""
+        """Return all fields as JSON values, without arrays; NaN and infinity become null."""
         return said({**_plain(self), "exit_status": self.exit_status}, self.recording)
 
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {name: _plain(item) for name, item in fields.items() if not isinstance(item, np.ndarray)}
+        value = {name: item for name, item in vars(value).items() if not isinstance(item, np.ndarray)}
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -130,7 +124,7 @@ def condition_headings(result: AuditResult) -> tuple[str, ...]:
 
 
 def condition_rows(result: AuditResult) -> list[tuple[str, ...]]:
-    """Return the text of the table of conditions, under `condition_headings`; of rankings, the baseline is last."""
+    """Return the table of conditions as text, with `condition_headings`; the last row of rankings is a baseline."""
     rows = [_condition_row(condition) for condition in result.conditions]
     if result.by_length is not None:
         lengths = (f"{value:.1f}" for value in dataclasses.astuple(result.by_length))
@@ -148,7 +142,7 @@ def _condition_row(c: ConditionSummary) -> tuple[str, ...]:
 
 
 def chance_lines(result: AuditResult) -> list[str]:
-    """Return a sentence on the chance level of rankings; nothing for texts."""
+    """Return a sentence about the chance level of rankings; none for texts."""
     if result.chance is None:
         return []
     low, high = result.chance_interval
@@ -160,26 +154,30 @@ def chance_lines(result: AuditResult) -> list[str]:
 
 
 def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
-    """Return the text of the table of comparisons, under `EFFECT_HEADINGS`."""
-    rows: list[tuple[str, ...]] = []
-    for c in comparisons:
-        found = c.primary
-        gap = f"{found.observed:+.2f}" if c.control else "–"
-        claimed = c.verdict in (Verdict.USES_EEG, Verdict.CONTROL_BETTER)  # which a margin says nothing of
-        margin = f"{abs(found.smallest_margin):.2f}" if c.control and not claimed else "–"
-        figures = (gap, f"{found.effect:+.2f}", interval_text(found.interval_90))
-        tests = (directed_p(c.verdict, found), f"{c.mde:.2f}", margin)
-        rows.append((c.control or "its null", *figures, *tests, c.verdict.value))
-    return rows
+    """Return the table of comparisons as text, with `EFFECT_HEADINGS`."""
+    differences = (Verdict.USES_EEG, Verdict.CONTROL_BETTER)  # verdicts to which no margin of equivalence applies
+    return [
+        (
+            c.control or "its null",
+            f"{c.primary.observed:+.2f}" if c.control else "–",
+            f"{c.primary.effect:+.2f}",
+            interval_text(c.primary.interval_90),
+            directed_p(c.verdict, c.primary),
+            f"{c.mde:.2f}",
+            f"{abs(c.primary.smallest_margin):.2f}" if c.control and c.verdict not in differences else "–",
+            c.verdict.value,
+        )
+        for c in comparisons
+    ]
 
 
 def directed_p(verdict: Verdict, found: Contrast) -> str:
-    """Return the p of more content; for the verdict *control better* the p of less content, marked so."""
+    """Return the p for more content as text; for the verdict *control better* the p for less content, marked so."""
     return f"{p_cell(found.p_less_primary)} (less)" if verdict is Verdict.CONTROL_BETTER else p_cell(found.p_primary)
 
 
 def derived_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
-    """Return the text of the table of comparisons within derived strata, under `DERIVED_HEADINGS`."""
+    """Return the table of comparisons within other strata as text, with `DERIVED_HEADINGS`; no rows without them."""
     return [
         (
             c.control or "its null",
@@ -190,12 +188,13 @@ def derived_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
             f"{abs(found.smallest_margin):.2f}" if c.control else "–",
         )
         for c in comparisons
-        for source, found in ({"nothing else": c.primary} | c.derived if c.derived else {}).items()
+        if c.derived
+        for source, found in ({"nothing else": c.primary} | c.derived).items()
     ]
 
 
 def evidence_lines(result: AuditResult) -> list[str]:
-    """Return sentences on EEG bits and retrieval."""
+    """Return sentences about EEG bits and retrieval."""
     lines = []
     for b in result.bits:
         caution = "; off-distribution input alone can do that" if b.off_distribution else ""
@@ -218,12 +217,12 @@ def result_text(result: AuditResult) -> str:
     lines = [
         f"{size}; {result.metric}, mode {result.mode}, margin {result.margin:g}, {result.resamples} resamples",
         *chance_lines(result),
-        *columns(condition_headings(result), condition_rows(result)),
+        *_columns(condition_headings(result), *condition_rows(result)),
         "",
-        *columns(EFFECT_HEADINGS, effect_rows(result.comparisons)),
+        *_columns(EFFECT_HEADINGS, *effect_rows(result.comparisons)),
         "",
-        *derived_lines(result),
-        *level_lines(result),
+        *_derived_lines(result),
+        *_level_lines(result),
         *evidence_lines(result),
         *(f"{flag.level}: {flag.message}." for flag in result.flags),
         *(f"note: {note}" for note in result.notes),
@@ -236,23 +235,21 @@ def result_text(result: AuditResult) -> str:
     return said("\n".join(lines), result.recording)
 
 
-def derived_lines(result: AuditResult) -> list[str]:
+def _derived_lines(result: AuditResult) -> list[str]:
     rows = derived_rows(result.comparisons)
     why = because(result.comparisons[0].derived)
-    return [f"Since {why}, again within other strata:", *columns(DERIVED_HEADINGS, rows), ""] if rows else []
+    return [f"Since {why}, again within other strata:", *_columns(DERIVED_HEADINGS, *rows), ""] if rows else []
 
 
-def level_lines(result: AuditResult) -> list[str]:
+def _level_lines(result: AuditResult) -> list[str]:
     if result.curve:
         return [f"{curve_text(result.curve)}.", ""]
     if not result.levels:
         return []
-    return ["Content between and within groups:", *columns(LEVEL_HEADINGS, level_rows(result.levels)), ""]
+    return ["Content between and within groups:", *_columns(LEVEL_HEADINGS, *level_rows(result.levels)), ""]
 
 
-def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in [headings, *rows]) for i in range(len(headings))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [headings, *rows]
-    ]
+def _columns(*rows: Sequence[str]) -> list[str]:
+    """Return rows of cells as lines of text, with the columns aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

@@ -1,7 +1,7 @@
-"""Evidence from likelihoods: EEG bits, by which a recording makes its own reference likelier; and retrieval.
+"""Evidence from likelihoods: EEG bits, and retrieval of the right sentence among candidates.
 
-Retrieval: is the right sentence among length-matched candidates the one that the EEG makes likelier? The scores come
-from a file of candidates, see `predictions.candidates`.
+EEG bits are what a recording adds to the likelihood of its reference. Retrieval ranks candidates of similar length by
+what the recording adds to their likelihoods, from a file of scores, see `predictions.candidates`.
 """
 
 import dataclasses
@@ -20,13 +20,12 @@ from eeg2text_jax.predictions.file import Prediction
 
 @dataclasses.dataclass(frozen=True)
 class Retrieval:
-    """Shares of samples (0 to 1) whose sentence ranks first, or among five; `chance_*` are exact.
+    """Shares of samples (0 to 1) whose sentence ranks first, or among the first five; `chance_*` are exact.
 
-    `p` gives the right sentences that share one list of candidates to each other's samples at random, with the share
-    ranked first as statistic. Under the hypothesis that the ranking of a sentence's samples does not depend on which
-    sentence of the list was read, all these assignments are equally likely. Each right sentence keeps its number of
-    samples: the mean over the samples that it is given counts that often; else a list's favourite that many read would
-    look like a find. A sentence whose list no other has stays in place, and adds nothing.
+    `p` is of a permutation test on the share ranked first. It exchanges the sentences that have the same candidates:
+    these are exchangeable if rankings do not depend on which of them was read. Each sentence keeps its number of
+    samples as weight; otherwise a sentence that ranks first everywhere and that many subjects read would look like an
+    effect. A sentence whose candidates no other sentence has stays in place.
     """
 
     control: str
@@ -51,8 +50,10 @@ def retrieve(
 ) -> Retrieval:
     """Rank candidates by log p(text | EEG) - log p(text | control), so that a sentence's own probability cancels.
 
-    Ties rank the right sentence last. Raises UserError if the two conditions, or the samples of one sentence, do not
-    have the same candidates.
+    Ties rank the right sentence last.
+
+    Raises:
+      UserError: the candidates differ between EEG and control, or between samples of one sentence.
     """
     ranks: dict[str, list[np.ndarray]] = {}  # sentence -> per sample the rank of every candidate
     lists: dict[str, tuple[str, ...]] = {}
@@ -89,9 +90,11 @@ def retrieve(
 
 
 def _first_cells(tables: Mapping[str, np.ndarray], lists: Mapping[str, tuple[str, ...]]) -> tuple[Blocks, np.ndarray]:
-    """Return blocks of sentences with the same candidates, and the weighted table `[C, 1]` of candidates ranked first.
+    """Return blocks of sentences with equal candidates, and the table `[C, 1]` of how often one ranks first.
 
-    Every sentence keeps its number of samples, see `statistics`.
+    Args:
+      tables: sentence -> rank of each candidate in each sample, `[samples, candidates]`.
+      lists: sentence -> its candidates.
     """
     names, counts = list(tables), np.array([[len(table) for table in tables.values()]])
     known: dict[frozenset[str], int] = {}
@@ -105,17 +108,13 @@ def _first_cells(tables: Mapping[str, np.ndarray], lists: Mapping[str, tuple[str
     return blocks, keep_row_counts(sums, counts, blocks)[0]
 
 
-EXCHANGEABLE = ("shuffled",)  # controls that are real EEG, so that only the content of the sentence differs
-
-
 @dataclasses.dataclass(frozen=True)
 class EegBits:
-    """Bits per token that the EEG gives about its sentence, against one control.
+    """Bits per token that the EEG adds to the likelihood of its sentence, compared with one control.
 
-    `p` flips the sign of whole sentences: where EEG and control tell equally much, which of the two made a sentence's
-    rows likelier is a toss, and each sentence is tossed with all of its rows. Nothing moves between sentences, so that
-    it does not matter how many readers each had. It says *content* only against `shuffled`, another sentence's real
-    EEG; any other control may raise the NLL merely by being unlike what the model was trained on (`off_distribution`).
+    `p` is of a sign-flip test over sentences, each with all of its rows. The bits show content only against
+    `shuffled`, the EEG of another sentence. Any other control is `off_distribution`: it may have a lower likelihood
+    merely because it is unlike the training data.
     """
 
     control: str
@@ -128,16 +127,11 @@ class EegBits:
 
 
 def eeg_bits(
-    eeg: Sequence[Prediction],
-    name: str,
-    control: Sequence[Prediction],
-    *,
-    resamples: int,
-    rng: np.random.Generator,
+    eeg: Sequence[Prediction], name: str, control: Sequence[Prediction], *, resamples: int, rng: np.random.Generator
 ) -> EegBits | None:
-    """(NLL of the reference under the control - under EEG) / tokens, in bits; None without NLLs in common.
+    """Return the EEG bits against one control; None if no sample has an NLL in both conditions.
 
-    Samples are matched by seed and sample id, which must carry the same reference and number of tokens to count.
+    Samples are matched by seed and id; those with different references or numbers of tokens are ignored.
     """
     scored = {_key(row): row.nll for row in control if row.nll is not None and row.n_tokens}
     pairs = [(row, scored[_key(row)]) for row in eeg if row.nll is not None and row.n_tokens and _key(row) in scored]
@@ -157,7 +151,7 @@ def eeg_bits(
         p=p_value(float(gained.sum()), flips @ gained),
         samples=len(pairs),
         sentences=len(sentences),
-        off_distribution=not any(word in name for word in EXCHANGEABLE),
+        off_distribution="shuffled" not in name,
     )
 
 

@@ -1,8 +1,8 @@
 """The variance that unequal numbers of rows add to permuted scores, for the minimum detectable effect.
 
-A mean over few rows scatters more than a mean over many. A permutation gives the reference of many rows the predictions
-of sentences with few. The permuted scores then scatter more than the observed one, and an effect is found more often
-than their standard deviation suggests. Shapes as in `statistics`; `D` = conditions times statistics.
+A mean over few rows varies more than a mean over many, and a permutation may give it to a reference with many rows. So
+permuted scores vary more than the observed score, and an effect is found more often than their standard deviation
+suggests. Shapes as in `statistics`; `D` = conditions times statistics.
 """
 
 import dataclasses
@@ -15,38 +15,32 @@ from eeg2text_jax.auditing.strata import Blocks
 
 @dataclasses.dataclass(frozen=True)
 class OwnRows:
-    """Statistics of single rows against their own reference, `values [N, K]`; sentence and seed of each, int `[N]`.
+    """Statistics of single rows against their own reference.
 
-    Conditions that cover the same readings have their rows in the same order.
+    If conditions have rows of the same sentences, subjects and seeds, these are in the same order.
     """
 
-    values: np.ndarray
-    sentence: np.ndarray
-    seed: np.ndarray
-
-    @property
-    def cells(self) -> np.ndarray:
-        """Index of the pair (seed, sentence) of each row, int `[N]`."""
-        return self.seed * (1 + self.sentence.max()) + self.sentence
+    values: np.ndarray  # [N, K]
+    sentence: np.ndarray  # int [N]
+    seed: np.ndarray  # int [N]
 
 
 @dataclasses.dataclass(frozen=True)
 class RowSpread:
-    """Covariances `[D, D]` of the rows within a sentence, and between sentence means, against one reference.
+    """Covariances of statistics against one reference, and how often each is part of the variance of a total.
 
-    `factors` are three multiplicities: of the variance of a row in the observed total, of the same variance in a
-    permuted total, and of the variance between sentences in both. The mean over permutations is subtracted from each
-    total.
+    The mean over permutations is subtracted from each total.
     """
 
-    within: np.ndarray
-    between: np.ndarray
+    within: np.ndarray  # of the rows of a sentence, [D, D]
+    between: np.ndarray  # of sentence means, [D, D]
+    # Multiplicities: of `within` in the observed total, of `within` in a permuted total, of `between` in both.
     factors: tuple[float, float, float]
 
     def observed_share(self, gradient: np.ndarray) -> float:
-        """Return the standard deviation of the observed score as a share of the permuted one's, at most 1.
+        """Return the standard deviation of the observed score over that of permuted scores, at most 1.
 
-        `gradient [D]` holds the derivatives of the score (difference) by all statistics.
+        `gradient [D]` is the derivative of the score (or score difference) by each statistic.
         """
         row = max(float(gradient @ self.within @ gradient), 0.0)
         sentence = max(float(gradient @ self.between @ gradient), 0.0)
@@ -56,7 +50,14 @@ class RowSpread:
 
 
 def row_spread(tables: np.ndarray, rows: Sequence[OwnRows], counts: np.ndarray, blocks: Blocks) -> RowSpread:
-    """Estimate the spread from weighted tables `[G, C, D]`, each condition's rows and rows per sentence `[G, S]`."""
+    """Estimate the spread.
+
+    Args:
+      tables: weighted tables of all conditions, `[G, C, D]`.
+      rows: single rows of each condition.
+      counts: rows of each sentence by seed, int `[G, S]`.
+      blocks: the blocks of the tables.
+    """
     within = _within(rows)
     inverse = _inverse(counts)
     between, references = np.zeros_like(within), 0
@@ -76,13 +77,16 @@ def row_spread(tables: np.ndarray, rows: Sequence[OwnRows], counts: np.ndarray, 
 
 
 def _within(rows: Sequence[OwnRows]) -> np.ndarray:
-    """Return the mean over sentences of the covariance between their rows, `[D, D]`."""
+    """Return the covariance of the rows of a sentence, `[D, D]`, as the mean over sentences and seeds.
+
+    Covariances between conditions are 0 unless all conditions have the same rows.
+    """
     first, size = rows[0], rows[0].values.shape[1]
     found = np.zeros((len(rows) * size,) * 2)
     paired = all(np.array_equal(one.sentence, first.sentence) and np.array_equal(one.seed, first.seed) for one in rows)
     groups = [rows] if paired else [[one] for one in rows]
     for place, group in enumerate(groups):
-        cells = group[0].cells
+        cells = group[0].seed * (1 + group[0].sentence.max()) + group[0].sentence  # [N]
         n = np.bincount(cells)
         values = np.concatenate([one.values for one in group], 1)
         means = np.stack([np.bincount(cells, column) for column in values.T], 1) / np.maximum(n, 1)[:, None]
@@ -93,20 +97,17 @@ def _within(rows: Sequence[OwnRows]) -> np.ndarray:
 
 
 def _inverse(counts: np.ndarray) -> np.ndarray:
-    """Return the variance of a mean over the rows of each sentence, `[G, S]`; other seeds' rows stand in for none."""
+    """Return 1 / the number of rows of each sentence, `[G, S]`; a seed without rows uses those of the other seeds."""
     pooled = np.broadcast_to(counts.sum(0), counts.shape)
     return 1 / np.maximum(np.where(counts > 0, counts, pooled), 1)
 
 
 def row_factors(counts: np.ndarray, blocks: Blocks) -> tuple[float, float, float]:
-    """Return the factors of `RowSpread`.
+    """Return the factors of `RowSpread` from rows of each sentence by seed, int `[G, S]`.
 
-    In a stratum of m sentences a reference with n rows is held against the mean over its own n rows, or over those of a
-    random sentence, each with weight n. The first two are equal where all sentences of a stratum have as many rows;
+    A reference with n rows is scored against the mean over its own n rows, or over the rows of a random sentence of its
+    stratum, with weight n. The first two factors are equal if all sentences of a stratum have equally many rows;
     otherwise the second is larger.
-
-    Args:
-      counts: rows of each sentence by seed, int `[G, S]`.
     """
     inverse = _inverse(counts)
     observed = permuted = both = 0.0

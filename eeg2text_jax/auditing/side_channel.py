@@ -1,8 +1,8 @@
-"""Measure how much predictions know of the sentence's length, which the attention mask leaks.
+"""The length side channel: how much of a score comes from the sentence's length, which the attention mask leaks.
 
-Within a stratum (one task, similar length) the length gives no information, so this leak does not affect the verdict.
-It is measured between strata: the score against other sentences of the same stratum, minus the score against sentences
-of any stratum of the task.
+The verdict compares sentences within strata of one task and similar length, where the length tells nothing. The side
+channel is measured between strata: the score of predictions against other sentences of their stratum, minus their score
+against sentences of any stratum of the task.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from eeg2text_jax.metrics.metric import Metric
 
 ONE_SIDED, UNEQUAL = "side_channel_in_one_condition", "side_channels_differ"
 GAP_CODES = (ONE_SIDED, UNEQUAL)
-GAP_ALPHA = 0.05  # of the warning that channels differ, two-sided; a claim is then tested once more
-ALPHA = 0.01  # of a channel that is open on both sides, and of the note on what the length-only control gains
-SENTENCES, ROWS = 400, 40  # at most so many sentences, and rows of each
+GAP_ALPHA = 0.05  # two-sided level at which side channels differ; claims are then also tested at equal lengths
+ALPHA = 0.01  # level at which one side channel exists
+SENTENCES, ROWS = 400, 40  # most sentences, and most rows of each, that are measured
 
 
 @dataclasses.dataclass(frozen=True)
 class SideChannel:
-    """Points of score that task and length alone give in one condition, with the permutation p."""
+    """Points of score that task and length alone give in one condition (`worth`), with the permutation p."""
 
     name: str
     worth: float
@@ -38,9 +38,9 @@ class SideChannel:
 def measure_side_channel(
     aligned: Aligned, metric: Metric, score: Score, *, resamples: int, rng: np.random.Generator
 ) -> tuple[list[SideChannel], list[Flag]]:
-    """Measure each condition within tasks; flag a leak that exists in one condition only, or differs between them.
+    """Measure the side channel of each condition; return findings where it differs between conditions.
 
-    Large files are subsampled (whole strata, a few rows per sentence), so the time is bounded.
+    Large files are subsampled (whole strata, `ROWS` rows of a sentence), so the time is bounded.
     """
     tasks = np.unique(np.array(aligned.tasks), return_inverse=True)[1]
     drawn = rng.permutation(aligned.strata.max() + 1)
@@ -74,18 +74,24 @@ def side_channel(
     resamples: int,
     rng: np.random.Generator,
 ) -> tuple[list[SideChannel], list[Flag]]:
-    """The same from weighted tables `[C, K]` per condition, EEG first, whose `blocks` are the tasks.
+    """Measure the side channel of each condition by permuting whole strata within their task.
 
-    The hypothesis is that predictions do not depend on the stratum, of those of its task, that the sentence is in:
-    then the strata's predictions (a mean over their sentences, never the own one) are exchangeable between strata, and
-    each reference keeps its number of rows. The p-values permute whole strata within their task, the same permutation
-    for every condition.
+    Null hypothesis: predictions do not depend on the stratum that a sentence of the task is in. The predictions of a
+    stratum (their mean, without the reference's own) are then exchangeable between strata. All conditions have the same
+    permutations, and each reference keeps its number of rows.
+
+    Args:
+      names: of the conditions, EEG first.
+      tables: weighted table of each condition, `[C, K]`.
+      blocks: the blocks of these tables; here their strata are the tasks.
+      strata: the stratum of each sentence, int `[S]`.
+      score: summed statistics -> score.
     """
     between = [_between_strata(table, blocks, strata) for table in tables]
     of_strata = blocks_of(np.concatenate([np.full(len(b), i) for i, b in enumerate(between[0])]))
     if not of_strata.groups:
         return [SideChannel(name, 0.0, 1.0) for name in names], []
-    cells = [_cells(found, of_strata) for found in between]
+    cells = [_stratum_cells(found, of_strata) for found in between]
     draws = np.stack([score(totals) for totals in statistics.permuted_totals(cells, of_strata, resamples, rng)])
     observed = np.array([score(table[of_strata.own].sum(0)) for table in cells])
     worths = observed - draws.mean(1)
@@ -99,13 +105,17 @@ def side_channel(
         p = 2 * min(statistics.p_value(gap, null), statistics.p_value(-gap, -null))
         if p <= GAP_ALPHA:
             flags.append(_gap_flag(channels[0], channel, p))
-    return channels, flags + _length_only_flags(channels)
+    for c in channels[1:]:
+        if "length" in c.name and c.p <= ALPHA:
+            message = f"the length-only control gains {c.worth:+.2f} from task and length alone ({p_text(c.p)})"
+            flags.append(Flag("length_only_scores", "note", message))
+    return channels, flags
 
 
 def _between_strata(table: np.ndarray, blocks: Blocks, strata: np.ndarray) -> list[np.ndarray]:
-    """`[Q, Q, K]` of each task: the references of stratum b against the mean of the predictions for stratum a.
+    """Return for each task a table `[Q, Q, K]`: the mean predictions of stratum a against the references of stratum b.
 
-    A reference's own sentence is left out of the mean; a stratum of one sentence has nothing else and is left out.
+    The mean leaves out the reference's own sentence, so strata of one sentence are left out.
     """
     found = []
     for members, block in blocks.views(table):
@@ -118,8 +128,8 @@ def _between_strata(table: np.ndarray, blocks: Blocks, strata: np.ndarray) -> li
     return found
 
 
-def _cells(between: Sequence[np.ndarray], of_strata: Blocks) -> np.ndarray:
-    """The blocks of all tasks as the cells `[C, K]` of `of_strata`."""
+def _stratum_cells(between: Sequence[np.ndarray], of_strata: Blocks) -> np.ndarray:
+    """Return the tables of all tasks as the cells `[C, K]` of the blocks of strata."""
     cells = np.empty((of_strata.n_cells, between[0].shape[-1]))
     first = np.cumsum([0, *map(len, between)])
     for members, block in of_strata.views(cells):
@@ -129,6 +139,7 @@ def _cells(between: Sequence[np.ndarray], of_strata: Blocks) -> np.ndarray:
 
 
 def _gap_flag(eeg: SideChannel, control: SideChannel, p: float) -> Flag:
+    """Return a warning about side channels that differ; `p` is of their difference."""
     both = max(eeg.p, control.p) <= ALPHA
     code, where = (UNEQUAL, "of different size") if both else (ONE_SIDED, "in one condition only")
     message = (
@@ -137,15 +148,3 @@ def _gap_flag(eeg: SideChannel, control: SideChannel, p: float) -> Flag:
         "not cancel; give both conditions equally many words (the same attention mask)"
     )
     return Flag(code, "warning", message)
-
-
-def _length_only_flags(channels: Sequence[SideChannel]) -> list[Flag]:
-    return [
-        Flag(
-            "length_only_scores",
-            "note",
-            f"the length-only control gains {c.worth:+.2f} from task and length alone ({p_text(c.p)})",
-        )
-        for c in channels[1:]
-        if "length" in c.name and c.p <= ALPHA
-    ]

@@ -1,4 +1,4 @@
-"""Strata: sentences that may be exchanged, as they have one task and nearly one length; and thinning of windows."""
+"""Strata: sentences that may be exchanged because they share the task and nearly the length; and disjoint windows."""
 
 import dataclasses
 import math
@@ -20,10 +20,9 @@ def length_strata(
 ) -> np.ndarray:
     """Return the stratum of each sentence, int `[S]`: one task, similar numbers of words.
 
-    Binning rule: the sentences of a task are sorted by their number of words (ties keep the order given) and cut
-    into `floor(n / size)` consecutive groups, at least one, whose sizes differ by at most one. With the default a
-    stratum holds 6 to 11 sentences: small enough that a model which knows only the length of a sentence gains
-    nothing, large enough that a random permutation moves 5 sentences of 6.
+    The sentences of a task are sorted by their number of words (ties keep their order) and cut into `floor(n / size)`
+    groups, at least one, whose sizes differ by at most one. With the default a stratum has 6 to 11 sentences: so few
+    that knowing the length gains nothing, and so many that a random permutation moves 5 sentences of 6.
     """
     tasks, n_words = np.asarray(tasks), np.asarray(n_words, float)
     strata = np.empty(len(tasks), int)
@@ -40,10 +39,10 @@ def length_strata(
 def reader_groups(sentence: np.ndarray, subject: np.ndarray, size: int = STRATUM_SIZE) -> np.ndarray:
     """Group sentences by the subjects who read them: int `[S]`, from the sentence and subject of each row, int `[R]`.
 
-    The readers of a sentence are compared with the readers of each group's first sentence. The sentence joins the group
-    if at least half of the smaller set is in the larger set, so a missing recording does not separate sentences. A
-    model that knows only the subject also knows the group of the sentence, so sentences of different groups are not
-    exchangeable. If a group would have fewer than `size` sentences, all sentences form one group.
+    A model that knows only the subject also knows the group, so sentences of different groups are not exchangeable. A
+    sentence joins a group if at least half of its readers, or of the readers of the group's first sentence, are in both
+    sets: a missing recording does not separate sentences. If a group would have fewer than `size` sentences, all
+    sentences form one group.
     """
     readers: dict[int, set[int]] = {}
     for s, u in zip(sentence.tolist(), subject.tolist(), strict=True):
@@ -63,28 +62,31 @@ def reader_groups(sentence: np.ndarray, subject: np.ndarray, size: int = STRATUM
 
 
 def readers_of(rows: Sequence[Prediction], place: np.ndarray, size: int) -> np.ndarray:
-    """Return the group of readers of each sentence, int `[S]`; one group if a row does not state its subject."""
+    """Return the group of readers of each sentence, int `[S]`, see `reader_groups`; one group if subjects are unknown.
+
+    `place` is the sentence of each row, int `[R]`.
+    """
     if not all(row.subject for row in rows):
         return np.zeros(place.max() + 1, int)
     return reader_groups(place, np.unique([row.subject for row in rows], return_inverse=True)[1], size)
 
 
 def exchangeable(strata: np.ndarray) -> np.ndarray:
-    """Return which sentences share their stratum with another one, bool `[S]`; the others have no content null."""
+    """Return whether each sentence shares its stratum with another sentence, bool `[S]`; if not, it has no null."""
     return np.bincount(strata)[strata] > 1
 
 
 def disjoint(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of windows that do not overlap, chosen from the start of each story on.
+    """Return rows whose windows do not overlap, from the start of each story on.
 
     Overlapping windows share text and frames, so they are not exchangeable: a permutation test would find content in
     any signal that is smooth in time.
     """
-    next_free: dict[str, float] = {}
+    end: dict[str, float] = {}  # of the last window that was kept, by story
     kept = set()
-    for story, start, stop in sorted({_window(row) for row in rows}):
-        if start >= next_free.get(story, -math.inf):
-            next_free[story] = stop
+    for story, start, stop in sorted(set(map(_window, rows))):
+        if start >= end.get(story, -math.inf):
+            end[story] = stop
             kept.add((story, start, stop))
     return [row for row in rows if _window(row) in kept]
 
@@ -92,45 +94,42 @@ def disjoint(rows: Sequence[Row]) -> list[Row]:
 def thin_windows(
     eeg: Sequence[Row], controls: Mapping[str, Sequence[Row]], recording: str
 ) -> tuple[Sequence[Row], Mapping[str, Sequence[Row]], list[str]]:
-    """Return the rows to judge (for fMRI only `disjoint` windows), and a note if rows are left out."""
+    """Return the rows of EEG and controls to judge (fMRI: only `disjoint` windows), and a note on dropped rows."""
     if recording != "fmri":
         return eeg, controls, []
     kept = disjoint(eeg)
-    said_so = f"windows overlap: {len(kept)} of {len(eeg)} rows share no segment with another window and are judged"
+    note = f"windows overlap: {len(kept)} of {len(eeg)} rows share no segment with another window and are judged"
     apart = {name: disjoint(rows) for name, rows in controls.items()}
-    return kept, apart, [said_so] if len(kept) < len(eeg) else []
+    return kept, apart, [note] if len(kept) < len(eeg) else []
 
 
 def _window(row: Prediction) -> tuple[str, float, float]:
-    """Return story, start and end, in seconds, or in segments if the row has no `story_time`.
-
-    The story comes from `sentence_id`, because `task` may also contain the fold.
-    """
-    story, _, first = row.sentence_id.rpartition(":")
+    """Return the story of a window, its start and its end, in seconds, or in segments if the row has no time."""
+    story, _, first = row.sentence_id.rpartition(":")  # `task` may contain the fold, too
     start, stop = (int(first), int(first) + row.n_words) if row.story_time is None else row.story_time
     return story, start, stop
 
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """The cells (predictions of sentence s, reference of sentence t) for all s, t of the same stratum.
+    """The cells of a table: one for each prediction's sentence s and reference's sentence t of the same stratum.
 
-    `groups` has one array for each stratum size m: the sentences of the Q strata of that size, int `[Q, m]`. All cells
-    lie on one axis of length `C`, sorted by group, then stratum, then s, then t. A sentence alone in its stratum has no
-    cell and is left out.
+    All `C` cells lie on one axis, sorted by the size of the stratum, then stratum, then s, then t. A sentence alone in
+    its stratum has no cell.
     """
 
     n_sentences: int
-    groups: tuple[np.ndarray, ...]
+    groups: tuple[np.ndarray, ...]  # for each size m, the sentences of the Q strata of this size, int [Q, m]
 
     @property
     def n_cells(self) -> int:
         return sum(members.size * members.shape[1] for members in self.groups)
 
     @cached_property
-    def offsets(self) -> tuple[int, ...]:
-        """Index of the first cell of each group."""
-        return tuple(np.cumsum([0, *(g.size * g.shape[1] for g in self.groups)])[:-1].tolist())
+    def _places(self) -> list[tuple[int, int, int]]:
+        """The index of the first cell of each group, the number of its strata, and their size."""
+        firsts = np.cumsum([0, *(members.size * members.shape[1] for members in self.groups)]).tolist()
+        return [(first, *members.shape) for first, members in zip(firsts, self.groups, strict=False)]
 
     @cached_property
     def sentences(self) -> np.ndarray:
@@ -140,28 +139,28 @@ class Blocks:
     @cached_property
     def own(self) -> np.ndarray:
         """Index of the cell (s, s) of each sentence s in `sentences`, int `[S']`."""
-        cells = []
-        for first, (count, size) in zip(self.offsets, (members.shape for members in self.groups), strict=True):
-            cells.append((first + np.arange(count)[:, None] * size**2 + np.arange(size) * (size + 1)).ravel())
-        return np.concatenate(cells)
+        cells = [
+            first + np.arange(count)[:, None] * size**2 + np.arange(size) * (size + 1)
+            for first, count, size in self._places
+        ]
+        return np.concatenate([group.ravel() for group in cells])
 
     def gather(self, table: np.ndarray) -> np.ndarray:
-        """Return the values of the cells, `[..., C, K]`, from a table of all pairs (s, t), `[..., S, S, K]`."""
+        """Return the cells `[..., C, K]` of a table of all sentences, `[..., S, S, K]`."""
         rows = [np.repeat(members, members.shape[1]) for members in self.groups]
         columns = [np.repeat(members, members.shape[1], axis=0).ravel() for members in self.groups]
         return table[..., np.concatenate(rows), np.concatenate(columns), :]
 
     def views(self, cells: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield for each group its sentences `[Q, m]` and a view `[..., Q, m, m, K]` of its part of `cells`."""
-        for first, members in zip(self.offsets, self.groups, strict=True):
-            size = members.size * members.shape[1]
-            block = cells[..., first : first + size, :]
-            yield members, block.reshape(*cells.shape[:-2], *members.shape, members.shape[1], cells.shape[-1])
+        """Yield the sentences `[Q, m]` of each group, and a view `[..., Q, m, m, K]` of its part of `cells`."""
+        for (first, count, size), members in zip(self._places, self.groups, strict=True):
+            block = cells[..., first : first + count * size**2, :]
+            yield members, block.reshape(*cells.shape[:-2], count, size, size, cells.shape[-1])
 
     def permuted(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw `n` uniform permutations of references within strata; return cell indices, int `[n, S']`."""
+        """Return the cells of `n` random assignments of references to sentences within strata, int `[n, S']`."""
         drawn = []
-        for first, (count, size) in zip(self.offsets, (members.shape for members in self.groups), strict=True):
+        for first, count, size in self._places:
             order = np.argsort(rng.random((n, count, size)), axis=-1)
             rows = first + np.arange(count * size).reshape(count, size) * size
             drawn.append((rows + order).reshape(n, -1))
@@ -169,7 +168,7 @@ class Blocks:
 
 
 def blocks_of(strata: np.ndarray) -> Blocks:
-    """Return the blocks of strata, int `[S]`; sentences of a stratum keep their order."""
+    """Return the blocks of the strata of all sentences, int `[S]`; sentences of a stratum keep their order."""
     order = np.argsort(strata, kind="stable")
     _, first, sizes = np.unique(strata[order], return_index=True, return_counts=True)
     groups = tuple(order[first[sizes == m][:, None] + np.arange(m)] for m in np.unique(sizes).tolist() if m > 1)

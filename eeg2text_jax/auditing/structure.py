@@ -1,8 +1,8 @@
-"""Signs in the outputs that only a target explains: no recording leaves them, however good or poor the decoder is.
+"""Signs of the target in the predictions: patterns that no decoder of recordings leaves, however good or poor.
 
-None of these rules looks at how good a result is. A decoder makes errors of many sizes; its readings of one sentence
-err apart; it places no commas among words that it has wrong. Shown on published decoders of speech, typing and images
-that work, and on published teacher-forced sets: tests/audit/test_decoders.py and test_working_decoders.py.
+No rule looks at how good a result is. A decoder makes errors of many sizes, its errors differ between the readers of a
+sentence, and it places no commas among wrong words. tests/audit/test_decoders.py and test_working_decoders.py hold the
+rules against published decoders of speech, typing and images, and published teacher-forced sets.
 """
 
 import dataclasses
@@ -16,12 +16,11 @@ from rapidfuzz.distance import Levenshtein
 from eeg2text_jax.auditing import forced_words
 from eeg2text_jax.auditing.align import Condition
 from eeg2text_jax.auditing.collapse import COPY_WORDS, plain_words
-from eeg2text_jax.auditing.first_words import same_beginning
-from eeg2text_jax.auditing.plain_rows import ALL_ROWS, MIN_SAME, Found, Rows
+from eeg2text_jax.auditing.plain_rows import ALL_ROWS, MIN_SAME, Found, Rows, matches
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.errors import UserError
 
-# Codes of what is found here.
+# Codes of the findings that are signs of a target.
 SIGNS = (
     "target_copies",
     "target_edited",
@@ -33,56 +32,56 @@ SIGNS = (
     "input_independent",
     "target_scores",
 )
-NEAR, MIDDLE = 0.2, 0.6  # word error rates of a row: nearly its reference; something of it
-# Nearly right rows for each that is right in part, in a file with a fifth or more of rows that hold nothing: at most
-# 0.9 in a decoder of speech of which two thirds are lost; decoders with 3 to 6 have lost 5 % or less of the rows.
+NEAR, MIDDLE = 0.2, 0.6  # word error rates up to which a prediction is nearly, or partly, its reference
+# Ratio of nearly right to partly right rows, in a file where a share of at least LOST of the rows is wrong throughout.
+# The ratio is at most 0.9 in a speech decoder that loses two thirds of its rows; where it is 3 to 6, 5 % or fewer are
+# lost.
 GAP, LOST = 3, 0.2
-FORMS, HALF = range(1, 6), 0.5  # numbers of errors; of rows that are right in the greater part
-ONE_FORM = 9  # rows with exactly k errors for each with one more or less; 3 in the most uniform decoder published
-MIN_ROWS = 30  # of a reader
-REORDERED = 0.05
-# Readers of a sentence that all err in it, by more than a spelling, err alike in 1 % of sentences typed by three people
-# and decoded from MEG; in 67 and 77 % where the target was fed to the model.
+FORMS, HALF = range(1, 6), 0.5  # numbers of word errors, and the word error rate below which rows are compared by them
+ONE_FORM = 9  # rows with exactly k errors for each row with k - 1 or k + 1; at most 3 in published decoders
+MIN_ROWS = 30  # rows of a reader
+REORDERED = 0.05  # share of the rows
+# Share of sentences that all readers have wrong (word error rate above SPELLING) in which they have the same text: 1 %
+# for three people who typed during MEG; 67 and 77 % where the target was fed to the model.
 SAME_ERRORS, SPELLING = 0.5, 0.25
-# Rows that are right in a part: words in one stretch over all right words. In 99 % of such rows the stretch has four
-# fifths or more where a stretch of the target was written out; in at most 75 % of published decoders' rows.
+# Of the rows whose share of right words is within PART, the share ONE_STRETCH has a share IN_STRETCH of its right words
+# in one stretch. It is 99 % if a stretch of the target was written out, and at most 75 % in published decoders.
 ONE_STRETCH, IN_STRETCH, PART, STRETCH_WORDS = 0.9, 0.8, (0.25, 0.85), 8
-# A closed vocabulary: of the words that all readers have wrong, at most so many are predicted elsewhere, and of the
-# words in their place, at least so many are right elsewhere (0.36 of a decoder's, 0.06 where words were inflected).
+# A closed vocabulary: a share of at most UNSAID of the words that all readers miss is predicted elsewhere, and a share
+# of at least KNOWN of the words in their place is right elsewhere (0.36 in a decoder, 0.06 where words were inflected).
 UNSAID, KNOWN = 0.1, 0.2
 
 
 def signs(
     condition: Condition, references: Sequence[str], *, averaged: bool = False, choices: Sequence[str] = ()
 ) -> list[Flag]:
-    """Return severe findings about the rows of one condition; none if the file states that they were teacher-forced.
+    """Return a severe finding for each sign of the target in one condition; none if it is stated to be teacher-forced.
 
-    A note says where there are too few wrong words for the rule that compares them with the target.
+    A finding that is only a note says that wrong words are too few to compare them with the target.
 
-    `averaged`: the authors state that one prediction was made for all readers of a sentence. `choices`: the sentences
-    that the decoder chose from, as they state.
+    Args:
+      averaged: whether, as the authors state, one prediction was made for all readers of a sentence.
+      choices: the sentences that the decoder chose from, as the authors state.
     """
     if condition.mode == "teacher_forced":
         return []
     rows = Rows(condition, references, choices)
-    found = [_same_column, _one_form, _in_two_parts, _cut_short, _one_stretch, _reordered, same_beginning]
-    found += [forced_words.words_follow_the_target]
-    found += [] if rows.by_letters() else [forced_words.marks_alone, forced_words.marks_of_target]
-    found += [] if averaged else [_same_for_all]
+    rules = [_same_column, _one_form, _in_two_parts, _cut_short, _one_stretch, _reordered]
+    rules += [forced_words.same_beginning, forced_words.words_follow_the_target]
+    rules += [] if rows.by_letters() else [forced_words.marks_alone, forced_words.marks_of_target]
+    rules += [] if averaged else [_same_for_all]
     return [
-        Flag(
-            code, "note" if code == forced_words.UNSEEN else "severe", f"{condition.name}: {message}", (condition.name,)
-        )
-        for rule in found
+        Flag(code, "severe" if code in SIGNS else "note", f"{condition.name}: {message}", (condition.name,))
+        for rule in rules
         for code, message in rule(rows)
     ]
 
 
 def chosen_from(condition: Condition, references: Sequence[str], choices: Sequence[str]) -> list[Flag]:
-    """Say from how many sentences a decoder chose, as its authors state.
+    """Return a note on how many sentences the decoder chose from, as its authors state.
 
     Raises:
-      UserError: a prediction is none of them.
+      UserError: a prediction is not one of these sentences.
     """
     known = {tuple(plain_words(text)) for text in choices} - {()}
     others = [text for text in condition.texts if tuple(plain_words(text)) not in known]
@@ -97,9 +96,10 @@ def chosen_from(condition: Condition, references: Sequence[str], choices: Sequen
 
 
 def weighed(flags: Sequence[Flag], verified: str) -> list[Flag]:
-    """Return the findings; of a verified file, signs of a target are warnings: a nearly perfect decoder, or memory.
+    """Return the findings, without severe ones about the target if the file is verified.
 
-    What a verified file has too few words to show needs no note.
+    In a verified file a sign of the target is a warning: the decoder is nearly perfect, or remembers the text. The note
+    on too few wrong words is dropped.
     """
     if not verified:
         return list(flags)
@@ -108,17 +108,18 @@ def weighed(flags: Sequence[Flag], verified: str) -> list[Flag]:
 
 
 def contradictions(flags: Sequence[Flag]) -> list[str]:
-    """Return the messages of the severe signs of a target."""
+    """Return the messages of the severe signs of the target."""
     return [flag.message for flag in flags if flag.code in SIGNS and flag.level == "severe"]
 
 
 def _same_column(rows: Rows) -> Found:
-    """Every row of the file, or of one reader, is its reference; of readers not where the others' rows are sentences
-    of the file, too, as of who chooses among them."""
-    letters = [" ".join(rows.references[s].split()) for s in rows.sentence.tolist()]
-    same = np.array([reference in text for reference, text in zip(letters, rows.texts, strict=True)])
-    everyone = np.ones(rows.n, bool)
-    groups = [("", everyone)]
+    """Find a file, or a reader, whose predictions all contain their reference.
+
+    A single reader is not searched if the other rows are sentences of the file: the decoder chooses among these.
+    """
+    references = [" ".join(rows.references[s].split()) for s in rows.sentence.tolist()]
+    same = np.array([reference in text for reference, text in zip(references, rows.texts, strict=True)])
+    groups = [("", np.ones(rows.n, bool))]
     if not rows.listed(~same):
         groups += [(" of one reader", rows.subjects == reader) for reader in np.unique(rows.subjects)]
     for whose, mine in groups:
@@ -135,10 +136,8 @@ def _same_column(rows: Rows) -> Found:
 
 
 def _one_form(rows: Rows) -> Found:
-    """Rows with exactly so many wrong or missing words and none besides: errors of a decoder differ in number."""
-    shorter = np.array([len(words) for words in rows.words]) <= np.array(
-        [len(rows.expected[s]) for s in rows.sentence.tolist()]
-    )
+    """Find many rows with the same small number of wrong or missing words; a decoder's errors differ in number."""
+    shorter = np.array([len(words) <= len(own) for words, own in zip(rows.words, rows.own, strict=True)])
     for errors in FORMS:
         chosen = rows.long & shorter & (rows.errors == errors) & (rows.rates < HALF)
         beside = (rows.long & (abs(rows.errors - errors) == 1)).sum()
@@ -152,8 +151,10 @@ def _one_form(rows: Rows) -> Found:
 
 
 def _in_two_parts(rows: Rows) -> Found:
-    """Few rows that are nearly the reference among many that hold nothing, and none between: of one reader, as another
-    may be decoded better. A decoder that chooses among the sentences of the file is right or wrong as a whole."""
+    """Find rows of one reader that are nearly right among many that are wrong throughout, with few in between.
+
+    A decoder that chooses among the sentences of the file is excepted: it is right or wrong as a whole.
+    """
     near = rows.whole | (rows.long & (rows.rates <= NEAR))
     middle = rows.long & ~near & (rows.rates <= MIDDLE)
     lost = ~near & (rows.rates > MIDDLE)
@@ -172,20 +173,17 @@ def _in_two_parts(rows: Rows) -> Found:
 
 
 def _cut_short(rows: Rows) -> Found:
-    """Beginnings of references without an error, where no other beginning has one or two.
+    """Find rows that are exactly the beginning of their reference, with few that are a beginning but for an error.
 
-    Predictions that all stop after the same number of words are left out, unless every row of the file is without an
-    error: a decoder may stop there.
+    Rows at the decoder's limit of words do not count, unless every row of the file is without an error.
     """
     exact, nearly, texts = np.zeros(rows.n, bool), np.zeros(rows.n, bool), set()
-    for row, (words, s) in enumerate(zip(rows.words, rows.sentence.tolist(), strict=True)):
-        reference = rows.expected[s]
-        if len(words) < COPY_WORDS or len(words) >= len(reference):
-            continue
-        errors = min(Levenshtein.distance(words, reference[: len(words) + more]) for more in (-1, 0, 1))
-        exact[row] = words == reference[: len(words)]
-        nearly[row] = not exact[row] and errors <= 2
-        texts |= {tuple(words)} if exact[row] else set()
+    for row, (words, reference) in enumerate(zip(rows.words, rows.own, strict=True)):
+        if COPY_WORDS <= len(words) < len(reference):
+            errors = min(Levenshtein.distance(words, reference[: len(words) + more]) for more in (-1, 0, 1))
+            exact[row] = words == reference[: len(words)]
+            nearly[row] = not exact[row] and errors <= 2
+            texts |= {tuple(words)} if exact[row] else set()
     if (exact | rows.whole).sum() < ALL_ROWS * rows.n:
         exact, nearly = exact & ~rows.limited, nearly & ~rows.limited
     sentences = len(set(rows.sentence[exact].tolist()))
@@ -198,12 +196,11 @@ def _cut_short(rows: Rows) -> Found:
 
 
 def _one_stretch(rows: Rows) -> Found:
-    """A stretch of each reference that is right in all its words, among words that are all wrong."""
+    """Find rows with one stretch of their reference among words that are all wrong."""
     part, stretch = np.zeros(rows.n, bool), np.zeros(rows.n, bool)
     for row in np.flatnonzero(rows.long & ~rows.limited).tolist():
-        reference = rows.expected[rows.sentence[row]]
-        opcodes = Levenshtein.opcodes(reference, rows.words[row])
-        equal = [op.src_end - op.src_start for op in opcodes if op.tag == "equal"]
+        reference = rows.own[row]
+        equal = [length for _, length in matches(reference, rows.words[row])]
         right = sum(equal)
         part[row] = len(reference) >= STRETCH_WORDS and right >= COPY_WORDS
         part[row] &= PART[0] <= right / len(reference) <= PART[1]
@@ -217,9 +214,9 @@ def _one_stretch(rows: Rows) -> Found:
 
 
 def _reordered(rows: Rows) -> Found:
-    chosen = rows.long & (rows.errors > 0)
-    for row in np.flatnonzero(chosen):
-        chosen[row] = Counter(rows.words[row]) == Counter(rows.expected[rows.sentence[row]])
+    """Find rows with exactly the words of their reference in another order."""
+    same = np.array([sorted(words) == sorted(own) for words, own in zip(rows.words, rows.own, strict=True)])
+    chosen = rows.long & (rows.errors > 0) & same
     if rows.enough(chosen) and chosen.sum() >= REORDERED * rows.n:
         yield (
             "target_reordered",
@@ -228,40 +225,34 @@ def _reordered(rows: Rows) -> Found:
 
 
 def _closed_vocabulary(rows: Rows, missed: Sequence[int]) -> bool:
-    """Whether these rows have wrong words that are predicted nowhere, for which others stand that are right elsewhere:
-    the decoder does not know them."""
-    said, right = set(itertools.chain.from_iterable(rows.words)), set()
-    for row in range(rows.n):
-        right |= set(rows.words[row]) & set(rows.expected[rows.sentence[row]])
+    """Return whether the decoder does not know the words that are wrong in the rows `missed`.
+
+    It predicts these words nowhere, and replaces them by words that are right in other places.
+    """
+    said = set(itertools.chain.from_iterable(rows.words))
+    right = set().union(*(set(words) & set(own) for words, own in zip(rows.words, rows.own, strict=True)))
     lost, instead = set(), set()
     for row in missed:
-        reference = rows.expected[rows.sentence[row]]
-        for op in Levenshtein.opcodes(reference, rows.words[row]):
+        for op in Levenshtein.opcodes(rows.own[row], rows.words[row]):
             if op.tag != "equal":
-                lost |= set(reference[op.src_start : op.src_end])
+                lost |= set(rows.own[row][op.src_start : op.src_end])
                 instead |= set(rows.words[row][op.dest_start : op.dest_end])
     return bool(lost) and len(lost & said) <= UNSAID * len(lost) and len(instead & right) >= KNOWN * len(instead)
 
 
 def _same_for_all(rows: Rows) -> Found:
-    """One text for all readings of a sentence, another for another sentence: the sentence is known, not the recording.
+    """Find sentences that all readers have wrong with the same text: the sentence is known, not the recording.
 
-    Sentences count that every reader has wrong by more than a spelling; who says the same everywhere agrees by chance.
-    Where the file names no readers, two equal rows of a sentence may be one row that a loader gave twice.
+    Errors of spelling do not count. If the file names no readers, three rows are needed: two equal ones may be one row
+    that a loader gave twice.
     """
-    fewest = 2 if len(set(rows.subjects.tolist())) > 1 else 3
-    by_sentence: dict[int, list[int]] = {}
-    for row, s in enumerate(rows.sentence.tolist()):
-        by_sentence.setdefault(s, []).append(row)
-    missed = [found for found in by_sentence.values() if len(found) >= fewest and (rows.rates[found] > SPELLING).all()]
+    fewest = 2 if rows.subjects.any() else 3
+    missed = [found for found in rows.by_sentence if len(found) >= fewest and (rows.rates[found] > SPELLING).all()]
     same = [found[0] for found in missed if len({rows.texts[row] for row in found}) == 1]
     alike = 0 if _closed_vocabulary(rows, same) else len(same)
     by_chance = sum((count / rows.n) ** 2 for count in Counter(rows.texts).values())
-    if (
-        len(missed) >= MIN_SAME
-        and alike > (SAME_ERRORS + (1 - SAME_ERRORS) * by_chance) * len(missed)
-        and by_chance < 0.5
-    ):
+    most = (SAME_ERRORS + (1 - SAME_ERRORS) * by_chance) * len(missed)
+    if len(missed) >= MIN_SAME and alike > most and by_chance < 0.5:
         yield (
             "input_independent",
             f"of the {len(missed)} sentences of which no row is right but for a spelling, {alike} have one and the "

@@ -1,6 +1,6 @@
-"""The table that an audit judges: aligned rows, and how each is scored against the references of its stratum.
+"""The table that an audit judges: aligned rows, and how a row is scored against the references of its stratum.
 
-A new kind of evidence is a subclass of `Table` and a function that makes it: `text_table` and `rank_table` do so.
+A new kind of evidence is a subclass of `Table` and a function that makes it, as in `text_table` and `rank_table`.
 """
 
 import abc
@@ -24,83 +24,79 @@ from eeg2text_jax.metrics.ranks import Figures
 
 @dataclasses.dataclass(frozen=True)
 class ConditionSummary:
-    """One condition: its score, how much of it is content, and a description of its predictions.
-
-    `derived` is the content within strata that replace unknown tasks. `collapse` describes texts, `figures` rankings.
-    """
+    """The score of one condition, how much of it is content, and a description of its predictions."""
 
     name: str
     rows: int
     content: Contrast
-    derived: dict[str, Contrast]
+    derived: dict[str, Contrast]  # content within strata that replace unknown tasks, by their source
     side_channel: SideChannel
-    collapse: Collapse | None = None
-    figures: Figures | None = None
+    collapse: Collapse | None = None  # of texts
+    figures: Figures | None = None  # of rankings
 
     @property
     def p(self) -> float:
-        """The largest p of the content over all strata."""
+        """The largest p of the content in any strata."""
         return max(c.p_primary for c in (self.content, *self.derived.values()))
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """Predictions of every condition for one row of EEG and the row of each control beside it."""
+    """The predictions of all conditions for one row."""
 
     reference: str
     subject: str
-    predictions: tuple[str, ...]
-    best: bool  # among the highest-scoring rows; the others were drawn at random
+    predictions: tuple[str, ...]  # EEG first
+    best: bool  # whether the row has one of the highest scores; otherwise it was drawn at random
 
 
 @dataclasses.dataclass(frozen=True)
 class Table(abc.ABC):
-    """Sentences with their strata, subjects and rows (`aligned`), and the endpoints that score them.
-
-    `endpoint` decides. `plain` is the endpoint of warnings and of the length side channel. `secondary` endpoints are
-    computed, too, and do not decide.
-    """
+    """Aligned conditions, and the endpoints that score their rows."""
 
     aligned: Aligned
-    endpoint: Endpoint
-    plain: Endpoint
-    secondary: tuple[Endpoint, ...]
+    endpoint: Endpoint  # decides the verdict
+    plain: Endpoint  # for warnings and the length side channel
+    secondary: tuple[Endpoint, ...]  # computed, but do not decide
 
     @abc.abstractmethod
     def describe(self, condition: Condition, cells: ContentTable, rng: np.random.Generator) -> dict[str, Any]:
-        """Return the fields of `ConditionSummary` that describe predictions of this kind."""
+        """Return the fields of `ConditionSummary` that only this kind of predictions has."""
 
     @abc.abstractmethod
     def signs(
         self, conditions: Sequence[ConditionSummary], *, averaged: bool, choices: Sequence[str] = ()
     ) -> list[Flag]:
-        """Return findings that bar a verdict.
+        """Return findings that bar a verdict, such as signs of the target in the predictions.
 
-        `averaged`: one prediction was made for all readers of a sentence. `choices`: the sentences that a decoder of
-        texts chose from, as its authors state.
+        Args:
+          conditions: summaries of the conditions, EEG first.
+          averaged: whether, as the authors state, one prediction was made for all readers of a sentence.
+          choices: the sentences that the decoder chose from, as the authors state.
         """
 
     @abc.abstractmethod
     def warnings(
         self, conditions: Sequence[ConditionSummary], cells: Sequence[ContentTable], evidence: Sequence[Evidence]
     ) -> list[Flag]:
-        """Return findings of this kind that do not change the verdict; `cells` are by `plain`."""
+        """Return findings that do not change the verdict; `cells` has each condition under the endpoint `plain`."""
 
     @abc.abstractmethod
     def in_figures(self, found: Evidence, outcome: Verdict) -> str:
-        """Describe one comparison in figures; p is for the direction of the verdict."""
+        """Return one comparison in figures; p is for less content if the verdict is *control better*."""
 
     def same_predictions(self, control: str) -> bool:
         """Return whether a control has exactly the predictions of EEG."""
         return False
 
     def content_is_about(self, levels: Sequence[Level], control: str) -> str:
-        """Return what the content is about (sentence or group); "" if this kind cannot tell."""
+        """Return in words whether the content beyond a control tells sentences or groups; "" if not measured."""
         return ""
 
     def examples(self, rows: RowTable, rng: np.random.Generator) -> list[Example]:
+        """Return rows to show in the report; `rows` are the scores of EEG's rows."""
         return []
 
     def fields(self) -> dict[str, Any]:
-        """Return further fields of `AuditResult`."""
+        """Return fields of `AuditResult` that only this kind of table has."""
         return {}

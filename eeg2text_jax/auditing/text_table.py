@@ -1,4 +1,4 @@
-"""The table of predicted texts: its findings, its figures in words, and examples."""
+"""The table of predicted texts: its scores, findings, figures in words, and examples."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ import numpy as np
 from eeg2text_jax.auditing import fitness, red_flags
 from eeg2text_jax.auditing.align import Aligned, Condition
 from eeg2text_jax.auditing.collapse import measure_collapse, sorted_rows
-from eeg2text_jax.auditing.compare import gap_flags
 from eeg2text_jax.auditing.content_cells import ContentTable, RowTable
 from eeg2text_jax.auditing.contrast import Evidence
 from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint, secondary_endpoints
@@ -17,11 +16,23 @@ from eeg2text_jax.auditing.levels import Level, about
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.structure import chosen_from, signs
 from eeg2text_jax.auditing.table import ConditionSummary, Example, Table
-from eeg2text_jax.auditing.verdict import Verdict, both_p, derived_text, exchanged, interval_text, p_text
+from eeg2text_jax.auditing.verdict import (
+    ALPHA,
+    Verdict,
+    both_p,
+    derived_text,
+    exchanged,
+    interval_text,
+    is_above,
+    p_text,
+)
 
 
 def text_table(aligned: Aligned, endpoint: Endpoint | None = None, secondary: Sequence[Endpoint] = ()) -> "TextTable":
-    """Return the table of texts under an endpoint; None is word BLEU-1."""
+    """Return the table of texts under an endpoint (None: word BLEU-1) and secondary endpoints.
+
+    The secondary endpoints are added to those that are always computed.
+    """
     words = primary_endpoint()
     endpoint = words if endpoint is None or endpoint.is_words else endpoint
     others = [*([] if endpoint is words else [words]), *secondary_endpoints(words), *secondary]
@@ -30,7 +41,7 @@ def text_table(aligned: Aligned, endpoint: Endpoint | None = None, secondary: Se
 
 @dataclasses.dataclass(frozen=True)
 class TextTable(Table):
-    """Predicted texts, scored against references by a metric of texts."""
+    """Predicted texts, scored against references."""
 
     def describe(self, condition: Condition, cells: ContentTable, rng: np.random.Generator) -> dict[str, Any]:
         return {"collapse": measure_collapse(condition, self.aligned.references, rng)}
@@ -51,7 +62,7 @@ class TextTable(Table):
         flags = fitness.normalizing_flags(aligned.eeg, aligned.references)
         for condition, summary, found in zip(aligned.conditions, conditions, cells, strict=True):
             bleu1 = float(self.plain.score(found.sampled.own.sum((0, 1))))
-            flags += red_flags.condition_flags(condition, summary.collapse, aligned.mode, bleu1)
+            flags += red_flags.condition_flags(condition, summary.collapse, aligned.eeg.mode, bleu1)
             flags += red_flags.row_flags(condition, found.rows.own, self.plain.score)
         looks = {summary.name: summary.collapse for summary in conditions}
         for control in aligned.conditions[1:]:
@@ -78,31 +89,31 @@ class TextTable(Table):
         return about(levels, control)
 
     def examples(self, rows: RowTable, rng: np.random.Generator, count: int = 4) -> list[Example]:
-        """Return rows drawn at random and the rows with the highest score, with the controls' rows of the sentence."""
+        """Return `count` rows drawn at random, and the best row of the `count` sentences with the highest scores."""
         scores = np.nan_to_num(self.endpoint.score(rows.own))
         order = np.argsort(-scores, kind="stable")
-        firsts = np.unique(self.aligned.eeg.sentence[order], return_index=True)[1]  # a sentence once
+        firsts = np.unique(self.aligned.eeg.sentence[order], return_index=True)[1]
         best = order[np.sort(firsts)][:count].tolist()
         drawn = rng.choice(len(scores), size=min(count, len(scores)), replace=False).tolist()
         return [self._example(row, False) for row in drawn] + [self._example(row, True) for row in best]
 
     def _example(self, row: int, best: bool) -> Example:
+        """Return a row of EEG beside a row of each control: the same sentence and, if known, subject and seed."""
         eeg = self.aligned.eeg
         mine, sentence = eeg.rows[row], eeg.sentence[row]
         place = np.flatnonzero(eeg.sentence == sentence).tolist().index(row)
-        texts = []
-        for condition in self.aligned.conditions:
-            rows = [condition.rows[i] for i in np.flatnonzero(condition.sentence == sentence)]
+        texts = [mine.prediction]
+        for control in self.aligned.conditions[1:]:
+            rows = [control.rows[i] for i in np.flatnonzero(control.sentence == sentence)]
             same = [r for r in rows if mine.subject and (r.subject, r.seed) == (mine.subject, mine.seed)]
             texts.append((same or rows[place : place + 1] or rows)[0].prediction)
-        texts[0] = mine.prediction
         return Example(self.aligned.references[sentence], mine.subject, tuple(texts), best)
 
 
 def text_figures(
     found: Evidence, outcome: Verdict, *, eeg: str, metric: str, task_known: bool, n_sentences: int, n_rows: int
 ) -> str:
-    """Describe one comparison in figures; p is for the direction of the verdict."""
+    """Return one comparison in figures; p is for less content if the verdict is *control better*."""
     primary, less = found.primary, outcome is Verdict.CONTROL_BETTER
     counts = f"on {n_sentences} sentences ({n_rows} rows), {metric} was {primary.scores[0]:.2f}"
     interval, others = interval_text(primary.interval_90), f"other sentences of {exchanged(task_known)}"
@@ -118,3 +129,56 @@ def text_figures(
         f"sentence permutation, one-sided for {'less' if less else 'more'} content with {eeg}: "
         f"{both_p(primary, less)}){derived_text(found.derived, less)}"
     )
+
+
+def gap_flags(eeg: str, comparison: Evidence) -> list[Flag]:
+    """Return warnings about a score gap that is style, and about metrics that favor different conditions."""
+    return [*_style_flags(eeg, comparison), *_disagreement(eeg, comparison)] if comparison.control else []
+
+
+def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
+    """Return a warning if EEG and control score differently, but equally so against other sentences.
+
+    Of several strata those with the largest p for content decide, as they do for a claim.
+    """
+    gap = comparison.primary.observed
+    if all(map(is_above, comparison.contrasts)):
+        return []
+    by_source = {"length": comparison.primary, **comparison.derived}
+    p_values = {name: c.p_primary if gap > 0 else c.p_less_primary for name, c in by_source.items()}
+    source = max(p_values, key=p_values.__getitem__)
+    p, found = p_values[source], by_source[source]
+    style = found.nulls[0] - found.nulls[1]
+    if p <= ALPHA or not _sign(comparison.primary.gap_interval) or style * gap < 0.5 * gap**2:
+        return []
+    message = (
+        f"{eeg} scores {gap:+.2f} against {comparison.control}, but {style:+.2f} of it is there as well when the "
+        "predictions are held against other sentences: a gap in style; the difference in content is "
+        f"{found.effect:+.2f} (within strata by {source}; {p_text(p)} of {'more' if gap > 0 else 'less'} content)"
+    )
+    return [Flag("gap_is_style", "warning", message)]
+
+
+def _disagreement(eeg: str, comparison: Evidence) -> list[Flag]:
+    """Return a warning if BLEU-1 and WER significantly favor different conditions."""
+    errors, words = (next((s for s in comparison.secondary if s.label == name), None) for name in ("WER", "BLEU-1"))
+    if errors is None:
+        return []
+    in_words = words or comparison.primary
+    bleu = in_words.scores[0] - in_words.scores[1]
+    wer = errors.scores[0] - errors.scores[1]
+    apart = _sign(in_words.gap_interval) * _sign(errors.gap_interval) < 0
+    if min(abs(bleu), abs(wer)) < 0.25 or not apart:
+        return []
+    found = any(map(is_above, comparison.contrasts))
+    reading = "the content is judged apart" if found else "style decides the scores, not content"
+    message = (
+        f"BLEU-1 and WER point opposite ways: {eeg} minus {comparison.control} is {bleu:+.2f} BLEU-1 "
+        f"(higher is better) and {wer:+.2f} WER (lower is better); {reading}"
+    )
+    return [Flag("metrics_disagree", "warning", message)]
+
+
+def _sign(interval: tuple[float, float]) -> int:
+    """Return 1 if an interval is above 0, -1 if it is below 0, and 0 if it contains 0."""
+    return int(interval[0] > 0) - int(interval[1] < 0)

@@ -1,4 +1,4 @@
-"""The verdict of an audit: its rules, its explanation in words, and its exit status for scripts."""
+"""The verdict of an audit: rules, explanation in words, and exit status for scripts."""
 
 import dataclasses
 import enum
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from eeg2text_jax.auditing.contrast import Contrast, Evidence
 from eeg2text_jax.auditing.guessed_strata import EQUAL_LENGTHS
 
-ALPHA = 0.05  # one-sided
-SHOWN = 0.005  # points of score that two decimals show
+ALPHA = 0.05  # significance level of one-sided tests
+SHOWN = 0.005  # smallest score (in points) that is not printed as 0.00
 
 
 class Verdict(enum.StrEnum):
@@ -23,7 +23,7 @@ class Verdict(enum.StrEnum):
     NOT_JUDGEABLE = "not judgeable"
 
 
-# 0 and 1 are not used for bad news: 1 is what Python exits with when it crashes, 2 is a user's mistake.
+# Statuses 1 and 2 have other meanings: Python crashed, and a user error.
 EXIT_STATUS = {
     Verdict.USES_EEG: 0,
     Verdict.CONTENT: 0,
@@ -36,7 +36,7 @@ EXIT_STATUS = {
     Verdict.UNPROVEN: 9,
 }
 
-# With several controls all must be beaten, and the weakest answer decides: the first of these that any control earns.
+# With several controls EEG must beat all of them: the overall verdict is the first of these that any comparison has.
 PRECEDENCE = (
     Verdict.NOT_JUDGEABLE,
     Verdict.UNDERPOWERED,
@@ -57,16 +57,17 @@ def judge(
     scores_vary: bool = True,
     identical: bool = False,
 ) -> Verdict:
-    """Judge EEG against one control. A claim is made only if it holds under `contrast` and each of `derived`.
+    """Return the verdict of EEG against one control.
 
-    A claimed difference counts as smaller than the margin only if it is so under each of them.
+    A difference needs a permutation p of at most 5 % and a 90 % interval on one side of 0; both, so that the printed
+    figures agree with the verdict. Equivalence needs a 90 % interval inside the margin: two one-sided tests at 5 %.
 
-    A difference is claimed where the permutation p is at most 5 % and the 90 % interval lies on the same side of 0 (two
-    looks at one thing, so that the figures printed beside the verdict never speak against it); equivalence where the
-    90 % interval is inside the margin, which is two one-sided tests at 5 %.
-
-    `scores_vary` is false where other references would not have changed EEG's own score (all scores are 0, say): then
-    nothing could be found and nothing is excluded. `identical` outputs are equivalent, whatever they are.
+    Args:
+      contrast: the comparison within the strata of the alignment.
+      margin: the smallest difference that matters, in points.
+      derived: the comparison within other strata; a claim must hold in these, too.
+      scores_vary: whether other references would have changed EEG's score; if not, nothing can be concluded.
+      identical: whether EEG and control have the same predictions; they are equivalent then.
     """
     found = [contrast, *derived]
     if identical:
@@ -84,7 +85,7 @@ def judge(
 
 
 def judge_alone(contrast: Contrast, margin: float, derived: Sequence[Contrast] = ()) -> Verdict:
-    """Judge one file without a control. Content that is smaller than the margin in all strata is `BELOW_MARGIN`."""
+    """Return the verdict of EEG without a control; content below the margin in all strata is `BELOW_MARGIN`."""
     found = [contrast, *derived]
     if not all(map(is_above, found)):
         return Verdict.NO_CONTENT
@@ -92,7 +93,7 @@ def judge_alone(contrast: Contrast, margin: float, derived: Sequence[Contrast] =
 
 
 def is_above(contrast: Contrast) -> bool:
-    """Return whether EEG has more content, by the permutation and by the interval."""
+    """Return whether EEG has significantly more content, by the permutation p and by the 90 % interval."""
     return contrast.p_primary <= ALPHA and contrast.effect >= SHOWN and contrast.interval_90[0] > 0
 
 
@@ -102,15 +103,12 @@ def _is_below(contrast: Contrast) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison(Evidence):
-    """Evidence with its verdict. `question` is the question of a control that does not decide; "" if it decides.
-
-    `sentence` has the figures and then the `reading`, which is what may be said.
-    """
+    """The comparison of EEG with one control, with its verdict."""
 
     verdict: Verdict
-    sentence: str
-    question: str = ""
-    reading: str = ""
+    sentence: str  # the figures, then the reading
+    question: str = ""  # what a control that does not decide asks; "" if the control decides
+    reading: str = ""  # the conclusion that the verdict permits
 
     @property
     def mde(self) -> float:
@@ -118,17 +116,15 @@ class Comparison(Evidence):
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict over several controls."""
     return min(verdicts, key=PRECEDENCE.index)
 
 
 def strictest(comparisons: Sequence[Comparison]) -> Comparison:
-    """Return the comparison that leaves EEG the least: the smallest difference, or the widest margin of equivalents."""
-
-    def left_to_eeg(comparison: Comparison) -> float:
-        found = comparison.primary
-        return -found.smallest_margin if comparison.verdict is Verdict.EQUIVALENT else found.effect
-
-    return min(comparisons, key=left_to_eeg)
+    """Return the comparison least in favor of EEG: the smallest difference or, of equivalents, the widest margin."""
+    return min(
+        comparisons, key=lambda c: -c.primary.smallest_margin if c.verdict is Verdict.EQUIVALENT else c.primary.effect
+    )
 
 
 def p_cell(p: float) -> str:
@@ -136,7 +132,7 @@ def p_cell(p: float) -> str:
 
 
 def p_text(p: float) -> str:
-    return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
+    return f"p {'= ' if p >= 0.001 else ''}{p_cell(p)}"
 
 
 def interval_text(interval: tuple[float, float]) -> str:
@@ -144,18 +140,18 @@ def interval_text(interval: tuple[float, float]) -> str:
 
 
 def verdict_mde(contrast: Contrast, derived: Iterable[Contrast] = ()) -> float:
-    """Return the minimum detectable effect of a verdict: the largest of all strata, as a claim must pass under each."""
+    """Return the minimum detectable effect of a claim, which must hold in all strata: the largest of theirs."""
     return max(c.mde for c in (contrast, *derived))
 
 
 def detectable(contrast: Contrast, derived: Iterable[Contrast] = ()) -> str:
-    """Return the minimum detectable effect in words; it is infinite if no permutation changes the score."""
+    """Return the minimum detectable effect in words, also if it is infinite."""
     least = verdict_mde(contrast, derived)
     return f"minimum detectable effect {least:.2f}" if least < float("inf") else "no effect was detectable"
 
 
 def uncountable(contrast: Contrast) -> str:
-    """Return why no number of sentences would show an effect; "" if an effect is detectable."""
+    """Return why no effect is detectable, however many sentences there are; "" if one is."""
     if contrast.mde < float("inf"):
         return ""
     if max(map(abs, contrast.scores)) < SHOWN:
@@ -168,13 +164,8 @@ def exchanged(task_known: bool) -> str:
     return "equal task and length" if task_known else "equal length"
 
 
-def unfit_sentence(reasons: Sequence[str], figures: str) -> str:
-    """Return the sentence of *not judgeable*: the reasons, then the figures."""
-    return f"Not judgeable: {'; '.join(reasons)}. The figures, which show nothing: {figures}."
-
-
 def both_p(contrast: Contrast, less: bool) -> str:
-    """Return the p of the permutation, and of the test over seeds if seeds are a level; `less`: for less content."""
+    """Return in words the p for more (or `less`) content: of the permutation and, if there is one, of the seeds."""
     p = p_text(contrast.p_less if less else contrast.p)
     if contrast.p_seeds is None:
         return p
@@ -183,7 +174,7 @@ def both_p(contrast: Contrast, less: bool) -> str:
 
 
 def derived_text(derived: Mapping[str, Contrast], less: bool = False) -> str:
-    """Return the difference within other strata in words."""
+    """Return in words the difference within other strata, and why they were used; "" without other strata."""
     if not derived:
         return ""
     found = " and ".join(
@@ -194,7 +185,7 @@ def derived_text(derived: Mapping[str, Contrast], less: bool = False) -> str:
 
 
 def because(derived: Mapping[str, Contrast]) -> str:
-    """Return why the test was repeated within other strata."""
+    """Return why the test was repeated within other strata, by the names of these strata."""
     unknown = ["the tasks are not known"] if derived.keys() - {EQUAL_LENGTHS} else []
     leaks = ["the number of words leaks in one condition only"] if EQUAL_LENGTHS in derived else []
     return " and ".join(unknown + leaks)
@@ -211,53 +202,48 @@ def paired_reading(
     margin: float,
     own: Contrast | None = None,
 ) -> str:
-    """Return the reading of one comparison, for any verdict but *not judgeable*.
+    """Return the conclusion of one comparison in words, for any verdict but *not judgeable*.
 
-    `own` is EEG's content above its own null; `p_control` is the p of the control's.
+    `own` is EEG's content above its own null; `p_control` is the p of the control's content above its null.
     """
     if verdict is Verdict.USES_EEG:
         return f"the model uses the EEG, as measured against {control}"
     if verdict is Verdict.BELOW_MARGIN:
         return f"more content than with {control}, but by less than the margin of {margin:g}"
     widest = abs(max(c.smallest_margin for c in (contrast, *derived)))
+    smallest = f"smallest margin that would have passed{' in all strata' if derived else ''} {widest:.2f}"
     if verdict is Verdict.EQUIVALENT and widest == float("inf"):
         return f"equivalent to {control} within ±{margin:g}, as the outputs of both are the same"
     if verdict is Verdict.EQUIVALENT:
         return (
-            f"equivalent to {control} within ±{margin:g}{_untold(contrast, derived)} ({_smallest(widest, derived)}; "
+            f"equivalent to {control} within ±{margin:g}{_small_p(contrast, derived)} ({smallest}; "
             f"{detectable(contrast, derived)})"
         )
     if verdict is Verdict.CONTROL_BETTER:
-        held = "content" if p_control <= ALPHA else "none"
-        alone = f"on its own {control} has {held} above its null ({p_text(p_control)})"
-        chance = "look for what reaches it" if p_control <= ALPHA else "one comparison in twenty ends so by chance"
+        has_content = p_control <= ALPHA
         return (
-            f"less content with {eeg} than with {control}, which speaks against {eeg} and not for {control}; {alone}, "
-            f"{chance}"
+            f"less content with {eeg} than with {control}, which speaks against {eeg} and not for {control}; "
+            f"on its own {control} has {'content' if has_content else 'none'} above its null ({p_text(p_control)}), "
+            f"{'look for what reaches it' if has_content else 'one comparison in twenty ends so by chance'}"
         )
     own_why = uncountable(own) if own else ""
     if why := uncountable(contrast) or (f"{eeg}: {own_why}" if own_why else ""):
         return f"{why}; neither a difference nor equivalence within ±{margin:g} can be claimed"
     return (
         f"underpowered, neither a difference nor equivalence within ±{margin:g} can be claimed"
-        f"{_untold(contrast, derived)} ({detectable(contrast, derived)}; "
-        f"{_smallest(widest, derived)})"
+        f"{_small_p(contrast, derived)} ({detectable(contrast, derived)}; {smallest})"
     )
 
 
-def _smallest(margin: float, derived: Sequence[Contrast]) -> str:
-    return f"smallest margin that would have passed{' in all strata' if derived else ''} {margin:.2f}"
-
-
 def not_its_own(content: Contrast, p: float, eeg: str, control: str) -> str:
-    """What a difference says where EEG's outputs have no content above their own null."""
+    """Return the conclusion if EEG has more content than the control, but none above its own null (content, p)."""
     return (
         f"no content found: {eeg} has none above its own null ({content.effect:+.2f}, {p_text(p)}; "
         f"{detectable(content)}), so the difference only says that {control} fits other sentences better than its own"
     )
 
 
-def _untold(contrast: Contrast, derived: Sequence[Contrast]) -> str:
+def _small_p(contrast: Contrast, derived: Sequence[Contrast]) -> str:
     """Explain a small p beside a verdict that claims no difference; "" if p is large."""
     if min(contrast.p_primary, contrast.p_less_primary) > ALPHA:
         return ""
@@ -269,7 +255,7 @@ def _untold(contrast: Contrast, derived: Sequence[Contrast]) -> str:
 
 
 def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contrast], margin: float) -> str:
-    """Return the reading of EEG alone, with what cannot be told without a control."""
+    """Return the conclusion about EEG without a control in words."""
     if verdict is Verdict.BELOW_MARGIN:
         return f"more content than with other sentences, but by less than the margin of {margin:g}"
     if verdict is Verdict.CONTENT:
@@ -278,7 +264,7 @@ def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contra
             "with the sentence (length, recording, subject, memory of training text), only a control can tell"
         )
     if contrast.p_primary <= ALPHA:
-        return f"the file shows no content that would hold{_untold(contrast, derived)}"
+        return f"the file shows no content that would hold{_small_p(contrast, derived)}"
     if why := uncountable(contrast):
         return f"the file shows no content: {why}"
     return f"the file shows no content ({detectable(contrast, derived)}: what is less would not have been found)"

@@ -11,7 +11,7 @@ from etils import epath
 
 from eeg2text_jax.auditing.audit import Options, audit
 from eeg2text_jax.auditing.beyond_time import NOT_BEYOND_STATUS
-from eeg2text_jax.auditing.decision import deciding_of
+from eeg2text_jax.auditing.compare import deciding_of
 from eeg2text_jax.auditing.endpoints import Endpoint, named, rank_endpoints
 from eeg2text_jax.auditing.provenance import Judged, JudgedFile, checked_proof
 from eeg2text_jax.auditing.result import AuditResult, result_text

@@ -28,15 +28,15 @@ def test_sentences_are_distinct_references():
 def test_free_running_is_judged_where_both_modes_are_there():
     both = rows() + rows(mode="teacher_forced")
     aligned = align({"eeg": both})
-    assert aligned.mode == "free_running"
+    assert aligned.eeg.mode == "free_running"
     assert len(aligned.eeg.rows) == 8
     assert any("teacher_forced" in note for note in aligned.notes)
-    assert align({"eeg": both}, mode="teacher_forced").mode == "teacher_forced"
+    assert align({"eeg": both}, mode="teacher_forced").eeg.mode == "teacher_forced"
 
 
 def test_a_mode_that_all_conditions_have_is_judged():
     both, forced = rows() + rows(mode="teacher_forced"), rows(mode="teacher_forced")
-    assert align({"eeg": both, "noise": forced}).mode == "teacher_forced"
+    assert align({"eeg": both, "noise": forced}).eeg.mode == "teacher_forced"
     assert [c.mode for c in align({"eeg": rows(), "noise": forced}).conditions] == ["free_running", "teacher_forced"]
 
 

@@ -10,7 +10,7 @@ from rows import row
 from test_decoders import decoded, exchanged, written
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.decision import deciding_one
+from eeg2text_jax.auditing.compare import deciding_one
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.auditing.verdict import Comparison, Verdict

@@ -8,12 +8,12 @@ from rows import simulated_rows
 
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.compare import gap_flags
 from eeg2text_jax.auditing.contrast import Contrast, Evidence, Secondary
 from eeg2text_jax.auditing.endpoints import primary_endpoint
 from eeg2text_jax.auditing.fitness import file_flags
 from eeg2text_jax.auditing.red_flags import row_flags
 from eeg2text_jax.auditing.side_channel import SideChannel, _gap_flag
+from eeg2text_jax.auditing.text_table import gap_flags
 from eeg2text_jax.auditing.verdict import Verdict
 
 
