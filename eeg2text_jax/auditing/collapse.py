@@ -11,7 +11,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.auditing.align import Condition
-from eeg2text_jax.predictions.script import characters_apart
+from eeg2text_jax.predictions.file import characters_apart
 
 KEPT = 100_000  # cache size: rows whose comparison is reused
 PAIRS = 2000  # pairs of texts compared to estimate their overlap

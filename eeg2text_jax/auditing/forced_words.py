@@ -13,7 +13,7 @@ from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.auditing.collapse import plain_words
 from eeg2text_jax.auditing.plain_rows import MIN_SAME, Found, Rows
-from eeg2text_jax.predictions.script import characters_apart
+from eeg2text_jax.predictions.file import characters_apart
 
 TOKENS = re.compile(r"\w+|[^\w\s]")
 MARKS_OF = re.compile(r"[^\w\s]")
