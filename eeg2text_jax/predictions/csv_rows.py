@@ -99,7 +99,8 @@ def parse(
 
 def survey_table(lines: Lines, delimiter: str) -> tuple[list[str], list[int]]:
     """Return the first record, and the positions of columns of which half of the fields or more have a space."""
-    records, first = 0, []
+    records = 0
+    first: list[str] = []
     spaced: Counter[int] = Counter()
     for _, fields in records_of(lines, delimiter):
         records, first = records + 1, first or fields
