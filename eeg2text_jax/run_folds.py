@@ -25,7 +25,7 @@ from eeg2text_jax.predictions.rankings import Ranking, read_rankings
 from eeg2text_jax.rank_run import NO_AUDIT, can_audit, is_ranked, judge_ranked_folds, publish
 from eeg2text_jax.search.settings import search_name
 from eeg2text_jax.splits.certificate import certify_data
-from eeg2text_jax.splits.folds import make_folds
+from eeg2text_jax.splits.methods import make_folds
 from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.stores.address import address_of
@@ -42,7 +42,7 @@ def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
     Finished stages are skipped, as in a single run.
 
     Args:
-      config: as for a single run; `split.method` decides what a fold is, see `splits.folds.make_folds`.
+      config: as for a single run; `split.method` decides what a fold is, see `splits.methods.make_folds`.
       root: the folder; results over all folds have the same file names as those of a single run.
       folds: the number of folds, or "subjects" for one fold per subject.
 

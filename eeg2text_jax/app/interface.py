@@ -1,4 +1,4 @@
-"""The page itself, in gradio: files in, what was read, verdict, figures, report; the field's table beside it."""
+"""The page in gradio: fields for files, what was read, verdict, figures, report, and a table of published outputs."""
 
 import os
 import tempfile
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from eeg2text_jax.app import jobs, shown
+from eeg2text_jax.app import jobs, markup
 from eeg2text_jax.data.source import library
 
-KEPT = 600  # seconds that an upload lies on the server, at most
-WAITING = 20  # visitors in the queue
-WIDTHS = ["190px", "150px", *["110px"] * 8]  # of the field's table
+KEPT = 600  # seconds after which an upload is deleted
+WAITING = 20  # most visitors in the queue
+WIDTHS = ["190px", "150px", *["110px"] * 8]  # of the columns of published outputs
 GUESSED = "as recognised"
 MODES = {"not stated": None, "free running: no target reached the decoder": "free_running"}
 MODES["teacher forced: every token was predicted from the true ones before it"] = "teacher_forced"
@@ -33,7 +33,7 @@ def request_of(reference: str, prediction: str, mode: str, proof: str = "") -> d
 
 
 def build() -> Any:
-    """Return the blocks of the page. Raises UserError if gradio is not installed."""
+    """Return the page as `gradio.Blocks`. Raises UserError if gradio is not installed."""
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     gr = library("gradio", "app")
     look, judge = _actions(gr)
@@ -47,7 +47,10 @@ def build() -> Any:
                 result = gr.HTML(elem_id="verdict")
                 report = gr.HTML(elem_id="report")
             with gr.Column(scale=2, min_width=320):
-                _field(gr)
+                gr.Markdown("### Published outputs, judged by the same program\nClick a heading to sort.")
+                headings, rows = field_table(field_page().read_text("utf8") if field_page().is_file() else "")
+                looks = {"elem_id": "field", "max_height": 700, "column_widths": WIDTHS, "wrap": True}
+                gr.Dataframe(rows, headers=headings, interactive=False, **looks)
         eeg, control, references, reference, prediction, mode = choices
         together = {"concurrency_limit": 1, "concurrency_id": "job", "show_progress": "hidden"}
         shows = [read, reference, prediction, result, report, options]
@@ -60,15 +63,15 @@ def build() -> Any:
 
 
 def _choices(gr: Any) -> tuple[list[Any], Any, Any]:
-    """Return the fields that every job reads, the field of the proof, and the accordion of options."""
+    """Place the fields; return those that every job reads, the field of the proof, and the accordion of options."""
     with gr.Row():
         eeg = gr.File(label="Predictions", elem_id="eeg", height=140, min_width=260)
         control = gr.File(label="Control, if any", elem_id="control", height=140, min_width=260)
-    with gr.Accordion(shown.OPTIONS, open=False) as options:
+    with gr.Accordion(markup.OPTIONS, open=False) as options:
         gr.Markdown("What `--reference`, `--mode`, `--columns` and `--proof` say at the command line.")
         references = gr.File(label="References", elem_id="references", height=120)
         mode = gr.Radio(list(MODES), value="not stated", label="How the text was decoded", elem_id="mode")
-        # A program may name a column before the file is read.
+        # A client of the API may name a column before the file is read.
         column = {"value": GUESSED, "min_width": 150, "allow_custom_value": True}
         with gr.Row():
             reference = gr.Dropdown([GUESSED], label="Column of the references", **column)
@@ -77,16 +80,8 @@ def _choices(gr: Any) -> tuple[list[Any], Any, Any]:
     return [eeg, control, references, reference, prediction, mode], proof, options
 
 
-def _field(gr: Any) -> None:
-    """Place the table of published outputs."""
-    headings, rows = field_table(field_page().read_text("utf8") if field_page().is_file() else "")
-    gr.Markdown("### Published outputs, judged by the same program\nClick a heading to sort.")
-    looks = {"elem_id": "field", "max_height": 700, "column_widths": WIDTHS, "wrap": True}
-    gr.Dataframe(rows, headers=headings, interactive=False, **looks)
-
-
 def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator]]:
-    """Return what the page does: read the files as soon as they change, and judge them."""
+    """Return the handlers of events: `look` reads changed files, `judge` judges them; both yield updates of fields."""
     keep = gr.update()
 
     def look(eeg, control, references, reference, prediction, mode) -> Iterator[tuple]:
@@ -95,35 +90,35 @@ def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator]]
             return
         for state in jobs.run("look", uploads(eeg, control, references), request_of(reference, prediction, mode)):
             if isinstance(state, jobs.Progress):
-                yield shown.progress(state), keep, keep, "", "", keep
+                yield markup.progress(state), keep, keep, "", "", keep
                 continue
             columns = [GUESSED, *dict.fromkeys(state.found["columns"])]
             selects = [
                 gr.update(choices=columns, value=chosen if chosen in columns else GUESSED, visible=len(columns) > 1)
                 for chosen in (reference, prediction)
             ]
-            if "refused" in state.found:  # the cure may be among the options
-                yield shown.refusal(state.found), *selects, "", "", gr.update(open=True)
+            if "refused" in state.found:  # the user may solve this by an option
+                yield markup.refusal(state.found), *selects, "", "", gr.update(open=True)
             else:
-                yield shown.reading(state.found), *selects, "", "", keep
+                yield markup.reading(state.found), *selects, "", "", keep
 
     def judge(eeg, control, references, reference, prediction, mode, proof) -> Iterator[tuple[str, str]]:
         request = request_of(reference, prediction, mode, proof)
         for state in jobs.run("judge", uploads(eeg, control, references), request):
             if isinstance(state, jobs.Progress):
-                yield shown.progress(state), ""
+                yield markup.progress(state), ""
             elif "refused" in state.found:
-                yield shown.refusal(state.found), ""
+                yield markup.refusal(state.found), ""
             else:
-                yield shown.verdict(state.found), shown.report(state.report)
+                yield markup.verdict(state.found), markup.report(state.report)
 
     return look, judge
 
 
 def serve(host: str, port: int) -> None:
-    """Serve the page until interrupted. Uploads and jobs lie in a folder that is removed at the end."""
+    """Serve the page until interrupted; uploads and jobs are in a folder that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="eeg2text-app-") as folder:
-        os.environ["GRADIO_TEMP_DIR"] = tempfile.tempdir = folder  # jobs copy uploads below it, too
+        os.environ["GRADIO_TEMP_DIR"] = tempfile.tempdir = folder  # `tempdir`: jobs copy uploads there, too
         page = build()
         gr = library("gradio", "app")
         fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
@@ -136,7 +131,7 @@ def serve(host: str, port: int) -> None:
             max_file_size=jobs.BYTES,
             blocked_paths=[str(Path.home())],
             theme=gr.themes.Default(**fonts),
-            css=shown.CSS,
+            css=markup.CSS,
             footer_links=[],
             ssr_mode=False,
         )
@@ -151,13 +146,13 @@ COLUMNS = ("set", "verdict", "input", "mode, file says", "rows", "sentences", "B
 
 
 def field_page() -> Path:
-    """Return the path of the page: beside this module in a wheel, in `docs` of a clone."""
+    """Return the path of the page of published outputs: beside this module in a wheel, in `docs` of a clone."""
     here = Path(__file__).parent
     return next((place for place in (here / "field.md", here.parents[1] / "docs/field.md") if place.is_file()), here)
 
 
 def field_table(page: str) -> tuple[list[str], list[list[str | float | None]]]:
-    """Return headings and rows of the first table of a page that has sets and verdicts; figures as numbers."""
+    """Return headings and rows of the first table of a page with the columns set and verdict; figures are numbers."""
     lines = (line.strip().removeprefix("|").removesuffix("|") for line in page.splitlines() if line.startswith("|"))
     rows = [[cell.strip().strip("`*") for cell in line.split("|")] for line in lines]
     start = next((i for i, row in enumerate(rows) if {"set", "verdict"} <= set(row)), None)
@@ -174,7 +169,7 @@ def field_table(page: str) -> tuple[list[str], list[list[str | float | None]]]:
 
 
 def figure(cell: str) -> str | float | None:
-    """Return a cell as a number if it is one or a bound ("< 0.001"), and None if it is empty."""
+    """Return a cell as a number if it is one or a bound ("< 0.001"), as None if it is empty, else as text."""
     try:
         return float(cell.removeprefix("< "))
     except ValueError:

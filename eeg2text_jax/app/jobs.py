@@ -1,4 +1,4 @@
-"""Jobs of the page: a visitor's files in a folder of their own, read by a process with limits, then removed."""
+"""Jobs of the page: copy a visitor's files to a folder, run a worker process with limits on them, remove them."""
 
 import contextlib
 import dataclasses
@@ -19,36 +19,36 @@ from typing import IO, Any
 from eeg2text_jax.app.worker import ANSWER, REFERENCES, ROLES
 from eeg2text_jax.errors import UserError
 
-BYTES = 64 * 2**20  # of one file
-SECONDS = {"look": 60, "judge": 180}  # of computing
-PATIENCE = 5  # times as long a busy machine may take
-POLL = 0.5
+BYTES = 64 * 2**20  # most bytes of a file
+SECONDS = {"look": 60, "judge": 180}  # most CPU seconds of a job
+PATIENCE = 5  # most wall-clock seconds per CPU second, as the machine may be busy
+POLL = 0.5  # seconds between reports of progress
 FAILED = "the page could not {do} these files; this is a fault of the program, not of the files: please report it."
 TOO_LONG = "the job takes more than {} s; judge the files with `eeg2text audit` on a machine of yours."
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """The last line that the worker printed, and the seconds from the start of the job until now."""
+    """The state of a running job."""
 
-    line: str
-    seconds: float
+    line: str  # the last line that the worker printed
+    seconds: float  # since the start of the job
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """The result of the worker, and the report as text if it wrote one."""
+    """The result of a job."""
 
-    found: dict[str, Any]
-    report: str = ""
+    found: dict[str, Any]  # JSON answer of the worker; a refused job has the reason, a sentence, as `refused`
+    report: str = ""  # HTML, "" without a report
 
 
 def run(
     do: str, uploads: Mapping[str, str | None], request: Mapping[str, Any], seconds: int | None = None
 ) -> Iterator[Progress | Answer]:
-    """Read (`look`) or `judge` the uploads, given by role: yield progress about twice a second, then the answer.
+    """Read (`look`) or `judge` uploads: yield progress about twice a second, then the answer, and remove all copies.
 
-    If the job is refused, the answer's field `refused` holds the reason, one sentence. All files are removed.
+    `uploads` are paths by role, `request` is the worker's `Request`, `seconds` the most CPU seconds (None: `SECONDS`).
     """
     limit = SECONDS[do] if seconds is None else seconds
     with tempfile.TemporaryDirectory(prefix="eeg2text-job-") as name:
@@ -66,7 +66,7 @@ def _refused(sentence: str) -> Answer:
 
 
 def place(uploads: Mapping[str, str | None], folder: Path) -> None:
-    """Copy uploads under the names of their roles; raise a UserError if one is missing or too large."""
+    """Copy uploads into a folder, named by role. Raises UserError if one is missing or too large."""
     if not uploads.get(ROLES[0]):
         raise UserError("there is no file of predictions; drop one first.")
     for role in (*ROLES, REFERENCES):
@@ -84,11 +84,11 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
     start = time.monotonic()
     process = _start(folder)
     try:
-        with contextlib.suppress(BrokenPipeError):  # it died at once, which is said below
+        with contextlib.suppress(BrokenPipeError):  # a worker that died at once is reported below
             process.stdin.write(json.dumps(request))
             process.stdin.close()
         lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=_pass_on, args=(process.stdout, lines), daemon=True).start()
+        threading.Thread(target=_forward_lines, args=(process.stdout, lines), daemon=True).start()
         last = "starting"
         while process.poll() is None:
             passed = time.monotonic() - start
@@ -112,7 +112,7 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
 
 
 def _start(folder: Path) -> subprocess.Popen:
-    """Start the worker in its own process group, with one thread and the modules of this process."""
+    """Start the worker in its own process group, with single-threaded linear algebra and the same import path."""
     path = os.pathsep.join(os.path.abspath(place) for place in sys.path if place)
     environment = {
         **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")},
@@ -132,7 +132,7 @@ def _start(folder: Path) -> subprocess.Popen:
     )
 
 
-def _pass_on(source: IO[str], lines: "queue.SimpleQueue[str]") -> None:
+def _forward_lines(source: IO[str], lines: "queue.SimpleQueue[str]") -> None:
     for line in source:
         lines.put(line)
 

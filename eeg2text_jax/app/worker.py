@@ -1,7 +1,7 @@
 """The process that reads and judges a visitor's files: `python -m eeg2text_jax.app.worker` in the folder of a job.
 
-The request is JSON on standard input, the answer JSON in `answer.json`; lines on standard output are progress. Files
-are called by their role, whatever the visitor called them: `eeg`, `control`, `references`.
+The request is JSON on standard input, the answer JSON in `answer.json`; lines on standard output are progress. The
+files are named by their role: `eeg`, `control`, `references`.
 """
 
 import dataclasses
@@ -23,39 +23,35 @@ from eeg2text_jax.predictions.rankings import is_rankings
 from eeg2text_jax.predictions.read import describe, read_any
 from eeg2text_jax.predictions.selection import read_conditions
 
-MEMORY = 4 * 2**30  # bytes of address space
-UNPACKED = 256 * 2**20  # bytes of a file that was packed
-ROWS = 200_000
-CURVE_ROWS = 20_000  # files of more get no curve of content within clusters, which takes as long as all the rest
-EXAMPLES = 3
-COLUMNS = 40  # to choose from
+MEMORY = 4 * 2**30  # most bytes of address space
+UNPACKED = 256 * 2**20  # most bytes of an unpacked file
+ROWS = 200_000  # most rows of a file
+CURVE_ROWS = 20_000  # most rows of a file that gets a curve of content within clusters, half of an audit's time
+EXAMPLES = 3  # rows of a file that the page shows
+COLUMNS = 40  # most names of columns that the page offers
 ROLES = ("eeg", "control")
 REFERENCES = "references"
 ANSWER = "answer.json"
 
-Request = dict[str, Any]  # "columns": names of reference and prediction, or None; "mode"; "proof"
+Request = dict[str, Any]  # "columns": names of reference and prediction, or None; "mode": None or a mode; "proof"
 
 
-def main() -> int:
+def main() -> None:
+    """Answer the request on standard input, within limits of memory and time; a refusal is one sentence."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     packed.LARGEST = UNPACKED
     request = json.load(sys.stdin)
     seconds = request.pop("seconds")
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
-    answer = answer_to({"look": look, "judge": judge}[request.pop("do")], request)
-    Path(ANSWER).write_text(json.dumps(answer), encoding="utf8")
-    return 0
-
-
-def answer_to(action: Any, request: Request) -> dict[str, Any]:
-    """Return the answer of an action, or its refusal as one sentence, with the columns to choose from."""
     try:
-        return action(request)
+        answer = {"look": look, "judge": judge}[request.pop("do")](request)
     except UserError as error:
-        refused = str(error)
+        answer = {"refused": str(error)}
     except MemoryError:
         refused = f"the files need more than {MEMORY // 2**30} GiB of memory; judge them with `eeg2text audit`."
-    return {"refused": refused, "columns": titles(Path(ROLES[0]))}
+        answer = {"refused": refused}
+    answer = {"columns": titles(Path(ROLES[0]))} | answer if "refused" in answer else answer
+    Path(ANSWER).write_text(json.dumps(answer), encoding="utf8")
 
 
 def files() -> list[Path]:
@@ -63,7 +59,7 @@ def files() -> list[Path]:
 
 
 def read(path: Path, request: Request) -> PredictionSet:
-    """Return a visitor's file; raise a UserError if it cannot be read or has more than `ROWS` rows."""
+    """Read a visitor's file. Raises UserError if it cannot be read or has more than `ROWS` rows."""
     print(f"reading {path}", flush=True)
     if is_rankings(path):
         raise UserError(
@@ -81,7 +77,7 @@ def read(path: Path, request: Request) -> PredictionSet:
 
 
 def look(request: Request) -> dict[str, Any]:
-    """Return how the files were read, some rows, and the columns to choose from."""
+    """Return how the files were read, some rows, and the names of the columns to choose from."""
     found = [read(path, request) for path in files()]
     examples = [
         {"file": str(one.path), "condition": p.eval_condition, "reference": p.reference, "prediction": p.prediction}
@@ -94,7 +90,7 @@ def look(request: Request) -> dict[str, Any]:
 
 
 def judge(request: Request) -> dict[str, Any]:
-    """Return the verdict with its figures, and write the report: `eeg2text audit` with its defaults."""
+    """Judge the files like `eeg2text audit` with its defaults: return the verdict and figures, write the report."""
     from eeg2text_jax.auditing.audit import audit
     from eeg2text_jax.auditing.provenance import Judged, JudgedFile, checked_proof
     from eeg2text_jax.auditing.report import write_report
@@ -125,12 +121,10 @@ def judge(request: Request) -> dict[str, Any]:
         groups=labels,
         with_curve=len(first.predictions) <= CURVE_ROWS,
     )
-    told = {str(one.path): tuple(describe(one).splitlines()) for one in sets}
-    judged = Judged(
-        tuple(JudgedFile(str(one.path), one.digest, len(one.predictions), told[str(one.path)]) for one in sets)
-    )
-    stated = all(one.seeds_stated for one in sets)
-    result = dataclasses.replace(result, judged=judged.dated(["eeg2text", "app"]), seeds_stated=stated)
+    said = {str(one.path): tuple(describe(one).splitlines()) for one in sets}
+    files_judged = (JudgedFile(str(one.path), one.digest, len(one.predictions), said[str(one.path)]) for one in sets)
+    judged = Judged(tuple(files_judged)).dated(["eeg2text", "app"])
+    result = dataclasses.replace(result, judged=judged, seeds_stated=all(one.seeds_stated for one in sets))
     print("writing the report", flush=True)
     write_report(result, Path("report.html"))
     return {
@@ -142,32 +136,29 @@ def judge(request: Request) -> dict[str, Any]:
             [EFFECT_HEADINGS, *effect_rows(result.comparisons)],
         ],
         "flags": [f"{flag.level}: {flag.message}" for flag in result.flags],
-        "said": [line for lines in told.values() for line in lines],
+        "said": [line for lines in said.values() for line in lines],
     }
 
 
 def titles(path: Path) -> list[str]:
-    """Return the names of the columns of a table or of JSON, as far as known; none for other layouts."""
+    """Return the names of the columns of a table, or of the first object of JSON; nothing for other layouts."""
     try:
         lines = Lines(path)
         if lines.data.lstrip()[:1] in (b"{", b"["):
-            return [*first_object(lines)][:COLUMNS]
+            try:
+                first = next(items_by_line(lines))
+            except UserError:
+                first = next(items_of_text(lines)[0])
+            return [*first[1]][:COLUMNS]
         names = max((first_names(lines, delimiter) for delimiter in DELIMITERS), key=len)
     except (UserError, MemoryError):
         return []
     return names[:COLUMNS] if len(names) > 1 else []
 
 
-def first_object(lines: Lines) -> dict[str, Any]:
-    try:
-        return next(items_by_line(lines))[1]
-    except UserError:
-        return next(items_of_text(lines)[0])[1]
-
-
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        main()
     except Exception as error:
         print(f"{type(error).__name__}: {first_line(error)}", file=sys.stderr)
         sys.exit(1)

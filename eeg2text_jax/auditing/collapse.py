@@ -10,7 +10,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.auditing.align import Condition
-from eeg2text_jax.predictions.script import characters_apart
+from eeg2text_jax.predictions.file import characters_apart
 
 CACHED = 100_000  # pairs of prediction and reference whose comparison is cached
 PAIRS = 2000  # pairs of texts compared to estimate their overlap

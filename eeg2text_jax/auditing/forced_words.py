@@ -12,7 +12,7 @@ from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.auditing.collapse import plain_words
 from eeg2text_jax.auditing.plain_rows import MIN_SAME, Found, Rows, matches
-from eeg2text_jax.predictions.script import characters_apart
+from eeg2text_jax.predictions.file import characters_apart
 
 MOST_WORDS = 8  # the longest beginning that is searched for
 # NEAR_ALL: share of rows with the same first words as their reference. STEP: ratio of the odds that such a word is

@@ -11,7 +11,7 @@ import numpy as np
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from eeg2text_jax.metrics.metric import PIECES, OverlapMetric, Tokenize, by_pieces, ratio, tokenize_all
-from eeg2text_jax.predictions.script import characters_apart
+from eeg2text_jax.predictions.file import characters_apart
 from eeg2text_jax.versions import OWN_VERSION, with_version
 
 AT_ONCE = 2**22  # matches of n-grams that are counted at once, which bounds the memory

@@ -11,7 +11,7 @@ from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.metrics.metric import Metric, Tokenize, check_same_length, ratio, tokenize_all
-from eeg2text_jax.predictions.script import characters_apart
+from eeg2text_jax.predictions.file import characters_apart
 from eeg2text_jax.versions import with_version
 
 

@@ -1,13 +1,13 @@
-"""Text files in which a sample is a block of labelled lines: layouts A, A1, A2, B, C, C1, D, and E with a line a word.
+"""Readers of text files with labelled lines, by layout (R is the reference, P a prediction).
 
 A   `target string: R`, `predicted string with tf: P`, `predicted string: P`, a line of `#`
-A1  the same without the line `with tf`;  A2  with more lines of tokens, which are passed over
+A1  the same without the line `with tf`;  A2  the same with lines of token ids, which are ignored
 B   `Target string: R`, `Predicted string: P`, a line of `-`
 C   `start####`, `Predicted: P`, `True: R`, `end####`
 C1  `Predicted: P`, `True: R`, a line of `=`
 D   `target sentence: R`, `predicted sentence: P` over several lines, a line of `#`
-C2  `REF: R`, `HYP: P`, or other usual names, with nothing between the pairs but empty lines and further labels
-E   `target word: R<TAB>pred word: P`
+C2  `REF: R`, `HYP: P`, or other usual names; only empty lines and other labels stand between the pairs
+E   `target word: R<TAB>pred word: P`, one line per word
 """
 
 import dataclasses
@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.column_names import ABOUT_NAMES, normalised
+from eeg2text_jax.predictions.column_names import ABOUT_NAMES, normalize_names
 from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
 from eeg2text_jax.predictions.packed import Lines
 
 REFERENCE = "reference"
 TOKENS = re.compile(r"(target|predicted|prediction|pred)[\w ]*\b(tokens?|ids)\b")
 RULE = re.compile(r"([#\-=])\1{7,}\s*")
-# A possible label: words and brackets before a colon; no text begins with one of LABEL_WORDS.
+# A possible label: words and brackets before a colon. It is surely a label if it begins with LABEL_WORDS.
 LABEL = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")
 LABEL_WORDS = re.compile(
     r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
@@ -33,11 +33,11 @@ LABEL_WORDS = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class BlockLayout:
-    """Labels of a block with their contents (the reference, or a prediction in a mode), and the lines around it."""
+    """The lines of a block: its labels, each mapped to `REFERENCE` or a prediction's mode, and the rules around it."""
 
     labels: dict[str, str]
     closing: re.Pattern
-    opening: re.Pattern | None = None
+    opening: re.Pattern | None = None  # None: a block begins at its first label
 
     def expected(self) -> str:
         return ", ".join(f"'{label}:'" for label in self.labels)
@@ -46,7 +46,6 @@ class BlockLayout:
 HASHES = re.compile(r"#{8,}\s*")
 STRINGS = {"target string": REFERENCE, "predicted string with tf": "teacher_forced", "predicted string": "free_running"}
 WITHOUT_TF = {"target string": REFERENCE, "predicted string": UNKNOWN}
-SENTENCES = {"target sentence": REFERENCE, "predicted sentence": UNKNOWN}
 TRUE = {"predicted": UNKNOWN, "true": REFERENCE}
 LAYOUTS = {
     "A": BlockLayout(STRINGS, HASHES),
@@ -55,9 +54,9 @@ LAYOUTS = {
     "B": BlockLayout(WITHOUT_TF, re.compile(r"-{8,}\s*")),
     "C": BlockLayout(TRUE, re.compile(r"end#{4,}\s*"), opening=re.compile(r"start#{4,}\s*")),
     "C1": BlockLayout(TRUE, re.compile(r"={8,}\s*")),
-    "D": BlockLayout(SENTENCES, HASHES),
+    "D": BlockLayout({"target sentence": REFERENCE, "predicted sentence": UNKNOWN}, HASHES),
 }
-# Labels of pairs in the order of preference, where no other layout fits.
+# Usual labels of reference and prediction in layout C2.
 REFS = ("ref", "reference", "gt", "ground truth", "groundtruth", "target", "truth", "true", "gold", "original")
 HYPS = ("hyp", "hypothesis", "pred", "prediction", "predicted", "generated", "decoded", "output", "model output")
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
@@ -65,18 +64,18 @@ WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNOR
 
 @dataclasses.dataclass
 class Survey:
-    """One pass over the beginnings of lines, which tells the layout and every label in the file."""
+    """Counts of how the lines of a file begin; the layout is inferred from them."""
 
-    filled: int = 0
-    braces: int = 0  # lines that begin an object
-    first: str = ""  # the first character
-    openings: int = 0
-    heads: Counter = dataclasses.field(default_factory=Counter)
-    valued: Counter = dataclasses.field(default_factory=Counter)  # of these, how often something follows the colon
-    rules: Counter = dataclasses.field(default_factory=Counter)
+    filled: int = 0  # lines that are not blank
+    braces: int = 0  # lines that begin with "{"
+    first: str = ""  # first character that is not white space
+    openings: int = 0  # lines `start####`
+    heads: Counter = dataclasses.field(default_factory=Counter)  # lines by possible label, see `head_of`
+    valued: Counter = dataclasses.field(default_factory=Counter)  # the same for lines with text after the colon
+    rules: Counter = dataclasses.field(default_factory=Counter)  # lines that repeat "#", "-" or "=", by character
 
     def layout(self) -> str | None:
-        """Return the layout whose labels begin lines of the file, or None."""
+        """Return the name of the block layout that fits the labels (A to E), or None."""
         heads = self.heads
         if "true" in heads and self.openings:
             return "C"
@@ -95,7 +94,7 @@ class Survey:
         return "C2" if self.pair() else None
 
     def pair(self) -> tuple[str, str] | None:
-        """Return the two labels that begin equally many lines, at least a quarter of all, or None."""
+        """Return the labels of reference and prediction (C2) if they begin equally many lines, 25 % of all or more."""
         sides = [[name for name in names if self.heads[name]] for names in (REFS, HYPS)]
         counts = {self.heads[name] for side in sides for name in side}
         alone = all(len(side) == 1 for side in sides) and len(counts) == 1
@@ -103,6 +102,7 @@ class Survey:
 
 
 def survey(lines: Lines) -> Survey:
+    """Count in one pass how the lines of a file begin."""
     found = Survey()
     for line in lines:
         if not line.strip():
@@ -121,53 +121,50 @@ def survey(lines: Lines) -> Survey:
 
 
 def head_of(line: str) -> str | None:
-    """Return the text before the colon of a line that may be labelled, in lower case, or None."""
-    if ":" not in line:
-        return None
-    label = LABEL.match(line)
+    """Return the possible label of a line, the text before its first colon in lower case, or None."""
+    label = LABEL.match(line) if ":" in line else None
     return label[1].lower() if label else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """The heads of lines in one file: labels of the layout, fields of a sample, and labels to ignore."""
+    """The labels of one file by their use."""
 
     layout: BlockLayout
-    used: tuple[str, ...]
-    about: dict[str, str]
-    passed: frozenset[str]
+    used: tuple[str, ...]  # labels of the layout that the file has
+    about: dict[str, str]  # label -> field of `Prediction`, such as the subject
+    ignored: frozenset[str]
 
     def kind(self, line: str) -> tuple[str | None, bool]:
-        """Return the label that a line begins with, and whether its text is wanted."""
+        """Return the label of a line (None without one), and whether the text of this label is used."""
         head = head_of(line)
         if head is None:
             return None, False
         if head in self.layout.labels or head in self.about:
             return head, True
-        return (head, False) if head in self.passed or LABEL_WORDS.match(head) else (None, False)
+        return (head, False) if head in self.ignored or LABEL_WORDS.match(head) else (None, False)
 
 
 def labels_of(layout: BlockLayout, found: Survey) -> tuple[Labels, list[str]]:
-    """Return the labels of a file, and notes on them.
+    """Decide which texts before colons are labels, and return notes on the doubtful ones.
 
-    An unknown head is a label if nine of ten blocks have it with a value; a head that begins as labels do, if half of
-    the blocks have it. Such labels are ignored, with a note. A rarer head is text, or an error if it begins as labels
-    do.
+    An unknown one is an ignored label if nine of ten blocks have it with a value, or, if it begins with `LABEL_WORDS`,
+    if half of the blocks have it. A rarer one belongs to a prediction, or is an error with `LABEL_WORDS`.
     """
     used = tuple(label for label in layout.labels if found.heads[label])
     blocks = max((found.heads[label] for label in used), default=0)
     about: dict[str, Any] = {}
-    passed, notes, texts = [], [], []
+    ignored, notes, texts = [], [], []
     for head, count in found.heads.items():
         if head in layout.labels or (count < 3 and not TOKENS.match(head)):
             continue
-        field = ABOUT_NAMES.get(normalised([head])[0])
+        field = ABOUT_NAMES.get(normalize_names([head])[0])
         labelled = 2 * count >= blocks if LABEL_WORDS.match(head) else 10 * found.valued[head] >= 9 * blocks
         labelled = labelled or bool(TOKENS.match(head))
         if labelled and field and count == blocks and field not in about.values():
             about[head] = field
         elif labelled:
-            passed.append(head)
+            ignored.append(head)
             notes.append(
                 f"{count} lines '{head}:' are of no known label; they, and lines that follow them, are not used"
             )
@@ -175,15 +172,15 @@ def labels_of(layout: BlockLayout, found: Survey) -> tuple[Labels, list[str]]:
             texts.append(f"'{head}:' ({count})")
     if texts:
         notes.append(f"lines that begin as a label might were read as text of predictions: {', '.join(texts[:5])}")
-    return Labels(layout, used, about, frozenset(passed)), notes
+    return Labels(layout, used, about, frozenset(ignored)), notes
 
 
 def read_blocks(lines: Lines, layout_name: str, found: Survey) -> tuple[Iterator[ForeignRow], list[str]]:
-    """Return one row per block, and notes on labels. Raises UserError with the line of an incomplete block."""
+    """Return one sample per block, and notes on labels. Raises UserError with the line of an incomplete block."""
     layout = LAYOUTS[layout_name]
     labels, notes = labels_of(layout, found)
     if REFERENCE not in {layout.labels[label] for label in labels.used} or len(labels.used) < 2:
-        for _ in split_blocks(lines, labels):  # a damaged line is the better message
+        for _ in split_blocks(lines, labels):  # raises first if a line is damaged, which is the better message
             pass
         raise UserError(
             f"{lines.path}: no block of layout {layout_name} in the file; expected lines {layout.expected()}."
@@ -202,7 +199,7 @@ def rows_of(lines: Lines, labels: Labels) -> Iterator[ForeignRow]:
 
 
 def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the first line and the labelled texts of every block; a prediction may span several lines."""
+    """Yield for each block the number of its first line and its texts by label; a prediction may span lines."""
     layout, path = labels.layout, lines.path
     fields: dict[str, list[str]] = {}
     current: str | None = None
@@ -230,25 +227,27 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
         elif label and wanted:
             reason = f"a second '{label}:' in the block of line {begin}" if begin else f"'{label}:' outside a block"
             raise UserError(f"{path}, line {number}: {reason}; restore the missing or damaged line between two blocks.")
-        elif label in labels.passed:
-            current = ""
+        elif label in labels.ignored:
+            current = ""  # the lines below belong to the ignored label
         elif label:
             raise UserError(
                 f"{path}, line {number}: the label '{label}:' is not in every block; expected {layout.expected()}; "
                 "remove the line if it is not part of the text, or correct the label."
             )
-        elif current == "":
-            continue  # goes on what was passed over
         elif current and layout.labels.get(current, REFERENCE) != REFERENCE:
             fields[current].append(line)
-        elif line.strip():
+        elif current != "" and line.strip():
             raise UserError(f"{path}, line {number}: expected one of {layout.expected()}, found {line!r:.60}.")
     if begin:
         raise UserError(f"{path}, line {begin}: the block that begins here is not closed; repair or remove it.")
 
 
 def read_pairs(lines: Lines, found: Survey) -> Iterator[ForeignRow]:
-    """Yield a row for each pair of lines (C2). Raises UserError if labels do not alternate or a line has none."""
+    """Yield a sample per pair of lines (C2). Raises UserError if labels do not alternate, or a line has no label."""
+    if not found.pair():
+        raise UserError(
+            f"{lines.path}: --format=C2: expected as many lines of references (REF:) as of predictions (HYP:)."
+        )
     reference, prediction = found.pair()
     fields: dict[str, str] = {}
     begin = 0
@@ -272,7 +271,7 @@ def read_pairs(lines: Lines, found: Survey) -> Iterator[ForeignRow]:
 
 
 def read_words(lines: Lines) -> Iterator[ForeignRow]:
-    """Yield one row per word (layout E)."""
+    """Yield a sample per word (layout E). Raises UserError for a line of another form."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue

@@ -1,11 +1,13 @@
-"""The file of candidate scores, for retrieval in an audit: JSON lines, one object per sample and condition.
+"""Readers of the candidates that a decoder chose from: the file of candidate scores, and a list of sentences.
+
+The file of scores has JSON lines, one object per sample and condition, from which an audit measures retrieval.
 
     {"sample_id": "...", "sentence_id": "s1", "eval_condition": "eeg", "seed": 0,
      "candidates": ["s7", "s1", "s3"], "nll": [41.2, 38.9, 44.0]}
 
-`nll[c]` is the summed negative log-likelihood (nats) of the text of candidate c under the condition's input.
-`candidates` are ids of sentences of equal task and length (the stratum of `length_strata`), the right one
-(`sentence_id`) among them once; all samples of a sentence, with EEG and with its control, have the same list.
+`nll[c]` is the summed negative log-likelihood (nats) of candidate c's text under the condition's input. `candidates`
+are ids of sentences of one task and length, `sentence_id` once among them. All samples of a sentence have the same
+candidates, under EEG and under controls.
 """
 
 import dataclasses
@@ -17,7 +19,7 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import parse_object
+from eeg2text_jax.predictions.json_rows import items_by_line
 from eeg2text_jax.predictions.packed import Lines, read_text
 
 FIELDS = {"sample_id": str, "sentence_id": str, "eval_condition": str, "candidates": list, "nll": list}
@@ -27,22 +29,19 @@ Key = tuple[str, int]  # sample id, seed
 
 @dataclasses.dataclass(frozen=True)
 class CandidateScores:
-    """One line of the file."""
+    """The scores of all candidates for one sample in one condition."""
 
-    sentence_id: str
-    candidates: tuple[str, ...]
-    nll: tuple[float, ...]
+    sentence_id: str  # of the sentence that was read
+    candidates: tuple[str, ...]  # sentence ids
+    nll: tuple[float, ...]  # nats, one per candidate
 
 
 def read_candidates(path: str | os.PathLike[str]) -> dict[str, dict[Key, CandidateScores]]:
-    """Return the scores by condition and sample. Raises UserError with file and line."""
+    """Return the scores of a file by condition, then by sample. Raises UserError with the number of an invalid line."""
     lines = Lines(path)
     path = lines.path
     conditions: dict[str, dict[Key, CandidateScores]] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        row = parse_object(line, path, number)
+    for number, row in items_by_line(lines):
         scores = _check(row, path, number)
         key = row["sample_id"], row.get("seed", 0)
         if key in conditions.setdefault(row["eval_condition"], {}):
@@ -76,7 +75,7 @@ def _check(row: dict[str, Any], path: epath.Path, number: int) -> CandidateScore
 
 
 def read_choices(path: Path) -> list[str]:
-    """Return the sentences that a decoder chose from, one a line."""
+    """Return the sentences that a decoder chose from, one per line of a file. Raises UserError if there are none."""
     choices = read_text(path).splitlines()
     if not any(map(str.strip, choices)):
         raise UserError(f"--choices={path}: holds no sentence; expected those that the decoder chose from, one a line.")

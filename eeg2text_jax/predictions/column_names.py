@@ -1,11 +1,15 @@
-"""Names of columns in published files: references, predictions, conditions and others."""
+"""Usual names of columns in published files: references, predictions, conditions and other fields.
 
+Names are compared in the form of `normalize_names`.
+"""
+
+import itertools
 import re
 from collections.abc import Iterable
 
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
-# reference and prediction as published files name them; names are compared in lower case with `_` for space and `-`
+# Names of reference and prediction that occur together.
 PAIRS = (
     ("target_text", "predicted_text"),
     ("sentence", "prediction"),
@@ -22,14 +26,14 @@ PAIRS = (
     ("text", "pred_text"),
     ("labels", "response"),
 )
-# where no pair fits: the only column of the one list and the only one of the other
+# If no pair fits, a file must have one column of REFERENCE_NAMES and one of PREDICTION_NAMES.
 REFERENCE_NAMES = (
     *dict.fromkeys(reference for reference, _ in PAIRS if reference not in ("label", "text", "labels")),
     *("target_string", "target_sentence", "true_sentence", "true", "gt", "gold", "groundtruth", "ground_truth_text"),
     *("reference_text", "reference_sentence", "ref", "references", "refs", "targets", "ground_truths", "truths"),
     *("original", "original_text", "original_sentence", "actual", "actual_text", "expected", "expected_text", "y_true"),
 )
-# names that a reference has, and other columns, too: taken where nothing else can be the reference
+# Ambiguous names, which count as the reference only if no column has one of REFERENCE_NAMES.
 MAYBE_REFERENCES = ("label", "labels", "text", "transcript", "transcription", "caption")
 PREDICTION_NAMES = (
     *dict.fromkeys(prediction for _, prediction in PAIRS),
@@ -38,41 +42,34 @@ PREDICTION_NAMES = (
     *("decoded_text", "decoded_sentence", "output", "outputs", "output_text", "model_output", "model_prediction"),
     *("hypothesis_text", "reconstructed", "reconstruction", "y_pred"),
 )
-# columns of phonemes, read where no column holds text
+# Names of columns of phonemes, which count only if no column of text has a known name.
 PHONEMES = (
     ("target_phonemes", "true_phonemes", "reference_phonemes", "ref_phonemes", "gt_phonemes", "phonemes"),
     ("predicted_phonemes", "pred_phonemes", "decoded_phonemes", "hyp_phonemes", "prediction_phonemes"),
 )
-# columns that hold the predictions under one condition each
+# Names of columns with the predictions under one condition -> the condition.
 CONDITION_NAMES = {
-    "real_eeg": "eeg",
-    "eeg": "eeg",
-    "shuffled_eeg": "shuffled",
-    "noise_eeg": "noise",
-    "random_eeg": "noise",
-    "noise": "noise",
-    "zero_eeg": "zero",
+    **dict.fromkeys(("real_eeg", "eeg"), "eeg"),
+    **dict.fromkeys(("noise_eeg", "random_eeg", "noise"), "noise"),
+    **{"shuffled_eeg": "shuffled", "zero_eeg": "zero"},
 }
-CONDITION_AFFIXES = {
-    **CONDITION_NAMES,
-    **{name: name for name in ("shuffled", "zero")},
-    "real": "eeg",
-    "random": "noise",
-}
+CONDITION_AFFIXES = {**CONDITION_NAMES, "shuffled": "shuffled", "zero": "zero", "real": "eeg", "random": "noise"}
+# Names of other columns -> the field of `ForeignRow.about`.
 ABOUT_NAMES = {
     **dict.fromkeys(("subject", "subject_id", "subject_name", "subj", "participant", "participant_id"), "subject"),
     **dict.fromkeys(("subjectid", "sub", "sub_id", "participantid", "pid"), "subject"),
     **dict.fromkeys(("task", "task_name", "task_id", "task_key", "raw_task_key", "raw_task", "dataset"), "task"),
     **dict.fromkeys(("dataset_name", "data_set", "corpus"), "task"),
-    # what the encoder was fed, row by row: used where the column names few conditions, see `foreign.complete`
+    # the encoder's input, which counts only if the column has few distinct values, see `foreign.complete`
     **dict.fromkeys(("condition", "input", "input_type", "modality", "arm"), "condition"),
     **dict.fromkeys(("teacher_forcing", "teacher_forced", "is_teacher_forced", "tf", "with_tf", "use_tf"), "forced"),
     **dict.fromkeys(("decoding", "decoding_mode", "generation_mode", "inference_mode"), "decoding"),
     **dict.fromkeys(("split", "subset", "partition", "data_split"), "split"),
     **{name: name for name in ("sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")},
 }
-TELLING = ("subject", "task", "sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")
-# the mode as a beginning or an end of a column's name
+# Fields whose names suffice to tell a header from a sample; the names of other fields are common words.
+DISTINCTIVE = ("subject", "task", "sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")
+# Prefixes and suffixes of a column's name that state the mode of its predictions.
 MODE_AFFIXES = (
     ("free_running", re.compile(r"_?\(?(?:w/o_?tf|(?:without|wo|no)_tf|free(?:_running)?)\)?$|^free_(?:running_)?")),
     (
@@ -82,7 +79,8 @@ MODE_AFFIXES = (
 )
 
 
-def normalised(names: Iterable[str]) -> list[str]:
+def normalize_names(names: Iterable[str]) -> list[str]:
+    """Return names in lower case with `_` for spaces and hyphens."""
     return [re.sub(r"[\s\-]+", "_", name.strip().lower()) for name in names]
 
 
@@ -98,7 +96,7 @@ def condition_of(name: str) -> str:
 
 
 def split_mode(name: str) -> tuple[str, str]:
-    """Split a column's name into the name without its mode, and the mode."""
+    """Split a column's name such as `pred_tf` into its base and its mode ("unknown" if the name states none)."""
     for mode, affix in MODE_AFFIXES:
         base = affix.sub("", name)
         if base != name and (base in PREDICTION_NAMES or condition_of(base)):
@@ -106,14 +104,14 @@ def split_mode(name: str) -> tuple[str, str]:
     return name, UNKNOWN
 
 
-def known(names: Iterable[str]) -> set[str]:
+def known_names(names: Iterable[str]) -> set[str]:
+    """Return the names, without their modes, that are usual names of columns."""
     bases = {split_mode(name)[0] for name in names}
-    fed = {base for base in bases if condition_of(base)}
-    pairs = {name for pair in PAIRS for name in pair}
-    abouts = {name for name, field in ABOUT_NAMES.items() if field in TELLING}  # the others are common words
-    return {*REFERENCE_NAMES, *PREDICTION_NAMES, *pairs, *PHONEMES[0], *PHONEMES[1], *abouts} & bases | fed
+    usual = {*REFERENCE_NAMES, *PREDICTION_NAMES, *itertools.chain(*PAIRS, *PHONEMES)}
+    usual |= {name for name, field in ABOUT_NAMES.items() if field in DISTINCTIVE}
+    return {base for base in bases if base in usual or condition_of(base)}
 
 
-def knows(names: Iterable[str]) -> bool:
-    """Return whether the names are a header: at least two are known."""
-    return len(known(names)) >= 2
+def is_header(names: Iterable[str]) -> bool:
+    """Return whether two or more of the names are usual names of columns."""
+    return len(known_names(names)) >= 2

@@ -1,4 +1,4 @@
-"""The roles of columns in a foreign table, or of names in its JSON objects."""
+"""Find reference, predictions and other fields among the columns of a foreign table or the names of JSON objects."""
 
 import ast
 import csv
@@ -21,7 +21,7 @@ from eeg2text_jax.predictions.column_names import (
     PREDICTION_NAMES,
     REFERENCE_NAMES,
     condition_of,
-    normalised,
+    normalize_names,
     split_mode,
 )
 from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, UNKNOWN, ForeignRow, fed_word
@@ -30,27 +30,28 @@ from eeg2text_jax.predictions.packed import read_text
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
 SEVERAL = "a row holds several samples; write one a row"
 JOINED = "are lists of tokens; they are joined by spaces"
-METADATA = ("n_words", "recording", "onset", "duration", "order")  # what a metadata CSV may tell of a reference
+METADATA = ("n_words", "recording", "onset", "duration", "order")  # columns of a metadata CSV with fixed names
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Names (of JSON) or positions (of a table): the reference, the predictions by condition and mode, what else."""
+    """Positions of the columns in a row, from 0, by their role."""
 
     reference: int
-    predictions: dict[tuple[str, str], int]
-    about: dict[str, list[int]]
-    others: Mapping[str, int] = dataclasses.field(default_factory=dict)  # columns whose names say nothing
+    predictions: dict[tuple[str, str], int]  # by condition and mode
+    about: dict[str, list[int]]  # by field, such as "subject"
+    others: Mapping[str, int] = dataclasses.field(default_factory=dict)  # unused columns by name
 
     def used(self, dropped: Collection[str] = ()) -> set[int]:
+        """Return the positions of all used columns except those of the fields `dropped`."""
         about = (found for name, found in self.about.items() if name not in dropped)
         return {self.reference, *self.predictions.values(), *(i for found in about for i in found)}
 
 
 def named_columns(names: Sequence[str], path: epath.Path, titles: Sequence[str] = ()) -> Columns:
-    """Find columns by the usual names; `titles` are the names as the file has them, for messages.
+    """Find reference and predictions by usual names; messages show `titles`, the names as written in the file.
 
-    Raises UserError if no pair or several pairs fit.
+    Raises UserError if no pair of columns fits, or several do.
     """
     parts = [split_mode(name) for name in names]
     bases = [base for base, _ in parts]
@@ -79,56 +80,49 @@ def named_columns(names: Sequence[str], path: epath.Path, titles: Sequence[str] 
             f"{path}: the columns {', '.join(chosen)} are predictions of one condition and mode; name one with "
             "--columns=REFERENCE,PREDICTION."
         )
-    return Columns(names.index(reference), {key: names.index(name) for name, key in _paired(chosen)}, about(names))
+    forced = {condition for condition, mode in chosen.values() if mode == "teacher_forced"}
+    predictions = {
+        # a column without a mode beside a teacher-forced one is free-running
+        (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): names.index(name)
+        for name, (condition, mode) in chosen.items()
+    }
+    return Columns(names.index(reference), predictions, field_positions(names))
 
 
 def _unclear(
-    pairs: Sequence[Any],
-    references: Sequence[str],
-    predicted: Sequence[str],
-    names: Sequence[str],
-    titles: Sequence[str],
+    pairs: Sequence, references: Sequence[str], predicted: Sequence[str], names: Sequence[str], titles: Sequence[str]
 ) -> str:
-    """Explain which of reference and prediction is unclear, and how to name it."""
+    """Return the message that says which of reference and prediction is unclear, and how to name it."""
     title = next(
         (t for t, name in zip(titles, names, strict=True) if split_mode(name)[0] in (*references, *predicted)), ""
     )
     others = [other for other, name in zip(titles, names, strict=True) if other != title and name not in ABOUT_NAMES]
     if pairs or bool(references) == bool(predicted) or not others:
         found = "several columns may be" if pairs or (references and predicted) else "no column is known as"
-        among = f"{found} reference and prediction among {enumerated(titles)}"
+        among = f"{found} reference and prediction among {join_names(titles)}"
         return f"{among}; name them with --columns=REFERENCE,PREDICTION."
     if len(found := references or predicted) > 1:
         side = "reference" if references else "prediction"
         return (
-            f"several columns may be the {side} ({enumerated(found)}); name both with --columns=REFERENCE,PREDICTION."
+            f"several columns may be the {side} ({join_names(found)}); name both with --columns=REFERENCE,PREDICTION."
         )
     sides = ("reference", "prediction") if references else ("prediction", "reference")
     named = f"{title},PREDICTION" if references else f"REFERENCE,{title}"
     return (
         f"the {sides[0]} is {title!r}; which column is the {sides[1]} cannot be told among "
-        f"{enumerated(others)}; say it with --columns={repr(named) if ' ' in named else named}."
+        f"{join_names(others)}; say it with --columns={repr(named) if ' ' in named else named}."
     )
 
 
-def enumerated(names: Sequence[str], most: int = 8) -> str:
-    """Return the first names, and the number of the others."""
+def join_names(names: Sequence[str], most: int = 8) -> str:
+    """Return a list of names in words; all after the first `most` are only counted."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _paired(chosen: Mapping[str, tuple[str, str]]) -> list[tuple[str, tuple[str, str]]]:
-    """Set the mode of a column without one beside its teacher-forced twin to free-running."""
-    forced = {condition for condition, mode in chosen.values() if mode == "teacher_forced"}
-    return [
-        (name, (condition, "free_running" if mode == UNKNOWN and condition in forced else mode))
-        for name, (condition, mode) in chosen.items()
-    ]
+def field_positions(names: Sequence[str]) -> dict[str, list[int]]:
+    """Return the position of the first column of each field of `ABOUT_NAMES`.
 
-
-def about(names: Sequence[str]) -> dict[str, list[int]]:
-    """Return the positions of the columns for fields of a prediction: the first of each, and all for the task.
-
-    A data set and a key of its task together identify the task.
+    The task has all its columns: the name of a data set and a key in it identify a task together.
     """
     found: dict[str, list[int]] = {}
     for index, name in enumerate(names):
@@ -139,22 +133,22 @@ def about(names: Sequence[str]) -> dict[str, list[int]]:
 
 
 def stated_columns(columns: Sequence[str], names: Sequence[str] | None, width: int, path: epath.Path) -> Columns:
-    """Return the columns that the user named, by name or by number from 1."""
+    """Return the columns of `--columns`: the reference, then predictions, by name or by number from 1."""
     if len(columns) < 2:
         raise UserError(f"--columns={','.join(columns)}: expected the reference and at least one prediction.")
-    positions = [place_of(column, names, width, path) for column in columns]
+    positions = [find_column(column, names, width, path) for column in columns]
     reference, *predictions = positions
-    titles = [condition_of(name) or name for name in normalised(columns[1:])]
+    titles = [condition_of(name) or name for name in normalize_names(columns[1:])]
     conditions = titles if len(predictions) > 1 else [UNKNOWN]
     if len(set(positions)) < len(positions) or len(set(conditions)) < len(conditions):
         raise UserError(f"--columns={','.join(columns)}: a column or condition is named twice; name each once.")
     keys = [(condition, UNKNOWN) for condition in conditions]
-    return Columns(reference, dict(zip(keys, predictions, strict=True)), about(names) if names else {})
+    return Columns(reference, dict(zip(keys, predictions, strict=True)), field_positions(names) if names else {})
 
 
-def place_of(column: str, names: Sequence[str] | None, width: int, path: epath.Path) -> int:
-    """Return the position of a column given by its name, or its number from 1. Raises UserError if there is none."""
-    name = normalised([column])[0]
+def find_column(column: str, names: Sequence[str] | None, width: int, path: epath.Path) -> int:
+    """Return the position from 0 of a column given by name or by number from 1. Raises UserError if it is missing."""
+    name = normalize_names([column])[0]
     if names and name in names:
         return list(names).index(name)
     if column.isascii() and column.isdigit() and 1 <= int(column) <= width:
@@ -164,16 +158,16 @@ def place_of(column: str, names: Sequence[str] | None, width: int, path: epath.P
 
 
 def with_groups(columns: Columns, names: Sequence[str] | None, groups: Sequence[str]) -> Columns:
-    """Add the columns of `groups`, whose values rows carry as `group NAME`, and the unused columns."""
-    titles = {name: normalised([name])[0] for name in groups}
+    """Return `columns` with the columns of `groups` as the fields `group NAME`, and with all unused columns."""
+    titles = {name: normalize_names([name])[0] for name in groups}
     places = {f"group {name}": [names.index(title)] for name, title in titles.items() if title in (names or ())}
     columns = dataclasses.replace(columns, about=columns.about | places)
     used = columns.used()
     return dataclasses.replace(columns, others={n: i for i, n in enumerate(names or ()) if i not in used})
 
 
-def listed(cell: str) -> list | None:
-    """Parse a list in the notation of JSON, Python or NumPy; None if the cell is text."""
+def parse_list(cell: str) -> list | None:
+    """Return the list that a cell holds in the notation of JSON, Python or NumPy; None if it holds text."""
     text = cell.strip()
     if not (text[:1] == "[" and text[-1:] == "]"):
         return None
@@ -188,10 +182,10 @@ def listed(cell: str) -> list | None:
 
 
 def one_text(items: Sequence[Any]) -> tuple[str | None, str]:
-    """Return the text of a list and a note on the conversion; None if it holds anything but texts.
+    """Return one text for a list of texts, and a note on the conversion; the text is None if an item is no text.
 
-    The first of several texts (references of a caption, hypotheses of a beam) counts, whatever the scores: content is
-    then the score against one text of the sentence minus that against one text of another.
+    The first of several texts (references of a caption, hypotheses of a beam) counts: the audit compares the score
+    against one text of the sentence with the score against one text of another sentence.
     """
     if any(not isinstance(item, str) for item in items):
         return None, ""
@@ -203,45 +197,43 @@ def one_text(items: Sequence[Any]) -> tuple[str | None, str]:
     return " ".join(items), JOINED
 
 
-def is_several(items: Iterable[Any]) -> bool:
-    """Return whether a list holds the lists of several samples."""
+def has_several_lists(items: Iterable[Any]) -> bool:
+    """Return whether two or more items are lists, as if a row held several samples."""
     return sum(isinstance(item, list) for item in items) > 1
 
 
 def foreign_row(
     number: int, fields: Sequence[str], columns: Columns, path: epath.Path, unit: str = "line"
 ) -> ForeignRow:
-    """Make a sample from the fields of its row. Raises UserError for a list of anything but texts."""
-    done: list[str] = []
+    """Return a row of fields as a sample. Raises UserError for a list of anything but texts."""
+    notes: list[str] = []
 
     def text(side: str, field: str) -> str:
-        items = listed(field)
+        items = parse_list(field)
         found, how = (field, "") if items is None else one_text(items)
-        if found is None and is_several(items or ()):
+        if found is None and has_several_lists(items or ()):
             raise UserError(f"{path}, {unit} {number}: the {side} is the list of lists {field!r:.60}; {SEVERAL}.")
         if found is None:
             raise UserError(f"{path}, {unit} {number}: the {side} is the list {field!r:.60}; expected text.")
-        done.extend([f"{side}s {how}"] if how else [])
+        notes.extend([f"{side}s {how}"] if how else [])
         return found
+
+    def joined(positions: Sequence[int]) -> str:
+        values = [fields[i] for i in positions]
+        return "/".join([value for value in values if value.strip().lower() not in MISSING] or values[:1])
 
     reference = text("reference", fields[columns.reference])
     outputs = {key: text("prediction", fields[index]) for key, index in columns.predictions.items()}
-    stated = {name: "/".join(_filled(fields[i] for i in found)) for name, found in columns.about.items()}
+    stated = {name: joined(positions) for name, positions in columns.about.items()}
     stated |= {f"other {name}": fields[i] for name, i in columns.others.items() if fed_word(fields[i])}
-    return ForeignRow(number, reference, outputs, stated, unit, tuple(dict.fromkeys(done)))
-
-
-def _filled(values: Iterable[str]) -> list[str]:
-    """Return the values that are not empty; if all are, the first."""
-    values = list(values)
-    return [value for value in values if value.strip().lower() not in MISSING] or values[:1]
+    return ForeignRow(number, reference, outputs, stated, unit, tuple(dict.fromkeys(notes)))
 
 
 def read_metadata(path: str | os.PathLike[str]) -> csv.DictReader:
-    """Open a metadata CSV; columns of references, subjects and tasks get the names `reference`, `subject`, `task`."""
+    """Open a CSV of metadata; usual names of its columns become `reference`, `subject`, `task` or one of `METADATA`."""
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
     names = reader.fieldnames or ()
-    plain = normalised(names)
+    plain = normalize_names(names)
     references = [name for name in ("reference", *REFERENCE_NAMES, *MAYBE_REFERENCES) if name in plain][:1]
     found: list[str] = []
     for name, title in zip(plain, names, strict=True):
@@ -252,8 +244,8 @@ def read_metadata(path: str | os.PathLike[str]) -> csv.DictReader:
     return reader
 
 
-def titles_of(names: Sequence[str] | None, width: int) -> list[str]:
-    """Return names of columns for messages; pandas leaves the name of its index empty."""
+def column_titles(names: Sequence[str] | None, width: int) -> list[str]:
+    """Return the names of all columns for messages; a column without a name is taken for the index of pandas."""
     if not names:
         return [f"column {i + 1}" for i in range(width)]
     return [repr(name) if name else f"the index (column {i})" for i, name in enumerate(names, 1)]
@@ -262,8 +254,8 @@ def titles_of(names: Sequence[str] | None, width: int) -> list[str]:
 def describe_columns(
     columns: Columns, names: Sequence[str] | None, width: int, kind: str, dropped: Collection[str] = ()
 ) -> str:
-    """Describe the used and unused columns; `dropped` are fields that were not used."""
-    titles = titles_of(names, width)
+    """Return a layout in words: its kind, the used and the unused columns; fields in `dropped` count as unused."""
+    titles = column_titles(names, width)
     used = columns.used(dropped)
     unused = [title for i, title in enumerate(titles) if i not in used]
     predicted = ", ".join(titles[i] for i in columns.predictions.values())
@@ -271,5 +263,5 @@ def describe_columns(
     tasks = f", task {' and '.join(titles[i] for i in task)}" if task else ""
     mode = [titles[i] for name in MODE_FIELDS if name not in dropped for i in columns.about.get(name, [])]
     tasks += f", mode {' and '.join(mode)}" if mode else ""
-    about = f"; reference {titles[columns.reference]}, prediction {predicted}{tasks}"
-    return f"{kind}{about}{f'; not used: {enumerated(unused)}' if unused else ''})"
+    roles = f"; reference {titles[columns.reference]}, prediction {predicted}{tasks}"
+    return f"{kind}{roles}{f'; not used: {join_names(unused)}' if unused else ''})"

@@ -1,19 +1,19 @@
-"""Layouts F (CSV with a header of column names) and H (CSV without one)."""
+"""Readers of tables: layout F (CSV with a header of column names) and layout H (CSV without header)."""
 
 import csv
-import dataclasses
 import functools
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.column_names import known, knows, normalised
+from eeg2text_jax.predictions.column_names import is_header, known_names, normalize_names
 from eeg2text_jax.predictions.columns import (
     Columns,
     describe_columns,
-    enumerated,
     foreign_row,
+    join_names,
     named_columns,
     stated_columns,
     with_groups,
@@ -24,37 +24,25 @@ from eeg2text_jax.predictions.packed import Lines
 DELIMITERS = (",", "\t", ";")
 TEXTS_ALONE = "if the file is a text a line, give its references with --reference=FILE"
 
-Record = tuple[int, list[str]]  # first line, fields
-
-
-@dataclasses.dataclass(frozen=True)
-class Survey:
-    """A table under one delimiter: first record, number of records, and in how many each column is text."""
-
-    delimiter: str
-    first: list[str]
-    records: int
-    spaced: list[int]
-
 
 def read_csv(
     lines: Lines, columns: Sequence[str] | None, header: bool | None, groups: Sequence[str] = ()
 ) -> tuple[Iterator[ForeignRow], Callable[..., str]]:
-    """Return the rows, and a function that describes the layout once they are read, see `describe_columns`.
+    """Return the samples, and a function that describes the layout after they were read, see `describe_columns`.
 
     `columns` names (or numbers from 1) the reference and one or more predictions; `header` says whether there is a
-    header, None decides by its names. Raises UserError (partly while rows are read) if columns are not recognised, a
-    row has another number of fields, or a quote is not closed.
+    header; None decides by its names. Raises UserError (for damaged rows only when they are read) if columns are not
+    recognised, a row has another number of fields, or a quote is not closed.
     """
-    delimiter, names, survey = parse(lines, columns or (), header)
-    first = names or survey.first
+    delimiter, names, first, textual = parse(lines, columns or (), header)
     if header is None and names is None:
-        refuse_header(survey.first, lines)
+        refuse_header(first, lines)
     if columns:
         chosen = stated_columns(columns, names, len(first), lines.path)
+    elif names:
+        chosen = named_columns(names, lines.path, raw_names(lines, delimiter))
     else:
-        titles = raw_names(lines, delimiter)
-        chosen = named_columns(names, lines.path, titles) if names else text_columns(survey, lines)
+        chosen = text_columns(first, textual, lines)
     chosen = with_groups(chosen, names, groups)
     kind = f"F ({kind_of(lines, delimiter)}" if names else f"H ({kind_of(lines, delimiter)} without header"
     description = functools.partial(describe_columns, chosen, names, len(first), kind)
@@ -66,14 +54,14 @@ def kind_of(lines: Lines, delimiter: str) -> str:
 
 
 def rows_of(lines: Lines, delimiter: str, columns: Columns, header: bool) -> Iterator[ForeignRow]:
-    wanted = [columns.reference, *columns.predictions.values()]
+    """Yield the samples of a table. Raises UserError at a row that looks like a header."""
     first: list[str] = []
     for line, fields in records_of(lines, delimiter):
+        texts = [fields[column] for column in (columns.reference, *columns.predictions.values())]
         if header and not first:
-            first = [fields[column] for column in wanted]
+            first = texts
             continue
-        texts = [fields[column] for column in wanted]
-        if texts == first or (not header and knows(normalised(texts))):
+        if texts == first or (not header and is_header(normalize_names(texts))):
             raise UserError(
                 f"{lines.path}, line {line}: {', '.join(texts)!r:.80} is a header among the samples, as of two files "
                 "in one; give each file to the command separately, with its header first."
@@ -81,43 +69,50 @@ def rows_of(lines: Lines, delimiter: str, columns: Columns, header: bool) -> Ite
         yield foreign_row(line, fields, columns, lines.path)
 
 
-def parse(lines: Lines, columns: Sequence[str], header: bool | None) -> tuple[str, list[str] | None, Survey | None]:
-    """Return the delimiter, and the names in the header, if there is one, else a survey of the table."""
-    errors, surveys = [], []
+def parse(
+    lines: Lines, columns: Sequence[str], header: bool | None
+) -> tuple[str, list[str] | None, list[str], list[int]]:
+    """Return the delimiter, the normalized names of a header (None without one), the first record and text columns.
+
+    Text columns are positions, and empty if there is a header. Raises UserError if the lines are no table.
+    """
     stated = stated_delimiter(lines)
-    for delimiter in DELIMITERS if stated is None else (stated,):
+    delimiters = DELIMITERS if stated is None else (stated,)
+    for delimiter in delimiters:
         names = first_names(lines, delimiter)
-        is_header = header is not False and (knows(names) or (bool(columns) and set(normalised(columns)) <= set(names)))
-        if is_header:
-            next(records_of(lines, delimiter))  # one column alone is no table
-            return delimiter, names, None
+        has_stated = bool(columns) and set(normalize_names(columns)) <= set(names)
+        if header is not False and (is_header(names) or has_stated):
+            next(records_of(lines, delimiter))  # raises if there is one column only
+            return delimiter, names, names, []
+    errors = []
+    for delimiter in delimiters:
         try:
-            surveys.append((survey_table(lines, delimiter), names if header else None))
+            first, textual = survey_table(lines, delimiter)
         except UserError as error:
             errors.append(error)
-    if not surveys:
-        if header is None and TEXTS_ALONE not in str(errors[0]):
-            raise UserError(f"{str(errors[0]).removesuffix('.')}; {TEXTS_ALONE}.")
-        raise errors[0]
-    survey, names = surveys[0]
-    return survey.delimiter, names, survey
+        else:
+            return delimiter, first_names(lines, delimiter) if header else None, first, textual
+    if header is None and TEXTS_ALONE not in str(errors[0]):
+        raise UserError(f"{str(errors[0]).removesuffix('.')}; {TEXTS_ALONE}.")
+    raise errors[0]
 
 
-def survey_table(lines: Lines, delimiter: str) -> Survey:
-    first: list[str] = []
+def survey_table(lines: Lines, delimiter: str) -> tuple[list[str], list[int]]:
+    """Return the first record, and the positions of columns of which half of the fields or more have a space."""
     records = 0
-    spaced: list[int] = []
+    first: list[str] = []
+    spaced: Counter[int] = Counter()
     for _, fields in records_of(lines, delimiter):
-        records += 1
-        if not first:
-            first, spaced = fields, [0] * len(fields)
-        for column, field in enumerate(fields):
-            spaced[column] += " " in field.strip()
-    return Survey(delimiter, first, records, spaced)
+        records, first = records + 1, first or fields
+        spaced.update(column for column, field in enumerate(fields) if " " in field.strip())
+    return first, [column for column in range(len(first)) if 2 * spaced[column] >= records]
 
 
-def records_of(lines: Lines, delimiter: str) -> Iterator[Record]:
-    """Yield records of equal width, at least two fields of any length; blank lines are skipped."""
+def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line number and the fields of each record; blank lines are skipped.
+
+    Raises UserError for a record with fewer than two fields or another number of fields, or an unclosed quote.
+    """
     path, width = lines.path, 0
     skipped = stated_delimiter(lines) is not None
     limit = csv.field_size_limit(sys.maxsize)
@@ -153,20 +148,19 @@ def records_of(lines: Lines, delimiter: str) -> Iterator[Record]:
 
 
 def stated_delimiter(lines: Lines) -> str | None:
-    """Return the delimiter in a first line `sep=;`, as spreadsheets write it, or None."""
+    """Return the delimiter that a first line such as `sep=;` states, as spreadsheets write it, or None."""
     first = next(iter(lines), "")
     return first[4] if re.fullmatch(r"sep=[,;\t|]", first) else None
 
 
 def first_names(lines: Lines, delimiter: str) -> list[str]:
-    """Return the fields of the first non-empty line as normalised names of columns."""
-    return normalised(raw_names(lines, delimiter))
+    """Return the fields of the first line with content as normalized names of columns."""
+    return normalize_names(raw_names(lines, delimiter))
 
 
 def raw_names(lines: Lines, delimiter: str) -> list[str]:
-    """Return the fields of the first non-empty line."""
-    filled = (line for line in lines if line and not line.startswith("sep="))
-    line = next(filled, "")
+    """Return the fields of the first line with content, as written."""
+    line = next((line for line in lines if line and not line.startswith("sep=")), "")
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:  # a field too long for the csv module is no name
@@ -174,8 +168,8 @@ def raw_names(lines: Lines, delimiter: str) -> list[str]:
 
 
 def refuse_header(first: list[str], lines: Lines) -> None:
-    """Raise UserError if the first line looks like a header, so that it is not read as a sample."""
-    if known(normalised(first)) or all(re.fullmatch(r"\w*", field) for field in first):
+    """Raise UserError if the first record looks like a header, which must not be read as a sample."""
+    if known_names(normalize_names(first)) or all(re.fullmatch(r"\w*", field) for field in first):
         raise UserError(
             f"{lines.path}, line 1: {', '.join(first)!r:.120} looks like a header without known column names; name the "
             "columns with --columns=REFERENCE,PREDICTION and say whether this line is a header (--format=F) or a "
@@ -183,14 +177,13 @@ def refuse_header(first: list[str], lines: Lines) -> None:
         )
 
 
-def text_columns(survey: Survey, lines: Lines) -> Columns:
-    """Return the two columns of running text in a table without header; the first is the reference."""
-    columns = [column for column, spaced in enumerate(survey.spaced) if 2 * spaced >= survey.records]
-    if len(columns) != 2:
-        titles = enumerated([f"{column + 1}: {survey.first[column].strip()!r:.30}" for column in columns])
+def text_columns(first: list[str], textual: list[int], lines: Lines) -> Columns:
+    """Return the two text columns of a table without header, reference first. Raises UserError unless there are two."""
+    if len(textual) != 2:
+        titles = join_names([f"{column + 1}: {first[column].strip()!r:.30}" for column in textual])
         raise UserError(
-            f"{lines.path}: no known layout and no known column names; of the {len(survey.first)} columns "
-            f"{len(columns)} hold text{f' ({titles})' if titles else ''}, expected 2; give two numbers, or two names "
+            f"{lines.path}: no known layout and no known column names; of the {len(first)} columns "
+            f"{len(textual)} hold text{f' ({titles})' if titles else ''}, expected 2; give two numbers, or two names "
             "if line 1 is a header, with --columns=REFERENCE,PREDICTION."
         )
-    return Columns(columns[0], {(UNKNOWN, UNKNOWN): columns[1]}, {})
+    return Columns(textual[0], {(UNKNOWN, UNKNOWN): textual[1]}, {})

@@ -1,4 +1,4 @@
-"""The predictions file: written by `decode`, read by `score` and `audit`.
+"""The predictions file, which `decode` writes and `score` and `audit` read; keys and words of sentences.
 
 JSON lines. The first line is a header (`{"header": {...}}`: config hash, split hash, tokenizer, decode settings),
 every other line one prediction of one sample in one cell and mode.
@@ -22,20 +22,23 @@ from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.packed import Lines
 
 MODES = ("teacher_forced", "free_running")
-OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # no other layout has these
-HALF_PAIR = re.compile("[\ud800-\udfff]")
+OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # only our format has most
+SURROGATE = re.compile("[\ud800-\udfff]")
+HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+# Han, kana and bopomofo, with radicals, strokes, and the full-width punctuation between them
+SPACELESS = re.compile(f"[{HAN}\u2e80-\u2fdf\u3000-\u312f\u31a0-\u31ff\uff00-\uffef]")
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """One decoded sample.
+    """One decoded sample in one cell and mode; a field is None if its value is not known.
 
-    `reference_tokens` and `prediction_tokens` are the model's token ids without special tokens, or None where a
-    file carries strings only. `nll` is the summed negative log-likelihood of the reference in nats over `n_tokens`
-    tokens (teacher-forced rows only). `hypothesis` numbers several texts of one sample
-    (`decode.num_return_sequences`), best first, from 0. `recording`, `onset`, `duration` (seconds) and `order` say when
-    the sample was recorded, if known. `donor` is the `sentence_id` of the sentence whose recording replaced
-    the own one under `shuffled`. `story_time` is the start and end, in seconds of the stimulus, of a window of a scan.
+    `reference_tokens` and `prediction_tokens` are the model's token ids without special tokens. `nll` is the summed
+    negative log-likelihood of the reference in nats over `n_tokens` tokens (teacher-forced rows only). `hypothesis`
+    numbers several texts of one sample (`decode.num_return_sequences`), best first, from 0. `recording`, `onset`,
+    `duration` (seconds) and `order` say when the sample was recorded. Under `shuffled`, `donor` is the `sentence_id` of
+    the sentence whose recording the encoder got. `story_time` is the start and end of a window of a scan, in seconds of
+    the stimulus.
     """
 
     sample_id: str
@@ -73,11 +76,11 @@ def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], pred
 
 @dataclasses.dataclass(frozen=True)
 class PredictionSet:
-    """The rows of one predictions file.
+    """The content of one predictions file.
 
-    `predictions` has the first hypothesis of every sample, which is scored and audited, `further` the others; `notes`
-    are for readers of the figures. `groups` counts the labels of each `sentence_key` by column. `digest` is the SHA-256
-    of the file; seeds that are not stated are 0.
+    `predictions` has the first hypothesis of every sample, which is scored and audited, `further` has later hypotheses.
+    `notes` are sentences on the file for the user. `groups` maps a column of labels to the counts of labels of each
+    `sentence_key`. `digest` is the SHA-256 of the file. Without `seeds_stated`, all seeds are 0.
     """
 
     predictions: list[Prediction]
@@ -92,17 +95,12 @@ class PredictionSet:
 
 
 def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
-    """Read a file of `write_predictions`.
-
-    Raises:
-      UserError: the file cannot be read, a line is not a JSON object, a field is missing, unknown or invalid, a
-        hypothesis of a sample occurs twice in a cell and mode, or a sample's first hypothesis is missing.
-    """
+    """Read a file of `write_predictions`. Raises UserError with the line of an invalid or repeated prediction."""
     return parse_predictions(Lines(path))
 
 
 def is_own(lines: Lines) -> bool:
-    """Return whether a file is in our format: at least two JSON lines, first a header or a row with most of our names.
+    """Return whether a file is in our format: JSON lines that begin with a header or a row with most of our names.
 
     Raises UserError if the first of several JSON lines is invalid.
     """
@@ -120,7 +118,7 @@ def is_own(lines: Lines) -> bool:
 
 
 class Shared:
-    """One object for equal values of many rows, so that a million rows of ten readers fit in a gigabyte."""
+    """A cache that gives rows with equal values one shared object; a million rows then fit in a gigabyte."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -141,7 +139,7 @@ class Shared:
 
 
 def parse_predictions(lines: Lines) -> PredictionSet:
-    """Return the rows of a file in our format; see `read_predictions`."""
+    """Return the content of a file in our format; see `read_predictions`."""
     path = lines.path
     header: dict[str, Any] = {}
     predictions: list[Prediction] = []
@@ -181,7 +179,7 @@ def parse_predictions(lines: Lines) -> PredictionSet:
 
 
 def row_key(prediction: Prediction) -> tuple:
-    """Return the key of a sample in a cell and mode, which is unique except for further hypotheses."""
+    """Return the key of a sample in a cell and mode; all hypotheses of the sample have this key."""
     p = prediction
     return p.train_condition, p.eval_condition, p.seed, p.mode, p.sample_id
 
@@ -191,8 +189,13 @@ def sentence_key(text: str) -> str:
     return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a JSON object, for `object_pairs_hook`. Raises ValueError if a name occurs twice."""
+def characters_apart(text: str) -> str:
+    """Put spaces around Han and kana characters, so that each counts as a word, as with sacrebleu's tokenizer `zh`."""
+    return text if text.isascii() else SPACELESS.sub(r" \g<0> ", text)
+
+
+def refuse_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the names and values of a JSON object as a dict. Raises ValueError if a name occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -200,11 +203,11 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-DECODER = json.JSONDecoder(object_pairs_hook=once)
+DECODER = json.JSONDecoder(object_pairs_hook=refuse_repeated_names)
 
 
 def parse_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
-    """Parse the JSON object on a line. Raises UserError if it is none."""
+    """Return the JSON object on a line, whose number messages state. Raises UserError if it is no object."""
     try:
         row = DECODER.decode(line)
     except (ValueError, RecursionError) as error:
@@ -220,7 +223,7 @@ SHARED_TEXT = ("subject", "task", "sentence_id", "train_condition", "eval_condit
 def own_row(
     row: dict[str, Any], path: epath.Path, number: int, shared: Shared, modes: Sequence[str] = MODES
 ) -> Prediction:
-    """Check a row of our own format. Raises UserError if a field is missing, unknown or invalid."""
+    """Return the prediction on a line of our format. Raises UserError if a field is missing, unknown or invalid."""
     for name, field in FIELDS.items():
         if name not in row and field.default is dataclasses.MISSING:
             raise UserError(f"{path}, line {number}: the field {name!r} is missing.")
@@ -240,20 +243,20 @@ def own_row(
 
 
 def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
+    """Return the value of a field. Raises UserError if it is of another kind or out of range."""
+    if value is None and FIELDS[name].default is None:
+        return None
     if name in ("reference_tokens", "prediction_tokens"):
-        if value is not None:
-            wrong = [token for token in _typed(name, value, list, path, number) if type(token) is not int]
-            for token in wrong:
+        for token in _typed(name, value, list, path, number):
+            if type(token) is not int:
                 _typed(f"{name} item", token, int, path, number)
         return value
     if name == "story_time":
-        return None if value is None else parse_span(value, f"{path}, line {number}")
+        return parse_span(value, f"{path}, line {number}")
     if name in ("nll", "onset", "duration"):
-        if value is not None and not math.isfinite(_typed(name, value, (int, float), path, number)):
+        if not math.isfinite(_typed(name, value, (int, float), path, number)):
             raise UserError(f"{path}, line {number}: {name} is {value}; expected a finite number.")
         return value
-    if name in ("n_tokens", "hypothesis", "order", "recording") and value is None:
-        return None
     if name in ("n_words", "seed", "n_tokens", "hypothesis", "order"):
         if _typed(name, value, int, path, number) < 0 and name == "hypothesis":
             raise UserError(f"{path}, line {number}: hypothesis is {value}; expected 0 for the first, 1 for the next.")
@@ -262,14 +265,20 @@ def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
 
 
 def _typed(name: str, value: Any, kind: type | tuple[type, ...], path: epath.Path, number: int) -> Any:
-    """Return `value` if it is of a JSON kind. Raises UserError otherwise; booleans are not numbers."""
+    """Return `value` unchanged. Raises UserError if it is not of `kind`, is a boolean, or has a broken character."""
     if not isinstance(value, kind) or isinstance(value, bool):
         names: dict[Any, str] = {dict: "an object", list: "a list", int: "a whole number", str: "text"}
         wanted = names.get(kind, "a number")
         raise UserError(f"{path}, line {number}: {name} is {json.dumps(value)[:60]}; expected {wanted}.")
-    if isinstance(value, str) and not value.isascii() and (half := HALF_PAIR.search(value)):
-        raise UserError(
-            f"{path}, line {number}: {name} holds the invalid Unicode character {half[0]!a} at position "
-            f"{half.start() + 1}; correct or remove the character."
-        )
+    if isinstance(value, str) and not value.isascii():
+        refuse_surrogates(value, f"{path}, line {number}: {name}")
     return value
+
+
+def refuse_surrogates(text: str, what: str) -> None:
+    """Raise UserError if a text has half of a UTF-16 surrogate pair, which is no character; name the text `what`."""
+    if broken := SURROGATE.search(text):
+        raise UserError(
+            f"{what} holds the invalid Unicode character {broken[0]!a} at position {broken.start() + 1}; correct or "
+            "remove the character."
+        )

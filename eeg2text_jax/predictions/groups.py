@@ -1,4 +1,4 @@
-"""Groups of references (class, topic, story): one label each, from a column of a predictions file or CSV."""
+"""Labels of references, such as class, topic or story, from columns of a predictions file or a CSV of metadata."""
 
 import itertools
 import os
@@ -12,20 +12,18 @@ from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.columns import read_metadata
 from eeg2text_jax.predictions.file import FIELDS, PredictionSet, sentence_key
-from eeg2text_jax.predictions.foreign import ForeignRow, condition_name, fed_word, joined_words
+from eeg2text_jax.predictions.foreign import ForeignRow, condition_name, fed_word, join_words
 
-# Likely names of columns with the class, topic or story of a reference.
+# Usual names of columns with the class, topic or story of a reference.
 LIKELY = tuple(
     f"{first}{second}"
     for second in ("class", "object", "category", "topic", "story", "label", "genre")
     for first in ("", "expected ", "true ", "target ", "gold ")
 )
-MOST_DIVIDED = 0.1  # largest share of references with several labels; more means that labels belong to rows
-
-Labels = dict[str, dict[str, str]]  # column -> reference -> label
-
-
-Counts = dict[str, Counter]  # reference -> how often each label
+MOST_DIVIDED = 0.1  # largest share of references with several labels; above it, labels describe rows, not references
+Labels = dict[str, dict[str, str]]  # column -> `sentence_key` -> label
+Counts = dict[str, Counter]  # `sentence_key` -> label -> number of rows
+# Values in a column of splits -> the part.
 PARTS = {
     **dict.fromkeys(("test", "testing", "eval", "evaluation", "heldout", "held_out"), "test"),
     **dict.fromkeys(("dev", "val", "valid", "validation"), "dev"),
@@ -33,21 +31,21 @@ PARTS = {
 }
 
 
-class Collected:
-    """Pass rows on and collect what they carry: labels of groups, conditions, seeds, notes."""
+class RowSummary:
+    """An iterator over the rows of a file that collects their labels, conditions and notes as they are read."""
 
     def __init__(self, rows: Iterable[ForeignRow]):
         self._rows = rows
-        self.groups: dict[str, Counts] = defaultdict(lambda: defaultdict(Counter))
+        self.groups: dict[str, Counts] = defaultdict(lambda: defaultdict(Counter))  # by column of labels
         self.fed: set[str] = set()  # values of a column of conditions
         self.seeds_stated = False
-        self.read_as: Counter[str] = Counter()  # conversions of texts, with numbers of rows
-        self.part = ""  # effect of a column of splits
-        self.others: dict[str, Counter[str]] = defaultdict(Counter)  # conditions in other columns
+        self.read_as: Counter[str] = Counter()  # notes on converted texts, with numbers of rows
+        self.part = ""  # a note on the column of splits, if there is one
+        self.others: dict[str, Counter[str]] = defaultdict(Counter)  # unused column -> condition -> number of rows
 
     def __iter__(self) -> Iterator[ForeignRow]:
-        for row in self._tested(iter(self._rows)):
-            self.fed.add(condition_name(row))
+        for row in self._test_rows(iter(self._rows)):
+            self.fed.add(condition_name(row.about.get("condition", "")))
             self.seeds_stated |= "seed" in row.about
             self.read_as.update(row.read_as)
             for name, value in row.about.items():
@@ -57,16 +55,14 @@ class Collected:
                     self.others[name.removeprefix("other ")][fed_word(value)] += 1
             yield row
 
-    def _tested(self, rows: Iterator[ForeignRow]) -> Iterator[ForeignRow]:
-        """Yield the rows of the test part, else of dev, if a column of splits has several parts."""
+    def _test_rows(self, rows: Iterator[ForeignRow]) -> Iterator[ForeignRow]:
+        """Yield the rows of the test part, or of dev if none are of test; all rows without a column of splits."""
         first = next(rows, None)
-        if first is None:
-            return
-        rows = itertools.chain([first], rows)
-        if "split" not in first.about:
+        rows = itertools.chain([first] if first else [], rows)
+        if first is None or "split" not in first.about:
             yield from rows
             return
-        listed = [(row, PARTS.get(joined_words(row.about["split"]), "")) for row in rows]
+        listed = [(row, PARTS.get(join_words(row.about["split"]), "")) for row in rows]
         counts = Counter(part for _, part in listed)
         kept = next((part for part in ("test", "dev") if counts[part]), "")
         if kept and counts[kept] < len(listed):
@@ -76,28 +72,25 @@ class Collected:
             self.part = "every row is of the training part by its column: what is decoded there may be remembered"
         yield from (row for row, part in listed if part == kept or not kept)
 
-    def columns_of_conditions(self, rows: int) -> list[str]:
-        """Return columns of other names that state EEG or a control in every one of `rows`."""
-        return [name for name, fed in self.others.items() if fed.total() == rows and "eeg" in fed and len(fed) > 1]
-
 
 def groups_of(
     read: PredictionSet, columns: Sequence[str], meta: str | os.PathLike[str] | None = None
 ) -> tuple[Labels, list[str]]:
-    """Return labels by column, from a metadata CSV or else the file, and notes on references with several labels.
+    """Return the label of each reference by column, and notes on references with several labels.
 
-    Raises UserError if there is no such column, or it describes rows instead of references.
+    A column of the CSV `meta` precedes one of the file. Raises UserError if a column is missing, or if its labels
+    describe rows instead of references.
     """
     lines = list(read_metadata(meta)) if meta else []
     found: Labels = {}
     notes = []
     for column in columns:
         if lines and column in lines[0]:
-            counts = counted((line["reference"] or "", line[column] or "") for line in lines)
+            counts = count_labels((line["reference"] or "", line[column] or "") for line in lines)
         elif column in read.groups:
             counts = read.groups[column]
         elif column in FIELDS:
-            counts = counted((row.reference, str(getattr(row, column))) for row in read.predictions)
+            counts = count_labels((row.reference, str(getattr(row, column))) for row in read.predictions)
         else:
             where = f"{read.path} or {meta}" if meta else f"{read.path}"
             raise UserError(f"--groups={column}: there is no such column in {where}; name one that the file has.")
@@ -114,20 +107,20 @@ def groups_of(
 
 
 def likely_groups(read: PredictionSet) -> list[str]:
-    """Return `LIKELY` columns with one group per reference, and at most half as many groups as references."""
+    """Return the `LIKELY` columns with one label per reference, and 2 to half as many labels as references."""
     found = []
     for column, counts in read.groups.items():
         labels = {label for own in counts.values() for label in own}
-        divided = sum(len(own) > 1 for own in counts.values())
-        if column in LIKELY and 1 < len(labels) <= len(counts) / 2 and not divided and "" not in labels:
+        unique = all(len(own) == 1 for own in counts.values())
+        if column in LIKELY and 1 < len(labels) <= len(counts) / 2 and unique and "" not in labels:
             found.append(column)
     return found
 
 
 def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
-    """Return labels of all samples of a data file, object `[N]`, by column of a CSV with sentences as `reference`.
+    """Return the labels of all samples of a data file, object `[N]`, for each column of the CSV at `path`.
 
-    Raises UserError if there is no such column, or a sentence has no line.
+    Its column `reference` has the sentences. Raises UserError if it is missing, or a sentence has no line.
     """
     lines = list(read_metadata(path))
     if not lines or "reference" not in lines[0] or len(lines[0]) < 2:
@@ -142,8 +135,8 @@ def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def counted(pairs: Iterable[tuple[str, str]]) -> Counts:
-    """Count the labels of each reference."""
+def count_labels(pairs: Iterable[tuple[str, str]]) -> Counts:
+    """Count the labels of each reference in pairs of reference and label."""
     counts: Counts = defaultdict(Counter)
     for reference, label in pairs:
         counts[sentence_key(reference)][label.strip()] += 1

@@ -1,4 +1,4 @@
-"""Layout J: foreign JSON with the usual names: objects line by line, a list of objects, or lists by name."""
+"""Reader of layout J, foreign JSON with usual names: an object per line, a list of objects, or lists by name."""
 
 import functools
 import itertools
@@ -14,46 +14,45 @@ from eeg2text_jax.predictions.column_names import (
     PAIRS,
     PREDICTION_NAMES,
     REFERENCE_NAMES,
-    known,
-    knows,
-    normalised,
+    is_header,
+    known_names,
+    normalize_names,
 )
 from eeg2text_jax.predictions.columns import (
     SEVERAL,
     Columns,
     describe_columns,
     foreign_row,
-    is_several,
+    has_several_lists,
     named_columns,
     stated_columns,
     with_groups,
 )
-from eeg2text_jax.predictions.file import DECODER, parse_object
+from eeg2text_jax.predictions.file import DECODER, parse_object, refuse_surrogates
 from eeg2text_jax.predictions.foreign import ForeignRow
 from eeg2text_jax.predictions.packed import Lines
 
-Item = tuple[int, dict[str, Any]]  # line or place in the list, object
+Item = tuple[int, dict[str, Any]]  # number of the line or of the item in a list, from 1; object of a sample
 
 
 def read_json(
     lines: Lines, columns: Sequence[str] | None, *, by_line: bool, groups: Sequence[str] = ()
 ) -> tuple[Iterator[ForeignRow], Callable[..., str]]:
-    """Return the rows, and a function that describes the layout once they are read, see `describe_columns`.
+    """Return the samples, and a function that describes the layout after they were read, see `describe_columns`.
 
-    `by_line`: an object per line, else the file is one JSON text. Raises UserError (partly while rows are read) if an
-    item is no object, names are not recognised or differ between items, or a reference or prediction is not text.
+    `by_line`: an object per line, else the file is one JSON text. Raises UserError (for later items only when they are
+    read) if an item is no object, names are not recognised or differ between items, or a text is not text.
     """
     items: Iterator[Item] = items_by_line(lines) if by_line else iter(())
-    kind, unit = "J (JSON lines", "line"
     first = next(items, None)
     if not by_line or (first and not is_sample(first[1]) and next(items, None) is None):
         items, kind = items_of_text(lines)
         unit = "item"
-    elif by_line:
-        items = items_by_line(lines)
+    else:
+        items, kind, unit = items_by_line(lines), "J (JSON lines", "line"
     items = ((number, without_chat(row)) for number, row in items)
     number, row = next(items, (0, {}))
-    names = normalised(row)
+    names = normalize_names(row)
     if not columns:
         refuse_texts_by_id(row, lines.path)
     if len(set(names)) < len(names):
@@ -90,21 +89,15 @@ def rows_of(
 
 
 def text_of(value: Any, name: str, where: str) -> str:
-    """Return a text; a list of texts as JSON."""
+    """Return a text as it is, a list of texts as JSON. Raises UserError for other values, found in the row `where`."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, str):
         shown = json.dumps(value, ensure_ascii=False)
-        if isinstance(value, list) and is_several(value):
+        if isinstance(value, list) and has_several_lists(value):
             raise UserError(f"{where}: {name} is the list of lists {shown:.60}; {SEVERAL}.")
         raise UserError(f"{where}: {name} is {shown:.60}; expected one text.")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"{where}: {name} holds the invalid Unicode character {value[error.start]!a} at position "
-            f"{error.start + 1}; correct or remove the character."
-        ) from None
+    refuse_surrogates(value, f"{where}: {name}")
     return value
 
 
@@ -115,7 +108,10 @@ def items_by_line(lines: Lines) -> Iterator[Item]:
 
 
 def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
-    """Return the objects of a JSON text: a list of them, lists of equal length by name, or either under a name."""
+    """Return the objects of a JSON text and its kind in words.
+
+    The text is a list of objects, an object of lists of equal length, or an object that holds either under a name.
+    """
     path = lines.path
     try:
         found: Any = DECODER.decode("\n".join(lines))
@@ -126,9 +122,9 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); {cure}.") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON ({error}).") from error
-    kind = "J (JSON objects by key" if is_by_key(found) else "J (JSON list"
+    kind = "J (JSON list"
     if is_by_key(found):
-        found = by_key(found)
+        found, kind = by_key(found), "J (JSON objects by key"
     if is_split(found):
         found = [dict(zip(found["columns"], row, strict=False)) for row in found["data"]]
     if isinstance(found, dict) and not is_lists(found):
@@ -154,33 +150,37 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
 
 
 def is_sample(row: dict[str, Any]) -> bool:
-    """Return whether an object alone in its file may be one sample rather than all of them."""
+    """Return whether the only object of a file may be one sample, and not a container of all samples."""
     return not is_lists(row) and not is_by_key(row) and not any(is_objects(value) for value in row.values())
 
 
 def is_by_key(value: Any) -> bool:
+    """Return whether a value is an object of two or more objects."""
     return isinstance(value, dict) and len(value) > 1 and all(isinstance(inner, dict) for inner in value.values())
 
 
 def by_key(found: dict[str, dict[str, Any]]) -> Any:
-    """Return the samples of an object of objects: columns first, as pandas writes a table, or an object a sample."""
-    if not knows(normalised(found)):
-        return list(found.values())
+    """Return the samples of an object whose values are samples by id, or columns by name, as pandas writes a table.
+
+    Columns with different keys are returned unchanged, and the caller refuses them.
+    """
     columns = list(found.values())
+    if not is_header(normalize_names(found)):
+        return columns
     if any(column.keys() != columns[0].keys() for column in columns):
-        return found  # which is refused
+        return found
     return [{name: column[key] for name, column in found.items()} for key in columns[0]]
 
 
 def refuse_texts_by_id(found: Any, path: epath.Path) -> None:
-    """Raise UserError for an object of texts under names that are no columns."""
+    """Raise UserError for an object of three or more texts whose names are ids, not columns."""
     texts = isinstance(found, dict) and len(found) > 2 and all(isinstance(value, str) for value in found.values())
-    if texts and not known(normalised(found)):
+    if texts and not known_names(normalize_names(found)):
         raise UserError(f"{path}: texts by id without references; give these with --reference=FILE.")
 
 
 def is_split(value: Any) -> bool:
-    """Return whether an object is a table as pandas writes it with `orient="split"`."""
+    """Return whether a value is a table that pandas wrote with `orient="split"`."""
     if not isinstance(value, dict) or not {"columns", "data"} <= set(value):
         return False
     rows = value["data"]
@@ -189,42 +189,46 @@ def is_split(value: Any) -> bool:
 
 
 def is_objects(value: Any) -> bool:
+    """Return whether a value is a list of objects, at least one."""
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 def is_lists(value: Any) -> bool:
-    """Return whether an object has at least two non-empty lists."""
+    """Return whether a value is an object with at least two non-empty lists."""
     return isinstance(value, dict) and sum(isinstance(v, list) and bool(v) for v in value.values()) > 1
 
 
-CHATS = ("messages", "conversations", "conversation", "chat", "dialogue")
-ASSISTANTS = ("assistant", "gpt", "model", "bot")
+CHATS = ("messages", "conversations", "conversation", "chat", "dialogue")  # names of lists of messages
+ASSISTANTS = ("assistant", "gpt", "model", "bot")  # roles of the model in a chat
 REFERENCES = {*REFERENCE_NAMES, *(reference for reference, _ in PAIRS)}
 
 
 def without_chat(row: dict[str, Any]) -> dict[str, Any]:
-    """Replace a chat by the assistant's last message, under the name of the missing side."""
+    """Return a row with its chat replaced by the assistant's last message, as the missing reference or prediction."""
     chat = chat_of(row)
     if chat is None:
         return row
     rest = {name: value for name, value in row.items() if name != chat}
-    names = set(normalised(rest))
+    names = set(normalize_names(rest))
     sides = bool(names & REFERENCES), bool(names & set(PREDICTION_NAMES))
-    if sides[0] == sides[1]:  # both are there, or nothing says which the message is
+    if sides[0] == sides[1]:  # both are there, or the message may be either
         return rest if all(sides) else row
     said = [message for message in row[chat] if role_of(message) in ASSISTANTS]
     return {**rest, "prediction" if sides[0] else "reference": content_of(said[-1]) if said else ""}
 
 
 def chat_of(row: dict[str, Any]) -> str | None:
-    """Return the name of a row's chat, None if it has none."""
-    return next((name for name in row if name.lower() in CHATS and is_chat(row[name])), None)
+    """Return the name under which a row has a chat, a list of messages with roles, or None."""
+    for name, turns in row.items():
+        if name.lower() in CHATS and isinstance(turns, list) and all(isinstance(t, dict) and role_of(t) for t in turns):
+            return name
+    return None
 
 
 def refuse_chat(row: dict[str, Any], where: str) -> None:
-    """Raise UserError for a row that has a chat but no two other columns, of which --columns could choose."""
+    """Raise UserError for a row with a chat whose other columns are too few to choose from by --columns."""
     chat = chat_of(row)
-    others = [name for name in normalised(row) if name not in ABOUT_NAMES]
+    others = [name for name in normalize_names(row) if name not in ABOUT_NAMES]
     if chat is not None and len(others) <= 2:
         raise UserError(
             f"{where}: no turn of the chat {chat!r} is known to be the reference or the prediction; write one row of "
@@ -232,16 +236,12 @@ def refuse_chat(row: dict[str, Any], where: str) -> None:
         )
 
 
-def is_chat(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(turn, dict) and role_of(turn) for turn in value)
-
-
 def role_of(message: dict[str, Any]) -> str:
     return str(message.get("role", message.get("from", ""))).lower()
 
 
 def content_of(message: dict[str, Any]) -> Any:
-    """Return the text of a message, which may have parts."""
+    """Return the text of a message; the texts of several parts are joined."""
     content = message.get("content", message.get("value", message.get("text", "")))
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
         return "".join(part.get("text", "") for part in content if isinstance(part.get("text", ""), str))

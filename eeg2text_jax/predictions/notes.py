@@ -1,41 +1,36 @@
-"""Notes on a file that was read: possible faults, one sentence each."""
+"""Find possible faults of a predictions file and describe each in one sentence for the user."""
 
 import re
 from collections import Counter
 
-from eeg2text_jax.predictions.file import Prediction, PredictionSet
+from eeg2text_jax.predictions.file import HAN, PredictionSet
 from eeg2text_jax.predictions.foreign import UNKNOWN
-from eeg2text_jax.predictions.script import is_spaceless
 
-FEW = 10  # distinct texts below which nothing is said of how often each recurs
+FEW = 10  # fewest distinct texts from which their frequencies, or their lack of spaces, are judged
 SPECIAL = re.compile(r"</?s>|<pad>|<unk>|<\|endoftext\|>|\[(?:PAD|SEP|CLS|UNK)\]")
-CURLED = re.compile("[\u2018\u2019\u201c\u201d]")
+CURLY = re.compile("[\u2018\u2019\u201c\u201d]")
 STRAIGHT = re.compile("['\"]")
+HAN_OR_KANA = re.compile(f"[{HAN}\u3005-\u3007\u3040-\u30ff\u3105-\u312f]")  # letters, with bopomofo
 
 
-def doubts(read: PredictionSet) -> list[str]:
-    """All that may be wrong with the file."""
-    rows = read.predictions
-    found = [*empty_halves(read), *doubled(read), *unparted(read), *exchanged(read), *quotes(rows)]
-    return [*found, *spaceless(rows)]
+def possible_faults(read: PredictionSet) -> list[str]:
+    """Return a sentence for each possible fault of a file."""
+    found = [*empty_halves(read), *repeated_half(read), *unexplained_repeats(read), *exchanged_columns(read)]
+    return [*found, *unequal_quotes(read), *scripts_without_spaces(read)]
 
 
 def empty_halves(read: PredictionSet) -> list[str]:
-    """Note cells and modes in which every prediction is empty, if others are not."""
-    filled: dict[tuple[str, str, str], int] = {}
-    for p in read.predictions:
-        cell = (p.train_condition, p.eval_condition, p.mode)
-        filled[cell] = filled.get(cell, 0) + bool(p.prediction.strip())
-    if not any(filled.values()):
-        return []
+    """Note each cell and mode in which every prediction is empty, unless the whole file is."""
+    cells = {(p.train_condition, p.eval_condition, p.mode): False for p in read.predictions}
+    cells |= {(p.train_condition, p.eval_condition, p.mode): True for p in read.predictions if p.prediction.strip()}
     return [
         f"every {mode} prediction under {train} → {evaluation} is empty; only the rest can be scored and judged"
-        for (train, evaluation, mode), count in filled.items()
-        if not count
+        for (train, evaluation, mode), filled in cells.items()
+        if not filled and any(cells.values())
     ]
 
 
-def doubled(read: PredictionSet) -> list[str]:
+def repeated_half(read: PredictionSet) -> list[str]:
     """Note a file whose second half repeats the first, as if it was appended to itself."""
     rows = [(p.reference, p.prediction, p.mode, p.eval_condition, p.subject) for p in read.predictions]
     half = len(rows) // 2
@@ -45,7 +40,7 @@ def doubled(read: PredictionSet) -> list[str]:
 
 
 def repetitions(read: PredictionSet) -> int:
-    """Count rows that equal an earlier one in everything but the sample id, if subjects are known."""
+    """Return the number of rows of known subjects that equal an earlier row in everything but the sample id."""
     rows = [
         hash((p.subject, p.task, p.sentence_id, p.train_condition, p.eval_condition, p.seed, p.mode, p.prediction))
         for p in read.predictions
@@ -54,8 +49,8 @@ def repetitions(read: PredictionSet) -> int:
     return len(rows) - len(set(rows))
 
 
-def unparted(read: PredictionSet) -> list[str]:
-    """Note rows of one subject and sentence without a column that tells what they were decoded from."""
+def unexplained_repeats(read: PredictionSet) -> list[str]:
+    """Note several rows of one subject and sentence if no column states the encoder's input."""
     counts = Counter(
         (p.subject, p.task, p.sentence_id, p.train_condition, p.seed, p.mode)
         for p in read.predictions
@@ -70,8 +65,8 @@ def unparted(read: PredictionSet) -> list[str]:
     ]
 
 
-def exchanged(read: PredictionSet) -> list[str]:
-    """Note columns that look exchanged: predictions recur like read sentences, or references have special tokens."""
+def exchanged_columns(read: PredictionSet) -> list[str]:
+    """Note that reference and prediction may be exchanged: predictions recur evenly, or references have `<pad>`."""
     rows = read.predictions
     references, predictions = (Counter(getattr(p, side) for p in rows) for side in ("reference", "prediction"))
     usual = sorted(predictions.values())[len(predictions) // 2]
@@ -89,24 +84,29 @@ def exchanged(read: PredictionSet) -> list[str]:
     return [f"are reference and prediction exchanged? {reason}; if so, {cure}"]
 
 
-def quotes(rows: list[Prediction]) -> list[str]:
-    """Note curly quotes on one side and straight ones on the other, which no metric treats as equal."""
-    curled, straight = (
-        [sum(bool(kind.search(getattr(p, side))) for p in rows) for side in ("reference", "prediction")]
-        for kind in (CURLED, STRAIGHT)
+def unequal_quotes(read: PredictionSet) -> list[str]:
+    """Note curly quotes in one column and straight ones in the other, which every metric treats as different."""
+    curly, straight = (
+        [sum(bool(kind.search(getattr(p, side))) for p in read.predictions) for side in ("reference", "prediction")]
+        for kind in (CURLY, STRAIGHT)
     )
     for mine, (side, other) in enumerate((("references", "predictions"), ("predictions", "references"))):
-        if curled[mine] and not curled[1 - mine] and straight[1 - mine]:
+        if curly[mine] and not curly[1 - mine] and straight[1 - mine]:
             return [
-                f"{curled[mine]} {side} have curly quotes or apostrophes and the {other} straight ones: a word with "
+                f"{curly[mine]} {side} have curly quotes or apostrophes and the {other} straight ones: a word with "
                 "one counts as wrong; write both alike"
             ]
     return []
 
 
-def spaceless(rows: list[Prediction]) -> list[str]:
-    """Note scripts whose characters count as words, and texts without spaces."""
-    texts = {p.reference for p in rows}
+def is_spaceless(text: str) -> bool:
+    """Return whether half of the letters of a text are Han or kana, which are written without spaces."""
+    return not text.isascii() and 2 * len(HAN_OR_KANA.findall(text)) >= max(1, sum(map(str.isalpha, text)))
+
+
+def scripts_without_spaces(read: PredictionSet) -> list[str]:
+    """Note references in Han or kana, whose characters count as words, and other references without spaces."""
+    texts = {p.reference for p in read.predictions}
     if (found := sum(map(is_spaceless, texts))) and 2 * found >= len(texts):
         return ["the references are in a script without spaces; each Han or kana character counts as a word"]
     long = sum(len(text) >= 12 and len(text.split()) == 1 for text in texts)

@@ -1,4 +1,4 @@
-"""Text of files, line by line: `.gz` is unpacked, UTF-16 decoded, Parquet and Excel tables become CSV with a header."""
+"""Read files as lines of text: `.gz` is unpacked, UTF-16 decoded, Parquet and Excel tables become CSV with a header."""
 
 import contextlib
 import csv
@@ -18,9 +18,9 @@ from etils import epath
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line
 
-LARGEST = 2**31  # bytes of an unpacked file; outputs of a million rows are a tenth of it
-TEXT = "CSV"
-# First bytes of files that hold no text -> what they are, and what to do.
+LARGEST = 2**31  # most bytes of an unpacked file; outputs of a million rows have a tenth of that
+TEXT = "CSV"  # kind of a file that is text already
+# First bytes of unsupported files -> their kind, and the user's remedy.
 OTHERS = {
     b"\xd0\xcf\x11\xe0": ("an Excel file of the format before 2007", "save it as .xlsx or as CSV"),
     **dict.fromkeys(
@@ -31,15 +31,15 @@ OTHERS = {
     b"\x89HDF": ("an HDF5 file", "write its texts as CSV or JSON"),
     b"%PDF": ("a PDF", "write its texts as CSV or JSON"),
 }
-TITLES = 20  # rows in which the header of a sheet is looked for, below a title
+TITLES = 20  # rows of a sheet in which a header is searched; titles may stand above it
 
 
 class Lines:
     """The lines of a UTF-8 file without their ends (`\\n`, `\\r\\n` or `\\r`) and byte order mark.
 
-    Other kinds of files are converted first, see `as_text`; `kind` names the kind. The file is read once (it may be a
-    pipe) and kept as bytes; each pass decodes one line at a time, so a large file is never in memory as text. Raises
-    UserError if the file cannot be read, and at a line that is not UTF-8.
+    Other kinds of files are converted first, see `as_text`; `kind` names the kind, `digest` is the SHA-256. The file is
+    read once (it may be a pipe) and kept as bytes; each pass decodes one line at a time, so a large file is never in
+    memory as text. Raises UserError if the file cannot be read, and at a line that is not UTF-8.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -50,11 +50,8 @@ class Lines:
             raise UserError(f"{path}: cannot be read ({error.strerror}); check the path.") from error
         self.digest = hashlib.sha256(data).hexdigest()
         data, self.kind = as_text(data, self.path)
-        if data.startswith(b"\xef\xbb\xbf"):
-            data = data[3:]
-        if b"\r" in data:
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        self.data = data
+        data = data.removeprefix(b"\xef\xbb\xbf")
+        self.data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def __iter__(self) -> Iterator[str]:
         start, number = 0, 1
@@ -72,17 +69,17 @@ class Lines:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the content of a UTF-8 file with `\\n` as line ends, without byte order mark."""
+    """Return the text of a file with `\\n` as line ends; see `Lines`."""
     return "\n".join(Lines(path))
 
 
 def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
-    """Return the UTF-8 text of a file's bytes, and the kind of table.
+    """Return the content of a file as UTF-8 text, and its kind in words.
 
-    Raises UserError for a damaged, too large or unknown archive, or if a library is missing.
+    Raises UserError for a damaged or too large archive, an unsupported kind of file, or if a library is missing.
     """
     if data.startswith(b"\x1f\x8b"):
-        data = unpacked(data, path)
+        data = unpack(data, path)
     for magic, (kind, cure) in OTHERS.items():
         if data.startswith(magic):
             raise UserError(f"{path}: {kind}; {cure}.")
@@ -97,16 +94,16 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
 
 
 def conversion(data: bytes, path: epath.Path) -> str:
-    """Return the command that converts Windows or Latin-1 text, if the bytes may be such, else ""."""
+    """Return a hint to the command that converts Windows text to UTF-8, "" if the bytes are no Windows text."""
     try:
         found = data.decode("cp1252")
     except UnicodeDecodeError:
         return ""
-    written = "\0" not in found and 4 * sum(not character.isascii() for character in found) < len(found)
-    return f", as by `iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new`" if written else ""
+    likely = "\0" not in found and 4 * sum(not character.isascii() for character in found) < len(found)
+    return f", as by `iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new`" if likely else ""
 
 
-def unpacked(data: bytes, path: epath.Path) -> bytes:
+def unpack(data: bytes, path: epath.Path) -> bytes:
     """Return the content of a gzip file. Raises UserError if it is damaged or larger than `LARGEST`."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
@@ -119,7 +116,7 @@ def unpacked(data: bytes, path: epath.Path) -> bytes:
 
 
 def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
-    """Yield the names of the columns, then every row. Raises UserError without pyarrow or for other files."""
+    """Yield the names of the columns, then every row. Raises UserError without pyarrow or for a damaged file."""
     arrow, parquet = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     try:
         file = parquet.ParquetFile(io.BytesIO(data))
@@ -131,9 +128,9 @@ def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
 
 
 def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
-    """Return the first sheet that holds a table as CSV, and its name.
+    """Return the first sheet with a table as CSV, and its name in words.
 
-    Raises UserError if there is no sheet, or another one has the same columns, as for another condition.
+    Raises UserError for another archive, or if two sheets have the same columns, as for two conditions.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -167,36 +164,32 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
         raise UserError(f"{path}: cannot be read as an Excel file ({error}); save it as CSV.") from error
 
 
-def _filled(row: Sequence[Any]) -> int:
-    return sum(cell is not None for cell in row)
-
-
 def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
-    """Return the number of rows above the first with at least two cells, and that row; None if there is none."""
+    """Return the header of a sheet, its first row with two cells or more, and the number of rows above; or None."""
     for number, row in enumerate(sheet.iter_rows(values_only=True, max_row=TITLES)):
-        if _filled(row) > 1:
-            return number, tuple(cell for cell in row if cell is not None)
+        if len(names := tuple(cell for cell in row if cell is not None)) > 1:
+            return number, names
     return None
 
 
 def _cells(sheet: Any, above: int) -> Iterator[Sequence[Any]]:
-    """Yield the cells row by row, without title rows, as wide as the first row."""
+    """Yield the rows of a sheet without the first `above`, cut to the width of the next row; empty rows are ()."""
     width = 0
     for row in itertools.islice(sheet.iter_rows(values_only=True), above, None):
-        width = width or max((i for i, cell in enumerate(row, 1) if cell is not None), default=0)
-        yield row[:width] if _filled(row) else ()
+        filled = [i for i, cell in enumerate(row, 1) if cell is not None]
+        width = width or max(filled, default=0)
+        yield row[:width] if filled else ()
 
 
 def as_csv(rows: Iterator[Sequence[Any]]) -> bytes:
-    """Format rows of cells as CSV; an empty cell is "", a list is JSON."""
+    """Return rows of cells as CSV; None becomes "", a list becomes JSON."""
     out = io.StringIO(newline="")
     csv.writer(out, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
     return out.getvalue().encode("utf8", "surrogatepass")
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return ""
     if isinstance(value, (list, tuple, dict)):
         return json.dumps(value, ensure_ascii=False, default=str)
+    value = "" if value is None else value
     return value.decode("utf8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,17 +1,18 @@
-"""The file of rankings: for each recording a score of every candidate sentence, written by `decode`.
+"""The file of rankings, which `decode` writes: for each recording the score of every candidate sentence.
 
 JSON lines, read by `score` and `audit`. The first line is a header whose `candidates` are lists of sentences by name
 (`{"test": [{"sentence_id", "reference", "task", "n_words", "stratum"}, ...]}`); every other line is one recording in
-one cell: the fields of a prediction, the `prediction` being the text of the candidate ranked first, and
+one cell: the fields of a prediction, whose `prediction` is the text of the candidate ranked first, and
 
-    "list": "test", "scores": [0.31, ...]   one number a candidate, higher is likelier
-    "n": 236, "rank": 4.0, "score": 0.29    candidates; the rank of the right one, ties shared; its score
-    "stratum_n": 7, "stratum_rank": 1.0     the same among those of its task and nearly its length
+    "list": "test", "scores": [0.31, ...]   one number per candidate, higher is likelier
+    "n": 236, "rank": 4.0, "score": 0.29    number of candidates; rank and score of the sentence that was read
+    "stratum_n": 7, "stratum_rank": 1.0     the same among the candidates of its task and nearly its length
 
-A reader needs `scores` alone; ranks that are there must be those of the scores.
+Only `scores` is required; ranks in the file must agree with the scores.
 """
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -27,29 +28,30 @@ from eeg2text_jax.predictions.file import FIELDS, Prediction, Shared, own_row, p
 from eeg2text_jax.predictions.packed import Lines
 
 MODES = ("contrastive", "likelihood")
-MOST = 2**53  # largest number; JSON readers represent whole numbers up to it exactly
-DIGITS = 6  # significant ones of a score; ranks are those of the rounded scores
-_OWN = ("list", "scores", "n", "rank", "score", "stratum_n", "stratum_rank")
+MOST = 2**53  # largest number; float64 and thus every JSON reader has whole numbers up to it exactly
+DIGITS = 6  # significant digits of a score in the file; ranks are computed from the rounded scores
+_OWN = ("list", "scores", "n", "rank", "score", "stratum_n", "stratum_rank")  # fields that a prediction does not have
+CANDIDATE: dict[str, Any] = {"reference": str, "sentence_id": str, "task": str, "n_words": (int, float), "stratum": int}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
-    """A list of `N` distinct sentences."""
+    """A named list of `N` distinct sentences that are ranked."""
 
     name: str
     references: tuple[str, ...]
     sentence_ids: tuple[str, ...]
     tasks: tuple[str, ...]
     n_words: np.ndarray  # [N]
-    strata: np.ndarray  # [N], sentences of one task and nearly one length
+    strata: np.ndarray  # [N], number of the stratum: sentences of one task and nearly one length
+
+    @functools.cached_property
+    def _places(self) -> dict[str, int]:
+        return {sentence_key(text): place for place, text in enumerate(self.references)}
 
     def place(self, reference: str) -> int:
-        """Return the number of a sentence in the list. Raises KeyError if it is not in it."""
-        return self._places[sentence_key(reference)]  # type: ignore[attr-defined]  # set by __post_init__
-
-    def __post_init__(self) -> None:
-        places = {sentence_key(text): number for number, text in enumerate(self.references)}
-        object.__setattr__(self, "_places", places)
+        """Return the index of a sentence in the list. Raises KeyError if it is missing."""
+        return self._places[sentence_key(reference)]
 
     def __len__(self) -> int:
         return len(self.references)
@@ -57,25 +59,28 @@ class Candidates:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ranking(Prediction):
-    """One recording in one cell: a prediction with the scores `[N]` of all candidates."""
+    """One recording in one cell: a prediction with the scores `[N]` of all `N` candidates."""
 
     scores: np.ndarray | None = None
     candidates: Candidates | None = None
 
     @property
     def right(self) -> int:
-        """The number of the sentence that was read."""
+        """Index of the sentence that was read among the candidates."""
         return self.candidates.place(self.reference)
 
 
 def rank_of(scores: np.ndarray, right: int, among: np.ndarray | None = None) -> float:
-    """Return the rank of candidate `right`, from 1; tied candidates share the mean of their ranks."""
+    """Return the rank, from 1, of candidate `right` by `scores` `[N]`; tied candidates share the mean of their ranks.
+
+    `among` (bool `[N]`) marks the candidates to rank; None ranks all.
+    """
     others = scores if among is None else scores[among]
     return float(np.sum(others > scores[right]) + (np.sum(others == scores[right]) + 1) / 2)
 
 
 def rounded(scores: np.ndarray) -> np.ndarray:
-    """Round scores to `DIGITS` significant digits, float64 of the same shape."""
+    """Return scores rounded to `DIGITS` significant digits, float64 of the same shape."""
     scores = np.asarray(scores, np.float64)
     size = np.floor(np.log10(np.maximum(np.abs(scores), 1e-300)))
     unit = 10.0 ** (DIGITS - 1 - size)
@@ -83,20 +88,17 @@ def rounded(scores: np.ndarray) -> np.ndarray:
 
 
 def write_rankings(path: str | os.PathLike[str], header: dict[str, Any], rows: Iterable[Ranking]) -> None:
-    """Write the file atomically; the lists of candidates precede the rows."""
+    """Write a file of rankings atomically; the header gets the lists of candidates."""
     rows = list(rows)
-    lists = {row.candidates.name: row.candidates for row in rows}
-    listed = {name: [_candidate(found, i) for i in range(len(found))] for name, found in lists.items()}
+    lists = {}
+    for c in {row.candidates.name: row.candidates for row in rows}.values():
+        columns = (c.references, c.sentence_ids, c.tasks, map(float, c.n_words), map(int, c.strata))
+        lists[c.name] = [dict(zip(CANDIDATE, values, strict=True)) for values in zip(*columns, strict=True)]
     with replacing(path) as partial, partial.open("w", encoding="utf8") as file:
-        content = {"header": {**header, "candidates": listed}}
+        content = {"header": {**header, "candidates": lists}}
         print(json.dumps(content, sort_keys=True, ensure_ascii=False), file=file)
         for row in rows:
             print(json.dumps(_line(row), ensure_ascii=False), file=file)
-
-
-def _candidate(found: Candidates, i: int) -> dict[str, Any]:
-    about = {"sentence_id": found.sentence_ids[i], "reference": found.references[i], "task": found.tasks[i]}
-    return {**about, "n_words": float(found.n_words[i]), "stratum": int(found.strata[i])}
 
 
 def _line(row: Ranking) -> dict[str, Any]:
@@ -117,7 +119,7 @@ def _line(row: Ranking) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class RankingSet:
-    """The rows of one file."""
+    """The content of one file of rankings."""
 
     rows: list[Ranking]
     header: dict[str, Any]
@@ -125,7 +127,7 @@ class RankingSet:
 
 
 def describe_rankings(found: RankingSet) -> str:
-    """Return one line on the content of a file."""
+    """Return a line that describes a file: its numbers of rankings, sentences and candidates, modes and conditions."""
     rows = found.rows
     sizes = sorted({len(row.candidates) for row in rows})
     conditions = ", ".join(dict.fromkeys(f"{row.train_condition} → {row.eval_condition}" for row in rows))
@@ -137,9 +139,9 @@ def describe_rankings(found: RankingSet) -> str:
 
 
 def is_rankings(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file begins like a file of rankings; False if it cannot be read."""
+    """Return whether a file begins with the header of rankings; False for a pipe, which can be read once only."""
     path = epath.Path(path)
-    if not path.is_file():  # a pipe can be read once only
+    if not path.is_file():
         return False
     with path.open("rb") as file:
         first = file.readline(1 << 26)
@@ -153,7 +155,7 @@ def is_rankings(path: str | os.PathLike[str]) -> bool:
 
 
 def read_rankings(path: str | os.PathLike[str]) -> RankingSet:
-    """Read a file of `write_rankings`. Raises UserError that names the line."""
+    """Read a file of `write_rankings`. Raises UserError with the number of an invalid line."""
     lines = Lines(path)
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     number, first = next(numbered, (1, "{}"))
@@ -181,16 +183,15 @@ def _candidates(name: str, rows: Any, path: epath.Path) -> Candidates:
     where = f"{path}: candidates {name!r}"
     if not isinstance(rows, list) or len(rows) < 2 or not all(isinstance(row, dict) for row in rows):
         raise UserError(f"{where}: expected a list of at least two sentences, each a JSON object.")
-    kinds: dict[str, Any] = {"reference": str, "sentence_id": str, "task": str, "n_words": (int, float), "stratum": int}
     for number, row in enumerate(rows, 1):
-        for field, kind in kinds.items():
+        for field, kind in CANDIDATE.items():
             value = row.get(field)
             if not isinstance(value, kind) or isinstance(value, bool) or (kind is not str and not 0 <= value <= MOST):
                 raise UserError(
                     f"{where}, number {number}: {field} is {row.get(field)!r:.60}; expected "
                     f"{'text' if kind is str else f'a number from 0 to {MOST:,}'}."
                 )
-    references, ids, tasks, n_words, strata = ([row[field] for row in rows] for field in kinds)
+    references, ids, tasks, n_words, strata = ([row[field] for row in rows] for field in CANDIDATE)
     return list_of(name, references, ids, tasks, n_words, np.array(strata), where=where)
 
 
@@ -204,7 +205,7 @@ def list_of(
     *,
     where: str = "candidates",
 ) -> Candidates:
-    """Make a list of candidates. Raises UserError if two are one sentence."""
+    """Return a list of candidates from `N` values each. Raises UserError if a sentence occurs twice."""
     keys = [sentence_key(text) for text in references]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)

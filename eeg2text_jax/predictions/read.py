@@ -1,8 +1,9 @@
-"""Read any predictions file: recognise its layout by content, and describe it."""
+"""Read a predictions file of any layout, recognised by its content, and describe it in words."""
 
 import dataclasses
 import os
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,15 +11,15 @@ from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
-from eeg2text_jax.predictions.beside import read_beside
 from eeg2text_jax.predictions.blocks import LAYOUTS, read_blocks, read_pairs, read_words, survey
 from eeg2text_jax.predictions.csv_rows import read_csv
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, is_own, parse_predictions
 from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow, complete, mode_name
-from eeg2text_jax.predictions.groups import Collected
+from eeg2text_jax.predictions.groups import RowSummary
 from eeg2text_jax.predictions.json_rows import read_json
-from eeg2text_jax.predictions.notes import doubts, repetitions
+from eeg2text_jax.predictions.notes import possible_faults, repetitions
 from eeg2text_jax.predictions.packed import Lines
+from eeg2text_jax.predictions.two_files import read_two_files
 from eeg2text_jax.stores.copying import at_hand
 
 FORMATS = ("jsonl", *LAYOUTS, "C2", "E", "F", "H", "J", "P", "K")
@@ -47,19 +48,20 @@ def read_any(
     groups: Sequence[str] = (),
     reference: str | os.PathLike[str] | None = None,
 ) -> PredictionSet:
-    """Reads a predictions file of any layout in `FORMATS`.
+    """Read a predictions file of any layout in `FORMATS`.
+
+    Values that the file does not state are "unknown"; a missing sentence id is made from the reference.
 
     Args:
-      layout: the layout, instead of the one recognised by content.
+      path: the file, or its address in a bucket.
+      layout: a name in `FORMATS`; None recognises the layout by content.
       columns: of a table or foreign JSON: the reference and one or more predictions, by name or by number from 1.
-      mode: for a file that does not say its mode, the mode; for one that does, the only mode to keep.
-      reference: a file of references, for one that has texts alone: line by line, or by id.
+      mode: the mode of rows that do not state one; rows of other modes are dropped.
       groups: columns of a table or foreign JSON whose labels to keep, see `predictions/groups.py`.
-
-    What a file does not say is "unknown"; sentence ids come from the reference text where there are none.
+      reference: a file of references, if the file has predictions alone: line by line, or by id.
 
     Raises:
-      UserError: the file or a line of it cannot be read as its layout, or nothing of `mode` is in it.
+      UserError: the file or a line of it cannot be read as its layout, or no row is of `mode`.
 
     Examples:
       >>> from eeg2text_jax import read_any
@@ -80,31 +82,32 @@ def read_any(
     description: str | Callable[..., str]
     notes: Sequence[str] = ()
     if reference is not None:
-        rows, description = read_beside(lines, Lines(at_hand(epath.Path(reference))), layout, columns, groups)
+        rows, description = read_two_files(lines, Lines(at_hand(epath.Path(reference))), layout, columns, groups)
     elif layout in ("P", "K"):
         raise UserError(f"--format={layout}: is of texts alone; give their references with --reference=FILE.")
     elif layout == "jsonl" or (layout is None and not columns and is_own(lines)):
         return in_mode(in_one_form(parse_predictions(lines)), mode)
     else:
         rows, description, notes = read_foreign(lines, layout, columns, groups)
-    rows = Collected(rows)
+    rows = RowSummary(rows)
     predictions = complete(rows, path)
     if callable(description):
         fed = rows.fed == {p.eval_condition for p in predictions}
         dropped = (*(() if fed else ("condition",)), *(() if rows.part else ("split",)))
         description = description(dropped)
         refuse_conditions(rows, predictions, path)
-    about: dict[str, Any] = {"groups": rows.groups, "digest": lines.digest, "seeds_stated": rows.seeds_stated}
     if not predictions:
         raise UserError(f"{path}: no predictions in the file.")
-    read = PredictionSet(predictions, {}, description, path, (*notes, *done(rows)), **about)
+    converted = (f"in {count} rows {sentence}" for sentence, count in rows.read_as.items())
+    notes = (*notes, *([rows.part] if rows.part else []), *converted)
+    read = PredictionSet(predictions, {}, description, path, notes, (), rows.groups, lines.digest, rows.seeds_stated)
     return in_mode(in_one_form(read), mode)
 
 
 def read_foreign(
     lines: Lines, layout: str | None, columns: Sequence[str] | None, groups: Sequence[str]
 ) -> tuple[Iterator[ForeignRow], str | Callable[..., str], Sequence[str]]:
-    """Return the rows of a foreign file, its layout in words (or a function, see `describe_columns`), and notes."""
+    """Return the samples of a foreign file, its layout in words (or a function, see `describe_columns`), and notes."""
     found = survey(lines)
     name = layout or ("J" if found.first in ("[", "{") else "F" if columns else found.layout() or "F")
     if name == "J":
@@ -112,50 +115,36 @@ def read_foreign(
         return *read_json(lines, columns, by_line=by_line, groups=groups), ()
     if name in ("F", "H"):
         return *read_csv(lines, columns, header={"H": False, "F": True}.get(layout), groups=groups), ()
-    if name == "E":
-        return read_words(lines), BLOCK_NOTES[name], ()
-    if name != "C2":
+    rows, notes = read_words(lines) if name == "E" else read_pairs(lines, found), ()
+    if name not in ("C2", "E"):
         rows, notes = read_blocks(lines, name, found)
-        return rows, BLOCK_NOTES[name], notes
-    if not found.pair():
-        raise UserError(
-            f"{lines.path}: --format=C2: expected as many lines of references (REF:) as of predictions (HYP:)."
-        )
-    return read_pairs(lines, found), BLOCK_NOTES[name], ()
+    return rows, BLOCK_NOTES[name], notes
 
 
-def done(rows: Collected) -> tuple[str, ...]:
-    """Return notes on texts that were lists, and on a column of splits."""
-    lists = tuple(f"in {count} rows {sentence}" for sentence, count in rows.read_as.items())
-    return ((rows.part,) if rows.part else ()) + lists
-
-
-def refuse_conditions(rows: Collected, predictions: Sequence[Prediction], path: epath.Path) -> None:
-    """Raise UserError if only a column of another name tells EEG from a control."""
+def refuse_conditions(rows: RowSummary, predictions: Sequence[Prediction], path: epath.Path) -> None:
+    """Raise UserError if only a column that was not used tells the rows under EEG from those under a control."""
     known = {p.eval_condition for p in predictions} != {UNKNOWN}
-    if not known and (found := rows.columns_of_conditions(len(predictions))):
-        values = ", ".join(rows.others[found[0]])
-        raise UserError(
-            f"{path}: the column {found[0]!r} says what was fed ({values}), and rows fed different things are "
-            "not judged together; rename the column to eval_condition, or give one file for each value."
-        )
+    for name, fed in rows.others.items():
+        if not known and fed.total() == len(predictions) and "eeg" in fed and len(fed) > 1:
+            raise UserError(
+                f"{path}: the column {name!r} says what was fed ({', '.join(fed)}), and rows fed different things are "
+                "not judged together; rename the column to eval_condition, or give one file for each value."
+            )
 
 
 def in_one_form(read: PredictionSet) -> PredictionSet:
-    """Convert all texts to Unicode form NFC, with a note if some were not.
+    """Convert all texts to the Unicode form NFC, and note how many samples had another form.
 
     An é may be one character or two (NFC, NFD), which look the same and count as different in every metric.
     """
     changed = set()
     rows = []
     for row in read.predictions:
-        texts = {name: getattr(row, name) for name in ("reference", "prediction")}
-        formed: dict[str, Any] = {
-            name: unicodedata.normalize("NFC", text) for name, text in texts.items() if not text.isascii()
-        }
-        if formed := {name: text for name, text in formed.items() if text != texts[name]}:
-            changed.add(row.sample_id)
-            row = dataclasses.replace(row, **formed)
+        if not (row.reference.isascii() and row.prediction.isascii()):
+            reference, prediction = (unicodedata.normalize("NFC", text) for text in (row.reference, row.prediction))
+            if (reference, prediction) != (row.reference, row.prediction):
+                changed.add(row.sample_id)
+                row = dataclasses.replace(row, reference=reference, prediction=prediction)
         rows.append(row)
     if not changed:
         return read
@@ -164,18 +153,17 @@ def in_one_form(read: PredictionSet) -> PredictionSet:
 
 
 def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None = None) -> list[str]:
-    """Return notes on files with the same bytes. Raises UserError if one file is given twice, by any path."""
-    paths = [*paths, *([reference] if reference else [])]
+    """Return notes on different files with the same bytes. Raises UserError if two paths are of one file."""
     notes: list[str] = []
-    places: dict[Any, Any] = {}
-    sizes: dict[Any, Any] = {}
-    for path in paths:
+    places: set[str] = set()
+    sizes: dict[int, list[epath.Path]] = defaultdict(list)
+    for path in (*paths, *([reference] if reference else [])):
         place = os.path.realpath(path) if "://" not in str(path) else str(path)
         if place in places:
             raise UserError(f"{path}: the file is given twice; give each file once.")
-        places[place] = path
-        if os.path.isfile(place):  # no pipe, which could be read once only
-            sizes.setdefault(os.path.getsize(place), []).append(path)
+        places.add(place)
+        if os.path.isfile(place):  # not a pipe, which can be read once only
+            sizes[os.path.getsize(place)].append(path)
     for same in sizes.values():
         digests: dict[str, epath.Path] = {}
         for path in same if len(same) > 1 else ():
@@ -186,7 +174,10 @@ def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None =
 
 
 def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
-    """Return the rows of one mode, rows of unknown mode included; all rows if `mode` is None."""
+    """Return the rows of one mode; rows of unknown mode get it. None returns all rows unchanged.
+
+    Raises UserError if no row is left.
+    """
     if mode is None:
         return read
     stated = [dataclasses.replace(p, mode=mode) if p.mode == UNKNOWN else p for p in read.predictions]
@@ -204,7 +195,7 @@ def count(number: int, noun: str) -> str:
 
 
 def describe(read: PredictionSet) -> str:
-    """Describe the recognised file in one line, with a line for each note."""
+    """Return a description of a file: a line with layout, counts, modes and conditions, then a line per note."""
     modes = ", ".join(dict.fromkeys(p.mode for p in read.predictions))
     conditions = ", ".join(dict.fromkeys(f"{p.train_condition} → {p.eval_condition}" for p in read.predictions))
     sentences = len({p.sentence_id for p in read.predictions})
@@ -216,7 +207,7 @@ def describe(read: PredictionSet) -> str:
         f"{count(sentences, 'sentence')}, {count(len(subjects), 'subject') if subjects else 'unknown subjects'}; mode "
         f"{modes}{fed}{repeated}."
     )
-    notes = [*read.notes, *doubts(read)]
+    notes = [*read.notes, *possible_faults(read)]
     if empty := sum(not p.reference.strip() for p in read.predictions):
         notes.append(
             f"{empty} rows have an empty reference: `score` counts every word predicted there as wrong, and `audit` "

@@ -1,4 +1,4 @@
-"""Select named conditions from files and cells; add subject, task and words from a CSV."""
+"""Sort rows by condition, from one file of several cells or several files; add metadata from a CSV."""
 
 import dataclasses
 import os
@@ -17,11 +17,11 @@ Row = TypeVar("Row", bound=Prediction)
 
 
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
-    """Return the conditions of one trained model in a file of several cells: EEG first, then each control.
+    """Return the rows of one arm by evaluation condition: EEG first, then each control.
 
     `arm` is the training condition; None takes `eeg`, or the only one. Other arms are left out, because their scores do
-    not show whether this model uses its EEG, except the arm trained and tested on `clock`: it shows what the recipe can
-    tell from time alone. Raises UserError if the arm is missing or was not evaluated with EEG.
+    not show whether this model uses its EEG, except the arm trained and tested on `clock`, which shows what can be told
+    from time alone. Raises UserError if the arm is missing or was not evaluated with EEG.
     """
     rows = list(rows)
     arms = list(dict.fromkeys(row.train_condition for row in rows))
@@ -45,10 +45,11 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
 
 
 def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Return EEG first, then its controls, of the arms in a file. Raises UserError without EEG.
+    """Return the rows of all arms by condition: EEG first, then two kinds of controls.
 
-    Controls of the model: the arm trained on EEG, tested with another condition. Controls of the recipe: every other
-    arm, tested with its training condition (`label_shuffle` with EEG), named `the arm trained on NAME`.
+    The arm trained on EEG gives a control for each other evaluation condition. Every other arm gives the control `the
+    arm trained on NAME`, evaluated with its training condition (`label_shuffle` with EEG). Raises UserError if no arm
+    was trained and evaluated with EEG.
     """
     found: dict[str, list[Row]] = {"eeg": []}
     arms: dict[str, list[Row]] = {}
@@ -66,19 +67,20 @@ def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
 def read_conditions(
     eeg: Path, controls: Sequence[Path], read: Callable[[Path], Any], arm: str | None = None
 ) -> dict[str, list[Any]]:
-    """Return the EEG condition first, then every control; a file holds one condition or several cells.
+    """Return the rows of several files by condition, EEG first; `read` returns the rows of a file.
 
-    A condition is named after its file, or after its evaluation condition if the EEG file holds several. A control file
-    of several cells gives one control each, except those evaluated with EEG. Raises UserError for a file given twice,
-    or two conditions of one name.
+    A condition is named after its file, or after its evaluation condition if the file `eeg` has several. A control file
+    of several cells gives a control for each cell that was not evaluated with EEG. Raises UserError for a file given
+    twice, or two conditions of one name.
     """
-    places = [path.resolve() for path in (eeg, *controls)]
-    if twice := [path for path, place in zip((eeg, *controls), places, strict=True) if places.count(place) > 1]:
+    paths = [eeg, *controls]
+    places = [path.resolve() for path in paths]
+    if twice := [path for path, place in zip(paths, places, strict=True) if places.count(place) > 1]:
         raise UserError(
             f"{twice[-1]}: the file is given twice, but a condition cannot be its own control; give another file."
         )
     cells = select_cells(read(eeg), arm)
-    names = _names([eeg, *controls])
+    names = _names(paths)
     conditions = {names[0]: next(iter(cells.values()))} if len(cells) == 1 else dict(cells)
     for path, name in zip(controls, names[1:], strict=True):
         for condition, rows in _control_cells(read(path), name).items():
@@ -91,12 +93,12 @@ def read_conditions(
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return distinguishing names of files: without the ending and without common leading parts up to `_`."""
+    """Return short distinct names of files: without suffix, and without the common beginning up to a `_`."""
     stems = [path.stem for path in paths]
     if len(set(stems)) < len(stems):
         return [str(path) for path in paths]
     parts = [stem.split("_") for stem in stems]
-    alike = len({len(p) for p in parts}) == 1  # else one would be called by a word of its name
+    alike = len({len(p) for p in parts}) == 1  # names of unequal form are kept whole
     while alike and len(paths) > 1 and all(len(p) > 1 and p[0] == parts[0][0] for p in parts):
         parts = [p[1:] for p in parts]
     return ["_".join(p) for p in parts]
@@ -114,12 +116,11 @@ def _control_cells(rows: list[Prediction], name: str) -> dict[str, list[Predicti
 def join_metadata(
     rows: Sequence[Prediction], path: str | os.PathLike[str], groups: Sequence[str] = ()
 ) -> list[Prediction]:
-    """Add `subject`, `task`, `n_words` and time (`CLOCK_COLUMNS`) from a CSV, joined on its `reference` column.
+    """Return rows with `subject`, `task`, `n_words` and time (`CLOCK_COLUMNS`) from a CSV with a column `reference`.
 
-    The CSV has either one line per reference, or as many lines per reference as `rows` has rows of that reference in
-    each mode, condition and seed; the k-th line then belongs to the k-th of these rows. Raises UserError if a number is
-    invalid, a reference has no line or a wrong number of lines, or the CSV lacks `reference` or has neither a column to
-    add nor one named in `groups`.
+    A reference has one line in the CSV, or as many as it has rows in each mode, cell and seed; line k then belongs to
+    row k of these. Raises UserError if a number is invalid, a reference has another number of lines, or the CSV has no
+    column `reference` or none to add; columns of `groups` suffice.
     """
     path = Path(path)
     lines = _metadata_lines(path, groups)
@@ -142,7 +143,6 @@ def join_metadata(
 
 
 def _cell(row: Prediction) -> tuple[str, str, str, str, int]:
-    """Return the key (reference, mode, train condition, evaluation condition, seed) of a row."""
     return sentence_key(row.reference), row.mode, row.train_condition, row.eval_condition, row.seed
 
 

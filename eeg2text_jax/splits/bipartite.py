@@ -1,10 +1,12 @@
-"""Method (f): subjects and texts both disjoint between parts (`papers/003`, section 3.3 and appendix B, corrected).
+"""Splitting method (f): no subject and no text is in two parts (`papers/003`, section 3.3 and appendix B, corrected).
 
-Samples are the edges of a graph between two kinds of node: subjects and texts (EEG), or subjects and tasks (fMRI, where
-the windows of a task overlap in text). The printed pseudo-code leaks: its extension step tests only one endpoint of an
-edge and does not record the other, and Algorithm 1 picks one text per subject where the prose picks one subject per
-text. This implementation follows the prose and tests both endpoints.
+Samples are the edges of a bipartite graph: its nodes are the subjects on one side, the texts (of windows, the text
+groups) on the other. The printed pseudo-code leaks: its extension step tests only one endpoint of an edge and does not
+record the other, and Algorithm 1 picks one text per subject where the prose picks one subject per text. This
+implementation follows the prose and tests both endpoints.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,14 +14,14 @@ from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.split import PARTS, Split, part_sizes, text_units
 
-NONE = -1  # part of a discarded node or edge
+NONE = -1  # part of a node that has no part yet, or of a discarded edge
 
 
 def f(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """(f): subjects and normalized texts are disjoint between parts; the other samples are discarded.
+    """Split by method (f): no subject and no normalized text is in two parts; other samples are discarded.
 
-    A full grid of 12 subjects (cut 9/1/2) keeps (81 + 1 + 4) / 144 = 59.7% of the samples. The texts of windows, which
-    overlap, are the text groups; the side with fewer nodes is cut at the ratio, in Narratives the stories.
+    A full grid of 12 subjects and 12 texts (cut 9/1/2) keeps (81 + 1 + 4) / 144 = 59.7% of the samples. Windows, whose
+    texts overlap, are divided by text group; these are cut at the ratio if they are fewer than the subjects.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
     if len(subjects) < len(PARTS):
@@ -51,11 +53,10 @@ def split_graph(
 
     Args:
       u, v: the endpoints of every edge, int `[E]`, numbered from 0 without gaps; equal edges stay together.
-      ratio: train, dev and test share of the nodes on the cut side.
+      ratio: train, dev and test share of the nodes on the side `cut`.
       rng: source of every shuffle and tie.
-      cut: the side cut at `ratio`: "u" for EEG (subjects), "v" for fMRI (tasks).
-      order: the order in which parts claim edges in the extension; small parts first, or train takes the nodes of the
-        other side that have no part yet.
+      cut: the side cut at `ratio`, "u" (subjects) or "v" (texts).
+      order: the order in which parts claim free edges; with train first, dev and test would get hardly any.
 
     Returns:
       The part of every edge as an index into `PARTS`, or -1 if discarded, int `[E]`. No discarded edge could be added
@@ -72,23 +73,18 @@ def split_graph(
         part_u = inherit(len(part_u), owner, part_v, weight, order)
     extend(u, v, part_u, part_v, order, rng)
     kept = part_u[u] == part_v[v]
-    part_u[np.bincount(u, kept) == 0] = NONE  # a part that holds none of a node's edges has no claim on the node
+    part_u[np.bincount(u, kept) == 0] = NONE  # a node is free again if none of its edges was kept
     part_v[np.bincount(v, kept) == 0] = NONE
     extend(u, v, part_u, part_v, order, rng)
     return np.where(part_u[u] == part_v[v], part_u[u], NONE)
 
 
 def extend(
-    u: np.ndarray,
-    v: np.ndarray,
-    part_u: np.ndarray,
-    part_v: np.ndarray,
-    order: tuple[str, ...],
-    rng: np.random.Generator,
+    u: np.ndarray, v: np.ndarray, part_u: np.ndarray, part_v: np.ndarray, order: Sequence[str], rng: np.random.Generator
 ) -> None:
-    """Let every part in turn claim the edges whose endpoints are its own or free; claims are written to the nodes.
+    """Let each part in turn claim all edges whose endpoints are in it or free; `part_u` and `part_v` change in place.
 
-    One pass per part suffices: a skipped edge has an endpoint in another part, and no label is taken back.
+    One pass per part suffices: a skipped edge has an endpoint in another part, and nodes do not change parts.
     """
     for k in map(PARTS.index, order):
         for edge in rng.permutation(len(u)).tolist():
@@ -97,23 +93,21 @@ def extend(
 
 
 def pick_owners(u: np.ndarray, v: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return one neighbor u of every v, so that all u own about as many; ties are random. Int `[V]`."""
+    """Return an owner u among the neighbors of every v, int `[V]`; owners get equal numbers of v, ties are random."""
     owner, degree = np.full(v.max() + 1, NONE), np.zeros(u.max() + 1, np.int64)
     by_v = np.argsort(v)
     neighbours = np.split(u[by_v], np.cumsum(np.bincount(v))[:-1])
     for node in rng.permutation(len(owner)).tolist():
         candidates = np.unique(neighbours[node])
-        least = candidates[degree[candidates] == degree[candidates].min()]
-        owner[node] = rng.choice(least)
+        owner[node] = rng.choice(candidates[degree[candidates] == degree[candidates].min()])
         degree[owner[node]] += 1
     return owner
 
 
 def at_least_one(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int]:
-    """Return the sizes of the parts of `n` units, none of them empty if there are three units or more.
+    """Return the sizes of train, dev and test of `n` units as `part_sizes` does, but none empty if `n` is 3 or more.
 
-    They are those of `part_sizes`, whose rounding favours test; an empty part takes a unit from the part that exceeds
-    its share most, so 6 units at 8:1:1 give 4, 1 and 1.
+    An empty part takes a unit from the part that exceeds its share most: 6 units at 8:1:1 give 4, 1 and 1.
     """
     found = list(part_sizes(n, ratio))
     while min(found) == 0 and max(found) > 1:
@@ -125,15 +119,15 @@ def at_least_one(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, i
 
 
 def cut_nodes(n: int, ratio: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
-    """Return a random part for each of `n` nodes, int `[n]`."""
-    part = np.repeat(np.arange(len(PARTS)), at_least_one(n, ratio))
-    return rng.permutation(part)
+    """Return a random part for each of `n` nodes, as an index into `PARTS`, int `[n]`; part sizes follow `ratio`."""
+    return rng.permutation(np.repeat(np.arange(len(PARTS)), at_least_one(n, ratio)))
 
 
 def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray, order: tuple[str, ...]) -> np.ndarray:
-    """Return the part of every u through the v that it owns, int `[U]`; -1 if it owns none.
+    """Return the part of every u, int `[U]`: the part of the v that it owns; -1 if it owns none.
 
-    If those v are in several parts, the heaviest wins, in a tie the first in `order` (the paper does not say).
+    If these v are in several parts, the part with the largest sum of `weight` wins, in a tie the first in `order` (the
+    paper does not say).
     """
     total = np.zeros((n_u, len(PARTS)))
     np.add.at(total, (owner, part_v), weight)

@@ -1,4 +1,4 @@
-"""The split certificate: a split, what it keeps and what it leaks, as verifiable JSON, and as text for the terminal."""
+"""The split certificate: parts, kept samples and leakage of a split, as JSON with checksums and as text."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ from eeg2text_jax.splits.leakage import (
 )
 from eeg2text_jax.splits.neighbors import groups_of_readings, time_leakage, time_lines
 from eeg2text_jax.splits.split import PARTS, Readings, Split, readings_of
-from eeg2text_jax.splits.splitfile import FORMAT, hash_ids, ids_of, readings_digest
+from eeg2text_jax.splits.splitfile import FORMAT, hash_ids, readings_digest
 
-FORMAT_OF_IDS = "eeg2text-split-ids-2"  # of a certificate of ids alone, without a data file
+FORMAT_OF_IDS = "eeg2text-split-ids-2"  # format of a certificate that was made from a split file without its data file
 
 
 def certify_data(
@@ -30,33 +30,32 @@ def certify_data(
     overlap: float = OVERLAP,
     groups: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
-    """Return the certificate of a split of a data file; see `certify`."""
+    """Return the certificate of a split of a data file: `certify`, with the ratio and hashes of split and data."""
     readings = readings_of(data)
     certificate = certify(readings, split, overlap, groups)
-    given = {"ratio": list(ratio)} if ratio is not None else {}
+    stated = {"ratio": list(ratio)} if ratio is not None else {}
     made_from = {"name": data.path.name, "digest": data.digest(), **data.digests, "readings": readings_digest(readings)}
-    about = {"format": FORMAT, "digest": split.digest(), **given, "data": made_from}
+    about = {"format": FORMAT, "digest": split.digest(), **stated, "data": made_from}
     return {**certificate, **about, "parts": certificate.pop("parts")}
 
 
 def certify(
     readings: Readings, split: Split, overlap: float = OVERLAP, groups: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, Any]:
-    """Return what a split keeps and leaks; with `groups`, labels `[N]` by name, also what time tells about them.
+    """Return the kept samples and the leakage of a split as a JSON object, without the texts.
 
-    Returns:
-      `method`, `seed`; `kept` (samples, of, fraction); `parts` (counts, ids and their SHA-256); `leakage`, one entry
-        per pair of parts with both rates, text rates by comparison. If texts are known, `duplicates` (texts of one part
-        that are in another, equal by letters and digits or with a word overlap of at least `near_duplicate_overlap`)
-        and `shared_between_tasks`; if time is known, `time`, see `time_leakage`. The texts themselves are not included.
+    Its keys: `method`, `seed`, `kept`, `leakage` (see `Leakage`) and `parts` (counts, ids and their SHA-256); if texts
+    are known, `duplicates` (see `Duplicate`) and `shared_between_tasks`; if times are known, `time` (see
+    `time_leakage`), also for the labels `[N]` by name of `groups`.
     """
     keys = text_keys(readings)
     text_key = keys.get("letters-digits", keys[SENTENCE_ID])
+    columns = {"subjects": readings.subject, "sentences": readings.sentence_id, "texts": text_key}
     parts = {}
-    for name, ids in ids_of(readings, split).items():
+    for name in PARTS:
         rows = split.parts[name]
-        counted = {"subjects": readings.subject, "sentences": readings.sentence_id, "texts": text_key}
-        counts = {what: len(set(column[rows])) for what, column in counted.items()}
+        counts = {what: len(set(column[rows])) for what, column in columns.items()}
+        ids = readings.sample_id[rows].tolist()
         parts[name] = {"samples": len(rows), **counts, "ids_sha256": hash_ids(ids), "ids": ids}
     certificate = {
         "format": FORMAT_OF_IDS,
@@ -64,7 +63,7 @@ def certify(
         "seed": split.seed,
         "kept": {"samples": split.kept, "of": len(readings), "fraction": split.kept / len(readings)},
         "leakage": [dataclasses.asdict(leakage) for leakage in assess_leakage(readings, split.parts)],
-        "parts": {name: parts[name] for name in PARTS},
+        "parts": parts,
     }
     own = groups_of_readings(readings) | dict(groups or {})
     if (time := time_leakage(readings, split.parts, own)) is not None:
@@ -79,12 +78,12 @@ def certify(
     return certificate
 
 
-SHOWN = 20  # sentences named on the terminal; the certificate has all
-FAR = 2.0  # factor by which a part's share of the kept samples is far from the ratio
+SHOWN = 20  # most duplicates on the terminal; the certificate has all
+FAR = 2.0  # factor between a part's share of the kept samples and the ratio from which on the user is warned
 
 
 def paper_table1(data: DataFile, split: Split) -> str:
-    """Return the samples of train, dev, test and in total for each task, as in Table 1 of the paper."""
+    """Return the numbers of samples of each task in train, dev, test and in total, as Table 1 of the paper has them."""
     lines = [f"{'task':<12} {'train':>8} {'dev':>8} {'test':>8} {'total':>8}"]
     rows = {
         task: [int(np.sum(data.task[split.parts[name]] == task)) for name in PARTS] for task in dict.fromkeys(data.task)
@@ -95,7 +94,7 @@ def paper_table1(data: DataFile, split: Split) -> str:
 
 
 def part_table(certificate: dict[str, Any]) -> str:
-    """Return method, kept fraction and the size of every part."""
+    """Return a table of method, kept fraction and the size of every part."""
     kept = certificate["kept"]
     lines = [
         f"split {certificate['method']} (seed {certificate['seed']}): kept {kept['fraction']:.1%} of the samples "
@@ -108,11 +107,14 @@ def part_table(certificate: dict[str, Any]) -> str:
 
 
 def size_lines(certificate: dict[str, Any]) -> list[str]:
-    """Return a warning if shares of parts are far from the ratio, as subjects and stories differ in size."""
-    total, shares = sum(part["samples"] for part in certificate["parts"].values()), certificate.get("ratio")
-    if not shares or not total:
+    """Return a warning, or nothing, on parts whose share of the samples is far from the ratio.
+
+    This happens because subjects and stories differ in their numbers of samples.
+    """
+    shares = certificate.get("ratio")
+    if not shares:
         return []
-    found = []
+    total, found = sum(part["samples"] for part in certificate["parts"].values()), []
     for (name, part), share in zip(certificate["parts"].items(), shares, strict=True):
         has = part["samples"] / total
         if not share / FAR <= has <= share * FAR:
@@ -121,7 +123,7 @@ def size_lines(certificate: dict[str, Any]) -> list[str]:
 
 
 def leakage_table(certificate: dict[str, Any]) -> str:
-    """Return both leakage rates of every pair of parts in percent, text rates by comparison."""
+    """Return a table of the leakage rates of each two parts: of subjects (BSLR) and, by comparison, of texts (TSLR)."""
     names = list(certificate["leakage"][0]["tslr"])
     head = f"{'leakage':<16} {'BSLR, judged':>13} {'BSLR, all':>10}"
     lines = [head + "".join(f" {'TSLR, ' + name:>21}" for name in names)]
@@ -133,7 +135,7 @@ def leakage_table(certificate: dict[str, Any]) -> str:
 
 
 def duplicate_lines(certificate: dict[str, Any], readings: Readings) -> list[str]:
-    """Return texts that tasks share, and sentences of dev and test that another sentence gives away."""
+    """Return a line for each two tasks with shared texts, and each text of dev or test that another part repeats."""
     if readings.text is None:
         return [
             "no texts in the file: sentences were compared by sentence-id alone; name the data file to compare texts"
@@ -156,7 +158,7 @@ def duplicate_lines(certificate: dict[str, Any], readings: Readings) -> list[str
 
 
 def verdict(certificate: dict[str, Any]) -> str:
-    """Return one sentence on whether training saw subjects, texts or near-duplicates of the test part."""
+    """Return a sentence with the numbers of texts, near-duplicates and subjects that train and test share."""
     pair = certificate["leakage"][0]
     named = list(pair["shared_texts"])
     how = SEGMENT if SEGMENT in named else named[min(1, len(named) - 1)]
@@ -174,7 +176,7 @@ def _count(n: int, noun: str) -> str:
 
 
 def split_report(certificate: dict[str, Any], readings: Readings) -> str:
-    """Return all tables and sentences of a certificate."""
+    """Return a certificate as text for the terminal: all tables and sentences."""
     parts = "\n".join([part_table(certificate), *size_lines(certificate)])
     lines = [*duplicate_lines(certificate, readings), *time_lines(certificate.get("time")), verdict(certificate)]
     return "\n\n".join([parts, leakage_table(certificate), "\n".join(lines)])

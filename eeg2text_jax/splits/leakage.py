@@ -1,7 +1,7 @@
-"""How much of a part was seen in another: the leakage rates of `papers/003`, section 4.2, and (near-)duplicate texts.
+"""Leakage between parts: the rates of `papers/003`, section 4.2, for subjects and texts, and (near-)duplicate texts.
 
-Read literally, the paper's rates use a set that is empty (a sample is never in both parts). Its published numbers use
-counts: how many of subject i's samples test, over how many of them train.
+Read literally, the paper's rates use a set that is empty (a sample is never in both parts). Its published numbers fit
+counts: the number of subject i's test samples over the number of its training samples.
 """
 
 import collections
@@ -14,18 +14,18 @@ import scipy.sparse
 
 from eeg2text_jax.splits.split import NORMALIZATIONS, Readings, normalize, tokens
 
-PAIRS = (("train", "test"), ("train", "dev"), ("dev", "test"))
-SENTENCE_ID = "sentence-id"  # compare texts by task and index
-SEGMENT = "segment"  # compare windows by their time in the stimulus
-STORY = "story"  # compare windows by text group
+PAIRS = (("train", "test"), ("train", "dev"), ("dev", "test"))  # (seen part, judged part)
+# Comparisons of texts, besides `NORMALIZATIONS`: by task and index, by time in the stimulus, by text group.
+SENTENCE_ID, SEGMENT, STORY = "sentence-id", "segment", "story"
+OVERLAP = 0.8  # Jaccard index of words from which on two texts count as near-duplicates
 
 
 def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None) -> float:
-    """Return the brain signal (equation 8) or, for EEG, text stimuli leakage rate (equation 9), from 0 to 1.
+    """Return the leakage rate of units, from 0 to 1: subjects (equation 8) or texts of EEG (equation 9).
 
-    It is the mean over units (subjects or texts) of `min(1, n_test / n_train)`, 0 for a unit that is not in both parts.
-    `train` and `test` are the units of samples, `[N_train]` and `[N_test]`. The mean is over `n_units`; None: the units
-    in `test`, as the paper says (row (b) of its Table 1 fits the number of all units instead).
+    It is the mean over units of `min(1, n_test / n_train)`, 0 for a unit that is not in both parts. `train` and `test`
+    are the units of samples, `[N_train]` and `[N_test]`. The mean is over `n_units`; None: the units in `test`, as the
+    paper says (row (b) of its Table 1 fits the number of all units instead).
     """
     n_train = dict(zip(*np.unique(train, return_counts=True), strict=True))
     units, n_test = np.unique(test, return_counts=True)
@@ -36,12 +36,11 @@ def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None
 
 
 def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarray | None = None) -> float:
-    """Return the text stimuli leakage rate of windows (equations 10 and 11), from 0 to 1.
+    """Return the leakage rate of the texts of windows (equations 10 and 11), from 0 to 1.
 
-    `sum_j min(n_test(j), n_train(j)) / sum_j n_test(j)` over text segments j: an overlap clipped like BLEU's counts,
-    without the printed factor 1/M, with which method (a) could not reach the 100% of Table 1. `train` and `test` are
-    the segments of all windows in sequence. With several repetition times segments have unequal `lengths`, which are
-    weights.
+    `train` and `test` are the segments of all windows in sequence. The rate is `sum_j min(n_test(j), n_train(j)) /
+    sum_j n_test(j)` over segments j, weighted by their `lengths` if repetition times differ. The printed factor 1/M is
+    left out: with it, method (a) could not reach the 100% of Table 1.
     """
     if not len(test):
         return 0.0
@@ -55,10 +54,10 @@ def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarra
 
 @dataclasses.dataclass(frozen=True)
 class Leakage:
-    """The share of part `judged` (e.g. test) that is in part `seen` (e.g. train); rates are from 0 to 1.
+    """Leakage of part `seen` (such as train) into part `judged` (such as test); rates are from 0 to 1.
 
-    `bslr_over_test` averages over the subjects of the judged part, `bslr_over_all` over all subjects. `tslr` and
-    `shared_texts` have one entry per comparison of texts.
+    The rate of subjects is averaged over the subjects of the judged part (`bslr_over_test`) or over all subjects
+    (`bslr_over_all`). The rate of texts `tslr` and the number of `shared_texts` are by comparison of texts.
     """
 
     seen: str
@@ -71,7 +70,7 @@ class Leakage:
 
 
 def text_keys(readings: Readings) -> dict[str, np.ndarray]:
-    """Return the keys by which samples have the same text, by comparison; object arrays `[N]`."""
+    """Return for each comparison of texts a key of every sample, object `[N]`; samples of one text have equal keys."""
     keys = {SENTENCE_ID: readings.sentence_id}
     if readings.text is not None:
         for name, function in NORMALIZATIONS.items():
@@ -81,7 +80,7 @@ def text_keys(readings: Readings) -> dict[str, np.ndarray]:
 
 
 def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[Leakage]:
-    """Return shared subjects and texts, and both rates, for every pair of `PAIRS`."""
+    """Return the leakage of every two parts in `PAIRS`."""
     keys = text_keys(readings)
     if readings.text_group is not None:
         keys[STORY] = readings.text_group
@@ -111,36 +110,30 @@ def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[
 
 
 def segments_of(windows: np.ndarray) -> np.ndarray:
-    """Return the segments of windows `[N, 2]` (first, number) in sequence."""
+    """Return the segments of windows `[N, 2]` (first segment, number of segments), window after window."""
     first, length = windows.T
     begins = np.cumsum(length) - length
     return np.repeat(first - begins, length) + np.arange(length.sum())
 
 
-OVERLAP = 0.8  # Jaccard index of words from which two texts count as near-duplicates
-
-
 @dataclasses.dataclass(frozen=True)
 class Duplicate:
-    """A text of part `judged` and its counterparts in part `seen`; sentence ids are sorted.
-
-    `overlap` is 1 for texts equal by letters and digits, else the Jaccard index of the sets of normalized words.
-    """
+    """A text of part `judged` that equals or resembles a text of part `seen`."""
 
     seen: str
     judged: str
-    overlap: float
-    seen_sentences: list[str]
+    overlap: float  # 1 for texts equal by letters and digits, else the Jaccard index of their normalized words
+    seen_sentences: list[str]  # sorted sentence ids
     judged_sentences: list[str]
 
     @property
     def other_sentences(self) -> list[str]:
-        """Sentences of the part `seen` other than the judged sentences read by another subject."""
+        """Sentence ids in part `seen` that are not in part `judged`."""
         return [name for name in self.seen_sentences if name not in self.judged_sentences]
 
 
 def find_duplicates(readings: Readings, parts: Mapping[str, np.ndarray], threshold: float = OVERLAP) -> list[Duplicate]:
-    """Return equal texts, then near-duplicates, of every pair of parts. Needs `readings.text`."""
+    """Return for every two parts the equal texts, then near-duplicates; `readings.text` must be known."""
     known = {text: normalize(text) for text in set(readings.text.tolist())}
     key = np.array([known[text] for text in readings.text], object)
     words = {normal: frozenset(tokens(text)) for text, normal in known.items()}
@@ -163,13 +156,17 @@ def _sentences_by_text(key: np.ndarray, sentence_id: np.ndarray, rows: np.ndarra
 def _near_pairs(
     judged: list[str], seen: list[str], words: dict[str, frozenset[str]], threshold: float
 ) -> list[tuple[str, str, float]]:
-    """Return pairs of different texts whose sets of words overlap by `threshold` or more."""
-    number: dict[str, int] = {}
-    a, b = (_incidence(texts, words, number) for texts in (judged, seen))
-    width = len(number)
-    a.resize(a.shape[0], width)
-    b.resize(b.shape[0], width)
-    common = (a @ b.T).tocoo()
+    """Return pairs of different texts and their Jaccard index of words, if it is `threshold` or more."""
+    places = {word: i for i, word in enumerate({word for text in (*judged, *seen) for word in words[text]})}
+
+    def incidence(texts: list[str]) -> scipy.sparse.csr_array:
+        """Return 1 for each word of each text, int `[texts, words]`."""
+        columns = [places[word] for text in texts for word in words[text]]
+        ends = np.cumsum([0, *(len(words[text]) for text in texts)])
+        return scipy.sparse.csr_array((np.ones(len(columns), np.int64), columns, ends), (len(texts), len(places)))
+
+    a, b = incidence(judged), incidence(seen)
+    common = (a @ b.T).sorted_indices().tocoo()
     sizes_a, sizes_b = (np.asarray(m.sum(axis=1)).ravel() for m in (a, b))
     overlap = common.data / (sizes_a[common.row] + sizes_b[common.col] - common.data)
     return [
@@ -179,17 +176,9 @@ def _near_pairs(
     ]
 
 
-def _incidence(texts: list[str], words: dict[str, frozenset[str]], number: dict[str, int]) -> scipy.sparse.csr_array:
-    """Return the words of each text, int `[texts, words so far]`; new words get the next numbers."""
-    columns = [number.setdefault(word, len(number)) for text in texts for word in words[text]]
-    ends = np.cumsum([0, *(len(words[text]) for text in texts)])
-    ones = np.ones(len(columns), np.int64)
-    return scipy.sparse.csr_array((ones, columns, ends), shape=(len(texts), len(number)))
-
-
 @dataclasses.dataclass(frozen=True)
 class SharedByTasks:
-    """The texts that two tasks share by the comparison `normalization`, with the sentence ids of each."""
+    """Texts that two tasks share by the comparison `normalization`: for each text its sentence ids."""
 
     tasks: tuple[str, str]
     normalization: str
@@ -197,7 +186,7 @@ class SharedByTasks:
 
 
 def shared_between_tasks(readings: Readings) -> list[SharedByTasks]:
-    """Return the common texts of every two tasks, which any split by sentence id leaks."""
+    """Return the texts that every two tasks share, which a split by sentence id may leak."""
     found = []
     for name, key in text_keys(readings).items():
         if name == SENTENCE_ID:

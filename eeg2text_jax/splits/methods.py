@@ -1,12 +1,9 @@
-"""The splitting methods that `config.split.method` and `eeg2text split --method` accept.
+"""The splitting methods of `config.split.method`, and folds: splits whose test parts together hold every text once.
 
-(a) to (e) of the splitting paper leak (`papers/003`, section 3.2): (a) shares texts, (b) subjects, (c) texts and
-subjects, (d) and (e) subjects and, for overlapping windows, texts. They show the effect of leaks on scores and
-reproduce published numbers. (b) shuffles tasks, of which ZuCo has too few; for windows it shuffles text groups, because
-tasks may tell the same story. (e) takes consecutive samples. (f) is in `bipartite.py`, `blocks` in `stretches.py`.
-
-`unique_text`: a text is in one part only, whoever read it, in any task or release. `unique_sent` and `unique_subj` are
-the authors' own splits, by position in the recordings' lists, as in Wang & Ji's `data.py`.
+Methods (a) to (e) of the splitting paper leak (`papers/003`, section 3.2): (a) shares texts, (b) subjects, (c) texts
+and subjects, (d) and (e) subjects and, for overlapping windows, texts. They show the effect of leaks on scores and
+reproduce published numbers. (f) is in `bipartite.py`, `blocks` in `stretches.py`. `unique_sent` and `unique_subj` are
+the authors' own splits by fixed positions and subjects, as in Wang & Ji's `data.py`.
 """
 
 import dataclasses
@@ -19,13 +16,13 @@ import numpy as np
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.splits.bipartite import at_least_one, f
-from eeg2text_jax.splits.split import PARTS, Split, check_ratio, normalize, part_sizes
+from eeg2text_jax.splits.split import PARTS, Split, check_ratio, normalize, part_sizes, text_units
 from eeg2text_jax.splits.splitfile import read_split_file
-from eeg2text_jax.splits.stretches import blocks
+from eeg2text_jax.splits.stretches import block_folds, blocks
 
 
 def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Shuffle the distinct values of `units` `[N]` and cut them at `ratio`, no part empty; samples follow units."""
+    """Return the samples of each part: the distinct values of `units` `[N]` are shuffled and cut at `ratio`."""
     distinct, group = np.unique(units, return_inverse=True)
     bounds = np.cumsum(at_least_one(len(distinct), ratio))[:-1]
     chosen = np.split(rng.permutation(len(distinct)), bounds)
@@ -33,17 +30,17 @@ def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Ge
 
 
 def by_subject(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """(a): all samples of a subject stay together; every text is in every part."""
+    """Split by method (a): all samples of a subject stay together; texts are in all parts."""
     return Split.of(data, "a", seed, deal(data.subject.astype(str), ratio, np.random.default_rng(seed)))
 
 
 def pooled(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """(c): samples are independent; texts and subjects are in every part."""
+    """Split by method (c): samples are shuffled; texts and subjects are in all parts."""
     return Split.of(data, "c", seed, deal(np.arange(len(data)), ratio, np.random.default_rng(seed)))
 
 
 def by_sentence(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """(d): shuffle sentence ids inside each task, the same for all subjects; subjects are in every part.
+    """Split by method (d): the sentence ids of each task are shuffled; subjects are in all parts.
 
     A text that two tasks share has two ids and may be in two parts; `unique_text` prevents that.
     """
@@ -57,13 +54,16 @@ def by_sentence(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
 
 
 def by_task(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """(b): all samples of a task (of a text group, for windows) stay together; subjects are in every part."""
+    """Split by method (b): all samples of a task stay together; subjects are in all parts.
+
+    ZuCo has too few tasks. Windows are divided by text group, because two tasks may tell one story.
+    """
     units = data.text_group if data.is_windows else data.task
     return Split.of(data, "b", seed, deal(units.astype(str), ratio, np.random.default_rng(seed)))
 
 
 def by_block(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """(e): inside each task one run of consecutive samples is dev and one test, the same for all subjects.
+    """Split by method (e): in each task a run of consecutive sentences is dev, another test, for all subjects.
 
     Overlapping windows share text where the runs meet.
     """
@@ -73,7 +73,7 @@ def by_block(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Sp
         inside = np.flatnonzero(data.task == task)
         places, place = np.unique(data.sentence_index[inside], return_inverse=True)
         train, *others = part_sizes(len(places), ratio)
-        cuts = np.sort(rng.integers(0, train + 1, 2))  # how much of train is before the one and before the other
+        cuts = np.sort(rng.integers(0, train + 1, 2))  # numbers of train sentences before each of the two runs
         of_place = np.zeros(len(places), np.int64)
         begin = 0
         for cut, k in zip(np.diff(cuts, prepend=0), rng.permutation([1, 2]), strict=True):
@@ -84,14 +84,14 @@ def by_block(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Sp
 
 
 def unique_text(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Shuffle the distinct normalized texts (text groups, for windows) and cut them at `ratio`."""
+    """Split the distinct normalized texts of all tasks (of windows, the text groups): a text is in one part only."""
     if data.is_windows:
         return dataclasses.replace(by_task(data, ratio, seed), method="unique_text")
     texts = np.array([normalize(text) for text in data.sentence])
     return Split.of(data, "unique_text", seed, deal(texts, ratio, np.random.default_rng(seed)))
 
 
-# The authors' fixed lists for the SR task of ZuCo 1.0; ZDN is left out.
+# The authors' fixed subjects for task SR of ZuCo 1.0; they leave ZDN out.
 UNIQUE_SUBJ = {
     "train": ("ZAB", "ZDM", "ZGW", "ZJM", "ZJN", "ZJS", "ZKB", "ZKH", "ZKW"),
     "dev": ("ZMG",),
@@ -101,11 +101,11 @@ _SR = re.compile(r"(^|[^A-Z])SR([^A-Z]|$)")
 
 
 def sentences_per_task(data: DataFile) -> dict[str, int]:
-    """Return the number of sentences of every task, including sentences that were dropped for all subjects.
+    """Return the number of sentences of every task, including sentences that the data file lacks for all subjects.
 
-    The number is the maximum over subjects of the sentence counts in the data file's provenance (`sentences`: task ->
-    subject -> count), or the largest sentence index plus 1 if that is larger or no count is stated. The split's
-    authors use the first subject's count, and their code fails if another subject has fewer sentences.
+    It is the largest of the subjects' counts in the data file's provenance (`sentences`: task -> subject -> count) and
+    the largest sentence index plus 1. The authors use the first subject's count, and their code fails if another
+    subject has fewer sentences.
     """
     stated = data.provenance.get("sentences")
     by_subject = stated if isinstance(stated, dict) else {}
@@ -117,9 +117,9 @@ def sentences_per_task(data: DataFile) -> dict[str, int]:
 
 
 def unique_sent(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """In each task the first sentences train, the next are dev, the last test; nothing is shuffled.
+    """Split each task by position: the first sentences train, the next are dev, the last test.
 
-    It is unique by position only: ZuCo's NR and TSR share 47 sentences, so test texts of one task train in another.
+    This leaks texts between tasks: ZuCo's NR and TSR share 47 sentences.
     """
     part = np.empty(len(data), np.int64)
     for task, n in sentences_per_task(data).items():
@@ -130,7 +130,7 @@ def unique_sent(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
 
 
 def unique_subj(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Split SR of ZuCo 1.0 by fixed subjects, without ZDN and other tasks. Ignores `ratio`.
+    """Split task SR of ZuCo 1.0 by `UNIQUE_SUBJ`; other samples are dropped, `ratio` is ignored.
 
     Raises UserError if the data file has no SR task, or a part has none of its subjects.
     """
@@ -164,7 +164,8 @@ METHODS: dict[str, Callable[..., Split]] = {
     "f": f,
     "blocks": blocks,
 }
-FROM_FILE = "file"  # the parts that a split file names
+SUBJECTS = "subjects"  # number of folds: one per subject, which leaves one subject out
+FROM_FILE = "file"  # method that takes the parts of a split file
 
 
 def make_split(
@@ -180,12 +181,12 @@ def make_split(
 
     Args:
       data: the samples.
-      method: a name in `METHODS`, or "file" for the parts that the file at `path` names.
-      ratio: shares of train, dev and test, of the units that the method shuffles.
+      method: a name in `METHODS`, or "file" for the parts in the file at `path`.
+      ratio: shares of train, dev and test in the units that the method divides, such as texts or subjects.
       seed: the only source of randomness.
       path: a certificate or another split file; only for method "file".
-      gap: seconds left out between parts; only for method "blocks".
-      unique_subjects: give parts disjoint subjects; only for method "blocks".
+      gap: least seconds between samples of different parts; only for method "blocks".
+      unique_subjects: whether parts have disjoint subjects; only for method "blocks".
 
     Raises:
       UserError: an unknown method, a bad ratio, an empty part, or a split file that does not fit the data.
@@ -205,3 +206,60 @@ def make_split(
         raise UserError(f"split.method: there is no splitting method {method!r}; {hint}")
     options = {"gap": gap, "unique_subjects": unique_subjects} if method == "blocks" else {}
     return METHODS[method](data, check_ratio(tuple(ratio)), seed, **options)
+
+
+def make_folds(
+    data: DataFile, method: str, folds: int | str, ratio: Sequence[float], seed: int, gap: float = 0.0
+) -> list[Split]:
+    """Return a split of a data file for each fold.
+
+    One split of few subjects or sentences tests few of them. Over all folds every text is tested by a model that was
+    not trained on it, so an audit of all test parts has as many sentences as the data.
+
+    Args:
+      data: the samples.
+      method: what the test part of fold k is. "unique_text": group k of the texts. "f": group k of the texts, read by
+        group k of the subjects; no text and no subject of it trains. "a": group k of the subjects; texts are shared,
+        which leaks. "blocks": stretch k of each recording, with texts of its own.
+      folds: the number of folds, 2 or more; or "subjects", a fold for each subject.
+      ratio: train, dev and test; only that of train to dev counts.
+      seed: the only source of randomness.
+      gap: least seconds between samples of different parts; only for "blocks".
+
+    Raises:
+      UserError: another method, fewer units than folds, or an empty part.
+    """
+    rng = np.random.default_rng(seed)
+    _, subject = np.unique(data.subject.astype(str), return_inverse=True)
+    _, text = np.unique(text_units(data), return_inverse=True)
+    n_subjects, n_texts = subject.max() + 1, text.max() + 1
+    if method not in ("unique_text", "f", "a", "blocks"):
+        raise UserError(f"--folds: split.method is {method!r}; expected unique_text, f, a or blocks.")
+    if folds == SUBJECTS and method in ("unique_text", "blocks"):
+        raise UserError(f"--folds=subjects: split.method is {method!r}, which divides texts; take f, or a number.")
+    count = n_subjects if folds == SUBJECTS else int(folds)
+    least = {"f": min(n_subjects, n_texts), "a": n_subjects}.get(method, n_texts)
+    if not 2 <= count <= least:
+        what = "texts" if method in ("unique_text", "blocks") else "subjects"
+        raise UserError(f"--folds is {count}; expected from 2 to {least}, as there are so many {what} to divide.")
+    train, dev, _ = check_ratio(tuple(ratio))
+    share = dev / (train + dev)
+    if method == "blocks":
+        return block_folds(data, count, share, seed, gap)
+    texts, subjects = (np.array_split(rng.permutation(n), min(n, count)) for n in (n_texts, n_subjects))
+    parts = []
+    for k in range(count):
+        divided = [(text, fold_parts(texts, k, share, rng))] if method != "a" else []
+        divided += [(subject, fold_parts(subjects, k, share, rng))] if method != "unique_text" else []
+        inside = {name: [np.isin(unit, units[name]) for unit, units in divided] for name in PARTS}
+        parts.append({name: np.flatnonzero(np.all(masks, axis=0)) for name, masks in inside.items()})
+    return [Split.of(data, f"{method}, fold {k + 1} of {count}", seed, part) for k, part in enumerate(parts)]
+
+
+def fold_parts(groups: list[np.ndarray], k: int, share: float, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Return the units of each part in fold k: group k is test, `share` of the other units is dev, the rest train."""
+    others = rng.permutation(np.concatenate([group for i, group in enumerate(groups) if i != k]))
+    n_dev = min(max(round(len(others) * share), 1), len(others) - 1)
+    if n_dev < 1:
+        raise UserError("--folds: a fold needs a subject or text each for train, dev and test; there are too few.")
+    return {"train": others[n_dev:], "dev": others[:n_dev], "test": groups[k]}

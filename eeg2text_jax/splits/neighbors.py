@@ -1,4 +1,4 @@
-"""Neighbors in time: dev and test samples close to a training sample, and what the time of a sample tells."""
+"""Leakage in time: dev and test samples recorded close to a training sample, and groups that the time predicts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,14 +8,14 @@ import numpy as np
 from eeg2text_jax.data.clock import NO_TIME
 from eeg2text_jax.splits.split import Readings
 
-WITHIN = {"s": (5, 30, 120), "samples": (1, 5, 20)}  # distances to a neighbor, by unit
-DRAWS = 2000  # permutations
-ONE_BLOCK = 0.8  # share of groups shown in one stretch from which a split cannot separate group and time
-HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # thresholds of warnings: share of neighbors; accuracy above chance
+WITHIN = {"s": (5, 30, 120), "samples": (1, 5, 20)}  # distances up to which samples are neighbors, by unit
+DRAWS = 2000  # permutations of a test
+ONE_BLOCK = 0.8  # warn if this share of the groups has all its samples of a recording in one block
+HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # warn from this share of samples with a neighbor, and this accuracy above chance
 
 
 def groups_of_readings(readings: Readings) -> dict[str, np.ndarray]:
-    """Return the groups in a data file, of two labels or more: task and, for windows, story; object `[N]`."""
+    """Return the labels of all samples, object `[N]`, by name: task, and story of windows, if they differ."""
     columns = {"task": readings.task, "story": readings.text_group}
     return {name: column for name, column in columns.items() if column is not None and len(set(column)) > 1}
 
@@ -23,14 +23,14 @@ def groups_of_readings(readings: Readings) -> dict[str, np.ndarray]:
 def time_leakage(
     readings: Readings, parts: Mapping[str, np.ndarray], groups: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, Any] | None:
-    """Return neighbors in time between parts and what they tell; None if no time is known.
+    """Return how close in time dev and test samples are to training samples; None if no time is known.
 
     `parts` are the rows of train, dev and test; `groups` are labels `[N]` by name (None: `groups_of_readings`).
 
     Returns:
-      `unit` (s or samples), `known` (share of the parts' samples with known time), `neighbors` (for dev and test the
-        share of samples with a training sample of the same recording within each distance of `WITHIN`), `groups` (see
-        `told_by_time`) and `one_block` (see there).
+      `unit` (s or samples); `known`, the share of the parts' samples with a known time; `neighbors`, for dev and test
+        the share of samples with a training sample of the same recording within each distance of `WITHIN`; `groups`,
+        by name and part `neighbor_accuracy`; `one_block`, by name the share that the function `one_block` returns.
     """
     clock = readings.clock
     if clock is None or not clock.known.any():
@@ -43,19 +43,19 @@ def time_leakage(
         near, apart = clock.nearest(parts[judged], parts["train"])
         found["neighbors"][judged] = {str(limit): float(np.mean(apart <= limit)) for limit in WITHIN[clock.unit]}
         for name, labels in groups.items():
-            found["groups"][name][judged] = told_by_time(labels, parts[judged], near)
+            found["groups"][name][judged] = neighbor_accuracy(labels, parts[judged], near)
     for name, labels in groups.items():
         share = one_block(readings, labels)
         found["one_block"] |= {} if share is None else {name: share}
     return found
 
 
-def told_by_time(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> dict[str, Any]:
-    """Return how well the nearest training sample in time tells the group of a sample.
+def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> dict[str, Any]:
+    """Return how often the nearest training sample in time has the same label, with a permutation test.
 
-    Under the null the labels of the judged samples are exchangeable. Readings of one sentence are not independent, so p
-    describes the recordings and tests no model. The result has the `samples` with a training sample in their recording,
-    `told` (share with its label), `chance` (the same after permuting the labels of judged samples) and `p`.
+    `labels` are of all samples `[N]`, `judged` are rows `[M]`, and `near` `[M]` the rows of their neighbors, below 0
+    without one. The result has the number of `samples` with a neighbor, the share `told` with its label, the mean share
+    under permutation (`chance`) and `p`. Readings of one sentence are not independent: p describes the recordings only.
     """
     has = near >= 0
     names = np.unique(labels.astype(str), return_inverse=True)[1]
@@ -70,7 +70,10 @@ def told_by_time(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> di
 
 
 def one_block(readings: Readings, labels: np.ndarray) -> float | None:
-    """Return the share of groups with consecutive samples in a recording; None if no recording has several."""
+    """Return the share of groups whose samples of a recording are consecutive; None if no recording has several groups.
+
+    Groups with one sample in a recording are left out.
+    """
     clock, runs, several = readings.clock, [], False
     for rows in clock.recordings().values():
         rows = rows[clock.known[rows]]
@@ -86,7 +89,7 @@ def one_block(readings: Readings, labels: np.ndarray) -> float | None:
 
 
 def time_lines(time: Mapping[str, Any] | None) -> list[str]:
-    """Describe `time_leakage`, one sentence per line."""
+    """Return the result of `time_leakage` in words, a line per sentence."""
     if time is None:
         return [f"time: {NO_TIME}"]
     unit = time["unit"]
@@ -113,7 +116,7 @@ def time_lines(time: Mapping[str, Any] | None) -> list[str]:
 
 
 def high_neighbors(time: Mapping[str, Any] | None) -> list[str]:
-    """Return warnings on the test part's neighbors in time, for a verdict."""
+    """Return warnings for a verdict if many test samples have a training neighbor in time, or time tells a group."""
     if time is None:
         return []
     limit, share = list(time["neighbors"]["test"].items())[1]

@@ -1,4 +1,4 @@
-"""A split of samples into parts, readings, and the comparison of texts."""
+"""Splits of samples into train, dev and test; columns of samples (`Readings`); normalization of texts."""
 
 import collections
 import dataclasses
@@ -19,69 +19,58 @@ from eeg2text_jax.kinds import shares
 def normalize(text: str) -> str:
     """Return the letters and decimal digits of a text, case-folded and without accents.
 
-    Quotes, dashes and spacing of the same sentence differ between ZuCo's tasks. A superscript is no decimal digit (one
-    ZuCo sentence has `km²` in NR and a mangled `km˝` in TSR).
+    Quotes, dashes, spacing and superscripts of one sentence differ between ZuCo's tasks (`km²` in NR, `km˝` in TSR).
     """
     letters = "".join(c for c in unicodedata.normalize("NFD", text) if c.isalpha() or c.isdecimal())
     return unicodedata.normalize("NFKC", letters).casefold()
 
 
 def fold_case_and_space(text: str) -> str:
-    """Lower the case and merge white space: the usual comparison, which misses ZuCo's variants."""
+    """Return a text in lower case with single spaces; this usual normalization misses the variants of ZuCo's texts."""
     return " ".join(text.lower().split())
 
 
 def tokens(text: str) -> list[str]:
-    """Return the normalized words of a text; words without letters and digits vanish."""
+    """Return the normalized words of a text that have letters or digits."""
     return [word for word in map(normalize, text.split()) if word]
 
 
-NORMALIZATIONS: dict[str, Callable[[str], str]] = {
-    "letters-digits": normalize,
-    "case-space": fold_case_and_space,
-}
+NORMALIZATIONS: dict[str, Callable[[str], str]] = {"letters-digits": normalize, "case-space": fold_case_and_space}
 
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """One entry per sample in every column, object arrays `[N]`.
+    """Who read which sentence: one entry per sample in every column, object arrays `[N]`."""
 
-    `sample_id` is unique. `text` is None if only ids are known; then sentences are compared by `sentence_id`. For
-    windows, `segments` are the stretches of their stimulus, and `text_group` names its story. `clock` has the recording
-    times.
-    """
-
-    sample_id: np.ndarray
+    sample_id: np.ndarray  # unique, see `sample_ids`
     subject: np.ndarray
     task: np.ndarray
     sentence_id: np.ndarray
-    text: np.ndarray | None
-    segments: Stretches | None = None
-    text_group: np.ndarray | None = None
-    clock: Clock | None = None
+    text: np.ndarray | None  # None if only ids are known
+    segments: Stretches | None = None  # of windows, the stretches of the stimulus
+    text_group: np.ndarray | None = None  # of windows, the story
+    clock: Clock | None = None  # times of the recordings
 
     def __len__(self) -> int:
         return len(self.sample_id)
 
 
 def readings_of(data: DataFile) -> Readings:
-    """Return the readings of a data file, in its order."""
-    sentence_id, segments = data.sentence_id, None
-    if data.is_windows:
-        segments = stretches(data)
+    """Return the columns of a data file's samples, in its order."""
+    sentence_id, segments = data.sentence_id, stretches(data) if data.is_windows else None
     names = sample_ids(data.subject, sentence_id)
     return Readings(names, data.subject, data.task, sentence_id, data.sentence, segments, data.text_group, data.clock)
 
 
 def text_units(data: DataFile) -> np.ndarray:
-    """Return the units of a split by text, `[N]`: normalized texts, or text groups of windows, whose texts overlap."""
+    """Return the unit of text of every sample, `[N]`: normalized text; of windows, which overlap, the text group."""
     if data.is_windows:
         return data.text_group.astype(str)
     return np.array([normalize(text) for text in data.sentence])
 
 
 def sample_ids(subjects: Iterable[str], sentence_ids: Iterable[str]) -> np.ndarray:
-    """Return `subject/task:index` of every sample, with `#2`, `#3`, ... for repeated readings. Object array `[N]`."""
+    """Return ids `subject/task:index` of all samples, object `[N]`; repeated readings end in `#2`, `#3`, ..."""
     seen: collections.Counter[str] = collections.Counter()
     ids = []
     for subject, sentence in zip(subjects, sentence_ids, strict=True):
@@ -96,19 +85,16 @@ PARTS = ("train", "dev", "test")
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The samples of each part: `parts` has sorted int64 arrays of rows; a sample is in at most one part.
-
-    `names` are the ids of all samples of the data file, see `sample_ids`; object array `[N]`.
-    """
+    """A division of the samples of a data file into train, dev and test; a sample is in at most one part."""
 
     method: str
     seed: int
-    parts: Mapping[str, np.ndarray]
-    names: np.ndarray
+    parts: Mapping[str, np.ndarray]  # sorted rows of the samples in each part, int64
+    names: np.ndarray  # ids of all samples of the data file, object `[N]`, see `sample_ids`
 
     @classmethod
     def of(cls, data: DataFile, method: str, seed: int, parts: Mapping[str, np.ndarray]) -> "Split":
-        """Make a split of a data file."""
+        """Return a split of a data file. Raises UserError if a part is empty."""
         return cls(method, seed, parts, sample_ids(data.subject, data.sentence_id))
 
     def __post_init__(self) -> None:
@@ -120,23 +106,23 @@ class Split:
                 )
 
     def digest(self) -> str:
-        """Return a hash of the parts' sample ids in any order; checkpoints and predictions carry it."""
+        """Return the hash of this split that checkpoints and predictions files carry, see `parts_digest`."""
         return parts_digest({name: self.names[self.parts[name]] for name in PARTS})
 
     @property
     def kept(self) -> int:
-        """Number of samples in any part."""
+        """Number of samples in all parts together."""
         return sum(len(self.parts[name]) for name in PARTS)
 
 
 def parts_digest(samples: Mapping[str, Iterable[str]]) -> str:
-    """Return a hash of the sample ids of all parts, in any order."""
+    """Return a hash of the sample ids of each part; the order of the ids does not matter."""
     content = json.dumps({name: sorted(samples[name]) for name in PARTS})
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def part_sizes(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int]:
-    """Return the units of each part: `int(n * train)`, `int(n * dev)`, the rest for test (the authors' rounding)."""
+    """Return the sizes of train, dev and test for `n` units; train and dev are rounded down, as the authors do."""
     train, dev = int(n * ratio[0] + 1e-9), int(n * ratio[1] + 1e-9)
     return train, dev, n - train - dev
 
@@ -152,27 +138,24 @@ def check_ratio(ratio: tuple[float, ...]) -> tuple[float, float, float]:
     return train, dev, test
 
 
-def check_same_split(expected_digest: str, header_digest: str | None, path: str | os.PathLike[str]) -> None:
-    """Refuse a checkpoint or predictions file made with another split: its train part may hold our test part.
+def check_same_split(expected: str, stated: str | None, path: str | os.PathLike[str]) -> None:
+    """Raise UserError if the checkpoint or predictions file at `path` states another split than the expected one.
 
-    Raises UserError if the digest in its header differs from that of the split in use, or is None.
+    Splits are compared by their hashes; `stated` is None if the file states no hash.
     """
-    advice = (
-        "its training may have seen our test part, so use the configuration (split method, ratio and seed) that it was "
-        "made with"
-    )
-    _check_same("split", expected_digest, header_digest, "no split hash", advice, path)
-
-
-def check_same_data(expected_digest: str, stated_digest: str | None, path: str | os.PathLike[str]) -> None:
-    """Refuse a checkpoint or predictions file made from other data, as `check_same_split` by a hash of the data."""
-    advice = "it was made from another data file, so use that one, or another --workdir"
-    _check_same("data", expected_digest, stated_digest, "no hash of its data", advice, path)
-
-
-def _check_same(
-    kind: str, expected: str, stated: str | None, none: str, advice: str, path: str | os.PathLike[str]
-) -> None:
     if stated != expected:
-        found = f"{kind} {stated[:16]}" if stated else none
-        raise UserError(f"{path}: carries {found}, expected {kind} {expected[:16]}; {advice}.")
+        found = f"split {stated[:16]}" if stated else "no split hash"
+        raise UserError(
+            f"{path}: carries {found}, expected split {expected[:16]}; its training may have seen our test part, so "
+            "use the configuration (split method, ratio and seed) that it was made with."
+        )
+
+
+def check_same_data(expected: str, stated: str | None, path: str | os.PathLike[str]) -> None:
+    """Raise UserError if the checkpoint or predictions file at `path` states another hash of its data, or None."""
+    if stated != expected:
+        found = f"data {stated[:16]}" if stated else "no hash of its data"
+        raise UserError(
+            f"{path}: carries {found}, expected data {expected[:16]}; it was made from another data file, so use that "
+            "one, or another --workdir."
+        )

@@ -1,4 +1,4 @@
-"""Figures of a data file: time of the recordings, and the part of each sample under each split method."""
+"""Figures of a data file: times of its samples, and the part of each sample under several splitting methods."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.methods import METHODS, make_split
+from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import PARTS, Split, text_units
 
-MOST_LINES, MOST_NAMED = 60, 12  # recordings drawn; groups in the legend
+MOST_LINES, MOST_NAMED = 60, 12  # most recordings in the figure; most groups in its legend
 
 
 def time_figure(data: DataFile) -> Any:
-    """Draw the samples of each recording by time, colored by story or task, with matplotlib."""
+    """Return a matplotlib figure of the samples by time, a line per recording, colored by story or task."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
@@ -41,38 +41,39 @@ def time_figure(data: DataFile) -> Any:
     return figure
 
 
-SHOWN = ("a", "b", "c", "d", "e", "f")
 _COLOURS = {"nothing": "#ffffff", "discarded": "#d9d9d9", "train": "#3b6fb6", "dev": "#e0a030", "test": "#c2403a",
             "several parts": "#7d5ba6"}  # fmt: skip
 
 
 def part_cells(data: DataFile, split: Split) -> np.ndarray:
-    """Return the index into `_COLOURS` of each subject and text (or text group), int `[subjects, texts]`."""
+    """Return the index into `_COLOURS` of each pair of subject and text unit, int `[subjects, texts]`."""
     subject = np.unique(data.subject.astype(str), return_inverse=True)[1]
     text = np.unique(text_units(data), return_inverse=True)[1]
-    counts = np.zeros((subject.max() + 1, text.max() + 1, len(PARTS) + 1), np.int64)
-    part = np.full(len(data), len(PARTS))
+    part = np.full(len(data), len(PARTS))  # a discarded sample
     for k, name in enumerate(PARTS):
         part[split.parts[name]] = k
-    np.add.at(counts, (subject, text, part), 1)
-    in_parts = (counts[..., : len(PARTS)] > 0).sum(axis=-1)
-    cells = np.where(in_parts == 1, counts[..., : len(PARTS)].argmax(axis=-1) + 2, in_parts)
-    cells = np.where(in_parts > 1, len(_COLOURS) - 1, cells)
-    return np.where((in_parts == 0) & (counts[..., -1] > 0), 1, cells)
+    found = np.zeros((subject.max() + 1, text.max() + 1, len(PARTS) + 1), bool)
+    found[subject, text, part] = True
+    n_parts = found[..., :-1].sum(axis=-1)
+    cases = [n_parts > 1, n_parts == 1, found[..., -1]]
+    return np.select(cases, [len(_COLOURS) - 1, found.argmax(axis=-1) + 2, 1], 0)
 
 
-def split_map(data: DataFile, ratio: tuple[float, float, float], seed: int, methods: tuple[str, ...] = SHOWN) -> Any:
-    """Draw a panel for each method, with matplotlib: the parts and kept samples, or why the method does not apply."""
+def split_map(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Any:
+    """Return a matplotlib figure with a panel per method (a) to (f): the part of each subject and text.
+
+    The panel of a method that cannot split this data says why.
+    """
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure  # slow to import, and seldom needed
     from matplotlib.patches import Patch
 
-    figure = Figure(figsize=(3.2 * len(methods), 4.2), layout="constrained")
+    figure = Figure(figsize=(19.2, 4.2), layout="constrained")
     colours = ListedColormap(list(_COLOURS.values()))
-    for axes, method in zip(np.atleast_1d(figure.subplots(1, len(methods))), methods, strict=True):
+    for axes, method in zip(figure.subplots(1, 6), "abcdef", strict=True):
         axes.set(xticks=[], yticks=[], xlabel="text group" if data.is_windows else "text", ylabel="subject")
         try:
-            split = make_split(data, method, ratio, seed) if method in METHODS else None
+            split = make_split(data, method, ratio, seed)
         except UserError as error:
             axes.set_title(f"({method})")
             axes.text(0.5, 0.5, str(error).rpartition(": ")[2], wrap=True, ha="center", va="center", fontsize=7,

@@ -1,18 +1,17 @@
-"""Split files: a split as JSON, ours (a certificate) or one made elsewhere.
+"""Split files: a split as JSON, either a certificate of ours or made elsewhere.
 
 A JSON object with the parts `train`, `dev` (or `val`, `valid`, `validation`) and `test`, at the top or under `parts`.
 Each part is a list of samples, or an object whose `ids` is such a list. A sample is one of
 
 - its id, `"subject/task:index"` (`"ZAB/NR:12"`), where index numbers the sentences of the task from 0;
 - its row number in the data file;
-- an object with `subject`, `task` and `sentence_index`, or for judging without a data file `subject` and `text`.
+- an object with `subject`, `task` and `sentence_index`; or with `subject` and `text`, if no data file is used.
 
-A certificate says more (method, seed, hashes), which is checked where it is there.
+A certificate also has method, seed and hashes, which are checked.
 """
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -27,46 +26,44 @@ from eeg2text_jax.files import content_digest, write_text
 from eeg2text_jax.splits.split import PARTS, Readings, Split, readings_of
 from eeg2text_jax.stores.copying import at_hand
 
-FORMAT = "eeg2text-split-2"  # of a certificate that says which data it is of
-_NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}
+FORMAT = "eeg2text-split-2"  # format of a certificate that states the hashes of its data file
+_NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}  # of parts in a file
 
 
 @dataclasses.dataclass(frozen=True)
 class SplitFile:
-    """The samples of every part as named in the file, and the file's other content."""
+    """The content of a split file."""
 
     path: epath.Path
-    samples: dict[str, list[Any]]
-    record: dict[str, Any]
+    samples: dict[str, list[Any]]  # samples of each part, in the forms that the module's docstring lists
+    record: dict[str, Any]  # the whole JSON object
 
     def resolve(self, data: DataFile, *, other_texts: bool = False) -> Split:
-        """Return the split of a data file that this file names; `other_texts` accepts a certificate of other sentences.
+        """Return this split of a data file; with `other_texts`, the sentences may differ from the certificate's data.
 
-        Raises:
-          UserError: a sample is unknown or named twice, a part is empty, or the certificate is of other readings or
-            another split.
+        Raises UserError if a sample is unknown or named twice, a part is empty, or the certificate is of other data or
+        was edited.
         """
         row_of = {name: row for row, name in enumerate(readings_of(data).sample_id)}
-        parts = {}
-        for part, samples in self.samples.items():
-            rows = [self._row(sample, part, row_of, data) for sample in samples]
-            parts[part] = np.sort(np.array(rows, np.int64))
-        names = list(row_of)
-        self._check_disjoint({part: [names[row] for row in rows] for part, rows in parts.items()})
-        split = Split(self.method, self.seed, parts, np.array(names, object))
+        rows = {part: [self._row(one, part, row_of, data) for one in ones] for part, ones in self.samples.items()}
+        parts = {part: np.sort(np.array(found, np.int64)) for part, found in rows.items()}
+        names = np.array(list(row_of), object)
+        self._check_disjoint({part: names[found].tolist() for part, found in parts.items()})
+        split = Split(self.method, self.seed, parts, names)
         self._check_claims(split, data, other_texts)
         return split
 
     def readings(self) -> tuple[Readings, Split]:
-        """Return readings and split from this file alone; texts are known only if every sample has one.
+        """Return readings and split without the data file; texts are known only if every sample has one.
 
         Raises UserError if a sample is a row number, which needs the data file, or is named twice.
         """
-        described = {part: [self._entry(s, part) for s in samples] for part, samples in self.samples.items()}
-        flat = list(itertools.chain.from_iterable(described[part] for part in PARTS))
-        sample_id, subject, task, sentence_id, text = (np.array(column, object) for column in zip(*flat, strict=True))
-        ends = np.cumsum([0, *(len(described[part]) for part in PARTS)])
-        parts = {part: np.arange(ends[k], ends[k + 1]) for k, part in enumerate(PARTS)}
+        entries = [self._entry(sample, part) for part in PARTS for sample in self.samples[part]]
+        sample_id, subject, task, sentence_id, text = (
+            np.array(column, object) for column in zip(*entries, strict=True)
+        )
+        ends = np.cumsum([len(self.samples[part]) for part in PARTS])
+        parts = dict(zip(PARTS, np.split(np.arange(len(entries)), ends[:-1]), strict=True))
         self._check_disjoint({part: sample_id[rows].tolist() for part, rows in parts.items()})
         has_text = all(t is not None for t in text)
         readings = Readings(sample_id, subject, task, sentence_id, text if has_text else None)
@@ -82,9 +79,9 @@ class SplitFile:
         return seed if isinstance(seed, int) else 0
 
     def check_same_data(self, data: DataFile, *, other_texts: bool = False) -> None:
-        """Raise UserError if a data file is not byte for byte the one that this certificate was made from.
+        """Raise UserError if this certificate was made from another data file, or is no certificate of a data file.
 
-        With `other_texts`, sentences may differ. A file that is no certificate of a data file is refused, too.
+        Data files are compared by the hashes of their columns; with `other_texts`, sentences may differ.
         """
         if self.record.get("format") != FORMAT:
             raise UserError(
@@ -92,17 +89,15 @@ class SplitFile:
                 "start again in another --workdir."
             )
         stated = self.record["data"]
-        differing = [name for name, digest in data.digests.items() if stated.get(name) != digest]
-        if other_texts:
-            differing = [name for name in differing if name != "sentences"]
-        if differing:
+        compared = {name: digest for name, digest in data.digests.items() if not (other_texts and name == "sentences")}
+        if differing := [name for name, digest in compared.items() if stated.get(name) != digest]:
             raise UserError(
                 f"{data.path}: is not the data that this run was begun with, as {self.path} has it; its "
                 f"{' and '.join(differing)} differ; put the old file back, or take another --workdir for the new one."
             )
 
     def _check_claims(self, split: Split, data: DataFile, other_texts: bool) -> None:
-        """Compare a certificate with the data and the split."""
+        """Raise UserError if a certificate states other readings (except with `other_texts`) or another split hash."""
         if self.record.get("format") != FORMAT:
             return
         claimed = self.record["data"]
@@ -160,7 +155,7 @@ class SplitFile:
 
 
 class _Entry(NamedTuple):
-    """A sample as described by an entry of a split file."""
+    """A sample of a split file, read without the data file."""
 
     sample_id: str
     subject: str
@@ -170,7 +165,7 @@ class _Entry(NamedTuple):
 
 
 def _parse(sample: Any) -> _Entry | None:
-    """Parse an id or an object; return None for anything else."""
+    """Return the sample that an id or an object describes; None for anything else."""
     if isinstance(sample, str):
         subject, slash, sentence = sample.partition("/")
         sentence = sentence.partition("#")[0]
@@ -187,19 +182,17 @@ def _parse(sample: Any) -> _Entry | None:
 
 
 def readings_digest(readings: Readings) -> str:
-    """Return a hash of who read what, independent of order: sample ids with their texts."""
-    pairs = sorted(zip(readings.sample_id, readings.text, strict=True))
-    return content_digest(pairs)[:16]
+    """Return a hash of all sample ids with their texts, in any order."""
+    return content_digest(sorted(zip(readings.sample_id, readings.text, strict=True)))[:16]
 
 
 def seal(certificate: dict[str, Any]) -> str:
-    """Return the checksum of a certificate: SHA-256 of all its other content."""
-    content = {name: value for name, value in certificate.items() if name != "sha256"}
-    return content_digest(content)
+    """Return the checksum of a certificate, the SHA-256 of its content without the key `sha256`."""
+    return content_digest({name: value for name, value in certificate.items() if name != "sha256"})
 
 
 def hash_ids(ids: Sequence[str]) -> str:
-    """Return the SHA-256 of sample ids in alphabetical order, one per line."""
+    """Return the SHA-256 of sample ids, sorted, one per line."""
     return hashlib.sha256("\n".join(sorted(map(str, ids))).encode()).hexdigest()
 
 
@@ -222,8 +215,7 @@ def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
     holder = record.get("parts", record) if isinstance(record, dict) else record
     if not isinstance(holder, dict):
         raise UserError(f"{path}: expected a JSON object with train, dev and test, found {holder!r:.60}.")
-    samples = {part: _samples(path, holder, part) for part in PARTS}
-    return SplitFile(path, samples, record)
+    return SplitFile(path, {part: _samples(path, holder, part) for part in PARTS}, record)
 
 
 def _samples(path: epath.Path, holder: dict[str, Any], part: str) -> list[Any]:
@@ -246,13 +238,8 @@ def _samples(path: epath.Path, holder: dict[str, Any], part: str) -> list[Any]:
 
 
 def write_split_file(path: str | os.PathLike[str], certificate: dict[str, Any]) -> None:
-    """Write a certificate atomically."""
+    """Write a certificate atomically, with its checksum if it states its data file."""
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     certificate = {**certificate, "sha256": seal(certificate)} if certificate["format"] == FORMAT else certificate
     write_text(path, json.dumps(certificate, indent=1, ensure_ascii=False) + "\n")
-
-
-def ids_of(readings: Readings, split: Split) -> dict[str, list[str]]:
-    """Return the sample ids of every part, in the order of the data file."""
-    return {part: readings.sample_id[split.parts[part]].tolist() for part in PARTS}

@@ -1,7 +1,7 @@
-"""Method `blocks`: contiguous stretches of each recording go to one part, with a gap in time between parts.
+"""Splitting method `blocks`: a stretch of each recording is in one part, with a gap in time between parts.
 
-Texts are unique to a part, too. If all readers see the texts in one order, the stretches hold the same texts and little
-is lost; with individual orders, readings in the wrong stretch are discarded.
+A text is in one part only, too: samples of a text in a stretch of another part are discarded. Few are if all subjects
+read the texts in one order, many if orders differ.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ import numpy as np
 from eeg2text_jax.data.clock import NO_TIME, Clock, known_clock
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.bipartite import at_least_one
+from eeg2text_jax.splits.bipartite import at_least_one, cut_nodes
 from eeg2text_jax.splits.split import PARTS, Split, normalize, readings_of
 
-LEFT_OUT = -1
-TRAIN, DEV, TEST = range(3)  # as in `PARTS`
+LEFT_OUT = -1  # part of a discarded sample
+TRAIN, DEV, TEST = range(3)  # indices into `PARTS`
 NEEDS_TIME = (
     f"split 'blocks' needs to know {NO_TIME.partition(' is')[0]}; prepare the file again with columns of recording and "
     "onset or order, or take split 'unique_text'."
@@ -25,17 +25,11 @@ NEEDS_TIME = (
 def blocks(
     data: DataFile, ratio: tuple[float, float, float], seed: int, gap: float = 0.0, unique_subjects: bool = False
 ) -> Split:
-    """Assign one stretch of each recording to dev and one to test, at the same place in all recordings of a task.
+    """Split by method `blocks`: dev and test are a stretch of each recording, the same in all recordings of a task.
 
-    Args:
-      data: samples with a clock.
-      ratio: shares of train, dev and test of each recording.
-      seed: the only source of randomness.
-      gap: smallest distance between samples of different parts, in seconds (places, if onsets are unknown).
-      unique_subjects: give parts disjoint subjects, too.
-
-    Raises:
-      UserError: time is not known.
+    `ratio` has the shares of train, dev and test in each recording. `gap` is the least distance between samples of
+    different parts, in seconds (in samples, if onsets are unknown). With `unique_subjects`, parts have disjoint
+    subjects. Raises UserError if the times of the samples are not known.
     """
     clock = known_clock(data, NEEDS_TIME)
     rng = np.random.default_rng(seed)
@@ -48,22 +42,22 @@ def blocks(
         for k, start in zip((first, second), begin, strict=True):
             part[inside[(place[inside] >= start) & (place[inside] < start + ratio[k])]] = k
     part[~clock.known] = LEFT_OUT
-    part = own_texts(data, part, at_least_one(len(set(text_names(data))), ratio))
+    part = keep_one_part_per_text(data, part, at_least_one(len(set(text_names(data))), ratio))
     if unique_subjects:
-        part = own_subjects(data, part, ratio, rng)
+        part = keep_one_part_per_subject(data, part, ratio, rng)
     return split_of(data, part, f"blocks, gap {gap:g} {clock.unit}", seed, gap)
 
 
 def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float) -> list[Split]:
-    """Return `count` splits: fold k tests stretch k of each recording, and dev is a part of the next one.
+    """Return `count` splits: in fold k, test is stretch k of each recording; dev begins after it.
 
-    `share` is that of dev in the samples that do not test.
+    `share` is the share of dev in the samples that are not test.
     """
     clock = known_clock(data, NEEDS_TIME)
     texts = text_names(data)
     stretch = np.where(clock.known, np.minimum((places(clock) * count).astype(int), count - 1), LEFT_OUT)
     sizes = [len(found) for found in np.array_split(np.arange(len(set(texts))), count)]
-    stretch = own_texts(data, stretch, tuple(sizes))
+    stretch = keep_one_part_per_text(data, stretch, tuple(sizes))
     splits = []
     for k in range(count):
         part = np.where(stretch == LEFT_OUT, LEFT_OUT, np.where(stretch == k, TEST, TRAIN))
@@ -72,13 +66,13 @@ def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float)
         others = len(set(texts[(part == TRAIN) | (part == DEV)]))
         n_dev = min(max(round(others * share), 1), others - 1)
         sizes_now = (others - n_dev, n_dev, len(set(texts[part == TEST])))
-        part = own_texts(data, part, sizes_now)
+        part = keep_one_part_per_text(data, part, sizes_now)
         splits.append(split_of(data, part, f"blocks, gap {gap:g} {clock.unit}, fold {k + 1} of {count}", seed, gap))
     return splits
 
 
 def places(clock: Clock) -> np.ndarray:
-    """Return the place of each sample in its recording, from 0 to below 1, by order in time; float64 `[N]`."""
+    """Return the relative place of each sample in the order of its recording, from 0 to below 1; float64 `[N]`."""
     found = np.zeros(len(clock))
     for rows in clock.recordings().values():
         rows = rows[clock.known[rows]]
@@ -87,12 +81,15 @@ def places(clock: Clock) -> np.ndarray:
 
 
 def text_names(data: DataFile) -> np.ndarray:
-    """Return texts that may be in one part only, `[N]`: normalized; for windows, stimulus and first segment."""
+    """Return the unit of text of each sample, `[N]`: the normalized text; of windows, stimulus and first segment."""
     return data.sentence_id.astype(str) if data.is_windows else np.array([normalize(text) for text in data.sentence])
 
 
-def own_texts(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Assign every text to one part: the parts choose in turn, the last first, texts with most samples there."""
+def keep_one_part_per_text(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """Return `part` `[N]` with each text in one part only: samples of the text in other parts get `LEFT_OUT`.
+
+    From the last part to the first, each takes the free texts with the largest share of samples in it, up to `sizes`.
+    """
     text = np.unique(text_names(data), return_inverse=True)[1]
     used = part != LEFT_OUT
     counts = np.zeros((text.max() + 1, len(sizes)))
@@ -106,22 +103,24 @@ def own_texts(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndar
     return np.where(owner[text] == part, part, LEFT_OUT)
 
 
-def own_subjects(
+def keep_one_part_per_subject(
     data: DataFile, part: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator
 ) -> np.ndarray:
-    """Discard samples of subjects of another part. Raises UserError if there are fewer subjects than parts."""
+    """Return `part` `[N]` with each subject in one part only: its samples in other parts get `LEFT_OUT`.
+
+    Raises UserError if there are fewer subjects than parts.
+    """
     names, subject = np.unique(data.subject.astype(str), return_inverse=True)
     if len(names) < len(PARTS):
         raise UserError(
             f"{data.path}: split.unique_subjects gives each part subjects of its own, and there are {len(names)} of "
             f"them; expected {len(PARTS)} or more."
         )
-    owner = rng.permutation(np.repeat(np.arange(len(PARTS)), at_least_one(len(names), ratio)))
-    return np.where(owner[subject] == part, part, LEFT_OUT)
+    return np.where(cut_nodes(len(names), ratio, rng)[subject] == part, part, LEFT_OUT)
 
 
 def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: float) -> Split:
-    """Make the split without samples that are too near to another part or share a segment with it."""
+    """Return the split, without the samples that are too near to another part or share a segment with it."""
     part, clock = part.copy(), data.clock
     for keeps, gives in ((TEST, TRAIN), (TEST, DEV), (DEV, TRAIN)):
         for rows in clock.recordings().values():
@@ -139,7 +138,7 @@ def too_near(spans: np.ndarray, others: np.ndarray, gap: float) -> np.ndarray:
     if not len(others):
         return np.zeros(len(spans), bool)
     others = others[np.argsort(others[:, 0])]
-    last = np.maximum.accumulate(others[:, 1])  # latest end of those that begin first
+    last = np.maximum.accumulate(others[:, 1])  # latest end of each span and all before it
     before = np.searchsorted(others[:, 0], spans[:, 0], side="right")
     ended = np.where(before > 0, last[before - 1], -np.inf)
     begins = np.where(before < len(others), others[np.minimum(before, len(others) - 1), 0], np.inf)
@@ -148,6 +147,6 @@ def too_near(spans: np.ndarray, others: np.ndarray, gap: float) -> np.ndarray:
 
 
 def share_segments(windows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return which windows `[N, 2]` (first segment, number) share a segment with one of the others; bool `[N]`."""
+    """Return which windows `[N, 2]` (first segment, number of segments) overlap one of the others; bool `[N]`."""
     ends = [np.stack([first, first + length], axis=1).astype(float) for first, length in (windows.T, others.T)]
     return too_near(ends[0] - [0, 0.5], ends[1] - [0, 0.5], 0)

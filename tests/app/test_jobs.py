@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.app import jobs, shown
+from eeg2text_jax.app import jobs, markup
 from eeg2text_jax.app.interface import field_page, field_table
 from eeg2text_jax.app.worker import titles
 
@@ -64,13 +64,13 @@ def test_two_files_get_a_verdict_and_a_report_that_names_no_visitor(upload, tmp_
     found = answer("judge", uploads, mode="free_running")
     assert found.found["verdict"] == "uses EEG", found.found
     assert "the visitor states" in found.found["provenance"]
-    assert shown.OPTIONS not in shown.verdict(found.found)
+    assert markup.OPTIONS not in markup.verdict(found.found)
     unstated = answer("judge", uploads)
-    assert unstated.found["verdict"] == shown.UNPROVEN
-    assert f"can be stated above, under <i>{shown.OPTIONS}</i>" in shown.verdict(unstated.found)
+    assert unstated.found["verdict"] == markup.UNPROVEN
+    assert f"can be stated above, under <i>{markup.OPTIONS}</i>" in markup.verdict(unstated.found)
     assert found.report.lower().startswith("<!doctype html>")
     assert hashlib.sha256(Path(uploads["eeg"]).read_bytes()).hexdigest() in found.report
-    for text in (found.report, shown.verdict(found.found), shown.report(found.report)):
+    for text in (found.report, markup.verdict(found.found), markup.report(found.report)):
         assert "secret" not in text
         assert str(tmp_path) not in text
         assert not re.search(r"<(script>alert|img src=x)", text)
@@ -86,7 +86,7 @@ def test_what_was_read_is_shown_and_columns_can_be_chosen(upload):
     found = answer("look", uploads, columns=["truth", "output"]).found
     assert found["rows"] == {"eeg": 48}
     assert [e["prediction"] for e in found["examples"]] == [row[2] for row in rows[:3]]
-    page = shown.reading(found)
+    page = markup.reading(found)
     assert "Predictions: layout F (CSV; reference &#x27;truth&#x27;, prediction &#x27;output&#x27;" in page
     assert page.count("<tr>") == 4
 
@@ -97,7 +97,7 @@ def test_references_may_be_a_file_of_their_own(upload):
     assert answer("look", uploads).found["rows"] == {"eeg": 48}
     uploads.pop("references")
     assert "give its references" in answer("look", uploads).found["refused"]
-    page = shown.refusal(answer("look", uploads).found)
+    page = markup.refusal(answer("look", uploads).found)
     assert "Predictions, line 2: " in page or "Predictions: " in page
     assert "drop its references under" in page
 
@@ -114,7 +114,7 @@ def test_references_may_be_a_file_of_their_own(upload):
     ],
 )  # fmt: skip
 def test_refusals_speak_of_the_page(said, shown_as):
-    page = shown.on_page(said)
+    page = markup.on_page(said)
     assert shown_as in page
     assert "--" not in page
     assert page.endswith(".")

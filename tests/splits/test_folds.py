@@ -14,7 +14,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction, read_predictions
 from eeg2text_jax.run_folds import judge_folds, leaked_text, run_folds
 from eeg2text_jax.splits.certificate import certify_data
-from eeg2text_jax.splits.folds import make_folds
+from eeg2text_jax.splits.methods import make_folds
 from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.sections import read_settings

@@ -9,9 +9,8 @@ from reading_grids import data_of
 from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.certificate import certify, certify_data, split_report
-from eeg2text_jax.splits.folds import make_folds
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.neighbors import WITHIN, high_neighbors, one_block, told_by_time
+from eeg2text_jax.splits.methods import make_folds, make_split
+from eeg2text_jax.splits.neighbors import WITHIN, high_neighbors, neighbor_accuracy, one_block
 from eeg2text_jax.splits.split import PARTS, normalize, readings_of
 from eeg2text_jax.splits.stretches import share_segments, too_near
 
@@ -150,7 +149,7 @@ def test_a_block_design_is_named_and_told_by_time():
 
 def test_groups_in_random_order_are_told_by_chance():
     rng = np.random.default_rng(0)
-    told = [told_by_time(rng.integers(0, 4, 90).astype(str), np.arange(30), rng.integers(30, 90, 30))["p"] <= 0.05
+    told = [neighbor_accuracy(rng.integers(0, 4, 90).astype(str), np.arange(30), rng.integers(30, 90, 30))["p"] <= 0.05
             for _ in range(100)]  # fmt: skip
     assert np.sum(told) <= 12
 

@@ -21,7 +21,7 @@ from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.neighbors import WITHIN, time_leakage, told_by_time
+from eeg2text_jax.splits.neighbors import WITHIN, neighbor_accuracy, time_leakage
 from eeg2text_jax.splits.split import readings_of
 
 RATIO = (0.8, 0.1, 0.1)
@@ -137,7 +137,7 @@ def main() -> None:
         test = split.parts["test"]
         for group, labels in (groups or {}).items():
             judged = test[labels[test] != ""]
-            by_time = told_by_time(labels, judged, data.clock.nearest(judged, split.parts["train"])[0])
+            by_time = neighbor_accuracy(labels, judged, data.clock.nearest(judged, split.parts["train"])[0])
             told.append(f"{group} {by_time['told']:.1%} ({by_time['chance']:.1%})" if by_time["samples"] else group)
         print(f"| {name} | {split.kept / len(data):.1%} | {near} | {', '.join(told) or '–'} |", flush=True)
 

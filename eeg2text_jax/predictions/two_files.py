@@ -1,34 +1,28 @@
-"""Layouts P and K: texts whose references are in a second file, in the same order or with the same ids."""
+"""Reader of predictions whose references are in a second file, in the same order (layout P) or by id (layout K)."""
 
 import json
 import re
 from collections.abc import Iterator, Sequence
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.columns import listed, one_text
+from eeg2text_jax.predictions.columns import one_text, parse_list
 from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
-from eeg2text_jax.predictions.one_side import Side, read_side
 from eeg2text_jax.predictions.packed import Lines
+from eeg2text_jax.predictions.text_files import Side, read_side
 
-FAIRSEQ = re.compile(r"^[STHD]-(?=\d+$)")
-LAYOUTS = ("P", "K", "F", "H", "J")  # of the two files
+FAIRSEQ = re.compile(r"^[STHD]-(?=\d+$)")  # prefixes of ids in fairseq's output
+LAYOUTS = ("P", "K", "F", "H", "J")  # that files of texts alone may have
 
 
-def read_beside(
-    lines: Lines,
-    reference: Lines,
-    layout: str | None = None,
-    columns: Sequence[str] | None = None,
-    groups: Sequence[str] = (),
+def read_two_files(
+    lines: Lines, reference: Lines, layout: str | None, columns: Sequence[str] | None, groups: Sequence[str]
 ) -> tuple[Iterator[ForeignRow], str]:
-    """Return the rows of a file of texts with references from another file, and the layout in words.
+    """Return the samples of a file of predictions and a file of their references, and the layout in words.
 
-    Each file has one text per line, with or without ids of utterances (`ID text`, `text (ID)`); or is a table or JSON
-    with a column of texts; or JSON `{id: text}`, `{id: [texts]}`, or a list of texts. Rows are joined by id if both
-    files have ids. `columns` names the column of the reference in its file, and that of the prediction.
-
-    Raises:
-      UserError: the files differ in number of rows or in ids, or a value is not a text.
+    Each file has one text per line, with or without ids (`ID text`, `text (ID)`); or is a table or JSON with a column
+    of texts; or JSON `{id: text}`, `{id: [texts]}`, or a list of texts. Rows are joined by id if both files have ids.
+    `columns` names the columns of the reference and of the prediction, each in its file. Raises UserError if the files
+    differ in number of rows or in ids, or a value is not a text.
     """
     if layout not in (None, *LAYOUTS):
         raise UserError(
@@ -40,9 +34,9 @@ def read_beside(
             f"--columns={','.join(columns)}: with --reference, expected two columns: the reference's, in "
             f"{reference.path}, and the prediction's, in {lines.path}; set --columns=REFERENCE,PREDICTION."
         )
-    chosen = columns or (None, None)
-    references = read_side(reference, "reference", layout, chosen[0], groups)
-    texts = read_side(lines, "prediction", layout, chosen[1], groups)
+    reference_column, text_column = columns or (None, None)
+    references = read_side(reference, "reference", layout, reference_column, groups)
+    texts = read_side(lines, "prediction", layout, text_column, groups)
     if layout == "K" and not (texts.ids and references.ids):
         raise UserError(
             f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {references.lines.path} "
@@ -53,8 +47,8 @@ def read_beside(
         _equally_long(texts, references)
     places = _places(texts, references) if by_id else list(range(len(texts.texts)))
     more = len(references.texts) - len(set(places))
-    said = f"{'K' if by_id else 'P'} ({texts.said or ('texts by id' if by_id else 'a text a line')}"
-    said += f"; references from {reference.path}" + (f": {references.said}" if references.said else "")
+    said = f"{'K' if by_id else 'P'} ({texts.description or ('texts by id' if by_id else 'a text a line')}"
+    said += f"; references from {reference.path}" + (f": {references.description}" if references.description else "")
     said += f", which has {more} more" if more else ""
     if not by_id and (texts.ids is not None or references.ids is not None):
         said += "; joined row by row, ids of one file alone are not used"
@@ -82,7 +76,7 @@ def _by_id(texts: Side, references: Side) -> bool:
 
 
 def _places(texts: Side, references: Side) -> list[int]:
-    """Return the place of each text's reference. Raises UserError if an id has none, or several."""
+    """Return the position of each prediction's reference by id. Raises UserError if an id has none, or several."""
     ids, known = _alike(texts.ids, references.ids)
     if ids == known:
         return list(range(len(texts.texts)))
@@ -103,33 +97,35 @@ def _places(texts: Side, references: Side) -> list[int]:
 
 
 def _alike(ids: list[str], known: list[str]) -> tuple[list[str], list[str]]:
-    """Return the ids of both files, written alike where they differ by case or by fairseq's `T-`, `H-` and `D-`."""
-    if not set(ids) <= set(known):
-        forms = str.casefold, lambda key: FAIRSEQ.sub("", key)
-        for form in forms:
-            changed, reduced = list(map(form, ids)), list(map(form, known))
-            kept = len(set(changed)) == len(set(ids)) and len(set(reduced)) == len(set(known))
-            if kept and set(changed) <= set(reduced):
-                return changed, reduced
+    """Return the ids of both files, without differences in case or in fairseq's prefixes `T-`, `H-` and `D-`.
+
+    Ids that would coincide are returned unchanged.
+    """
+    for form in (str, str.casefold, lambda key: FAIRSEQ.sub("", key)):
+        changed, reduced = list(map(form, ids)), list(map(form, known))
+        distinct = len(set(changed)) == len(set(ids)) and len(set(reduced)) == len(set(known))
+        if distinct and set(changed) <= set(reduced):
+            return changed, reduced
     return ids, known
 
 
 def _rows(texts: Side, references: Side, places: Sequence[int], by_id: bool) -> Iterator[ForeignRow]:
-    unit = "id" if by_id else "line"
-    once = by_id and len(set(texts.ids)) == len(texts.ids)
+    """Yield the samples: prediction k with the reference at `places[k]`."""
+    unique = by_id and len(set(texts.ids)) == len(texts.ids)
     for row, place in enumerate(places):
         key = texts.ids[row] if by_id else str(row + 1)
         expected, how_expected = _text(references.texts[place], key, references)
         found, how_found = _text(texts.texts[row], key, texts)
-        done = [f"{side} {how}" for side, how in (("references", how_expected), ("predictions", how_found)) if how]
+        notes = [f"{side} {how}" for side, how in (("references", how_expected), ("predictions", how_found)) if how]
         stated = {**(references.about[place] if references.about else {}), **(texts.about[row] if texts.about else {})}
-        stated |= {"sample_id": key} if once else {}
-        yield ForeignRow(row + 1, expected, {(UNKNOWN, UNKNOWN): found}, stated, unit, tuple(done))
+        stated |= {"sample_id": key} if unique else {}
+        unit = "id" if by_id else "line"
+        yield ForeignRow(row + 1, expected, {(UNKNOWN, UNKNOWN): found}, stated, unit, tuple(notes))
 
 
 def _text(value: object, key: str, side: Side) -> tuple[str, str]:
-    """Return the text of a value and a note on its conversion. Raises UserError if it is no text or list of texts."""
-    items = listed(value) if isinstance(value, str) and side.about else value  # of a table
+    """Return a value as one text, and a note on its conversion. Raises UserError if it is no text or list of texts."""
+    items = parse_list(value) if isinstance(value, str) and side.about else value  # a table has lists as text
     text, how = one_text(items) if isinstance(items, list) else (value, "")
     if not isinstance(text, str):
         raise UserError(
@@ -139,7 +135,7 @@ def _text(value: object, key: str, side: Side) -> tuple[str, str]:
 
 
 def _equally_long(texts: Side, references: Side) -> None:
-    """Remove empty lines at the end of the longer side. Raises UserError if the lengths still differ."""
+    """Cut empty lines at the end of the longer file. Raises UserError if the numbers of lines still differ."""
     n = min(len(texts.texts), len(references.texts))
     for side in (texts, references):
         if any(side.texts[n:]):

@@ -1,15 +1,21 @@
-"""One side of layouts P and K: a file of texts, with or without ids, as lines, a table or JSON."""
+"""Reader of a file that holds references alone or predictions alone, as lines, a table or JSON (layouts P and K)."""
 
 import csv
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.blocks import survey
-from eeg2text_jax.predictions.column_names import ABOUT_NAMES, PREDICTION_NAMES, REFERENCE_NAMES, known, normalised
-from eeg2text_jax.predictions.columns import about, enumerated, place_of, titles_of
+from eeg2text_jax.predictions.column_names import (
+    ABOUT_NAMES,
+    PREDICTION_NAMES,
+    REFERENCE_NAMES,
+    known_names,
+    normalize_names,
+)
+from eeg2text_jax.predictions.columns import column_titles, field_positions, find_column, join_names
 from eeg2text_jax.predictions.csv_rows import DELIMITERS, first_names, kind_of, records_of
 from eeg2text_jax.predictions.file import DECODER
 from eeg2text_jax.predictions.json_rows import (
@@ -22,39 +28,35 @@ from eeg2text_jax.predictions.json_rows import (
 )
 from eeg2text_jax.predictions.packed import TEXT, Lines
 
-# Names of columns with ids, the likeliest first; pandas leaves the name of its index empty.
+# Names of columns with ids, in order of preference; pandas leaves the name of its index empty.
 IDS = ("sample_id", "utterance_id", "utt_id", "id", "key", "uid", "segment_id", "trial_id", "sentence_id", "image_id")
 INDEX = ("index", "idx", "unnamed:_0", "", "number", "no", "row", "line", "trial", "utt", "name", "file", "filename")
 EITHER = ("text", "sentence", "caption", "captions", "transcript", "transcription", "label", "labels", "response")
 SIDES = {"reference": (*REFERENCE_NAMES, *EITHER), "prediction": (*PREDICTION_NAMES, "hypothesis", *EITHER)}
-FEW = 10  # different lines that all have as many commas are a table
-NAME = re.compile(r"[\w.:()/]{0,40}")  # a name of a column, once normalised
-TRN = re.compile(r"(.*?)\s*\((\S+)\)")  # the text, then the id of the utterance in brackets
-CODED = re.compile(r"\d|_")  # what ids hold and first words of sentences hardly ever
+FEW = 10  # so many different lines with equally many delimiters are a table
+NAME = re.compile(r"[\w.:()/]{0,40}")  # a normalized name of a column
+TRN = re.compile(r"(.*?)\s*\((\S+)\)")  # a text, then the id of the utterance in brackets
+CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences hardly ever do
 
 
 @dataclasses.dataclass
 class Side:
-    """Texts (or lists of texts) of one file in its order. `ids` is None if the file has none.
-
-    `about` holds the other columns of each row; `by_key`: the file is an object of texts by id; `coded`: ids are parts
-    of lines. `said` describes the columns.
-    """
+    """The references or the predictions of one file, in its order."""
 
     lines: Lines
-    texts: list[Any]
-    ids: list[str] | None = None
-    about: list[dict[str, str]] = dataclasses.field(default_factory=list)
-    by_key: bool = False
-    coded: bool = False
-    said: str = ""
+    texts: list[Any]  # texts or lists of texts
+    ids: list[str] | None = None  # None: the file has no ids
+    about: list[dict[str, str]] = dataclasses.field(default_factory=list)  # other columns of each row by field
+    by_key: bool = False  # whether the file is a JSON object of texts by id
+    coded: bool = False  # whether ids are parts of the lines
+    description: str = ""  # of the columns, for messages
 
 
 def read_side(lines: Lines, side: str, layout: str | None, column: str | None, groups: Sequence[str]) -> Side:
     """Return the texts of a file; `side` is "reference" or "prediction".
 
-    `layout`: P (a text per line), K (by id), F and H (a table with and without header), J (JSON) or None, by content.
-    `column` is the text column's name, or its number from 1. Raises UserError if the file has both references and
+    `layout`: P (a text per line), K (by id), F and H (a table with and without header), J (JSON) or None to recognise
+    it. `column` is the text column's name, or its number from 1. Raises UserError if the file has both references and
     predictions, or the text column is unclear.
     """
     if layout == "P":
@@ -80,14 +82,18 @@ def read_side(lines: Lines, side: str, layout: str | None, column: str | None, g
 
 
 def line_texts(lines: Lines) -> list[str]:
+    """Return all lines; the end of the last line begins no further one."""
     texts = list(lines)
-    return texts[:-1] if texts and not texts[-1] else texts  # nothing follows the last line's end
+    return texts[:-1] if texts and not texts[-1] else texts
 
 
 def with_ids(lines: Lines) -> Side:
-    """Split lines from their ids if all have one (`ID text`, `text (ID)`), with or without a line `id text` above."""
+    """Return the lines as texts, split from their ids if every line has one (`ID text` or `text (ID)`).
+
+    A first line such as `id text` is a header.
+    """
     texts = line_texts(lines)
-    head = normalised(texts[0].split()) if texts else []
+    head = normalize_names(texts[0].split()) if texts else []
     headed = len(head) == 2 and head[0] in (*IDS, *INDEX) and head[1] in {*SIDES["reference"], *SIDES["prediction"]}
     filled = [text for text in texts[headed:] if text.strip()]
     matches = [TRN.fullmatch(text) for text in filled]
@@ -102,7 +108,7 @@ def with_ids(lines: Lines) -> Side:
 
 
 def json_side(lines: Lines, side: str, column: str | None, groups: Sequence[str]) -> Side | None:
-    """Return the texts of JSON; None for other files."""
+    """Return the texts of a JSON file, or None if the file is not JSON."""
     start = lines.data.lstrip()[:1]
     if start not in (b"{", b"["):
         return None
@@ -111,9 +117,9 @@ def json_side(lines: Lines, side: str, column: str | None, groups: Sequence[str]
     except (ValueError, RecursionError):
         first = next(line for line in lines if line.strip())
         if start == b"[" or '":' not in first.replace('" :', '":'):
-            return None  # a sentence may begin with a bracket
+            return None  # a text may begin with a bracket
         return records_side(lines, [row for _, row in items_by_line(lines)], side, column, groups, "JSON lines")
-    if is_objects(found) or is_split(found) or (is_lists(found) and known(normalised(found))):
+    if is_objects(found) or is_split(found) or (is_lists(found) and known_names(normalize_names(found))):
         rows, kind = items_of_text(lines)
         return records_side(lines, [row for _, row in rows], side, column, groups, kind.removeprefix("J ("))
     if isinstance(found, dict):
@@ -124,7 +130,7 @@ def json_side(lines: Lines, side: str, column: str | None, groups: Sequence[str]
 def records_side(
     lines: Lines, rows: Sequence[dict[str, Any]], side: str, column: str | None, groups: Sequence[str], kind: str
 ) -> Side:
-    """Return the texts of objects with the same names."""
+    """Return the texts of JSON objects. Raises UserError if one lacks a name that the first has."""
     rows = [without_chat(row) for row in rows]
     titles = list(rows[0])
     for number, row in enumerate(rows, 1):
@@ -134,19 +140,20 @@ def records_side(
                 "remove the object."
             )
     fields = [[row[name] for name in titles] for row in rows]
-    return columns_side(lines, normalised(titles), fields, side, column, groups, kind)
+    return columns_side(lines, normalize_names(titles), fields, side, column, groups, kind)
 
 
 def table_side(lines: Lines, side: str, layout: str | None, column: str | None, groups: Sequence[str]) -> Side | None:
-    """Return the texts of a table with a header, or without one if ids identify it as a table; None for other files.
+    """Return the texts of a table; None for other files.
 
-    Raises UserError for lines of equally many tabs without a column of ids.
+    A table has a header, or lines of equally many fields with ids, quotes or tabs. Raises UserError if the text column
+    is unclear.
     """
     texts = {*SIDES["reference"], *SIDES["prediction"]}
     offered = DELIMITERS if lines.kind == TEXT else DELIMITERS[:1]
     for delimiter in sorted(offered, key=lambda one: -len(first_names(lines, one))):
         names = first_names(lines, delimiter)
-        stated = normalised([column])[0] in names if column else False
+        stated = normalize_names([column])[0] in names if column else False
         header = all(map(NAME.fullmatch, names)) and bool({*names} & texts) and names[0] not in ABOUT_NAMES
         header |= all(map(NAME.fullmatch, names)) and len({*names} & {*texts, *ABOUT_NAMES}) > 1
         if layout != "H" and (header or stated or (layout == "F" and len(names) > 1) or lines.kind != TEXT):
@@ -161,14 +168,14 @@ def table_side(lines: Lines, side: str, layout: str | None, column: str | None, 
             continue
         coded = any(is_id([row[i] for row in rows]) for i in range(len(rows[0])))
         quoted = any(delimiter in field for row in rows for field in row)
-        close = quoted or f"{delimiter} ".encode() not in lines.data  # as in a table, and not as in sentences
+        close = quoted or f"{delimiter} ".encode() not in lines.data  # in sentences a space follows a comma
         if coded or (close and len(set(map(tuple, rows))) >= FEW) or delimiter == "\t" or layout == "H":
             return columns_side(lines, None, rows, side, column, groups, f"{kind_of(lines, delimiter)} without header")
     return None
 
 
 def one_column(lines: Lines, name: str) -> Side:
-    """Return the lines below a header, unquoted if the file is a CSV of one column."""
+    """Return the lines below a header, without quotes if the file is a CSV of one column."""
     texts = line_texts(lines)[1:]
     for delimiter in DELIMITERS:
         try:
@@ -178,7 +185,7 @@ def one_column(lines: Lines, name: str) -> Side:
         if all(len(row) < 2 for row in rows):
             texts = [row[0] if row else "" for row in rows]
             break
-    return Side(lines, texts, said=f"a text a line below the header {name!r}")
+    return Side(lines, texts, description=f"a text a line below the header {name!r}")
 
 
 def columns_side(
@@ -190,44 +197,40 @@ def columns_side(
     groups: Sequence[str],
     kind: str,
 ) -> Side:
-    """Return the texts of a table's rows, with their ids and other columns."""
+    """Return the texts of a table's rows, with their ids and other columns; `names` is None without a header."""
     if not rows:
         raise UserError(f"{lines.path}: no texts in the file.")
-    titles = titles_of(names, len(rows[0]))
+    titles = column_titles(names, len(rows[0]))
     text = text_column(lines, names, rows, side, column)
     order = [names.index(name) for name in (*IDS, *INDEX) if name in names] if names else range(len(rows[0]))
     ids = next((i for i in order if i != text and (names or is_id([row[i] for row in rows]))), None)
-    places = {f: i for f, i in about(names or ()).items() if f not in ("sample_id", "sentence_id")}
-    places |= {f"group {g}": [names.index(t)] for g in groups if (t := normalised([g])[0]) in (names or ())}
+    places = {f: i for f, i in field_positions(names or ()).items() if f not in ("sample_id", "sentence_id")}
+    places |= {f"group {g}": [names.index(t)] for g in groups if (t := normalize_names([g])[0]) in (names or ())}
     stated = [{f: "/".join(str(row[i]) for i in found) for f, found in places.items()} for row in rows]
     used = {text, ids, *(i for found in places.values() for i in found)}
     unused = [title for i, title in enumerate(titles) if i not in used]
-    said = f"{kind}, {side} {titles[text]}" + (f", id {titles[ids]}" if ids is not None else "")
-    return Side(
-        lines,
-        [row[text] for row in rows],
-        None if ids is None else [str(row[ids]) for row in rows],
-        stated,
-        said=said + (f", not used: {enumerated(unused)}" if unused else ""),
-    )
+    description = f"{kind}, {side} {titles[text]}" + (f", id {titles[ids]}" if ids is not None else "")
+    description += f", not used: {join_names(unused)}" if unused else ""
+    keys = None if ids is None else [str(row[ids]) for row in rows]
+    return Side(lines, [row[text] for row in rows], keys, stated, description=description)
 
 
 def text_column(
     lines: Lines, names: list[str] | None, rows: Sequence[Sequence[Any]], side: str, column: str | None
 ) -> int:
-    """Return the position of a side's text. Raises UserError if it is unclear."""
+    """Return the position of the text column, from 0. Raises UserError if it is unclear."""
     width = len(rows[0])
     if column:
-        return place_of(column, names, width, lines.path)
+        return find_column(column, names, width, lines.path)
     if side == "prediction" and {*(names or ())} & {*REFERENCE_NAMES} and {*names} & {*PREDICTION_NAMES}:
-        raise UserError(f"{lines.path}: has references of its own ({enumerated(names)}); leave --reference out.")
-    for offered in (SIDES[side][: -len(EITHER)], EITHER):  # a sentence may be either
+        raise UserError(f"{lines.path}: has references of its own ({join_names(names)}); leave --reference out.")
+    for offered in (SIDES[side][: -len(EITHER)], EITHER):  # names of this side precede names of either side
         if len(found := [i for i, name in enumerate(names or ()) if name in offered]) == 1:
             return found[0]
     spaced = [sum(" " in str(row[i]).strip() for row in rows) for i in range(width)]
     found = [i for i in range(width) if 2 * spaced[i] >= len(rows)]
     if len(found) != 1:
-        shown = enumerated(names) if names else f"{width} columns without names"
+        shown = join_names(names) if names else f"{width} columns without names"
         raise UserError(
             f"{lines.path}: which column is the {side} cannot be told among {shown}; name both with "
             "--columns=REFERENCE,PREDICTION (the first in the file of references, the second in the file of "
@@ -236,7 +239,7 @@ def text_column(
     return found[0]
 
 
-def is_id(values: Iterator[Any] | Sequence[Any]) -> bool:
-    """Return whether values look like ids: without spaces, all different, with digits."""
+def is_id(values: Sequence[Any]) -> bool:
+    """Return whether all values look like ids: distinct, without spaces, with a digit or `_`."""
     found = [str(value) for value in values]
     return len(set(found)) == len(found) and all(CODED.search(v) and " " not in v for v in found)

@@ -1,4 +1,4 @@
-"""What the page shows as HTML. Every text of a visitor is escaped; a report stands in a frame without scripts."""
+"""Parts of the page as HTML. Texts of visitors are escaped, and a report is framed without scripts."""
 
 import base64
 import html
@@ -8,7 +8,6 @@ from typing import Any
 
 from eeg2text_jax.app.jobs import Progress
 
-LONGEST = 300  # characters of a text that is shown
 OPTIONS = "References in a file of their own, mode, columns, proof"  # heading of the options of a file
 UNPROVEN = "content of unproven origin"
 LABELS = {"eeg": "Predictions", "control": "Control", "references": "References"}
@@ -30,10 +29,8 @@ FIELDS = {
     r"--proof(?:='[^']*')?": "the proof",
     r"; see `eeg2text score --help` for the layouts": "",
 }
-KINDS = {
-    **dict.fromkeys(("uses EEG", "content above its null"), "good"),
-    **dict.fromkeys(("underpowered", UNPROVEN), "open"),
-}
+# Verdict -> CSS class; other verdicts have none.
+CLASSES = {"uses EEG": "good", "content above its null": "good", "underpowered": "open", UNPROVEN: "open"}
 CSS = """
 .judged { border-left: 6px solid #D55E00; padding: .6rem 1rem; background: rgba(128, 128, 128, .08); }
 .judged.good { border-color: #0072B2; } .judged.open { border-color: #8A8A8A; }
@@ -53,7 +50,7 @@ def refusal(found: Mapping[str, Any]) -> str:
 
 
 def on_page(sentence: str) -> str:
-    """A sentence of the command in the words of the page: fields in place of options, labels in place of files."""
+    """Return a message of the command line with the fields and labels of the page in place of options and files."""
     for option, field in FIELDS.items():
         sentence = re.sub(option, field, sentence)
     return re.sub(r"^(eeg|control|references)(?=[:,] )", lambda role: LABELS[role[0]], sentence)
@@ -64,7 +61,7 @@ def progress(state: Progress) -> str:
 
 
 def reading(found: Mapping[str, Any]) -> str:
-    """Return how files were read, one line per note, and some rows."""
+    """Return the answer to `look`: how the files were read, one line per note, and some rows."""
     rows = [[e["file"], e["condition"], e["reference"], e["prediction"]] for e in found["examples"]]
     examples = table([["file", "condition", "reference", "prediction"], *rows])
     lines = "".join(f"<p>{text(on_page(line), 2000)}</p>" for line in found["said"])
@@ -72,8 +69,8 @@ def reading(found: Mapping[str, Any]) -> str:
 
 
 def verdict(found: Mapping[str, Any]) -> str:
-    """The verdict, its sentence, provenance, figures and findings."""
-    kind = KINDS.get(found["verdict"].partition(":")[0], "")
+    """Return the answer to `judge`: the verdict, its sentence, provenance, figures and findings."""
+    kind = CLASSES.get(found["verdict"].partition(":")[0], "")
     origin = f"<p>Provenance: {text(found['provenance'], 2000)}.</p>" if found["provenance"] else ""
     if found["verdict"].startswith(UNPROVEN):
         origin += f"<p>Mode and proof can be stated above, under <i>{OPTIONS}</i>; then judge again.</p>"
@@ -86,7 +83,7 @@ def verdict(found: Mapping[str, Any]) -> str:
 
 
 def report(document: str) -> str:
-    """A link that keeps the report, and the report in a frame that runs nothing."""
+    """Return a link that downloads the report, and the report in a frame that runs no scripts."""
     data = base64.b64encode(document.encode()).decode()
     return (
         f'<p><a id="keep" download="report.html" href="data:text/html;charset=utf-8;base64,{data}">Keep the report'
@@ -95,13 +92,14 @@ def report(document: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table whose first row has the headings."""
     head, *body = rows
     cells = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in body)
     headings = "".join(f"<th>{text(cell)}</th>" for cell in head)
     return f'<div class="scroll"><table><tr>{headings}</tr>{cells}</table></div>'
 
 
-def text(value: object, longest: int = LONGEST) -> str:
-    """A value as text of a page, cut where it is long."""
+def text(value: object, longest: int = 300) -> str:
+    """Return a value as escaped text, cut after `longest` characters."""
     value = str(value)
     return html.escape(value if len(value) <= longest else f"{value[:longest]} ...")
