@@ -1,16 +1,15 @@
 """`eeg2text bench --stage=decode`: sentences per second of free-running decoding, beside peers in the same run.
 
-The workload is the paper's: its EEG encoder in front of a BART with random weights, 5 beams, repetition penalty 5, no
-repeated 2-grams, every sentence forced to the full length. All decoders run alternately several times, and the best
-time of each counts, to reduce the effect of other load. Peers run on JAX's device in the same precision: `transformers`
-and `transformers-static` (its cache of fixed size) decode the same encoder states with the same weights, and their
-tokens are compared in float32; `ctranslate2`, `-float16` and `-int8` read text of the same length. A peer that fails is
-reported with its error; tokens that differ change the exit status and never the times.
+The workload is the paper's EEG encoder in front of a BART with random weights, 5 beams, repetition penalty 5, no
+repeated 2-grams, and every sentence forced to the full length. The best of several times counts. Peers run on JAX's
+device in the same precision: `transformers` and `transformers-static` (KV cache of fixed size) decode the same encoder
+states with the same weights, and their tokens are compared in float32; `ctranslate2`, `-float16` and `-int8` read text
+of the same length. A failing peer is reported with its error. Tokens that differ change only the exit status.
 """
 
 import argparse
 import dataclasses
-import json
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,21 +21,27 @@ import numpy as np
 from transformers import BartConfig
 
 from eeg2text_jax.backbones import bart
-from eeg2text_jax.backbones.mapping import export, flatten
-from eeg2text_jax.bench.machine import best_seconds, describe_machine, gpu_state
 from eeg2text_jax.bench.peers import (
     OURS,
     Decoder,
     Place,
-    check_peers,
     ctranslate2_decoder,
+    peer_names,
     peer_place,
     set_torch_precision,
     torch_bart,
     transformers_decoder,
     warm_up,
 )
-from eeg2text_jax.bench.profiles import profile, profile_lines
+from eeg2text_jax.bench.timing import (
+    alternate,
+    best_seconds,
+    describe_machine,
+    gpu_state,
+    profile,
+    profile_lines,
+    write_report,
+)
 from eeg2text_jax.bench.workload import SHAPES
 from eeg2text_jax.decoding.generate import search
 from eeg2text_jax.models.flops import head_flops, stack_flops
@@ -47,9 +52,9 @@ PEERS = ("transformers", "transformers-static", "ctranslate2", "ctranslate2-floa
 
 
 class Work(NamedTuple):
-    """The input of every decoder."""
+    """Model, random parameters and random inputs that all decoders share."""
 
-    config: BartConfig
+    config: BartConfig  # of the backbone, for peers
     model: Seq2SeqModel
     params: Any
     inputs: dict[str, jax.Array]  # features [B, W, F] and mask [B, W] of the largest batch
@@ -59,18 +64,19 @@ class Work(NamedTuple):
 def main(argv: list[str]) -> int:
     args = _arguments(argv)
     work = make_work(args.shape, max(args.batch), args.words, args.steps, args.dtype)
-    machine, names = describe_machine(), [name for name in args.peer.split(",") if name]
+    machine = describe_machine()
     programs = {size: compile_ours(work, size) for size in args.batch}
-    peers = make_peers(work, names, args.threads, peer_place(args.dtype))
+    peers = make_peers(work, args.peer, args.threads, peer_place(args.dtype))
     for size, program in programs.items():
         print(f"batch {size}: compiled in {program.seconds:.1f} s, {program.mib:.0f} MiB above weights and inputs")
     for program in programs.values():
         program.decode()
     failed = warm_up(peers, args.batch)
-    same = agreement(work, args.batch, programs) if "transformers" in names else {}
+    same = count_agreeing(work, args.batch, programs) if "transformers" in args.peer else {}
     for size, count in same.items():
         print(f"batch {size}: {count} of {size} sentences have transformers' tokens in float32")
-    rows = measure({OURS: lambda size: programs[size].decode(), **peers}, args.batch, args.repeats)
+    decoders = {OURS: lambda size: programs[size].decode(), **peers}
+    times = alternate(decoders, {size: size for size in args.batch}, args.repeats)
     profiles = {}
     for size, program in programs.items() if args.trace else ():
         profiles[size] = profile(program.decode, Path(args.trace) / f"batch_{size}", program.text, [args.steps - 1])
@@ -83,15 +89,17 @@ def main(argv: list[str]) -> int:
         "steps": args.steps,
         "sentences_with_transformers_tokens": same,
         "failed_peers": failed,
-        "rows": rows,
+        "rows": [
+            {"decoder": name, "batch": size, "sentences_per_second": size / min(seconds), "seconds": seconds}
+            for (name, size), seconds in times.items()
+        ],
         "compile_seconds": {size: program.seconds for size, program in programs.items()},
         "mib_above_weights": {size: program.mib for size, program in programs.items()},
-        "floor": floor(work, args.batch),
+        "floor": lower_bounds(work, args.batch),
         "profiles": profiles,
     }
     show(report)
-    if args.json:
-        Path(args.json).write_text(json.dumps(report, indent=1), encoding="utf8")
+    write_report(report, args.json)
     return 1 if any(count != size for size, count in same.items()) else 0
 
 
@@ -102,7 +110,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--words", type=int, default=24, help="EEG positions of a batch")
     parser.add_argument("--steps", type=int, default=56, help="tokens of every sentence, the start token among them")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of ours and transformers")
-    parser.add_argument("--peer", default="", help=",".join(PEERS))
+    parser.add_argument("--peer", type=functools.partial(peer_names, known=PEERS), default=[], help=",".join(PEERS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="of CTranslate2")
     parser.add_argument("--trace", default="", help="folder for a profile of one decoding of every batch; also printed")
@@ -111,7 +119,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def make_work(shape: str, batch: int, words: int, steps: int, dtype: str = "float32") -> Work:
-    """Make random weights and inputs; lengths lie between half of `words` and `words`."""
+    """Make random weights and inputs of `batch` sentences; their lengths lie between `words / 2` and `words`."""
     chosen = SHAPES[shape]
     config = chosen.bart_config(forced_eos_token_id=None)
     model = Seq2SeqModel(bart.spec_from_config(config), chosen.eeg_spec(), dtype=dtype)
@@ -127,16 +135,16 @@ def make_work(shape: str, batch: int, words: int, steps: int, dtype: str = "floa
 
 
 class Program(NamedTuple):
-    """EEG encoder, BART encoder and search for one batch size, compiled."""
+    """The compiled program of one batch size: EEG encoder, BART encoder and beam search."""
 
-    decode: Callable[[], np.ndarray]
+    decode: Callable[[], np.ndarray]  # returns tokens [B, T]
     seconds: float  # time to trace and compile
     mib: float  # peak memory besides weights and inputs
     text: str  # optimized HLO
 
 
 def compile_ours(work: Work, size: int) -> Program:
-    """Compile before timing."""
+    """Compile our decoder for the first `size` sentences of the inputs."""
     inputs, start = {name: value[:size] for name, value in work.inputs.items()}, time.perf_counter()
     jitted = jax.jit(search, static_argnames=("model", "spec"))
     compiled = jitted.lower(work.model, work.params, inputs, work.spec, None).compile()
@@ -146,41 +154,40 @@ def compile_ours(work: Work, size: int) -> Program:
 
 
 def make_peers(work: Work, names: list[str], threads: int, place: Place) -> dict[str, Decoder]:
-    """Make the requested peers with our weights."""
-    check_peers(names, PEERS)
+    """Make the named peers with our weights; `threads` are CTranslate2's."""
     if not names:
         return {}
-    theirs = _torch_model(work)
-    hidden, mask = _encoded(work)
+    theirs = torch_bart(work.config, work.model, jax.device_get(work.params))
+    hidden, mask = _encode(work)
     types = {"ctranslate2": "float32", "ctranslate2-float16": "float16"}
     types["ctranslate2-int8"] = "int8" if place.device == "cpu" else "int8_float16"
-
-    def make(name: str) -> Decoder:
+    made = {}
+    for name in names:
         if name in types:
-            return ctranslate2_decoder(theirs, mask, work.spec, threads, types[name], place)
-        return transformers_decoder(theirs, hidden, mask, work.spec, place, static=name.endswith("static"))
-
-    return {name: make(name) for name in names}
-
-
-def _torch_model(work: Work) -> Any:
-    backbone = flatten({"backbone": jax.device_get(work.params)["backbone"]})
-    return torch_bart(work.config, export(bart.table(work.model.spec), backbone))
+            made[name] = ctranslate2_decoder(theirs, mask, work.spec, threads, types[name], place)
+        else:
+            static = name == "transformers-static"
+            made[name] = transformers_decoder(theirs, hidden, mask, work.spec, place, static=static)
+    return made
 
 
-def _encoded(work: Work) -> tuple[np.ndarray, np.ndarray]:
-    """Return our encoder's output, float32 `[B, S, D]`, and its mask."""
+def _encode(work: Work) -> tuple[np.ndarray, np.ndarray]:
+    """Return our encoder's output, float32 `[B, S, D]`, and its mask `[B, S]`."""
     hidden, mask = jax.jit(work.model.encode)(work.params, work.inputs)
     return np.asarray(hidden.astype(jnp.float32)), np.asarray(mask)
 
 
-def agreement(work: Work, batches: list[int], programs: dict[int, Program]) -> dict[int, int]:
-    """Return how many sentences have transformers' tokens, by batch size, in float32 without TF32 on both sides."""
+def count_agreeing(work: Work, batches: list[int], programs: dict[int, Program]) -> dict[int, int]:
+    """Return the number of sentences that both libraries decode to the same tokens in float32, by batch size.
+
+    TF32 is off on both sides. Only the first batch size is compared, unless JAX runs on a CPU.
+    """
     exact = work._replace(model=dataclasses.replace(work.model, dtype="float32"))
     on_cpu = jax.default_backend() == "cpu"
     set_torch_precision(exact=True)
     with jax.default_matmul_precision("highest"):
-        theirs = transformers_decoder(_torch_model(exact), *_encoded(exact), work.spec, peer_place("float32"))
+        model = torch_bart(work.config, work.model, jax.device_get(work.params))
+        theirs = transformers_decoder(model, *_encode(exact), work.spec, peer_place("float32"))
         same = {}
         for size in batches if on_cpu else batches[:1]:
             ours = programs[size] if on_cpu and work.model.dtype == "float32" else compile_ours(exact, size)
@@ -190,23 +197,11 @@ def agreement(work: Work, batches: list[int], programs: dict[int, Program]) -> d
     return same
 
 
-def measure(decoders: dict[str, Callable], batches: list[int], repeats: int) -> list[dict[str, Any]]:
-    """Time every decoder and batch size alternately, after warm-up."""
-    seconds: dict[tuple[str, int], list[float]] = {}
-    for _ in range(repeats):
-        for size in batches:
-            for name, decode in decoders.items():
-                start = time.perf_counter()
-                decode(size)
-                seconds.setdefault((name, size), []).append(time.perf_counter() - start)
-    return [
-        {"decoder": name, "batch": size, "sentences_per_second": size / min(taken), "seconds": taken}
-        for (name, size), taken in seconds.items()
-    ]
+def lower_bounds(work: Work, batches: list[int]) -> list[dict[str, float]]:
+    """Return lower bounds of a decoder step's time, by batch size.
 
-
-def floor(work: Work, batches: list[int]) -> list[dict[str, float]]:
-    """Return lower bounds of a decoder step: its FLOPs and weight bytes divided by rates measured on this machine."""
+    They are the step's FLOPs and weight bytes divided by the rates that this machine reaches.
+    """
     spec, beams = work.model.spec, work.spec.num_beams
     stack = spec.decoder
     # Self-attention has four dense layers, cross-attention two (its keys and values are cached), the feed-forward two.
@@ -225,7 +220,7 @@ def floor(work: Work, batches: list[int]) -> list[dict[str, float]]:
 
 
 def matmul_rate(n: int, width: int, ffn: int) -> float:
-    """Measure FLOP/s of `[n, D] x [D, 4D] x [4D, D]` over twelve pairs of weights, like a decoder's layers."""
+    """Measure the FLOP/s of `[n, width] x [width, ffn] x [ffn, width]`, through twelve layers of distinct weights."""
     key = jax.random.key(0)
     up, down = jax.random.normal(key, (12, width, ffn)), jax.random.normal(key, (12, ffn, width)) / ffn
 
@@ -246,7 +241,7 @@ def read_bandwidth() -> float:
 
 
 def show(report: dict[str, Any]) -> None:
-    """Format the figures as text."""
+    """Print the report as text."""
     ours = {row["batch"]: row["sentences_per_second"] for row in report["rows"] if row["decoder"] == OURS}
     for row in sorted(report["rows"], key=lambda row: row["batch"]):
         pace, step = row["sentences_per_second"], 1e3 * min(row["seconds"]) / (report["steps"] - 1)

@@ -1,22 +1,22 @@
-"""Optional peers: other decoders of the same BART, and the same training in PyTorch, on the device that JAX uses.
+"""Peer libraries of the benchmarks: other decoders of the same BART, and the same training in PyTorch.
 
-A peer that is not installed is reported and skipped. PyTorch trains from our weights on the same batches with AdamW and
-the same settings, in bfloat16 by autocast, eagerly or compiled. Its EEG encoder is `nn.TransformerEncoder` (post-norm,
-ReLU) and `relu(nn.Linear)` as in the paper's code; its language model is transformers' BART, fed by `inputs_embeds`.
+Peers run on JAX's device. PyTorch starts from our weights and trains on the same batches with the same AdamW settings.
+Its EEG encoder is `nn.TransformerEncoder` (post-norm, ReLU) and `relu(nn.Linear)` as in the paper's code; its language
+model is transformers' BART, fed by `inputs_embeds`.
 """
 
 import copy
 import dataclasses
 import importlib
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
 from eeg2text_jax.backbones import bart
-from eeg2text_jax.backbones.mapping import export, flatten
+from eeg2text_jax.backbones.mapping import export
 from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -24,7 +24,7 @@ from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.study.sections import OptimSettings
 
 OURS = "eeg2text_jax"
-One = TypeVar("One")
+Input = TypeVar("Input")
 Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T], or None if its inputs differ from ours
 
 
@@ -35,21 +35,23 @@ class Place(NamedTuple):
     dtype: str  # "float32" or "bfloat16"
 
 
-def check_peers(names: Iterable[str], known: Sequence[str]) -> None:
-    """Raise a UserError if a name is none of the known peers."""
+def peer_names(text: str, known: Sequence[str]) -> list[str]:
+    """Return the comma-separated names of `--peer`; raise a UserError if one is not in `known`."""
+    names = [name for name in text.split(",") if name]
     for name in names:
         if name not in known:
             raise UserError(f"--peer: there is no peer {name!r}; expected some of {','.join(known)}.")
+    return names
 
 
-def warm_up(peers: dict[str, Callable[[One], Any]], inputs: Collection[One]) -> dict[str, str]:
-    """Run every peer once on every input; remove peers that fail, and return their errors."""
+def warm_up(peers: dict[str, Callable[[Input], Any]], inputs: Collection[Input]) -> dict[str, str]:
+    """Run every peer once on every input; remove failing peers from `peers`, and return their errors by name."""
     failed = {}
     for name, run in list(peers.items()):
         try:
-            for one in inputs:
-                run(one)
-        except Exception as error:  # whatever a peer raises, the others are measured
+            for given in inputs:
+                run(given)
+        except Exception as error:  # the other peers are measured after any error
             failed[name] = first_line(error)
             print(f"{name} failed: {failed[name]}")
             del peers[name]
@@ -57,14 +59,14 @@ def warm_up(peers: dict[str, Callable[[One], Any]], inputs: Collection[One]) -> 
 
 
 def peer_place(dtype: str) -> Place:
-    """Return the peers' place: the kind of device that JAX uses.
+    """Return the device and precision of the peers: the kind of device that JAX uses.
 
     Raises:
-      UserError: JAX uses a GPU, and PyTorch has none; a peer on the host's CPU would give a false ratio.
+      UserError: JAX uses a GPU, and PyTorch finds none; a peer on the CPU would give a misleading ratio.
     """
     if jax.default_backend() != "gpu":
         return Place("cpu", dtype)
-    torch = imported("torch")
+    torch = import_peer("torch")
     if not torch.cuda.is_available():
         raise UserError(
             f"--peer: JAX runs on a GPU, but torch {torch.__version__} finds none; install PyTorch's CUDA build, or "
@@ -74,41 +76,40 @@ def peer_place(dtype: str) -> Place:
 
 
 def set_torch_precision(*, exact: bool) -> None:
-    """Let PyTorch use TF32 in float32 products on a GPU, as XLA does by default; `exact`: do not, for agreement."""
+    """Let PyTorch use TF32 in float32 products on a GPU, as XLA does by default; `exact` forbids TF32."""
     if jax.default_backend() == "gpu":
-        imported("torch").set_float32_matmul_precision("highest" if exact else "high")
+        import_peer("torch").set_float32_matmul_precision("highest" if exact else "high")
 
 
-def torch_bart(config: Any, tensors: dict[str, np.ndarray]) -> Any:
-    """Make a PyTorch BART with the given weights (PyTorch's names)."""
-    torch, transformers = imported("torch"), imported("transformers")
-    model = transformers.BartForConditionalGeneration(config).eval()
-    missing, unknown = model.load_state_dict(
-        {name: torch.tensor(np.asarray(value)) for name, value in tensors.items()}, strict=False
-    )
-    shared, state = model.model.shared.weight.data_ptr(), model.state_dict()
+def torch_bart(config: Any, model: Seq2SeqModel, params: dict[str, Any]) -> Any:
+    """Make transformers' BART in PyTorch with the weights of our model."""
+    torch, transformers = import_peer("torch"), import_peer("transformers")
+    tensors = {name: torch.tensor(array) for name, array in export(bart.table(model.spec), params).items()}
+    made = transformers.BartForConditionalGeneration(config).eval()
+    missing, unknown = made.load_state_dict(tensors, strict=False)
+    shared, state = made.model.shared.weight.data_ptr(), made.state_dict()
     missing = [name for name in missing if state[name].data_ptr() != shared]
     if missing or unknown:
         raise AssertionError(f"weights do not fit: {missing} are missing, {unknown} left over")
-    model.generation_config = transformers.GenerationConfig()
-    return model
+    made.generation_config = transformers.GenerationConfig()
+    return made
 
 
 def transformers_decoder(
     model: Any, hidden: np.ndarray, mask: np.ndarray, spec: GenerationSpec, place: Place, *, static: bool = False
 ) -> Decoder:
-    """Wrap `transformers.generate` on our encoder's output `[B, S, D]`; encoding is not timed.
+    """Make a decoder by `transformers.generate` on our encoder's output `hidden [B, S, D]` with `mask [B, S]`.
 
-    `static`: with its cache of fixed size, which it compiles on a GPU.
+    `static` uses its KV cache of fixed size, which transformers compiles on a GPU.
     """
-    torch, transformers = imported("torch"), imported("transformers")
+    torch, transformers = import_peer("torch"), import_peer("transformers")
     fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items() if value}
     config = transformers.GenerationConfig(
         **{k: v for k, v in fields.items() if k not in ("top_k", "top_p", "temperature")},
         **({"cache_implementation": "static"} if static else {}),
     )
     dtype = getattr(torch, place.dtype)
-    model = copy.deepcopy(model).to(place.device, dtype)  # other peers keep theirs
+    model = copy.deepcopy(model).to(place.device, dtype)  # the other peers share the original
 
     @torch.no_grad()
     def decode(size: int) -> np.ndarray:
@@ -122,9 +123,9 @@ def transformers_decoder(
 
 @dataclasses.dataclass(frozen=True)
 class _Vocabulary:
-    """The part of a tokenizer that CTranslate2's converter needs."""
+    """A stand-in tokenizer with the attributes that CTranslate2's converter reads."""
 
-    size: int
+    size: int  # number of tokens
     bos_token: str = "<s>"
     eos_token: str = "</s>"
     unk_token: str = "<unk>"
@@ -140,11 +141,12 @@ class _Vocabulary:
 def ctranslate2_decoder(
     model: Any, mask: np.ndarray, spec: GenerationSpec, threads: int, compute_type: str, place: Place
 ) -> Decoder:
-    """Wrap CTranslate2 with a compute type ("float32", "float16", "int8") on random text as long as our inputs.
+    """Make a decoder by CTranslate2 that reads random text as long as the rows of `mask`.
 
-    It runs its own text encoder, so only its speed is compared; the number of steps is forced on both sides.
+    CTranslate2 runs its own text encoder, so only its speed is compared; the number of steps is forced on both sides.
+    `compute_type` is one of its types, such as "float32", "float16" or "int8".
     """
-    ctranslate2, converters = imported("ctranslate2"), imported("ctranslate2.converters.transformers")
+    ctranslate2, converters = import_peer("ctranslate2"), import_peer("ctranslate2.converters.transformers")
     model.config.normalize_before, model.config.normalize_embedding = False, True
     converted = converters._MODEL_LOADERS["BartConfig"](model, _Vocabulary(model.config.vocab_size))
     folder = tempfile.mkdtemp(prefix="bench-ctranslate2-")
@@ -170,19 +172,19 @@ def ctranslate2_decoder(
     return decode
 
 
-def imported(name: str) -> Any:
+def import_peer(name: str) -> Any:
+    """Return an imported module; raise a UserError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UserError(
-            f"--peer: {name.split('.')[0]} is not installed; install it with pip, or leave the peer out."
-        ) from error
+        package = name.split(".")[0]
+        raise UserError(f"--peer: {package} is not installed; install it with pip, or leave the peer out.") from error
 
 
 class TorchTraining:
     """A PyTorch model with our parameters of one arm (NumPy arrays), and its optimizer.
 
-    `place.dtype` is the precision of the products, by autocast; `compiled`: loss and gradient by `torch.compile`.
+    Steps compute matrix products in `place.dtype` by autocast. `compiled`: steps use `torch.compile`.
     """
 
     def __init__(
@@ -190,38 +192,35 @@ class TorchTraining:
         config: Any,
         model: Seq2SeqModel,
         params: dict[str, Any],
-        optimizer: OptimSettings,
+        settings: OptimSettings,
         place: Place,
         *,
         compiled: bool = False,
     ):
-        backbone = flatten({"backbone": params["backbone"]})
-        self._bart = torch_bart(config, export(bart.table(model.spec), backbone))
-        self._torch = torch = imported("torch")
-        self._pad, self._clip = model.pad_token, optimizer.grad_clip
+        self._bart = torch_bart(config, model, params)
+        self._torch = torch = import_peer("torch")
+        self._pad, self._clip, self._place = model.pad_token, settings.grad_clip, place
         self._encoder, self._bridge = _eeg_encoder(torch, model, params["eeg"])
-        modules = torch.nn.ModuleList([self._bart, self._encoder, self._bridge]).to(place.device)
-        self._parameters = [p for p in modules.parameters() if p.requires_grad]
-        self._modules, self._place = modules, place
+        self._modules = torch.nn.ModuleList([self._bart, self._encoder, self._bridge]).to(place.device)
         self._timed_loss = torch.compile(self._loss, dynamic=False) if compiled else self._loss
-        self._optimizer = torch.optim.AdamW(
-            self._parameters, lr=optimizer.lr, weight_decay=optimizer.weight_decay, fused=True
-        )
+        self._parameters = [p for p in self._modules.parameters() if p.requires_grad]
+        rates = {"lr": settings.lr, "weight_decay": settings.weight_decay}
+        self._optimizer = torch.optim.AdamW(self._parameters, **rates, fused=True)
 
     def first_loss(self, batch: Batch) -> float:
-        """Return the loss in nats per token without dropout, in float32 without TF32."""
+        """Return the loss of a batch in nats per token, without dropout and in float32 without TF32."""
         self._modules.eval()
         set_torch_precision(exact=True)
         with self._torch.no_grad():
             return float(self._loss(self._tensors(batch)))
 
     def step(self, batch: Batch) -> float:
-        """Do one update with dropout; return the loss."""
+        """Do one training step with dropout; return the loss."""
         self._modules.train()
         set_torch_precision(exact=False)
         self._optimizer.zero_grad(set_to_none=True)
-        low = self._place.dtype == "bfloat16"
-        with self._torch.autocast(self._place.device, dtype=self._torch.bfloat16, enabled=low):
+        autocast = self._place.dtype == "bfloat16"
+        with self._torch.autocast(self._place.device, dtype=self._torch.bfloat16, enabled=autocast):
             loss = self._timed_loss(self._tensors(batch))
         loss.backward()
         self._torch.nn.utils.clip_grad_norm_(self._parameters, self._clip)
@@ -229,8 +228,8 @@ class TorchTraining:
         return float(loss.detach())
 
     def _tensors(self, batch: Batch) -> dict[str, Any]:
-        arrays = {"features": batch["features"], "mask": batch["mask"], "labels": batch["labels"]}
-        return {name: self._torch.from_numpy(array).to(self._place.device) for name, array in arrays.items()}
+        names = ("features", "mask", "labels")
+        return {name: self._torch.from_numpy(batch[name]).to(self._place.device) for name in names}
 
     def _loss(self, batch: dict[str, Any]) -> Any:
         hidden = self._encoder(batch["features"], src_key_padding_mask=~batch["mask"])
@@ -241,23 +240,21 @@ class TorchTraining:
 
 
 def _eeg_encoder(torch: Any, model: Seq2SeqModel, params: dict[str, Any]) -> tuple[Any, Any]:
-    """Make PyTorch's encoder and bridge with our weights."""
+    """Return PyTorch's EEG encoder and its bridge to the language model, with our weights."""
     eeg, width = model.eeg, model.eeg.features
     layer = torch.nn.TransformerEncoderLayer(width, eeg.heads, eeg.ffn, eeg.dropout, "relu", batch_first=True)
     encoder = torch.nn.TransformerEncoder(layer, eeg.layers, enable_nested_tensor=False)
     bridge = torch.nn.Linear(width, model.spec.d_model)
-    stacked = params["encoder"]["layers"]
-    with torch.no_grad():
-        for number, theirs in enumerate(encoder.layers):
-            for name, array in _layer_tensors(stacked, number).items():
-                theirs.get_parameter(name).copy_(torch.tensor(array))
-        bridge.weight.copy_(torch.tensor(np.asarray(params["bridge"]["kernel"]).T))
-        bridge.bias.copy_(torch.tensor(np.asarray(params["bridge"]["bias"])))
+    for number, theirs in enumerate(encoder.layers):
+        tensors = _layer_tensors(params["encoder"]["layers"], number)
+        theirs.load_state_dict({name: torch.tensor(array) for name, array in tensors.items()})
+    weights = {"weight": params["bridge"]["kernel"].T, "bias": params["bridge"]["bias"]}
+    bridge.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
     return encoder, bridge
 
 
 def _layer_tensors(stacked: dict[str, Any], number: int) -> dict[str, np.ndarray]:
-    """Return one layer's tensors under PyTorch's names: transposed, with queries, keys and values in one tensor."""
+    """Return the tensors of encoder layer `number` by PyTorch's names and in its layout, from the stacked layers."""
     attention, ffn = stacked["self_attention"], stacked["ffn"]
     parts = [attention[part] for part in ("query", "key", "value")]
     tensors = {
@@ -269,4 +266,4 @@ def _layer_tensors(stacked: dict[str, Any], number: int) -> dict[str, np.ndarray
         tensors |= {f"{name}.weight": ours["kernel"][number].T, f"{name}.bias": ours["bias"][number]}
     for name, ours in {"norm1": stacked["self_norm"], "norm2": stacked["ffn_norm"]}.items():
         tensors |= {f"{name}.weight": ours["scale"][number], f"{name}.bias": ours["bias"][number]}
-    return {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    return tensors

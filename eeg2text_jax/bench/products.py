@@ -1,48 +1,50 @@
 """`eeg2text bench --stage=products`: plain matrix products of XLA and PyTorch on this device, in one table.
 
-A ratio of training or decoding between the two libraries holds for the processor that it was measured on: on two AMD
-processors PyTorch's products reached half of XLA's rate. The shapes are those of BART's layers, for rows of a decoding
-step and of a training step, and of the output head.
+They show whether a training or decoding ratio of the two libraries comes from this processor: on two AMD processors
+PyTorch's products reached half of XLA's rate. The shapes are those of BART's layers and output head, with the rows of a
+decoding step and of a training step.
 """
 
 import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from eeg2text_jax.bench.machine import best_seconds, describe_machine, gpu_state
-from eeg2text_jax.bench.peers import Place, imported, peer_place
+from eeg2text_jax.bench.peers import Place, import_peer, peer_place
+from eeg2text_jax.bench.timing import best_seconds, describe_machine, gpu_state, write_report
 from eeg2text_jax.bench.workload import SHAPES
 
 
 class Product(NamedTuple):
-    """A product `[rows, inner] x [inner, columns]`."""
+    """A matrix product `[rows, inner] x [inner, columns]`."""
 
-    what: str
+    what: str  # the layer that computes it
     rows: int
     inner: int
     columns: int
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Shapes of both factors."""
+        return (self.rows, self.inner), (self.inner, self.columns)
 
 
 def main(argv: list[str]) -> int:
     args = _arguments(argv)
     report: dict[str, Any] = {"machine": describe_machine(), "dtype": args.dtype, "rows": []}
-    multiply: dict[str, Callable[[Product], float]] = {"XLA": lambda one: xla_seconds(one, args.dtype, args.repeats)}
+    seconds: dict[str, Callable[[Product], float]] = {"XLA": lambda one: xla_seconds(one, args.dtype, args.repeats)}
     if args.peer:
         place = peer_place(args.dtype)
-        multiply["PyTorch"] = lambda one: torch_seconds(one, place, args.repeats)
-    for product in products_of(args.shape, args.rows):
+        seconds["PyTorch"] = lambda one: torch_seconds(one, place, args.repeats)
+    for product in layer_products(args.shape, args.rows):
         flops = 2.0 * product.rows * product.inner * product.columns
-        rates = {name: flops / seconds(product) for name, seconds in multiply.items()}
+        rates = {name: flops / measure(product) for name, measure in seconds.items()}
         report["rows"].append({**product._asdict(), "flop_per_s": rates})
         print(row_line(product, rates))
     report["gpus_after"] = gpu_state()
-    if args.json:
-        Path(args.json).write_text(json.dumps(report, indent=1), encoding="utf8")
+    write_report(report, args.json)
     return 0
 
 
@@ -57,25 +59,25 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def products_of(shape: str, rows: list[int]) -> list[Product]:
-    """Return the products of one layer and of the output head, for each number of rows."""
+def layer_products(shape: str, rows: list[int]) -> list[Product]:
+    """Return the products of one layer and of the output head of a model in `SHAPES`, for each number of rows."""
     sizes = SHAPES[shape]
     columns = {"attention projection": sizes.width, "feed-forward": sizes.ffn, "output head": sizes.vocabulary}
     return [Product(what, n, sizes.width, width) for n in rows for what, width in columns.items()]
 
 
 def xla_seconds(product: Product, dtype: str, repeats: int) -> float:
-    """Return the best time of the product by XLA, on JAX's default device."""
-    x, weights = (jnp.ones(shape, dtype) for shape in _shapes(product))
+    """Return the seconds of the fastest of `repeats` products by XLA, on JAX's default device."""
+    x, weights = (jnp.ones(shape, dtype) for shape in product.shapes)
     multiply = jax.jit(lambda x, weights: x @ weights)
     return best_seconds(lambda: multiply(x, weights), repeats)
 
 
 def torch_seconds(product: Product, place: Place, repeats: int) -> float:
-    """Return the best time of the product by PyTorch."""
-    torch = imported("torch")
+    """Return the seconds of the fastest of `repeats` products by PyTorch."""
+    torch = import_peer("torch")
     options = {"device": place.device, "dtype": getattr(torch, place.dtype)}
-    x, weights = (torch.ones(shape, **options) for shape in _shapes(product))
+    x, weights = (torch.ones(shape, **options) for shape in product.shapes)
 
     def multiply() -> None:
         torch.matmul(x, weights)
@@ -87,12 +89,8 @@ def torch_seconds(product: Product, place: Place, repeats: int) -> float:
 
 
 def row_line(product: Product, rates: dict[str, float]) -> str:
-    """Return a line of the table, with the ratio of XLA to PyTorch where both ran."""
+    """Format a line of the table from FLOP/s by library; with PyTorch, also the ratio of XLA to PyTorch."""
     size = f"[{product.rows}, {product.inner}] x [{product.inner}, {product.columns}]"
-    told = "".join(f"  {name} {rate / 1e9:8.1f} GFLOP/s" for name, rate in rates.items())
+    shown = "".join(f"  {name} {rate / 1e9:8.1f} GFLOP/s" for name, rate in rates.items())
     ratio = f"   XLA is {rates['XLA'] / rates['PyTorch']:.2f} x" if "PyTorch" in rates else ""
-    return f"{product.what:<21} {size:<32}{told}{ratio}"
-
-
-def _shapes(product: Product) -> tuple[tuple[int, int], tuple[int, int]]:
-    return (product.rows, product.inner), (product.inner, product.columns)
+    return f"{product.what:<21} {size:<32}{shown}{ratio}"

@@ -1,19 +1,16 @@
 """`eeg2text bench --stage=test_set`: decode a whole test set whose sentences end at different lengths, as in ZuCo.
 
 The model is that of `--stage=decode`. Random weights never end a sentence, so the end token is forced where a real
-sentence with as many words has it. Everything else is done as in `run`: slices sorted by words, one compilation per
-bucket, results in the original order. Reported: sentences per second with free lengths and with 56 forced steps, the
-cost of waiting for the longest sentence of a slice, and peak memory besides the weights.
-
-`--related=no` draws lengths independent of the word counts, like a model whose input is noise.
+sentence with as many words has it. As in `run`, slices are sorted by words, and each bucket is compiled once. Reported:
+sentences per second with free lengths and with 56 forced steps, the cost of waiting for the longest sentence of a
+slice, and peak memory besides the weights. `--related=no` draws lengths independent of the word counts, as a model
+whose input is noise may write them.
 """
 
 import argparse
-import json
 import resource
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,12 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from eeg2text_jax.bench.decode import Work, make_work
+from eeg2text_jax.bench.timing import write_report
 from eeg2text_jax.bench.workload import BUCKETS, LONGEST, SHAPES, Lengths, sentence_lengths
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, plan_slices
 from eeg2text_jax.models.cache import reorder_beams
 from eeg2text_jax.search.beam_search import Hypotheses, beam_search
 
-CERTAIN = 1e4  # a logit far above all others
+FORCED_LOGIT = 1e4  # far above all other logits
 
 
 def main(argv: list[str]) -> int:
@@ -39,16 +37,15 @@ def main(argv: list[str]) -> int:
     weights = sum(leaf.nbytes for leaf in jax.tree.leaves(work.params))
     report: dict[str, Any] = {"device": str(jax.devices()[0]), "sentences": args.count, "batch": args.batch}
     programs = {n: jax.jit(partial(search_to_lengths, work, compactions=n)) for n in {0, *args.compactions}}
-    forced = lengths._replace(tokens=np.full(args.count, LONGEST + 1))
     some = np.random.default_rng(2).permutation(args.count)[: args.forced or args.count]
-    report["forced"] = decode_all(work, programs[0], Lengths(*(values[some] for values in forced)), args.batch)
+    forced = Lengths(lengths.words[some], np.full(len(some), LONGEST + 1))
+    report["forced"] = decode_all(work, programs[0], forced, args.batch)
     for compactions in args.compactions:
         report[f"free, {compactions} compactions"] = decode_all(work, programs[compactions], lengths, args.batch)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # bytes of this process
     report["mib_above_weights"] = (peak - weights) / 2**20
     show(report)
-    if args.json:
-        Path(args.json).write_text(json.dumps(report, indent=1), encoding="utf8")
+    write_report(report, args.json)
     return 0
 
 
@@ -66,7 +63,10 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def decode_all(work: Work, program: jax.stages.Wrapped, lengths: Lengths, size: int) -> dict[str, float]:
-    """Decode the test set once with a jitted program, compile first, and check that sentences end where forced."""
+    """Compile a jitted `search_to_lengths` for every bucket, decode the test set once, and return its rates.
+
+    Sentences have the given `lengths`; `size` is the batch size.
+    """
     slices = plan_slices(lengths.words, [words for words, _ in BUCKETS], size)
     start = time.perf_counter()
     one_each = {part.words: part for part in slices}
@@ -92,7 +92,7 @@ def decode_all(work: Work, program: jax.stages.Wrapped, lengths: Lengths, size: 
 
 
 def feed(work: Work, lengths: Lengths, part: Slice) -> tuple[Any, dict[str, jax.Array], jax.Array]:
-    """Return parameters, random features of a slice, and the position of every sentence's end token."""
+    """Return the inputs of `search_to_lengths` for a slice: parameters, random features, and end positions `[B]`."""
     rng = np.random.default_rng(part.samples[0])
     shape = (len(part.samples), part.words, work.inputs["features"].shape[-1])
     inputs = {
@@ -105,26 +105,26 @@ def feed(work: Work, lengths: Lengths, part: Slice) -> tuple[Any, dict[str, jax.
 def search_to_lengths(
     work: Work, params: Any, inputs: dict[str, jax.Array], ends: jax.Array, *, compactions: int
 ) -> Hypotheses:
-    """Beam search in which sentence b is forced to end at token `ends[b]`, int32 `[B]`."""
+    """Run a beam search that forces sentence `b` to end at token `ends[b]`, int32 `[B]`."""
     model, spec = work.model, work.spec
     hidden, mask = model.encode(params, inputs)
     cache = model.init_cache(params, hidden, mask, spec.num_beams, spec.max_length), ends
     step = model.decode_step(params)
 
-    def ending(tokens: jax.Array, index: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
+    def step_to_end(tokens: jax.Array, index: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
         cache, ends = cache
         logits, cache = step(tokens, index, cache)
         due = jnp.repeat(index + 1 >= ends, spec.num_beams)
-        return logits.at[:, model.eos_token].set(jnp.where(due, CERTAIN, -CERTAIN)), (cache, ends)
+        return logits.at[:, model.eos_token].set(jnp.where(due, FORCED_LOGIT, -FORCED_LOGIT)), (cache, ends)
 
     def reorder(cache: Any, parents: jax.Array) -> Any:
         return reorder_beams(cache[0], parents), cache[1]
 
-    return beam_search(ending, reorder, cache, len(ends), spec, compactions=compactions)
+    return beam_search(step_to_end, reorder, cache, len(ends), spec, compactions=compactions)
 
 
 def show(report: dict[str, Any]) -> None:
-    """Format the figures as text."""
+    """Print the report as text."""
     pace = report["forced"]["sentences_per_second"]
     for name, row in report.items():
         if isinstance(row, dict):

@@ -1,19 +1,16 @@
 """`eeg2text bench --stage=train`: samples per second of the real training step, beside PyTorch in the same run.
 
-The workload is the paper's EEG encoder in front of a BART with random weights, AdamW, sentence lengths as in ZuCo.
+The workload is the paper's EEG encoder in front of a BART with random weights, AdamW, and sentence lengths as in ZuCo.
 PyTorch runs on JAX's device and in the same precision (bfloat16 by autocast), eagerly (`torch`) or compiled
 (`torch-compiled`), on the same batches, and on batches padded to 56 words and tokens as in the authors' code. Losses
-are compared in float32; a difference changes the exit status and never the times.
-
-A step of every bucket is timed for all contestants alternately, and the best time of each counts, to reduce the effect
-of other load. Epoch figures weight the buckets by their frequency in the training stream.
+are compared in float32; a difference changes only the exit status. The best of several times of each bucket counts.
+Epoch figures weight the buckets by their frequency in the training stream.
 """
 
 import argparse
 import dataclasses
 import functools
-import json
-import time
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,9 +18,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from eeg2text_jax.bench.machine import describe_machine, gpu_state
-from eeg2text_jax.bench.peers import OURS, TorchTraining, check_peers, peer_place, warm_up
-from eeg2text_jax.bench.profiles import profile, profile_lines
+from eeg2text_jax.bench.peers import OURS, TorchTraining, peer_names, peer_place, warm_up
+from eeg2text_jax.bench.timing import alternate, describe_machine, gpu_state, profile, profile_lines, write_report
 from eeg2text_jax.bench.workload import (
     BUCKETS,
     OPTIMIZER,
@@ -68,8 +64,7 @@ def main(argv: list[str]) -> int:
             report["input"] = input_rate(work) | {"batches_per_second_of_training": 1 / seconds}
     report["gpus_after"] = gpu_state()
     show(report)
-    if args.json:
-        Path(args.json).write_text(json.dumps(report, indent=1), encoding="utf8")
+    write_report(report, args.json)
     return 0 if agree else 1
 
 
@@ -80,7 +75,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--buckets", type=_buckets, default=BUCKETS, help="words:tokens,... 16:24,28:40,56:56")
     parser.add_argument("--sentences", default="", help="text file, one sentence a line; else a fit to ZuCo's lengths")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    parser.add_argument("--peer", type=_peers, default=[], help=f"{TORCH},{COMPILED}, on JAX's device")
+    names = functools.partial(peer_names, known=(TORCH, COMPILED))
+    parser.add_argument("--peer", type=names, default=[], help=f"{TORCH},{COMPILED}, on JAX's device")
     parser.add_argument("--arms", type=int, default=1, choices=(1, 2), help="2: both in one program against two runs")
     parser.add_argument("--input", action="store_true", help="the input side alone, too")
     parser.add_argument("--repeats", type=int, default=3)
@@ -90,29 +86,19 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def _buckets(text: str) -> tuple[Bucket, ...]:
-    try:
-        pairs: list[Any] = [tuple(int(n) for n in part.split(":")) for part in text.split(",")]
-    except ValueError:
-        pairs = [()]
-    if any(len(pair) != 2 or min(pair) < 1 for pair in pairs):
+    if not re.fullmatch(r"[1-9]\d*:[1-9]\d*(,[1-9]\d*:[1-9]\d*)*", text):
         raise UserError(f"--buckets={text}: expected words:tokens,words:tokens as in 16:24,28:40,56:56.")
-    return tuple(sorted(pairs))
-
-
-def _peers(text: str) -> list[str]:
-    names = [name for name in text.split(",") if name]
-    check_peers(names, (TORCH, COMPILED))
-    return names
+    return tuple(sorted((int(words), int(tokens)) for words, tokens in re.findall(r"(\d+):(\d+)", text)))
 
 
 def make_peers(work: Work, ours: OurTraining, names: list[str]) -> dict[str, TorchTraining]:
-    """Return the peers with our weights, on JAX's device and in our precision."""
+    """Make the named peers with our weights, on JAX's device and in our precision."""
     given = work.config, work.model, ours.host_params(), OPTIMIZER, peer_place(work.model.dtype)
     return {name: TorchTraining(*given, compiled=name == COMPILED) for name in names}
 
 
 def first_losses(work: Work, ours: OurTraining, theirs: TorchTraining) -> dict[str, float]:
-    """Return both sides' loss of the first batch before any step, without dropout, in float32."""
+    """Return the losses of both libraries on one batch before training, in float32 and without dropout."""
     batch = work.examples[work.buckets[0]]
     exact = dataclasses.replace(work, model=dataclasses.replace(work.model, dtype="float32"))
     mine, other = ours.first_loss(batch, exact.program(1, "vmap")), theirs.first_loss(batch)
@@ -122,9 +108,12 @@ def first_losses(work: Work, ours: OurTraining, theirs: TorchTraining) -> dict[s
 def measure(
     work: Work, ours: OurTraining, contestants: dict[str, Callable[[Batch], Any]], repeats: int, trace: str
 ) -> dict[str, Any]:
-    """Time a step of every bucket for all contestants alternately."""
+    """Time the training steps of all contestants (name -> step); return the report's rows by bucket and epoch.
+
+    With a folder `trace`, each bucket's row also has the profile of one of our steps.
+    """
     compiled = {bucket: ours.compile(work.examples[bucket]) for bucket in work.buckets}
-    times = in_turn(contestants, work.examples, repeats)
+    times = alternate(contestants, work.examples, repeats, warm_each=True)
     profiles = {}
     for bucket, batch in work.examples.items() if trace else ():
         folder = Path(trace) / f"{bucket[0]}_words_{bucket[1]}_tokens"
@@ -135,39 +124,20 @@ def measure(
         for bucket in work.buckets:
             row = bucket_row(work, name, bucket, times[name, bucket], device.device_kind)
             if name == OURS:
-                row |= compiled[bucket]._asdict() | profiles.get(bucket, {})
+                row |= compiled[bucket] | profiles.get(bucket, {})
             rows.append(row)
     epoch = {name: epoch_row(work, {b: min(times[name, b]) for b in work.buckets}) for name in contestants}
+    padded = max(work.buckets)
     for name in (name for name in contestants if name != OURS):
-        padded = max(work.buckets)
         epoch[f"{name}, padded to {padded[0]}"] = epoch_row(work, {b: min(times[name, padded]) for b in work.buckets})
     peak = (device.memory_stats() or {}).get("peak_bytes_in_use")  # None: the device does not count it
     return {"buckets": rows, "epoch": epoch, "peak_memory_bytes": peak}
 
 
-def in_turn(
-    contestants: dict[str, Callable[[Batch], Any]], batches: dict[Bucket, Batch], repeats: int
-) -> dict[tuple[str, Bucket], list[float]]:
-    """Return the seconds of every contestant's steps, each after an untimed step of the same contestant.
-
-    A step after another program's step waits for memory that was freed meanwhile: 3 of 11 seconds on a virtual machine
-    that returns free pages to its host. In training a step follows a step of the same program.
-    """
-    times: dict[tuple[str, Bucket], list[float]] = {}
-    for _ in range(repeats):
-        for bucket, batch in batches.items():
-            for name, step in contestants.items():
-                step(batch)
-                begun = time.perf_counter()
-                step(batch)
-                times.setdefault((name, bucket), []).append(time.perf_counter() - begun)
-    return times
-
-
 def compare_arms(work: Work, repeats: int) -> list[dict[str, Any]]:
     """Time a step of two arms in one program, by `vmap` and by `map`, against two steps of one arm.
 
-    Uses the most frequent bucket. The programs run alternately and share only the data.
+    All use batches of the most frequent bucket. `ratio` is the time over that of two steps of one arm.
     """
     bucket = max(work.buckets, key=lambda bucket: work.batches[bucket])
     batch = {bucket: work.examples[bucket]}
@@ -175,19 +145,19 @@ def compare_arms(work: Work, repeats: int) -> list[dict[str, Any]]:
     programs |= {f"one program, {mapping}": work.program(2, mapping) for mapping in ("map", "vmap")}
     trainings = {name: OurTraining(program) for name, program in programs.items()}
     compiled = {name: training.compile(batch[bucket]) for name, training in trainings.items()}
-    times = in_turn({name: training.step for name, training in trainings.items()}, batch, repeats)
-    alone = 2 * min(times["one after the other", bucket])
-    rows = []
-    for name in programs:
-        seconds = alone if name == "one after the other" else min(times[name, bucket])
-        rows.append({
-            "how": name, "bucket": bucket, "seconds": seconds, "ratio": seconds / alone, **compiled[name]._asdict(),
-        })  # fmt: skip
-    return rows
+    steps = {name: training.step for name, training in trainings.items()}
+    times = alternate(steps, batch, repeats, warm_each=True)
+    seconds = {name: min(times[name, bucket]) for name in programs}
+    seconds["one after the other"] *= 2  # two runs of one arm
+    alone = seconds["one after the other"]
+    return [
+        {"how": name, "bucket": bucket, "seconds": spent, "ratio": spent / alone, **compiled[name]}
+        for name, spent in seconds.items()
+    ]
 
 
 def bucket_row(work: Work, name: str, bucket: Bucket, seconds: Sequence[float], device_kind: str) -> dict[str, Any]:
-    """Return the row of one contestant on one bucket; rates are those of its best step."""
+    """Return the figures of one contestant on one bucket; the rates are those of the fastest of its steps."""
     best, real, chip = min(seconds), real_positions(work, bucket), chip_of_device(device_kind)
     flops = training_flops(work.model, work.size, *bucket)
     return {
@@ -208,7 +178,7 @@ def bucket_row(work: Work, name: str, bucket: Bucket, seconds: Sequence[float], 
 
 
 def epoch_row(work: Work, seconds: dict[Bucket, float]) -> dict[str, float]:
-    """Return rates over an epoch from the seconds per step of each bucket."""
+    """Return the rates of a whole epoch, from the seconds of a step by bucket."""
     total = sum(work.batches[bucket] * seconds[bucket] for bucket in work.buckets)
     batches = sum(work.batches.values())
     real = {bucket: real_positions(work, bucket) for bucket in work.buckets}
@@ -222,7 +192,7 @@ def epoch_row(work: Work, seconds: dict[Bucket, float]) -> dict[str, float]:
 
 
 def show(report: dict[str, Any]) -> None:
-    """Format the figures as text."""
+    """Print the report as text."""
     print(f"{report['device']}, {report['shape']} shape, batch {report['batch']}")
     if "first_loss" in report:
         losses = ", ".join(f"{name} {value:.6g}" for name, value in report["first_loss"].items())

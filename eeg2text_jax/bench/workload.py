@@ -1,6 +1,6 @@
 """The workload of benchmarks: a BART of known size behind an EEG encoder, and batches as long as ZuCo's sentences.
 
-Weights are random. The training program is that of `eeg2text train`, compiled before timing.
+Weights and features are random. The training program is that of `eeg2text train`, compiled before timing.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from eeg2text_jax.study.sections import OptimSettings
 from eeg2text_jax.training.state import make_optimizer, trainable_only
 from eeg2text_jax.training.step import GridProgram
 
-LONGEST = 56  # words and tokens of the authors' padded batches; longer sentences are cut
+LONGEST = 56  # words and tokens of the paper's padded batches; longer sentences are cut
 
 # Fitted to the 1,107 sentences of ZuCo 1.0 (SR, NR, TSR): word counts follow a gamma distribution with mean 19.8;
 # PEGASUS tokens are 1.22 per word plus 1.48, standard deviation 3.0; T5's tokenizer gives 1.43 tokens per word.
@@ -45,18 +45,19 @@ class Lengths(NamedTuple):
 
 
 def sentence_lengths(count: int, path: str) -> Lengths:
-    """Return the lengths of `count` sentences, drawn from the fit or from a text file with one sentence per line.
+    """Draw the lengths of `count` sentences; word counts come from the text file `path`, or from the fit if it is "".
 
     Raises:
       UserError: the file cannot be read or has no words.
     """
     rng = np.random.default_rng(0)
-    words = rng.choice(_words_of(path), count) if path else rng.gamma(WORDS_SHAPE, WORDS_SCALE, count).round()
+    words = rng.choice(_word_counts(path), count) if path else rng.gamma(WORDS_SHAPE, WORDS_SCALE, count).round()
     tokens = TOKENS_PER_WORD * words + MORE_TOKENS + rng.normal(0, TOKENS_SPREAD, count)
     return Lengths(words.clip(1, LONGEST).astype(int), tokens.round().clip(2, LONGEST).astype(int))
 
 
-def _words_of(path: str) -> np.ndarray:
+def _word_counts(path: str) -> np.ndarray:
+    """Return the number of words of every non-empty line of a text file."""
     try:
         lines = Path(path).read_text(encoding="utf8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -71,7 +72,7 @@ BUCKETS: tuple[Bucket, ...] = ((16, 24), (28, 40), (56, 56))  # (words, tokens),
 
 
 class Shape(NamedTuple):
-    """The sizes of a backbone and its EEG encoder."""
+    """The sizes of a BART backbone and of the EEG encoder in front of it."""
 
     width: int
     ffn: int
@@ -83,13 +84,13 @@ class Shape(NamedTuple):
     eeg_ffn: int
 
     def bart_config(self, **fields: Any) -> BartConfig:
-        """Return the backbone's configuration; transformers' defaults fill fields that are not given."""
-        fields_of_side = {"layers": self.layers, "attention_heads": self.heads, "ffn_dim": self.ffn}
-        sides = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in fields_of_side.items()}
+        """Return the backbone's configuration; fields that are not given have transformers' defaults."""
+        sizes = {"layers": self.layers, "attention_heads": self.heads, "ffn_dim": self.ffn}
+        sides = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
         return BartConfig(d_model=self.width, vocab_size=self.vocabulary, **sides, **fields)
 
     def eeg_spec(self) -> EEGSpec:
-        """Return the specification of the EEG encoder."""
+        """Return the EEG encoder's specification."""
         return EEGSpec(features=self.features, layers=self.eeg_layers, ffn=self.eeg_ffn)
 
 
@@ -101,8 +102,7 @@ SHAPES = {
 
 
 SENTENCES = 1024  # samples from which batches are drawn
-CONDITIONS = ("eeg", "noise")  # of the first and second arm
-OPTIMIZER = OptimSettings(  # AdamW at a constant rate, on both sides
+OPTIMIZER = OptimSettings(  # AdamW at a constant learning rate, for us and for peers
     name="adamw", trainable="all", lr=1e-4, schedule="constant", lr_end=0.0, decay_every=1, decay_epochs=0,
     decay_rate=1.0, warmup_steps=0, weight_decay=0.01, momentum=0.0, grad_clip=1.0,
 )  # fmt: skip
@@ -110,32 +110,34 @@ OPTIMIZER = OptimSettings(  # AdamW at a constant rate, on both sides
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """One benchmark's model and data."""
+    """The model and the data of one training benchmark."""
 
     config: BartConfig  # of the backbone, for peers
     model: Seq2SeqModel
     samples: Samples
-    size: int  # of a batch
-    buckets: tuple[Bucket, ...]
-    batches: dict[Bucket, int]  # per epoch
+    size: int  # batch size
+    buckets: tuple[Bucket, ...]  # those with at least one full batch
+    batches: dict[Bucket, int]  # number of full batches in an epoch
     examples: dict[Bucket, Batch]  # one batch of each bucket
 
     def program(self, n_arms: int, mapping: str) -> GridProgram:
-        """Return the training program of `n_arms` arms of one seed."""
+        """Return the training program of one or two arms; `mapping` is `vmap` or `map`."""
         optimizer = trainable_only(make_optimizer(OPTIMIZER, 1000), self.model, "all")
-        arms = tuple(Arm(condition, 0) for condition in CONDITIONS[:n_arms])
+        arms = (Arm("eeg", 0), Arm("noise", 0))[:n_arms]
         return GridProgram(self.model, arms, optimizer, label_smoothing=0.0, mapping=mapping)
 
 
 def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str, dtype: str) -> Work:
-    """Make random weights and features; sentence lengths come from the file `sentences`, or from the fit to ZuCo."""
+    """Make the model and random samples of a shape in `SHAPES`, and one epoch's batches of `size` samples.
+
+    Sentence lengths come from the text file `sentences`, or from the fit to ZuCo if it is "".
+    """
     chosen = SHAPES[shape]
     config = chosen.bart_config()
     model = Seq2SeqModel(bart.spec_from_config(config), chosen.eeg_spec(), dtype=dtype)
     samples = make_samples(chosen, sentences, model.pad_token)
-    rows = np.arange(len(samples.data))
-    plan = EpochPlan(samples.n_words(), samples.n_tokens(rows), buckets, size, seed=0)
-    full = [(tuple(bucket), chosen_rows) for chosen_rows, bucket in plan.epoch(0) if len(chosen_rows) == size]
+    plan = EpochPlan(samples.n_words(), samples.n_tokens(np.arange(SENTENCES)), buckets, size, seed=0)
+    full = [(tuple(bucket), rows) for rows, bucket in plan.epoch(0) if len(rows) == size]
     counts, first = Counter(bucket for bucket, _ in full), dict(reversed(full))
     used = tuple(bucket for bucket in buckets if bucket in counts)
     examples = {bucket: make_batch(samples, first[bucket], bucket, size) for bucket in used}
@@ -143,7 +145,7 @@ def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str
 
 
 def make_samples(shape: Shape, sentences: str, pad_token: int) -> Samples:
-    """Make random features and targets with realistic lengths."""
+    """Make `SENTENCES` samples with random features and targets; `sentences` is the file of `sentence_lengths`."""
     lengths = sentence_lengths(SENTENCES, sentences)
     rng = np.random.default_rng(1)
     offsets = np.concatenate([[0], np.cumsum(lengths.words)])
@@ -164,13 +166,8 @@ def make_samples(shape: Shape, sentences: str, pad_token: int) -> Samples:
     return Samples(data, targets, zeros, ones, max_words=LONGEST, pad_token=pad_token)
 
 
-def study_arrays(program: GridProgram) -> StudyArrays:
-    """Return the PRNG keys of arms and conditions."""
-    return StudyArrays(dropout_keys(program.arms, 0, "threefry"), condition_key(0), None)
-
-
 def real_positions(work: Work, bucket: Bucket) -> dict[str, Any]:
-    """Return real and padded positions of the bucket's example, for words and tokens."""
+    """Return the numbers of words and tokens in a bucket's example batch, and of positions including padding."""
     batch = work.examples[bucket]
     return {
         "words": int(batch["mask"].sum()),
@@ -180,68 +177,61 @@ def real_positions(work: Work, bucket: Bucket) -> dict[str, Any]:
     }
 
 
-BATCHES = 64
-
-
-def input_rate(work: Work) -> dict[str, float]:
-    """Measure batches per second from the training stream onto the device, after the first one."""
-    rows, mesh = np.arange(len(work.samples.data)), make_mesh(1, 1, jax.devices()[:1])
-    stream = iter(training_batches(work.samples, rows, work.buckets, work.size, seed=0, steps=BATCHES + 1))
+def input_rate(work: Work, batches: int = 64) -> dict[str, float]:
+    """Measure how many batches per second the input pipeline puts on the device; the first batch is not timed."""
+    rows, mesh = np.arange(SENTENCES), make_mesh(1, 1, jax.devices()[:1])
+    stream = iter(training_batches(work.samples, rows, work.buckets, work.size, seed=0, steps=batches + 1))
     jax.block_until_ready(put_training_batch(next(stream), mesh))
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for batch in stream:
         jax.block_until_ready(put_training_batch(batch, mesh))
-    return {"batches_per_second": BATCHES / (time.perf_counter() - begun)}
-
-
-class Compilation(NamedTuple):
-    """The compilation of one program for one bucket."""
-
-    compile_seconds: float  # time to trace and compile
-    memory_bytes: int  # of arguments, temporaries and new outputs
+    return {"batches_per_second": batches / (time.perf_counter() - start)}
 
 
 class OurTraining:
-    """Training state of all arms of a program on one device."""
+    """Training of all arms of a program on one device: their state, and compiled steps by batch shape."""
 
     def __init__(self, program: GridProgram):
         self._program, self._mesh = program, make_mesh(1, 1, jax.devices()[:1])
-        self._arrays = study_arrays(program)
+        self._arrays = StudyArrays(dropout_keys(program.arms, 0, "threefry"), condition_key(0), None)
         self._compiled: dict[Any, Any] = {}
         self._shardings = state_shardings(program.state_shapes(), self._mesh, REPLICATED)
         start = jax.jit(program.initial_state, out_shardings=self._shardings)
         self._state = start(init_keys(program.arms, 0))
 
-    def compile(self, batch: Batch) -> Compilation:
-        """Compile the step for batches of this shape."""
-        begun = time.perf_counter()
+    def compile(self, batch: Batch) -> dict[str, float]:
+        """Compile the training step for batches of this shape; return the seconds it took, and the memory it needs."""
+        start = time.perf_counter()
         step: Any = compile_step(self._program.train_step, self._mesh, self._shardings)
         compiled = step.lower(self._state, self._put(batch), self._arrays).compile()
         self._compiled[batch["labels"].shape] = compiled
         memory = compiled.memory_analysis()
         taken = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
-        return Compilation(time.perf_counter() - begun, taken - memory.alias_size_in_bytes)
+        return {
+            "compile_seconds": time.perf_counter() - start,
+            "memory_bytes": taken - memory.alias_size_in_bytes,
+        }
 
     def text(self, batch: Batch) -> str:
-        """Return the optimized HLO of the step for batches of this shape."""
+        """Return the optimized HLO of the step that `compile` made for batches of this shape."""
         return self._compiled[batch["labels"].shape].as_text()
 
     def step(self, batch: Batch) -> float:
-        """Do one update of all arms, wait for it, and return the first arm's loss."""
+        """Do one training step of all arms, wait for it, and return the first arm's loss."""
         compiled = self._compiled[batch["labels"].shape]
         self._state, metrics = compiled(self._state, self._put(batch), self._arrays)
         jax.block_until_ready(self._state)
         return float(metrics["loss"][0])
 
     def _put(self, batch: Batch) -> dict[str, jax.Array]:
-        """Place a batch `[B, ...]` with a leading axis for its one seed."""
+        """Put a batch `[B, ...]` on the device, with a leading axis for its single seed."""
         return put_training_batch(stack_seeds([batch]), self._mesh)
 
     def first_loss(self, batch: Batch, program: GridProgram) -> float:
-        """Return the first arm's loss in nats per token without dropout, by `program` and without TF32."""
+        """Return the first arm's loss in nats per token, by the evaluation step of `program` and without TF32."""
         with jax.default_matmul_precision("highest"):
-            fed = put_batch(batch, self._mesh)
-            summed, count = jax.jit(program.eval_step)(self._state.params, fed, self._arrays)
+            placed = put_batch(batch, self._mesh)
+            summed, count = jax.jit(program.eval_step)(self._state.params, placed, self._arrays)
         return float(summed[0] / count[0])
 
     def host_params(self) -> Any:

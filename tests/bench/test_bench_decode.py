@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from eeg2text_jax.bench.machine import gpu_state
 from eeg2text_jax.bench.peers import peer_place
+from eeg2text_jax.bench.timing import gpu_state
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 
