@@ -228,8 +228,8 @@ class TorchTraining:
         return float(loss.detach())
 
     def _tensors(self, batch: Batch) -> dict[str, Any]:
-        names = ("features", "mask", "labels")
-        return {name: self._torch.from_numpy(batch[name]).to(self._place.device) for name in names}
+        arrays = {"features": batch["features"], "mask": batch["mask"], "labels": batch["labels"]}
+        return {name: self._torch.from_numpy(array).to(self._place.device) for name, array in arrays.items()}
 
     def _loss(self, batch: dict[str, Any]) -> Any:
         hidden = self._encoder(batch["features"], src_key_padding_mask=~batch["mask"])

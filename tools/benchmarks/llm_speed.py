@@ -27,7 +27,7 @@ from torch_reference import Case, make_pair
 from transformers import GenerationConfig
 
 from eeg2text_jax.backbones import LORA_TARGETS
-from eeg2text_jax.bench.machine import describe_machine
+from eeg2text_jax.bench.timing import describe_machine
 from eeg2text_jax.conditions.condition import condition_key
 from eeg2text_jax.decoding.generate import generate
 from eeg2text_jax.models.functional import Seq2SeqModel, divide
