@@ -103,7 +103,7 @@ def test_the_class_in_the_prompt_is_all_that_noise_tells(tmp_path: Path, monkeyp
     """The prompt names the class of a sentence: both arms write the class's words, and the recording adds nothing."""
     data = write_planted(tmp_path / "data.npz", sentences=12_000, classes=6, signal=False, subjects=1, named=True)
     both = {"grid.train_conditions": ("eeg", "prompt_only"), "grid.eval_conditions": ("eeg", "prompt_only")}
-    changes = {**both, "text.template": "{task} <eeg>", "train.steps": 200, "train.eval_every": 100}
+    changes = {**both, "text.template": "{task} <eeg>", "train.steps": 200, "train.eval_every": 200}
     rows = free_rows(run(tmp_path, monkeypatch, data, **{**changes, "train.save_every": 200}))
     cells = {
         name: [dataclasses.replace(row, task="") for row in rows if row.train_condition == row.eval_condition == name]
