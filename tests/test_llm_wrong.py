@@ -13,7 +13,7 @@ from etils import epath
 from llm_runs import make_base, open_tiny
 from safetensors.numpy import load_file, save_file
 
-from eeg2text_jax.decoding.cells import check_decoding, decode_grid
+from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.finished_run import write_export
@@ -121,6 +121,7 @@ def test_the_unit_of_the_recordings_changes_no_prediction(trained: Study, unit: 
         ({"text.template": "<eeg>", "model.backbone": "bart"}, "expected a decoder-only model"),
         ({"optim.trainable": "lora", "model.backbone": "bart", "text.template": ""}, "expected a decoder-only model"),
         ({"model.prompt": "x"}, "text.template with a decoder-only model"),
+        ({"decode.tensor_parallel": True}, "expected bridge or lora"),
         ({"text.chat": True}, "no chat template"),
         ({"text.template": "why " * 150 + "<eeg>"}, "the model has 160; shorten"),
     ],
@@ -164,10 +165,3 @@ def test_an_export_without_its_adapters_is_refused(exported: Path, tmp_path: Pat
     (out / "adapter_model.safetensors").unlink()
     with pytest.raises(UserError, match=r"adapter_model\.safetensors"):
         load_export(out)
-
-
-def test_tensor_parallel_decoding_needs_a_frozen_model(tmp_path: Path) -> None:
-    study = open_tiny(epath.Path(tmp_path / "run"), **{"optim.trainable": "all"})
-    decode = study.config.changed({"decode.tensor_parallel": True}).decode
-    with pytest.raises(UserError, match="frozen language model over devices"):
-        check_decoding(decode, study.model)

@@ -18,7 +18,6 @@ from eeg2text_jax.decoding.generate import Generated
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import Divided
 from eeg2text_jax.parallel.mesh import DATA, make_mesh
 from eeg2text_jax.parallel.placement import (
@@ -32,7 +31,7 @@ from eeg2text_jax.parallel.placement import (
     replicated,
 )
 from eeg2text_jax.predictions.file import MODES, Prediction
-from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.search.settings import GenerationSpec, TokenIds
 from eeg2text_jax.streams import stream_key
 from eeg2text_jax.study.grid import Arm, StudyArrays
 from eeg2text_jax.study.sections import DecodeSettings
@@ -98,7 +97,7 @@ def batch_of(study: Study, rows: np.ndarray, part: Slice, mesh: Mesh) -> dict[st
     return put_batch(make_batch(study.samples, rows[part.samples], shape, len(part.samples)), mesh)
 
 
-def check_decoding(decode: DecodeSettings, model: Seq2SeqModel) -> GenerationSpec:
+def check_decoding(decode: DecodeSettings, model: TokenIds) -> GenerationSpec:
     """Return the generation settings of `config.decode` for a model.
 
     Raises:
@@ -107,11 +106,6 @@ def check_decoding(decode: DecodeSettings, model: Seq2SeqModel) -> GenerationSpe
     if decode.teacher_forced_cut not in CUTS:
         raise UserError(
             f"decode.teacher_forced_cut is {decode.teacher_forced_cut!r}; expected one of {', '.join(CUTS)}."
-        )
-    if decode.tensor_parallel and not model.shared_frozen:
-        raise UserError(
-            "decode.tensor_parallel divides a frozen language model over devices, and this run trains all of it; set "
-            "optim.trainable=lora or bridge, or leave decode.tensor_parallel out."
         )
     return GenerationSpec.from_fields(decode.fields(), model)
 

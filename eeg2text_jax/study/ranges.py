@@ -158,6 +158,8 @@ def _optim_problems(config: ConfigDict) -> Iterator[str]:
     other_stages = config.step_one.steps or config.step_one.epochs or config.pretrain.enabled
     if name in ("bridge", "lora") and (config.objective != "generate" or other_stages):
         yield f"optim.trainable is {name!r}; expected all with objective=contrastive, step_one or pretrain."
+    if config.decode.tensor_parallel and name not in ("bridge", "lora"):
+        yield f"decode.tensor_parallel is True and optim.trainable {name!r}; expected bridge or lora: a frozen model."
     if name == "lora" and config.model.backbone not in DECODERS:
         yield f"optim.trainable is 'lora' and model.backbone {config.model.backbone!r}; expected a decoder-only model."
 
