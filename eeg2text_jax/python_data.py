@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from eeg2text_jax.data.data_settings import DataSettings
+from eeg2text_jax.data.data_settings import DataSettings, source_settings
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare as prepare_sources
 from eeg2text_jax.data.raw.electrodes import electrodes
@@ -67,7 +67,7 @@ def prepare(
         note_unused(data.columns, columns, "data", tally)
         write(out, data, columns=columns, tally=tally)
     elif not isinstance(data, list | tuple) and hasattr(data, "metadata") and hasattr(data, "ch_names"):
-        spec = RawSpec(**section.raw)
+        spec = source_settings(RawSpec, section.raw, "data.raw")
         names = channels_of(data, spec)
         rows = epoch_rows(data, names, spec, columns, tally)
         places = electrodes(data.info, names, spec.montage)

@@ -13,12 +13,15 @@ from etils import epath
 from llm_runs import make_base, open_tiny
 from transformers import LlamaForCausalLM
 
+from configs import llm
 from eeg2text_jax.backbones.mapping import flatten
 from eeg2text_jax.conditions.condition import fed_mask
 from eeg2text_jax.data.prompt import make_prompt
 from eeg2text_jax.data.text import train_tokenizer
+from eeg2text_jax.decoding.attributions import attribution_program
 from eeg2text_jax.decoding.cells import check_decoding, decode_grid, place_params
 from eeg2text_jax.decoding.exported import load_export
+from eeg2text_jax.decoding.retrieve import likelihood_program
 from eeg2text_jax.decoding.sharded import generate_program
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.finished_run import exported, write_export
@@ -91,13 +94,21 @@ def test_arms_share_the_frozen_weights_in_the_program(lora: Study) -> None:
     assert f"tensor<2x2x16x{inner}x" not in text  # [A, L, D, ffn]
 
 
-def test_a_divided_frozen_model_decodes_as_the_whole_one(lora: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("along_arm", "search"),
+    [
+        (1, {"decode.do_sample": True}),  # as configs/llm.py: the same devices for all arms, in turn
+        (2, {"decode.num_beams": 2}),
+    ],
+)
+def test_a_divided_frozen_model_decodes_as_the_whole_one(
+    lora: Study, along_arm: int, search: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tensor parallelism on four devices per arm: the same predictions; each device holds a part of every weight."""
     monkeypatch.setattr(placement, "FSDP_MIN_SIZE", 16)  # divide this small model's weights, too
-    changed = lora.config.changed({"decode.tensor_parallel": True, "decode.num_beams": 2})
-    divided = dataclasses.replace(lora, config=changed)
-    whole = dataclasses.replace(lora, config=changed.changed({"decode.tensor_parallel": False}))
-    mesh = make_mesh(2, 4)
+    whole = dataclasses.replace(lora, config=lora.config.changed(search))
+    divided = dataclasses.replace(lora, config=whole.config.changed({"decode.tensor_parallel": True}))
+    mesh = make_mesh(along_arm, 4, jax.devices()[: 4 * along_arm])
     params = jax.tree.map(np.asarray, trained_params(lora))
     placed = place_params(divided, params, mesh)
     weights = [leaf for leaf in jax.tree.leaves(placed.frozen) if leaf.size >= 64]
@@ -107,12 +118,45 @@ def test_a_divided_frozen_model_decodes_as_the_whole_one(lora: Study, monkeypatc
     assert [row.prediction_tokens for row in found] == [row.prediction_tokens for row in expected]
     likelihoods = [[row.nll for row in rows if row.mode == "teacher_forced"] for rows in (found, expected)]
     np.testing.assert_allclose(*likelihoods, rtol=1e-5)
-    program = generate_program(lora.model, check_decoding(changed.decode, lora.model), mesh, 0, True)
-    batch = {"features": jnp.zeros((2, 8, 20, 12)), "mask": jnp.ones((8, 20), bool)}
-    lowered = program.lower(placed, {"features": batch["features"]}, ({"mask": batch["mask"]}, None))
+    spec, shared = check_decoding(divided.config.decode, lora.model), {"mask": jnp.ones((8, 20), bool)}
+    keys = jax.random.split(jax.random.key(0), 8) if spec.do_sample else None
+    program = generate_program(lora.model, spec, mesh, 0, True)
+    lowered = program.lower(placed, {"features": jnp.zeros((2, 8, 20, 12))}, (shared, keys))
     exchanged = collectives(lowered.compile().as_text(), mesh)
     assert exchanged
     assert {axis for one in exchanged for axis in one.axes} == {"data"}
+
+
+@pytest.mark.parametrize("along_arm", [1, 2])
+def test_likelihoods_and_attributions_of_a_divided_model(
+    lora: Study, along_arm: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "FSDP_MIN_SIZE", 16)
+    divided = dataclasses.replace(lora, config=lora.config.changed({"decode.tensor_parallel": True}))
+    mesh, rng = make_mesh(along_arm, 4, jax.devices()[: 4 * along_arm]), np.random.default_rng(0)
+    params = jax.tree.map(np.asarray, trained_params(lora))
+    labels = rng.integers(3, lora.model.spec.vocab_size, (2, 8, 6)).astype(np.int32)
+    fed = {"features": rng.normal(size=(2, 8, 20, 12)).astype(np.float32)}
+    shared = {"mask": np.arange(20) < rng.integers(5, 21, (8, 1))}
+    found = [
+        (
+            likelihood_program(lora.model, mesh, together)(placed, fed, (shared, labels.swapaxes(0, 1))),
+            attribution_program(lora.model, mesh, together)(placed, {**fed, "labels": labels}, shared),
+        )
+        for together, placed in (
+            (True, place_params(divided, params, mesh)),
+            (False, place_params(lora, params, mesh)),
+        )
+    ]
+    for one, other in zip(*found, strict=True):
+        assert np.abs(other).max() > 0
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5 * float(np.abs(other).max()))
+
+
+def test_large_checkpoints_are_decoded_divided_unless_they_are_trained_whole() -> None:
+    chosen = {name: llm.get_config(name).decode.tensor_parallel for name in ("model=llama3-8b", "model=tiny")}
+    assert chosen == {"model=llama3-8b": True, "model=tiny": False}
+    assert not llm.get_config("model=llama3-8b,train=all").decode.tensor_parallel
 
 
 def test_exported_adapters_decode_the_same_here(lora: Study, export: Export) -> None:

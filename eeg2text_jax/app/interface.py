@@ -1,4 +1,4 @@
-"""The page in gradio: fields for files, what was read, verdict, figures, report, and a table of published outputs."""
+"""The gradio page: upload fields, a table of the rows read, verdict, figures, report, and published outputs."""
 
 import os
 import tempfile

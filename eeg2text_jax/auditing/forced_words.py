@@ -138,8 +138,9 @@ def _wrong_after_wrong(rows: Rows) -> list[tuple[int, str, str, str, str]]:
 def marks_alone(rows: Rows) -> Found:
     """Find commas and other marks that are right between two wrong words: no recording tells their places.
 
-    Their share must exceed that of predictions of similar length for other sentences, and that of single words that are
-    right between two wrong ones: a decoder that reads token by token has both right equally often.
+    Two shares must be smaller than the share of right marks: right marks in predictions of similar length for other
+    sentences, and single words that are right between two wrong ones. A decoder that reads token by token gets marks
+    and words right equally often.
     """
     order = sorted(range(rows.n), key=lambda row: len(rows.words[row]))
     own, other = np.zeros(4, int), np.zeros(4, int)

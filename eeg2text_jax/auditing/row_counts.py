@@ -38,7 +38,7 @@ class RowSpread:
     factors: tuple[float, float, float]
 
     def observed_share(self, gradient: np.ndarray) -> float:
-        """Return the standard deviation of the observed score over that of permuted scores, at most 1.
+        """Return the ratio of two standard deviations, of the observed score and of permuted scores; at most 1.
 
         `gradient [D]` is the derivative of the score (or score difference) by each statistic.
         """

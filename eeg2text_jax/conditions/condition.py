@@ -31,7 +31,7 @@ class ConditionContext(NamedTuple):
     step: jax.Array | np.ndarray  # int32 scalar, the training step, for `noise_redrawn`; 0 in evaluation
     subject: jax.Array | np.ndarray | None = None  # int32 [B], row of each sample's subject in `means`
     means: jax.Array | np.ndarray | None = None  # float32 [S + 1, F], mean words, from `donors.train_means`
-    donor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], the donors' features, cut or padded to the sample
+    donor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], donors' features, cut or repeated to each length
     clock: jax.Array | np.ndarray | None = None  # float32 [B, F] (volumes flat), from `time_controls.clock_features`
     neighbor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], the features of the neighbors in time
 
@@ -144,10 +144,9 @@ def _kernel(uniform: jax.Array, length: jax.Array) -> jax.Array:
         2 * jnp.pi * uniform,
         -2 * jnp.pi * jnp.take_along_axis(uniform, mirror, axis=1),  # phase[-k] = -phase[k] makes the result real
     )
-    phase = jnp.where(
-        2 * frequency == length, jnp.pi * jnp.round(uniform), phase
-    )  # the highest frequency has a random sign
-    phase = jnp.where(frequency == 0, 0.0, phase)  # the mean does not change
+    # The highest frequency gets a random sign; the mean does not change.
+    phase = jnp.where(2 * frequency == length, jnp.pi * jnp.round(uniform), phase)
+    phase = jnp.where(frequency == 0, 0.0, phase)
     turns = (frequency[:, :, None] * frequency[:, None, :]) % length[:, :, None]  # [B, lag, frequency], exact
     angle = 2 * jnp.pi * turns.astype(uniform.dtype) / length[:, :, None].astype(uniform.dtype)
     waves = jnp.where((frequency < length)[:, None, :], jnp.cos(angle + phase[:, None, :]), 0.0)

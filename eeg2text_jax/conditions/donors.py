@@ -1,4 +1,4 @@
-"""Choose the sample whose EEG (condition `shuffled`) or text (`label_shuffle`) replaces that of another sample.
+"""Choose donors: samples whose EEG (condition `shuffled`) or text (`label_shuffle`) another sample is given.
 
 A donor is in the same part as its sample, so train and test do not mix. Both tables of donors are almost always
 permutations: the control has the same recordings, or texts, as the experiment. They are made once, on the host.

@@ -1,4 +1,4 @@
-"""Inputs of the controls of time: `clock`, `neighbor` and `nearest_in_time` know only when a sample was recorded."""
+"""Inputs of the controls of time: `clock`, `neighbor` and `nearest_in_time`, chosen by when samples were recorded."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from eeg2text_jax.splits.neighbors import groups_of_readings
 from eeg2text_jax.splits.split import normalize, readings_of
 from eeg2text_jax.streams import stream_rng
 
-PERIODS = 10  # sines and cosines of the onset; the first period is twice the longest recording, each further one half
+PERIODS = 10  # sines and cosines of the onset; the first period is twice the latest onset in train, then each is halved
 NEEDS_TIME = f"condition {{!r}} cannot be fed, as {NO_TIME}; leave the condition out."
 TOLERANCE = 2  # number of words by which the length of a preferred neighbor may differ
 

@@ -11,7 +11,7 @@ from eeg2text_jax.data.planted.planted_words import SyntheticSpec
 from eeg2text_jax.data.raw.find import RawSpec
 from eeg2text_jax.data.recordings.samples import RecordingSpec
 from eeg2text_jax.data.rows import Columns
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, did_you_mean
 
 Spec = TypeVar("Spec")
 
@@ -42,8 +42,17 @@ class DataSettings:
 
 
 def source_settings(spec: type[Spec], values: Mapping[str, Any], section: str) -> Spec:
-    """Return the fields of a source as `spec`. Raises UserError, which names `section`, if one is out of its range."""
-    for name, valid in kinds.ranges_of(spec).items():
-        if not valid.holds(values[name]):
-            raise UserError(f"{section}.{name} is {values[name]!r}; expected {valid.expected}.")
+    """Return the fields of a source as `spec`.
+
+    Raises:
+      UserError: a field is unknown, missing or out of its range; the message names it in `section`.
+    """
+    ranges = kinds.ranges_of(spec)
+    for name in {**ranges, **values}:
+        if name not in ranges:
+            raise UserError(f"{section}.{name}: there is no such field; {did_you_mean(name, ranges)}")
+        if name not in values:
+            raise UserError(f"{section}.{name} is missing; expected {ranges[name].expected}.")
+        if not ranges[name].holds(values[name]):
+            raise UserError(f"{section}.{name} is {values[name]!r}; expected {ranges[name].expected}.")
     return kinds.read_section(spec, values)

@@ -31,7 +31,7 @@ class EpochPlan:
 
         `size` is the number of samples per batch. `seed` alone determines the order of the bucket shapes in an epoch;
         with `grid_seed` it determines which samples are in which batch. Raises UserError if a sample fits no bucket, or
-        if a bucket is smaller than the one before it.
+        if a bucket is not larger than the one before it.
         """
         self._size, self._seed, self._grid_seed = size, seed, grid_seed
         self._buckets = [tuple(map(int, bucket)) for bucket in buckets]

@@ -34,7 +34,7 @@ ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 
 
 def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tally:
-    """Write the data file of `config.source` to `out`; after an error there is no such file.
+    """Write the data file of `config.source` to `out`; after an error `out` is unchanged.
 
     Args:
       config: the `data` section of a configuration.

@@ -232,7 +232,8 @@ def _is_number(cell: str) -> bool:
 
 def _feature(path: Path, line: int, column: int, cell: str) -> float:
     """Return the value of a cell. Raises UserError unless it is a number that float32 holds."""
-    if not _is_number(cell) or not abs(float(cell)) <= LARGEST:
+    value = float(cell) if _is_number(cell) else np.nan
+    if not abs(value) <= LARGEST:
         expected = "a finite number" if _is_number(cell) else "a number"
         raise UserError(f"{path}, line {line}, column {column}: expected {expected}, got {cell!r}.")
-    return float(cell)
+    return value

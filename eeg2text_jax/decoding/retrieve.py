@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from eeg2text_jax.conditions import NEAREST
+from eeg2text_jax.data.prompt import pad_ids
 from eeg2text_jax.data.text import encode_targets
 from eeg2text_jax.decoding.cells import Cell, batch_of, feed_arms, place_params, read_inputs, row_fields, slices_of
 from eeg2text_jax.decoding.sharded import Inputs, Slice, decode_dataset, program_of_arms
@@ -148,10 +149,7 @@ def padded_labels(study: Study, texts: Sequence[str]) -> np.ndarray:
     """Return the padded token ids of every text, int32 `[N, T]`."""
     most, alone = study.config.text.max_tokens, study.model.spec.encoder is None
     ids = encode_targets(study.tokenizer, texts, most, alone)
-    labels = np.full((len(ids), max(map(len, ids))), study.model.pad_token, np.int32)
-    for row, one in enumerate(ids):
-        labels[row, : len(one)] = one
-    return labels
+    return pad_ids(ids, max(map(len, ids)), study.model.pad_token)
 
 
 @functools.lru_cache(maxsize=16)

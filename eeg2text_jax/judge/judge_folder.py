@@ -47,7 +47,7 @@ class Judge:
     intact: bool = True  # judge.json matches its SHA-256: nobody edited it
 
     def signature(self, name: str) -> str:
-        """Return the signature of this judge's figures; `name` is that of its language model."""
+        """Return the signature of scores by this judge; `name` is the name of its language model."""
         wording, before = self.wording.name, self.wording.before
         if before:
             wording += f"|examples:[sha256:{hashlib.sha256(before.encode()).hexdigest()[:12]}]"

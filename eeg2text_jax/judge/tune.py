@@ -46,7 +46,7 @@ class Tuned(NamedTuple):
     prompts: np.ndarray  # float32 [A, P, D], the best ones
     best: np.ndarray  # [A, 2], accuracy and AUC of `prompts` on dev
     steps: np.ndarray  # [A], the steps of `prompts`
-    wordings: tuple[Wording, ...] = ()  # the wording of each arm; empty: that of the task
+    wordings: tuple[Wording, ...] = ()  # of each arm; empty: all arms use the wording of the task
 
     def task(self, task: Task, arm: int) -> Task:
         """Return the task with the wording of an arm."""

@@ -91,7 +91,7 @@ def label_ids(word: str, tokenizer: PreTrainedTokenizerBase, wording: Wording | 
 
 
 def read_labels(words: Sequence[str], tokenizer: PreTrainedTokenizerBase, wording: Wording | None = None) -> Labels:
-    """Return the answers with their token ids; `wording` is that of `label_ids`.
+    """Return the two answers with their token ids; see `label_ids` for `wording`.
 
     Raises:
       UserError: the answers are equal, the ids of one begin the ids of the other, or the tokenizer lacks an answer.

@@ -25,7 +25,7 @@ class Rouge(OverlapMetric):
       kinds: ROUGE-1, ROUGE-2 and ROUGE-L.
       unique: compare sets of n-grams instead of clipped counts, as the PyPI package `rouge` does.
       epsilon: a number added to P + R in F, as the PyPI package `rouge` does.
-      sentences: splits a text into sentences of words; ROUGE-L is then that of summaries, see `union_subsequences`.
+      sentences: splits a text into sentences of words; ROUGE-L then becomes ROUGE-Lsum, see `union_subsequences`.
     """
 
     def __init__(

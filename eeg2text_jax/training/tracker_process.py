@@ -1,4 +1,7 @@
-"""The process of an experiment tracker: read JSON lines from `tracker.Tracker` and log them with its package."""
+"""The process of an experiment tracker: read JSON lines from `tracker.Tracker` and log them with its package.
+
+It is a module of its own because `tracker` imports JAX, which this process must not load.
+"""
 
 import importlib
 import json

@@ -198,6 +198,8 @@ def test_an_address_is_a_statement(sides, tmp_path, capsys):
     command = ["audit", "--resamples=200", "--eeg", str(tmp_path / "p.jsonl")]
     main([*command, "--proof=https://example.org/code/decode.py"])
     assert "the authors state: https://example.org/code/decode.py" in capsys.readouterr().out
+    assert main([*command, "--proof=s3://bucket/decode.py"]) == 2  # nothing is read from the bucket
+    assert "--proof='s3://bucket/decode.py': expected a sentence" in capsys.readouterr().err
 
 
 def test_one_prediction_for_all_readers_is_judged_where_it_is_said_to_be_averaged():

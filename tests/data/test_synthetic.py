@@ -93,7 +93,13 @@ def test_signal_dial_moves_information_and_nothing_else():
     assert spread[0] == pytest.approx(spread[1], rel=0.1)
 
 
-@pytest.mark.parametrize("change", [{"signal": 1.5}, {"signal": -0.1}, {"sentences": 0}, {"vocabulary": 5}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"signal": 1.5}, {"signal": -0.1}, {"sentences": 0}, {"vocabulary": 5}, {"order": "sorted"}, {"drift": -1.0},
+        {"groups": 0},
+    ],
+)  # fmt: skip
 def test_bad_settings_are_named(change):
     with pytest.raises(UserError, match=next(iter(change))):
         source_settings(SyntheticSpec, dataclasses.asdict(SPEC) | change, "data.synthetic")

@@ -59,6 +59,12 @@ def test_a_frame_of_our_own_rows_keeps_every_field(rows):
     assert as_set(pandas.DataFrame(map(dataclasses.asdict, own))).predictions == own
 
 
+def test_a_missing_value_of_a_frame_is_an_empty_text():
+    pandas = pytest.importorskip("pandas")
+    found = as_set(pandas.DataFrame({"reference": ["a b", "c d"], "prediction": ["a", pandas.NA]}))
+    assert [row.prediction for row in found.predictions] == ["a", ""]
+
+
 def test_a_table_of_several_conditions_is_not_pooled(rows):
     pandas = pytest.importorskip("pandas")
     both = pandas.concat([pandas.DataFrame(map(dataclasses.asdict, some)) for some in rows])

@@ -44,6 +44,13 @@ def test_line_ends_and_byte_order_mark_do_not_matter(path):
     assert read_predictions(path).predictions == ROWS
 
 
+def test_a_field_that_is_null_is_not_known(path):
+    path.write_text(
+        path.read_text("utf8").replace('"prediction": ', '"donor": null, "nll": null, "prediction": ', 1), "utf8"
+    )
+    assert read_predictions(path).predictions == ROWS
+
+
 def edited(**changes) -> str:
     row = {name: value for name, value in vars(ROWS[1]).items() if value is not None} | changes
     return json.dumps({name: value for name, value in row.items() if value is not ...})

@@ -115,13 +115,15 @@ def their_prompts(models: Adapted, rows: dict[str, np.ndarray]) -> torch.Tensor:
 
 
 def our_decoding(models: Adapted, rows: dict[str, np.ndarray], beams: int) -> Callable[[], np.ndarray]:
+    """Return a function that decodes the batch with our code: new tokens, int `[B, 55]`."""
     spec = GenerationSpec.from_fields({"num_beams": beams, "max_length": 56, "min_length": 56}, models.model)
-    params = jax.tree.map(jnp.asarray, Divided(models.params.own, models.params.frozen))
+    params = jax.tree.map(jnp.asarray, models.params)
     inputs = {name: jnp.asarray(rows[name]) for name in ("features", "mask")}
     return lambda: np.asarray(generate(models.model, params, inputs, spec).sequences[:, 1:])
 
 
 def their_decoding(models: Adapted, rows: dict[str, np.ndarray], beams: int) -> Callable[[], np.ndarray]:
+    """Return a function that decodes the batch with their code: new tokens, int `[B, 55]`."""
     fields = {"num_beams": beams, "max_new_tokens": 55, "min_new_tokens": 55, "do_sample": False}
     tokens = {name: SHAPE[name] for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     config, mask = GenerationConfig(**fields, **tokens), torch.ones(len(rows["mask"]), WORDS, dtype=torch.long)

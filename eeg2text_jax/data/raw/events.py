@@ -36,7 +36,7 @@ def spellings(code: str) -> tuple[str, ...]:
 def patterns(pattern: str, *, typed: bool) -> tuple["re.Pattern[str]", ...]:
     """Compile all spellings of a user's pattern, in which `*` stands for any text.
 
-    If the code to match has a marker type (`typed`), the type of the pattern must be equal.
+    If the code to match has a marker type (`typed`), a marker type in the pattern must be equal to it.
     """
     marker, bare = split_type(pattern)
     prefix = marker if typed or bare.startswith("*") else ""

@@ -76,7 +76,7 @@ def _samples(span: Span, rate: float, n: int) -> tuple[int, int]:
 
 
 class Levels:
-    """Standard deviations of the channels of a recording, and notes on implausible ones. Add voltages as recorded."""
+    """Standard deviations of a recording's channels, and notes on implausible ones; add voltages before referencing."""
 
     def __init__(self, channels: Sequence[str]):
         self._channels = channels

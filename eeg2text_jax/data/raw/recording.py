@@ -220,7 +220,7 @@ def factors(file: RawFile, raw: Any, names: list[str], given: str) -> tuple[np.n
 
 
 def unit_of(raw: Any, name: str) -> str:
-    """Return the unit of a channel in the file; "" for volts, their multiples, and unknown units."""
+    """Return a channel's unit as the file states it; "" for volts, their multiples, and if the file states none."""
     unit = (getattr(raw, "_orig_units", None) or {}).get(name)
     return "" if unit is None or _symbol(unit) in _KNOWN else str(unit)
 
