@@ -11,12 +11,12 @@ import html
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.files import content_digest, write_text
-from eeg2text_jax.metrics.bleu import token_bleu, word_bleu
+from eeg2text_jax.metrics.bleu import Bleu, word_bleu
 from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
 from eeg2text_jax.metrics.metric import Metric, MetricError
 from eeg2text_jax.metrics.rouge import paper_rouge, rouge
@@ -89,10 +89,11 @@ def score_predictions(
     """
     predictions = as_set(predictions, references).predictions
     jobs = jobs_of(predictions, profile, tokenizer, token_source, metrics, meaning)
-    figures = Scores()
-    with progress_of(len(jobs) * len(predictions)) as advance:
+    figures, units = Scores(), len(jobs) * len(predictions)
+    line = ProgressLine("scoring (rows of all metrics)", units) if units >= SHOW_PROGRESS else None
+    with line or contextlib.nullcontext():
         for metric, texts in jobs:
-            figures |= _figures(metric, texts, predictions, advance)
+            figures |= _figures(metric, texts, predictions, line.advance if line else None)
     return figures
 
 
@@ -112,24 +113,16 @@ def jobs_of(
         jobs += [(metric, texts) for metric in meaning(texts[1])]
     if metrics is not None and "bleu" not in metrics:
         return jobs
-    short = profile == "paper"
+    short, tokens = profile == "paper", texts
     if has_ids(predictions):
-        ids = IdTexts(predictions, "prediction"), IdTexts(predictions, "reference")
-        return [(token_bleu(str.split, f"model-ids[{token_source}]", short_counts_one=short), ids), *jobs]
-    if tokenizer is None:
+        tokens = IdTexts(predictions, "prediction"), IdTexts(predictions, "reference")
+        bleu = Bleu("token_bleu", str.split, f"model-ids[{token_source}]", short_counts_one=short)
+    elif tokenizer is None:
         return jobs
-    name = f"retokenized[{describe_tokenizer(tokenizer)}]"
-    return [(token_bleu(tokenizer.tokenize, name, short_counts_one=short), texts), *jobs]
-
-
-@contextlib.contextmanager
-def progress_of(units: int) -> Iterator[Callable[[int], None] | None]:
-    """Show a progress line over `units` (rows times metrics) if there are many; yield its `advance`, or else None."""
-    if units < SHOW_PROGRESS:
-        yield None
-        return
-    with ProgressLine("scoring (rows of all metrics)", units) as line:
-        yield line.advance
+    else:
+        name = f"retokenized[{describe_tokenizer(tokenizer)}]"
+        bleu = Bleu("token_bleu", tokenizer.tokenize, name, short_counts_one=short)
+    return [(bleu, tokens), *jobs]
 
 
 def check_scorable(predictions: Sequence[Prediction]) -> None:
