@@ -11,8 +11,8 @@ import html
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.files import content_digest, write_text
@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # `eeg2text score` without --tokenizer does not wait for tran
 
 PROFILES = ("standard", "paper")
 Meaning = Callable[[Sequence[str]], Sequence[Metric]]  # references -> metrics that need a text encoder or a judge
+Row = TypeVar("Row", bound=Prediction)
 Texts = tuple[Sequence[str], Sequence[str]]  # predictions and references
 
 SHOW_PROGRESS = 200_000  # rows times metrics from which a progress line is shown: a few seconds of work
@@ -184,19 +185,24 @@ def _figures(
     return {name: {"value": value, **about} for name, value in values.items()}
 
 
+def cells_of(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
+    """Yield the entry in `results.json`, without figures, and the rows of each cell and mode, by first appearance."""
+    groups: dict[tuple, list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.train_condition, row.eval_condition, row.seed, row.mode), []).append(row)
+    for (train, evaluation, seed, mode), found in groups.items():
+        cell = {"train_condition": train, "eval_condition": evaluation, "seed": seed, "mode": mode}
+        yield cell | {"rows": len(found), "sentences": len({row.sentence_id for row in found})}, found
+
+
 def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
     """Return the content of `results.json`: one entry per cell and mode, in order of first appearance.
 
     `rows` counts predictions, `sentences` distinct sentences. A cell whose texts are all empty has no metrics, and
     `unscored` gives the reason. Options and other errors are those of `score_predictions`.
     """
-    groups: dict[tuple, list[Prediction]] = {}
-    for p in predictions:
-        groups.setdefault((p.train_condition, p.eval_condition, p.seed, p.mode), []).append(p)
     cells = []
-    for (train, evaluation, seed, mode), rows in groups.items():
-        cell = {"train_condition": train, "eval_condition": evaluation, "seed": seed, "mode": mode}
-        cell |= {"rows": len(rows), "sentences": len({p.sentence_id for p in rows})}
+    for cell, rows in cells_of(predictions):
         try:
             cell["metrics"] = score_predictions(rows, profile=profile, **options)
         except NothingToScoreError as error:
