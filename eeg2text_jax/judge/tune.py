@@ -93,7 +93,8 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
     ids = encode([(pair.reference, pair.hypothesis) for pair in pairs], "train pair")
     yes, pad = np.array([pair.preserved for pair in pairs]), task.frozen.model.pad_token
     batches = PairBatches(ids, yes, config.batch.widths, config.batch.size, pad, config.split.seed)
-    first = _first_prompts(config, task)
+    texts = [text for pair in pairs for text in (pair.reference, pair.hypothesis)]
+    first = initial_prompts(task.frozen, [seed for seed, _ in arms], config.prompt, task.labels, texts)
     frozen = jax.device_put(params, weights_shardings(params, placement.mesh, config.parallel.fsdp))
     keys = jax.vmap(jax.random.key)(jnp.asarray([seed for seed, _ in arms], jnp.uint32))
     keys = jax.device_put(keys, replicated(placement.mesh))
@@ -148,20 +149,6 @@ def tune_mesh(config: JudgeSettings, devices: int, arms: int) -> tuple[int, int]
     elif config.parallel.fsdp and not any(wanted):
         wanted = (0, math.gcd(devices, config.batch.size))
     return mesh_shape(devices, arms, config.batch.size, wanted)
-
-
-def _first_prompts(config: JudgeSettings, task: Task) -> np.ndarray:
-    """Return the initial prompts `[A, P, D]`; arms of the same seed begin with the same prompt."""
-    texts = [text for pair in task.parts.train for text in (pair.reference, pair.hypothesis)]
-    return initial_prompts(
-        task.frozen,
-        [seed for seed, _ in arms_of(config)],
-        length=config.prompt.length,
-        init=config.prompt.init,
-        population=config.prompt.population,
-        labels=task.labels,
-        texts=texts,
-    )
 
 
 def _restore_or_begin(
