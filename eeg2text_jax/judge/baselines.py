@@ -21,7 +21,7 @@ from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.pretrained.embedding import TextEmbedder
 from eeg2text_jax.pretrained.encoders import load_encoder
 
-STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # inverse weights of the L2 penalty, of which AUC on dev chooses one
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # inverse weights of the L2 penalty; the best AUC on the dev part chooses one
 
 
 @dataclasses.dataclass(frozen=True)

@@ -219,7 +219,7 @@ class Asker:
         self._read(pending, found)
         if not np.isfinite(found).all():
             wrong = distinct[int(np.flatnonzero(~np.isfinite(found))[0])]
-            raise UserError(f"{self.frozen.name}: its answer about {wrong[1]!r:.60} is not finite; try dtype float32.")
+            raise UserError(f"{self.frozen.name}: the score of {wrong[1]!r:.60} is not finite; set dtype=float32.")
         place = {pair: i for i, pair in enumerate(distinct)}
         return found[[place[pair] for pair in pairs]]
 

@@ -169,10 +169,8 @@ def to_markdown(results: Mapping[str, Any]) -> str:
         lines += ["", "## Speakers", "", *speakers_markdown(speakers)]
     if raters_ := results.get("raters"):
         given, merged = (three_digits(raters_[name]) for name in ("kappa", "kappa_preserved"))
-        agreed = (
-            f"Raters agreed on {raters_['pairs']} pairs with kappa {given} (as rated) and {merged} (preserved or not)."
-        )
-        lines += ["", agreed]
+        agreed = f"Raters agreed on {raters_['pairs']} pairs with kappa {given} (as rated)"
+        lines += ["", f"{agreed} and {merged} (preserved or not)."]
     lines += _data_markdown(results)
     if second := results.get("second_test"):
         found = _auc_cell({"value": second["auc"], "interval": second["auc_interval"]})

@@ -31,9 +31,7 @@ from eeg2text_jax.training.state import make_optimizer
 
 TOKEN_IDS = {word: i for i, word in enumerate(TOY_WORDS)}
 WIDTH = 32  # most tokens of a pair
-CARD = (
-    "# A toy T5\n\nTrained on pairs of template sentences to prove the machinery of `eeg2text judge`; no real judge.\n"
-)
+CARD = "# A toy T5\n\nTrained on pairs of template sentences to demonstrate `eeg2text judge`; not a real judge.\n"
 
 
 def toy_tokenizer() -> PreTrainedTokenizerFast:

@@ -59,7 +59,7 @@ class Tuned(NamedTuple):
 
 
 def arms_of(config: JudgeSettings) -> list[tuple[int, float]]:
-    """Return the seed and learning rate of every arm."""
+    """Return the seed and learning rate of every arm; an arm is one tuned prompt."""
     return [(int(seed), float(rate)) for rate in config.optim.lr for seed in config.seeds]
 
 
@@ -77,7 +77,7 @@ def make_program(config: JudgeSettings, model: Any, labels: Labels, mesh: Any = 
 
 
 def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
-    """Tune every arm; training resumes from the newest checkpoint in `root`.
+    """Tune a prompt for each seed and learning rate; training resumes from the newest checkpoint in `root`.
 
     Raises:
       UserError: a pair is too long, a loss is not finite, or a checkpoint cannot be written or is of other pairs.
@@ -178,7 +178,7 @@ def _restore_or_begin(
 
 
 def _by_arm(name: str, values: np.ndarray, arms: Sequence[tuple[int, float]]) -> dict[str, float]:
-    """Return the values `[A]` by arm, under the names that the log uses."""
+    """Return the values `[A]` by their names in the log, such as loss/seed_0_lr_0.3."""
     return {f"{name}/seed_{seed}_lr_{rate:g}": float(v) for (seed, rate), v in zip(arms, values, strict=True)}
 
 
@@ -196,7 +196,7 @@ def _log(log: MetricsLog, step: int, losses: Sequence[jax.Array], arms: Sequence
 
 
 def dev_rows(config: JudgeSettings, program: TuneProgram, width: int) -> int:
-    """Return the rows of a scoring batch: up to four training batches, as no activations are kept."""
+    """Return how many pairs of `width` tokens are scored at once: up to 4 batches, as scoring keeps no activations."""
     rows = 4 * config.batch.size
     return rows // program.pieces(rows, width // 4)
 

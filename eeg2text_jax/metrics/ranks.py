@@ -15,7 +15,7 @@ from eeg2text_jax.metrics.score import cells_of
 from eeg2text_jax.predictions.rankings import Ranking
 
 STATISTICS = ("top1", "top5", "percentile", "rows")
-TOP = (1, 5)
+TOP = (1, 5)  # the k of top-k accuracy
 
 
 def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -150,7 +150,7 @@ def _figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
 
 
 def _in_stratum(row: Ranking) -> tuple[float, int]:
-    """Return the top-1 share among the candidates of the row's stratum, and the number of these candidates."""
+    """Return the top-1 share among candidates of the same task and similar length, and their number."""
     alike = np.flatnonzero(row.candidates.strata == row.candidates.strata[row.right])
     own = np.flatnonzero(alike == row.right)
     return float(statistics(row.scores[None, alike], own)[0, 0, 0]) if len(alike) > 1 else 1.0, len(alike)

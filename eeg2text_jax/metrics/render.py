@@ -128,6 +128,7 @@ def examples_latex(examples: Sequence[Example]) -> str:
 
 
 def styled(words: Marked, styles: dict[str, str], change: Callable[[str], str]) -> str:
+    """Return the words with their markup; `styles` maps a style to a format string, `change` escapes a word."""
     return " ".join(styles[style].format(change(word)) for word, style in words) or "(empty)"
 
 

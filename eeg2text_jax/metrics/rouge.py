@@ -95,6 +95,7 @@ def union_subsequences(
 
 
 def _union(predicted: Sentences, reference: Sentences) -> int:
+    """Return the entry of `union_subsequences` for two texts."""
     return len(set().union(*(_last_common_words(left, right) for left in reference for right in predicted)))
 
 

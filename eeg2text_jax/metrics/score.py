@@ -1,6 +1,6 @@
 """Score predictions of one cell and mode, or of every cell and mode of a run; every figure has its signature.
 
-A profile is a set of metrics.
+A cell is a training condition, an evaluation condition and a seed. A profile is a set of metrics.
 `standard`: BLEU on words and on the model's tokens, ROUGE of rouge-score, WER and CER of jiwer.
 `paper`: the figures of Tables 2-3 of the paper: BLEU on subword tokens as nltk's `corpus_bleu` computes it, ROUGE with
 the formula of the PyPI package `rouge`, WER.

@@ -178,7 +178,7 @@ Marked = list[tuple[str, Style]]
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One sentence: the reference and one prediction for each cell and mode, with marked words."""
+    """One sentence: the reference, and one prediction for each pair of conditions and mode, with marked words."""
 
     sample_id: str
     reference: Marked

@@ -312,7 +312,7 @@ def test_initial_prompts_are_tokens_of_the_pairs(finished):
     [
         (("yes", "yes"), "two different words"),
         (("yes", "quite"), "has no token for 'quite'"),
-        (("yes no", "yes"), "begins"),
+        (("yes no", "yes"), "one begins with the tokens of the other"),
     ],
 )
 def test_labels_that_cannot_be_told_apart_are_refused(words, message, finished):
