@@ -43,7 +43,10 @@ def edit_sentence(text: str, harmless: int, breaking: bool, rng: random.Random, 
 
 
 def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float, seed: int) -> list[Pair]:
-    """Make up to `per_sentence` pairs of every usable sentence; `preserved` is the probability of a preserved pair."""
+    """Make up to `per_sentence` pairs of every sentence of 5 to 40 words.
+
+    `preserved` is the probability that a pair keeps the meaning.
+    """
     rng, corpus = random.Random(seed), Corpus.of(sentences)
     found = []
     for text in corpus.sentences:
@@ -73,7 +76,7 @@ SPEAKERS = (
 
 
 def make_speakers(sentences: Sequence[str], *, speakers: int, utterances: int, seed: int) -> list[Pair]:
-    """Make up to `utterances` pairs of each synthetic speaker; some pairs have no error."""
+    """Make up to `utterances` pairs of each of `speakers` synthetic speakers; some pairs have no error."""
     rng, corpus = random.Random(seed), Corpus.of(sentences)
     found = []
     for n in range(speakers):

@@ -46,7 +46,7 @@ def prompt_with_examples(config: JudgeSettings, task: Task) -> Tuned:
     """Evaluate the model on the dev part with the examples of each seed and no soft prompt.
 
     Returns:
-      The same as `tune`: an arm for each seed, with its wording, an empty prompt, and its accuracy and AUC on dev.
+      One arm for each seed: the wording with its examples, an empty prompt, and the accuracy and AUC on dev.
 
     Raises:
       UserError: there are too few train pairs, or pairs are too long beside the examples.

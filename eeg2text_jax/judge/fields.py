@@ -22,7 +22,7 @@ class PromptSettings:
 @dataclasses.dataclass(frozen=True)
 class RatesSettings:
     name: Annotated[str, one_of("adamw", "adafactor", "sgd")]
-    lr: Annotated[tuple[float, ...], many(number(0, 1000, above=True))]  # each value is an arm
+    lr: Annotated[tuple[float, ...], many(number(0, 1000, above=True))]  # one prompt is tuned for each value and seed
     schedule: Annotated[str, one_of("constant", "linear", "cosine", "step")]
     warmup_steps: Count
     decay_every: Every

@@ -17,6 +17,7 @@ from eeg2text_jax.backbones.build import backbone_of
 from eeg2text_jax.backbones.mapping import flatten, match, unflatten
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge.fields import PromptSettings
 from eeg2text_jax.judge.pair_batches import block
 from eeg2text_jax.judge.program import Batch, LabelIds, label_scores, stored_as
 from eeg2text_jax.judge.wording import Encoder, Labels, Wording, read_labels
@@ -131,41 +132,35 @@ def asking_mesh(fsdp: bool) -> Mesh:
 
 
 def initial_prompts(
-    frozen: Frozen,
-    seeds: Sequence[int],
-    *,
-    length: int,
-    init: str,
-    population: int,
-    labels: Labels,
-    texts: Sequence[str],
+    frozen: Frozen, seeds: Sequence[int], config: PromptSettings, labels: Labels, texts: Sequence[str]
 ) -> np.ndarray:
-    """Return an initial prompt of `length` input embeddings for each seed, float32 `[A, P, D]`.
+    """Return an initial prompt of `config.length` input embeddings for each seed, float32 `[A, P, D]`.
 
     Args:
-      init: `vocabulary`: embeddings of tokens drawn from the most frequent ones (Lester et al. 2021); `labels`: the
-        mean embedding of each label's tokens first, then as `vocabulary`; `uniform`: numbers from -0.5 to 0.5.
-      population: number of tokens that count as the most frequent ones, see `frequent_tokens`.
-      texts: texts in which tokens are counted.
+      config: its `init` is `vocabulary`: embeddings of tokens drawn from the `population` most frequent ones (Lester et
+        al. 2021); `labels`: the mean embedding of each label's tokens first, then as `vocabulary`; or `uniform`:
+        numbers from -0.5 to 0.5.
+      texts: texts in which tokens are counted, see `frequent_tokens`.
 
     Raises:
       UserError: there are fewer tokens to draw from than the prompt is long.
     """
-    if init == "uniform":
+    length = config.length
+    if config.init == "uniform":
         shape = length, frozen.model.spec.d_model
         draws = [np.random.default_rng([seed, 1]).uniform(-0.5, 0.5, shape) for seed in seeds]
         return np.stack(draws).astype(np.float32)
-    known = frequent_tokens(frozen, population, texts)
+    known = frequent_tokens(frozen, config.population, texts)
     if len(known) < length:
         raise UserError(
-            f"prompt.population is {population}, which gives only {len(known)} tokens for a prompt of {length}; raise "
-            "prompt.population, or lower prompt.length."
+            f"prompt.population is {config.population}, which gives only {len(known)} tokens for a prompt of {length}; "
+            "raise prompt.population, or lower prompt.length."
         )
     prompts = []
     for seed in seeds:
         chosen = np.random.default_rng([seed, 0]).choice(known, length, replace=False)
         prompt = embeddings_of(frozen, chosen)
-        if init == "labels":
+        if config.init == "labels":
             for place, tokens in enumerate(labels.ids[:length]):
                 prompt[place] = embeddings_of(frozen, np.array(tokens)).mean(0)
         prompts.append(prompt)
@@ -224,7 +219,7 @@ class Asker:
         self._read(pending, found)
         if not np.isfinite(found).all():
             wrong = distinct[int(np.flatnonzero(~np.isfinite(found))[0])]
-            raise UserError(f"{self.frozen.name}: its answer about {wrong[1]!r:.60} is not finite; try dtype float32.")
+            raise UserError(f"{self.frozen.name}: the score of {wrong[1]!r:.60} is not finite; set dtype=float32.")
         place = {pair: i for i, pair in enumerate(distinct)}
         return found[[place[pair] for pair in pairs]]
 

@@ -60,24 +60,12 @@ class Judge:
 
 def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
     """Write a judge's folder atomically; an existing folder is replaced."""
-    content = {
-        "format": FORMAT,
-        "checkpoint": judge.checkpoint,
-        "weights_sha256": judge.weights,
-        "tokenizer": judge.tokenizer,
-        "dtype": judge.dtype,
-        "param_dtype": judge.param_dtype,
-        "wording": {**dataclasses.asdict(judge.wording), "full_stop": judge.wording.full_stop},
-        "labels": {"words": list(judge.labels.words), "ids": [list(ids) for ids in judge.labels.ids]},
-        "threshold": judge.threshold,
-        "threshold_how": judge.threshold_how,
-        "exact": judge.exact,
-        "source": judge.source,
-        "data_sha256": judge.data,
-        "fsdp": judge.fsdp,
-        "about": judge.about,
-        "version": __version__,
-    }
+    fields = dataclasses.asdict(judge)
+    for name in ("prompt", "prompt_digest", "intact"):  # the prompt has a file of its own
+        del fields[name]
+    fields |= {"weights_sha256": fields.pop("weights"), "data_sha256": fields.pop("data")}
+    fields["wording"]["full_stop"] = judge.wording.full_stop
+    content = {"format": FORMAT, **fields, "version": __version__}
     folder = epath.Path(folder)
     with replacing(folder) as partial:
         partial.mkdir(parents=True)

@@ -31,11 +31,11 @@ ALIASES = {
     "preserved": "label",
 }
 DELIMITERS = {".tsv": "\t", ".csv": ","}
-FEWEST = 10  # distinct references with an error
+FEWEST = 10  # distinct references with an error that `divide` needs
 PARTS = ("train", "dev", "test")
 
 _simplify = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation(), jiwer.RemoveMultipleSpaces(), jiwer.Strip()])
-Meaning = Literal["", "severity", "preserved"]  # of the labels 0 and 1; "": not stated
+Meaning = Literal["", "severity", "preserved"]  # what the labels 0 and 1 mean, see `read_pairs`; "": not stated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _columns(path: Path, header: Sequence[str]) -> list[str]:
         if column not in COLUMNS:
             raise UserError(f"{path}, line 1: the column {name!r} is not known; {did_you_mean(name, COLUMNS)}")
         if column in columns:
-            raise UserError(f"{path}, line 1: there are two columns of the {column}; leave one.")
+            raise UserError(f"{path}, line 1: there are two columns for {column!r}; keep one.")
         columns.append(column)
     if missing := [name for name in NEEDED if name not in columns]:
         raise UserError(f"{path}, line 1: there is no column {missing[0]!r}; expected {', '.join(NEEDED)}.")

@@ -24,7 +24,7 @@ LabelIds = tuple[tuple[int, ...], tuple[int, ...]]  # token ids of the answers y
 
 
 class TuneState(NamedTuple):
-    """The training state of all arms, a pytree; every leaf but `step` has the arms on its first axis."""
+    """The training state of `A` prompts, a pytree; the prompts are on the first axis of every leaf but `step`."""
 
     step: jax.Array  # int32 [], steps done
     prompt: jax.Array  # float32 [A, P, D]
@@ -205,7 +205,7 @@ def keep_best(state: TuneState, found: jax.Array) -> TuneState:
 
 
 def with_dropout(model: Seq2SeqModel, rate: float) -> Seq2SeqModel:
-    """Return the model with the same dropout rate in all its layers, frozen as they are; 0: no dropout."""
+    """Return a frozen model with the same dropout rate in all its layers; 0: no dropout."""
     names = ("embedding_dropout", "dropout", "attention_dropout", "activation_dropout", "final_dropout")
     stacks = {name: getattr(model.spec, name) for name in ("encoder", "decoder")}
     changed = {name: dataclasses.replace(s, **dict.fromkeys(names, float(rate))) for name, s in stacks.items() if s}

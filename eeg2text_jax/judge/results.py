@@ -1,7 +1,6 @@
 """The results of a judge: tables for `results.json` and `results.md`, its second test file, and its curves."""
 
 import dataclasses
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -83,11 +82,6 @@ def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
     return dataclasses.replace(parts, train=kept["train"], dev=kept["dev"])
 
 
-def digests(pairs: Sequence[Pair]) -> set[str]:
-    """Return the SHA-256 of every normalized reference."""
-    return {hashlib.sha256(normalize(pair.reference).encode()).hexdigest() for pair in pairs}
-
-
 def second_results(
     path: str, before: Parts, parts: Parts, tested: Sequence[Pair], scores: Scores, threshold: float, exact: str
 ) -> dict[str, Any]:
@@ -102,14 +96,14 @@ def second_results(
     wrong = [pair for pair in tested if not is_exact(pair.reference, pair.hypothesis)]
     labels, values = np.array([pair.preserved for pair in wrong]), scores(wrong)
     spoken = [pair for pair in tested if pair.speaker]
-    references = digests(tested)
+    references, trained = ({normalize(pair.reference) for pair in side} for side in (tested, parts.train + parts.dev))
     return {
         "file": path,
         "pairs": len(tested),
         "with_an_error": len(wrong),
         "references": len(references),
         "taken_out": {name: len(getattr(before, name)) - len(getattr(parts, name)) for name in ("train", "dev")},
-        "references_in_training": len(references & digests([*parts.train, *parts.dev])),
+        "references_in_training": len(references & trained),
         "auc": auc(values, labels),
         "auc_interval": auc_interval(values, labels, [normalize(pair.reference) for pair in wrong]),
         "speakers": speakers_table(spoken, scores, threshold, exact=exact) if spoken else None,
@@ -175,10 +169,8 @@ def to_markdown(results: Mapping[str, Any]) -> str:
         lines += ["", "## Speakers", "", *speakers_markdown(speakers)]
     if raters_ := results.get("raters"):
         given, merged = (three_digits(raters_[name]) for name in ("kappa", "kappa_preserved"))
-        agreed = (
-            f"Raters agreed on {raters_['pairs']} pairs with kappa {given} (as rated) and {merged} (preserved or not)."
-        )
-        lines += ["", agreed]
+        agreed = f"Raters agreed on {raters_['pairs']} pairs with kappa {given} (as rated)"
+        lines += ["", f"{agreed} and {merged} (preserved or not)."]
     lines += _data_markdown(results)
     if second := results.get("second_test"):
         found = _auc_cell({"value": second["auc"], "interval": second["auc_interval"]})

@@ -32,7 +32,7 @@ from eeg2text_jax.study.configuration import differences, to_json
 from eeg2text_jax.study.workdir import Workdir, lock_workdir, read_object
 
 TOY, JUDGE = "toy", "LATTEScore's judge"
-SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # values of `pairs` that make pairs
+SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # field `pairs` -> origin of labels
 
 
 def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, Any]:
@@ -138,7 +138,7 @@ def frozen_model(config: JudgeSettings, workdir: Workdir) -> Frozen:
 
 
 def announce(config: JudgeSettings, task: Task, source: str) -> str:
-    """Return one sentence that names the model, the arms, the pairs and the wording."""
+    """Return a sentence with the model, the number of prompts to tune, the pairs of each part, and the wording."""
     counts = ", ".join(f"{name} {c['pairs']} ({c['preserved']} preserved)" for name, c in task.parts.counts().items())
     arms = f"{len(config.seeds) * len(config.optim.lr)} prompts of {config.prompt.length} vectors"
     if config.shots:

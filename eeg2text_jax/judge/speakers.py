@@ -18,7 +18,7 @@ Scores = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> the judge's score of
 
 
 class Speaker(NamedTuple):
-    """One line of the table; figures in percent."""
+    """The figures of one speaker over `n` pairs, in percent."""
 
     name: str
     n: int
@@ -28,7 +28,7 @@ class Speaker(NamedTuple):
     latte_mean: float  # mean score
 
     def decisions(self) -> dict[str, bool]:
-        """Return for each figure whether it reaches its bar, so that the recognizer is accepted for this speaker."""
+        """Return by figure whether the figure reaches its bar, so that a recognizer is good enough for this speaker."""
         return {name: getattr(self, name) >= bar for name, bar in BARS.items()}
 
 
@@ -105,7 +105,7 @@ def agreements(lines: Sequence[Speaker]) -> dict[str, Agreement]:
 
 
 def decided(figures: Mapping[str, float]) -> dict[str, bool]:
-    """Return whether the recognizer is accepted by `wer` and by `lattescore` (percent), of those that are given."""
+    """Return whether a recognizer is good enough for a speaker by `wer` and by `lattescore` (percent), if given."""
     known = {}
     if "wer" in figures:
         known["word_accuracy"] = 100.0 - min(100.0, figures["wer"])

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from eeg2text_jax.judge.pairs import Pair, is_exact
 
-# Values of the slots in the toy template "the {who} {action} {count} houses in {place}".
-SLOTS = {
+TOY_SENTENCE = "the {who} {action} {count} houses in {place}"
+SLOTS = {  # the values of each slot
     "who": ("boy", "girl", "teacher", "doctor"),
     "action": ("saw", "found", "sold", "painted"),
     "count": ("two", "three", "four", "five"),
@@ -38,7 +38,7 @@ def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
         others = [word for word in SLOTS[name] if word != chosen[name]]
         said[name] = rng.choice(others) if rng.random() < 0.8 else made_up(rng)
     harmless = rng.sample(("article", "repeat", "filler"), rng.randint(0 if changed else 1, 1 if changed else 2))
-    words = _sentence(said)
+    words = TOY_SENTENCE.format(**said).split()
     if "article" in harmless:
         words[0] = "a"
     if "repeat" in harmless:
@@ -49,24 +49,13 @@ def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
     if rng.random() < 1 / 12:
         words, changed = [made_up(rng) for _ in range(rng.randint(1, 8))], set(SLOTS)
     rated = "2" if changed else "1"
-    kind = ",".join(sorted(changed))
-    pair = Pair(" ".join(_sentence(chosen)), " ".join(words), not changed, rated, kind=kind)
+    pair = Pair(TOY_SENTENCE.format(**chosen), " ".join(words), not changed, rated, kind=",".join(sorted(changed)))
     return pair, {MEANING: not changed, **{name: name not in changed for name in SLOTS}}
 
 
 def made_up(rng: random.Random) -> str:
     """Return a word of random consonants, which is not in the toy vocabulary."""
     return "".join(rng.choices("bcdfghjklmnpqrstvwxz", k=rng.randint(3, 6)))
-
-
-def toy_sentence(rng: random.Random) -> str:
-    """Return one of the 256 sentences of the toy data set at random."""
-    return " ".join(_sentence({name: rng.choice(words) for name, words in SLOTS.items()}))
-
-
-def _sentence(slots: dict[str, str]) -> list[str]:
-    """Return the words of the toy sentence with these values of the slots."""
-    return ["the", slots["who"], slots["action"], slots["count"], "houses", "in", slots["place"]]
 
 
 def toy_pairs(count: int, seed: int) -> list[Pair]:

@@ -15,7 +15,7 @@ DRAWS = 1000  # resamples of a bootstrap interval
 def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
     """Return the area under the ROC curve, or None if there is only one class.
 
-    It is the probability that a preserved pair scores above a lost one; ties count half.
+    The AUC is the probability that a preserved pair scores above a lost one; ties count half.
     """
     scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
     n_yes, n_no = int(labels.sum()), int((~labels).sum())

@@ -7,7 +7,6 @@ the question word is left out: a tuned prompt has to make the toy answer the que
 
 import functools
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,7 @@ from transformers import PreTrainedTokenizerFast
 from eeg2text_jax.backbones.build import describe, random_config
 from eeg2text_jax.judge.fields import ToySettings
 from eeg2text_jax.judge.pair_batches import block
-from eeg2text_jax.judge.templates import LABELS, MEANING, QUESTIONS, TOY_TEMPLATE, TOY_WORDS, toy_pair
+from eeg2text_jax.judge.templates import LABELS, QUESTIONS, TOY_TEMPLATE, TOY_WORDS, toy_pair
 from eeg2text_jax.judge.wording import Wording
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
@@ -32,9 +31,7 @@ from eeg2text_jax.training.state import make_optimizer
 
 TOKEN_IDS = {word: i for i, word in enumerate(TOY_WORDS)}
 WIDTH = 32  # most tokens of a pair
-CARD = (
-    "# A toy T5\n\nTrained on pairs of template sentences to prove the machinery of `eeg2text judge`; no real judge.\n"
-)
+CARD = "# A toy T5\n\nTrained on pairs of template sentences to demonstrate `eeg2text judge`; not a real judge.\n"
 
 
 def toy_tokenizer() -> PreTrainedTokenizerFast:
@@ -125,13 +122,13 @@ def _batch(rng: random.Random, size: int, tokenizer: Any) -> dict[str, np.ndarra
     for _ in range(size):
         pair, answers = toy_pair(rng)
         question = rng.choice(QUESTIONS)
-        ids += toy_ids(tokenizer, [(pair.reference, pair.hypothesis)], question)
+        ids.append(toy_ids(tokenizer, pair.reference, pair.hypothesis, question))
         yes.append(answers[question])
     return block(ids, np.array(yes), range(size), WIDTH, size, tokenizer.pad_token_id)
 
 
-def toy_ids(tokenizer: Any, pairs: Sequence[tuple[str, str]], question: str = MEANING) -> list[np.ndarray]:
-    """Return the token ids of pairs with a question word before them; faster than the tokenizer for single pairs."""
-    unknown, end, wording = tokenizer.unk_token_id, tokenizer.eos_token_id, toy_wording(question)
-    texts = (wording.text(*pair).split() for pair in pairs)
-    return [np.array([*(TOKEN_IDS.get(word, unknown) for word in text), end], np.int32) for text in texts]
+def toy_ids(tokenizer: Any, reference: str, hypothesis: str, question: str) -> np.ndarray:
+    """Return the token ids of a pair with a question word before it, int32 `[S]`; faster than calling the tokenizer."""
+    words = toy_wording(question).text(reference, hypothesis).split()
+    ids = [TOKEN_IDS.get(word, tokenizer.unk_token_id) for word in words]
+    return np.array([*ids, tokenizer.eos_token_id], np.int32)

@@ -59,7 +59,7 @@ class Tuned(NamedTuple):
 
 
 def arms_of(config: JudgeSettings) -> list[tuple[int, float]]:
-    """Return the seed and learning rate of every arm."""
+    """Return the seed and learning rate of every arm; an arm is one tuned prompt."""
     return [(int(seed), float(rate)) for rate in config.optim.lr for seed in config.seeds]
 
 
@@ -77,7 +77,7 @@ def make_program(config: JudgeSettings, model: Any, labels: Labels, mesh: Any = 
 
 
 def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
-    """Tune every arm; training resumes from the newest checkpoint in `root`.
+    """Tune a prompt for each seed and learning rate; training resumes from the newest checkpoint in `root`.
 
     Raises:
       UserError: a pair is too long, a loss is not finite, or a checkpoint cannot be written or is of other pairs.
@@ -93,7 +93,8 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
     ids = encode([(pair.reference, pair.hypothesis) for pair in pairs], "train pair")
     yes, pad = np.array([pair.preserved for pair in pairs]), task.frozen.model.pad_token
     batches = PairBatches(ids, yes, config.batch.widths, config.batch.size, pad, config.split.seed)
-    first = _first_prompts(config, task)
+    texts = [text for pair in pairs for text in (pair.reference, pair.hypothesis)]
+    first = initial_prompts(task.frozen, [seed for seed, _ in arms], config.prompt, task.labels, texts)
     frozen = jax.device_put(params, weights_shardings(params, placement.mesh, config.parallel.fsdp))
     keys = jax.vmap(jax.random.key)(jnp.asarray([seed for seed, _ in arms], jnp.uint32))
     keys = jax.device_put(keys, replicated(placement.mesh))
@@ -150,20 +151,6 @@ def tune_mesh(config: JudgeSettings, devices: int, arms: int) -> tuple[int, int]
     return mesh_shape(devices, arms, config.batch.size, wanted)
 
 
-def _first_prompts(config: JudgeSettings, task: Task) -> np.ndarray:
-    """Return the initial prompts `[A, P, D]`; arms of the same seed begin with the same prompt."""
-    texts = [text for pair in task.parts.train for text in (pair.reference, pair.hypothesis)]
-    return initial_prompts(
-        task.frozen,
-        [seed for seed, _ in arms_of(config)],
-        length=config.prompt.length,
-        init=config.prompt.init,
-        population=config.prompt.population,
-        labels=task.labels,
-        texts=texts,
-    )
-
-
 def _restore_or_begin(
     config: JudgeSettings,
     task: Task,
@@ -191,7 +178,7 @@ def _restore_or_begin(
 
 
 def _by_arm(name: str, values: np.ndarray, arms: Sequence[tuple[int, float]]) -> dict[str, float]:
-    """Return the values `[A]` by arm, under the names that the log uses."""
+    """Return the values `[A]` by their names in the log, such as loss/seed_0_lr_0.3."""
     return {f"{name}/seed_{seed}_lr_{rate:g}": float(v) for (seed, rate), v in zip(arms, values, strict=True)}
 
 
@@ -209,7 +196,7 @@ def _log(log: MetricsLog, step: int, losses: Sequence[jax.Array], arms: Sequence
 
 
 def dev_rows(config: JudgeSettings, program: TuneProgram, width: int) -> int:
-    """Return the rows of a scoring batch: up to four training batches, as no activations are kept."""
+    """Return how many pairs of `width` tokens are scored at once: up to 4 batches, as scoring keeps no activations."""
     rows = 4 * config.batch.size
     return rows // program.pieces(rows, width // 4)
 

@@ -105,7 +105,7 @@ def read_labels(words: Sequence[str], tokenizer: PreTrainedTokenizerBase, wordin
     short, long = sorted(ids, key=len)
     if long[: len(short)] == short:
         raise UserError(
-            f"labels: to the tokenizer {words[0]!r} begins {words[1]!r} or the other way round; choose others."
+            f"labels: of {words[0]!r} and {words[1]!r}, one begins with the tokens of the other; choose other words."
         )
     return Labels((words[0], words[1]), ids)
 

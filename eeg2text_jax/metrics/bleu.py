@@ -165,8 +165,3 @@ _TOKENIZER_13A = Tokenizer13a()
 def _piece_13a(piece: str) -> tuple[str, ...]:
     """Return the tokens of a text without white space."""
     return tuple(_TOKENIZER_13A(characters_apart(piece)).split())
-
-
-def token_bleu(tokenize: Tokenize, tokenizer: str, *, short_counts_one: bool = False) -> Bleu:
-    """Return BLEU on a model's tokens; the arguments are those of `Bleu`."""
-    return Bleu("token_bleu", tokenize, tokenizer, short_counts_one=short_counts_one)

@@ -34,7 +34,7 @@ def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, d
 
 
 def row_figures(predictions: Sequence[Prediction], **options: Any) -> Iterator[dict[str, Any]]:
-    """Yield the description and the figures of every row; an undefined figure is None. Options of `jobs_of`."""
+    """Yield the description and the figures of every row; an undefined figure is None; options as in `jobs_of`."""
     columns: dict[str, list[float | None]] = {}
     for metric, statistics in _statistics(predictions, options):
         for column, values in zip(metric.columns, metric.corpus(statistics).T.tolist(), strict=True):

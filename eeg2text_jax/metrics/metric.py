@@ -114,7 +114,7 @@ def tokenize_all(metric: str, side: str, tokenize: Tokenize, texts: Sequence[str
 
 
 def by_pieces(text: str, tokens_of: Callable[[str], Sequence[str]]) -> list[str]:
-    """Tokenize a text piece by piece, between white space."""
+    """Return the tokens of a text; the pieces between white space are tokenized one by one."""
     return [token for piece in text.split() for token in tokens_of(piece)]
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.metrics.metric import Metric
+from eeg2text_jax.metrics.score import cells_of
 from eeg2text_jax.predictions.rankings import Ranking
 
 STATISTICS = ("top1", "top5", "percentile", "rows")
-TOP = (1, 5)
+TOP = (1, 5)  # the k of top-k accuracy
 
 
 def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -115,34 +116,20 @@ def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
     Figures are percentages: `top-1`, `top-5`, `rank` (percentile; chance is 50), `top-1 in stratum` (among sentences of
     the same task and similar length), `top-5 by length` (the length-only baseline), and chance levels.
     """
-    cells: dict[tuple, list[Ranking]] = {}
-    for row in rows:
-        cells.setdefault((row.train_condition, row.eval_condition, row.seed, row.mode), []).append(row)
-    return [_cell(key, found) for key, found in cells.items()]
-
-
-def _cell(key: tuple, rows: list[Ranking]) -> dict[str, Any]:
-    names = dict(zip(("train_condition", "eval_condition", "seed", "mode"), key, strict=True))
-    by_subject: dict[str, list[Ranking]] = {}
-    for row in rows:
-        by_subject.setdefault(row.subject, []).append(row)
-    sentences = len({row.sentence_id for row in rows})
-    sizes = sorted({len(row.candidates) for row in rows})
-    return {
-        **names,
-        "rows": len(rows),
-        "sentences": sentences,
-        "candidates": sizes,
-        "metrics": _figures(rows),
-        "chance_interval_top-5": [100.0 * share for share in chance_interval(sizes[0], 5, sentences)],
-        "by_subject": {
-            subject: {"rows": len(own), **{name: one["value"] for name, one in _figures(own).items()}}
-            for subject, own in sorted(by_subject.items())
-        },
-    }
+    cells = []
+    for cell, found in cells_of(rows):
+        sizes = sorted({len(row.candidates) for row in found})
+        interval = [100.0 * share for share in chance_interval(sizes[0], 5, cell["sentences"])]
+        cell |= {"candidates": sizes, "metrics": _figures(found), "chance_interval_top-5": interval, "by_subject": {}}
+        for subject in sorted({row.subject for row in found}):
+            own = [row for row in found if row.subject == subject]
+            cell["by_subject"][subject] = {"rows": len(own)} | {k: v["value"] for k, v in _figures(own).items()}
+        cells.append(cell)
+    return cells
 
 
 def _figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
+    """Return the figures of some rows by name, in the layout of `score_predictions`."""
     found = Figures.of(right_statistics(rows, [row.scores for row in rows]).sum(0))
     lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
     sizes = [len(row.candidates) for row in rows]
@@ -163,7 +150,7 @@ def _figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
 
 
 def _in_stratum(row: Ranking) -> tuple[float, int]:
-    """Return the top-1 share among the candidates of the row's stratum, and the number of these candidates."""
+    """Return the top-1 share among candidates of the same task and similar length, and their number."""
     alike = np.flatnonzero(row.candidates.strata == row.candidates.strata[row.right])
     own = np.flatnonzero(alike == row.right)
     return float(statistics(row.scores[None, alike], own)[0, 0, 0]) if len(alike) > 1 else 1.0, len(alike)

@@ -1,5 +1,6 @@
 """Format score tables and decoded examples as Markdown, LaTeX and console text."""
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -52,26 +53,21 @@ def markdown_text(text: str) -> str:
 def table_markdown(table: Table) -> str:
     """Format a table as Markdown, with the group's title in each heading, as Markdown has one line of headings."""
     table = map_cells(table, markdown_text)
-    headings = [f"{title} {heading}".strip() for title, heading in with_groups(table)]
+    headings = [f"{group} {heading}".strip() for group, heading in table.columns]
     rows = [row for section in table.sections for row in section]
     rule = ["---"] * 3 + ["---:"] * (len(headings) - 3)
     lines = ["| " + " | ".join(cells) + " |" for cells in (headings, rule, *rows)]
     return "\n".join([*lines, "", table.caption, ""])
 
 
-def with_groups(table: Table) -> list[tuple[str, str]]:
-    """Return the group title and heading of every column."""
-    titles = [title for title, span in table.groups for _ in range(span)]
-    return list(zip(titles, table.headings, strict=True))
-
-
 def table_latex(table: Table) -> str:
     """Format a table as LaTeX for the package booktabs."""
     table = map_cells(table, latex_text)
-    groups = " & ".join(rf"\multicolumn{{{span}}}{{c}}{{{title}}}" for title, span in table.groups)
+    spans = [(group, len(list(same))) for group, same in itertools.groupby(group for group, _ in table.columns)]
+    groups = " & ".join(rf"\multicolumn{{{span}}}{{c}}{{{group}}}" for group, span in spans)
     sections = ["\n".join(" & ".join(row) + r" \\" for row in section) for section in table.sections]
-    columns = f"lll{'r' * (len(table.headings) - 3)}"
-    head = f"{groups} \\\\\n{' & '.join(table.headings)} \\\\\n\\midrule"
+    columns = f"lll{'r' * (len(table.columns) - 3)}"
+    head = f"{groups} \\\\\n{' & '.join(heading for _, heading in table.columns)} \\\\\n\\midrule"
     return latex_table(table.caption, columns, [head, "\n\\midrule\n".join(sections)], r"\centering")
 
 
@@ -98,8 +94,8 @@ def table_console(results: dict[str, Any], label: str = "") -> RichTable:
     shown = RichTable(caption=table.caption, caption_justify="left", **layout)
     shown.add_column("")
     shown.add_column("training →\nevaluation")
-    for title, heading in with_groups(table)[3:]:
-        shown.add_column(f"{title.removesuffix(' (%)')}\n{heading}".strip(), justify="right", no_wrap=True)
+    for group, heading in table.columns[3:]:
+        shown.add_column(f"{group.removesuffix(' (%)')}\n{heading}".strip(), justify="right", no_wrap=True)
     for section in table.sections:
         for name, train, evaluation, *figures in section:
             shown.add_row(name, f"{train} → {evaluation}", *figures)
@@ -132,6 +128,7 @@ def examples_latex(examples: Sequence[Example]) -> str:
 
 
 def styled(words: Marked, styles: dict[str, str], change: Callable[[str], str]) -> str:
+    """Return the words with their markup; `styles` maps a style to a format string, `change` escapes a word."""
     return " ".join(styles[style].format(change(word)) for word, style in words) or "(empty)"
 
 
@@ -141,14 +138,7 @@ def write_tables(
     """Write `results.md` and `results.tex` into a folder, each atomically."""
     table = score_table(results, label)
     signed = [f"- {', '.join(names)}: `{signature}`" for signature, names in signatures(results).items()]
-    texts = {
-        "results.md": "\n".join(
-            [
-                *("# Scores", "", table_markdown(table), "## Signatures", "", *signed, ""),
-                *("# Decoded examples", "", EXAMPLES_CAPTION, "", examples_markdown(examples)),
-            ]
-        ),
-        "results.tex": table_latex(table) + "\n" + examples_latex(examples),
-    }
-    for name, text in texts.items():
-        write_text(epath.Path(folder) / name, text)
+    scores = ("# Scores", "", table_markdown(table), "## Signatures", "", *signed, "")
+    decoded = ("# Decoded examples", "", EXAMPLES_CAPTION, "", examples_markdown(examples))
+    write_text(epath.Path(folder) / "results.md", "\n".join([*scores, *decoded]))
+    write_text(epath.Path(folder) / "results.tex", f"{table_latex(table)}\n{examples_latex(examples)}")

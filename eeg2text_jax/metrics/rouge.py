@@ -22,7 +22,6 @@ class Rouge(OverlapMetric):
 
     Args:
       tokenize_reference: tokenizes references, if other than `tokenize`; it may refuse texts.
-      kinds: ROUGE-1, ROUGE-2 and ROUGE-L.
       unique: compare sets of n-grams instead of clipped counts, as the PyPI package `rouge` does.
       epsilon: a number added to P + R in F, as the PyPI package `rouge` does.
       sentences: splits a text into sentences of words; ROUGE-L then becomes ROUGE-Lsum, see `union_subsequences`.
@@ -73,11 +72,8 @@ def common_subsequences(
 
     The lengths are those of row i with row i, `[N]`, or of all pairs, `[P, R]`.
     """
-    if pairwise:
-        shared = process.cdist(predictions, references, scorer=LCSseq.similarity, dtype=np.int32).astype(float)
-    else:
-        pairs = zip(predictions, references, strict=True)
-        shared = np.array([LCSseq.similarity(prediction, reference) for prediction, reference in pairs], float)
+    compare = process.cdist if pairwise else process.cpdist
+    shared = compare(predictions, references, scorer=LCSseq.similarity, dtype=np.int32).astype(float)
     ours, theirs = (np.array([float(len(tokens)) for tokens in texts]) for texts in (predictions, references))
     return shared, ours, theirs
 
@@ -99,6 +95,7 @@ def union_subsequences(
 
 
 def _union(predicted: Sentences, reference: Sentences) -> int:
+    """Return the entry of `union_subsequences` for two texts."""
     return len(set().union(*(_last_common_words(left, right) for left in reference for right in predicted)))
 
 

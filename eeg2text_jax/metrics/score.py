@@ -1,6 +1,6 @@
 """Score predictions of one cell and mode, or of every cell and mode of a run; every figure has its signature.
 
-A profile is a set of metrics.
+A cell is a training condition, an evaluation condition and a seed. A profile is a set of metrics.
 `standard`: BLEU on words and on the model's tokens, ROUGE of rouge-score, WER and CER of jiwer.
 `paper`: the figures of Tables 2-3 of the paper: BLEU on subword tokens as nltk's `corpus_bleu` computes it, ROUGE with
 the formula of the PyPI package `rouge`, WER.
@@ -12,11 +12,11 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.files import content_digest, write_text
-from eeg2text_jax.metrics.bleu import token_bleu, word_bleu
+from eeg2text_jax.metrics.bleu import Bleu, word_bleu
 from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
 from eeg2text_jax.metrics.metric import Metric, MetricError
 from eeg2text_jax.metrics.rouge import paper_rouge, rouge
@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # `eeg2text score` without --tokenizer does not wait for tran
 
 PROFILES = ("standard", "paper")
 Meaning = Callable[[Sequence[str]], Sequence[Metric]]  # references -> metrics that need a text encoder or a judge
+Row = TypeVar("Row", bound=Prediction)
 Texts = tuple[Sequence[str], Sequence[str]]  # predictions and references
 
 SHOW_PROGRESS = 200_000  # rows times metrics from which a progress line is shown: a few seconds of work
@@ -89,10 +90,11 @@ def score_predictions(
     """
     predictions = as_set(predictions, references).predictions
     jobs = jobs_of(predictions, profile, tokenizer, token_source, metrics, meaning)
-    figures = Scores()
-    with progress_of(len(jobs) * len(predictions)) as advance:
+    figures, units = Scores(), len(jobs) * len(predictions)
+    line = ProgressLine("scoring (rows of all metrics)", units) if units >= SHOW_PROGRESS else None
+    with line or contextlib.nullcontext():
         for metric, texts in jobs:
-            figures |= _figures(metric, texts, predictions, advance)
+            figures |= _figures(metric, texts, predictions, line.advance if line else None)
     return figures
 
 
@@ -112,24 +114,16 @@ def jobs_of(
         jobs += [(metric, texts) for metric in meaning(texts[1])]
     if metrics is not None and "bleu" not in metrics:
         return jobs
-    short = profile == "paper"
+    short, tokens = profile == "paper", texts
     if has_ids(predictions):
-        ids = IdTexts(predictions, "prediction"), IdTexts(predictions, "reference")
-        return [(token_bleu(str.split, f"model-ids[{token_source}]", short_counts_one=short), ids), *jobs]
-    if tokenizer is None:
+        tokens = IdTexts(predictions, "prediction"), IdTexts(predictions, "reference")
+        bleu = Bleu("token_bleu", str.split, f"model-ids[{token_source}]", short_counts_one=short)
+    elif tokenizer is None:
         return jobs
-    name = f"retokenized[{describe_tokenizer(tokenizer)}]"
-    return [(token_bleu(tokenizer.tokenize, name, short_counts_one=short), texts), *jobs]
-
-
-@contextlib.contextmanager
-def progress_of(units: int) -> Iterator[Callable[[int], None] | None]:
-    """Show a progress line over `units` (rows times metrics) if there are many; yield its `advance`, or else None."""
-    if units < SHOW_PROGRESS:
-        yield None
-        return
-    with ProgressLine("scoring (rows of all metrics)", units) as line:
-        yield line.advance
+    else:
+        name = f"retokenized[{describe_tokenizer(tokenizer)}]"
+        bleu = Bleu("token_bleu", tokenizer.tokenize, name, short_counts_one=short)
+    return [(bleu, tokens), *jobs]
 
 
 def check_scorable(predictions: Sequence[Prediction]) -> None:
@@ -191,19 +185,24 @@ def _figures(
     return {name: {"value": value, **about} for name, value in values.items()}
 
 
+def cells_of(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
+    """Yield the entry in `results.json`, without figures, and the rows of each cell and mode, by first appearance."""
+    groups: dict[tuple, list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.train_condition, row.eval_condition, row.seed, row.mode), []).append(row)
+    for (train, evaluation, seed, mode), found in groups.items():
+        cell = {"train_condition": train, "eval_condition": evaluation, "seed": seed, "mode": mode}
+        yield cell | {"rows": len(found), "sentences": len({row.sentence_id for row in found})}, found
+
+
 def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
     """Return the content of `results.json`: one entry per cell and mode, in order of first appearance.
 
     `rows` counts predictions, `sentences` distinct sentences. A cell whose texts are all empty has no metrics, and
     `unscored` gives the reason. Options and other errors are those of `score_predictions`.
     """
-    groups: dict[tuple, list[Prediction]] = {}
-    for p in predictions:
-        groups.setdefault((p.train_condition, p.eval_condition, p.seed, p.mode), []).append(p)
     cells = []
-    for (train, evaluation, seed, mode), rows in groups.items():
-        cell = {"train_condition": train, "eval_condition": evaluation, "seed": seed, "mode": mode}
-        cell |= {"rows": len(rows), "sentences": len({p.sentence_id for p in rows})}
+    for cell, rows in cells_of(predictions):
         try:
             cell["metrics"] = score_predictions(rows, profile=profile, **options)
         except NothingToScoreError as error:

@@ -1,7 +1,6 @@
 """Score tables in the layout of the paper's Tables 2-3, and decoded examples of all conditions side by side."""
 
 import dataclasses
-import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -58,8 +57,7 @@ class Table:
     """The texts of a table."""
 
     caption: str
-    groups: list[tuple[str, int]]  # title and number of columns
-    headings: list[str]
+    columns: list[tuple[str, str]]  # title of the column's group, and the column's heading
     sections: list[list[list[str]]]  # rows, grouped by the rules between them
 
 
@@ -103,13 +101,8 @@ def score_table(
     ]
     if ratios := list(ratio_rows(grouped, [figure for *_, figure in columns])):
         sections.append(ratios)
-    groups = [(name, len(list(same))) for name, same in itertools.groupby(group for group, *_ in columns)]
-    return Table(
-        caption(results, rows),
-        [("", 3), *groups],
-        ["Model", "Training", "Evaluation", *(heading for _, heading, _ in columns)],
-        sections,
-    )
+    described = [("", "Model"), ("", "Training"), ("", "Evaluation"), *((group, name) for group, name, _ in columns)]
+    return Table(caption(results, rows), described, sections)
 
 
 def titles(row: Row, title: str) -> list[str]:
@@ -174,8 +167,7 @@ def map_cells(table: Table, change: Callable[[str], str]) -> Table:
     """Return the table with every text replaced by `change(text)`, for example escaped."""
     return Table(
         change(table.caption),
-        [(change(title), span) for title, span in table.groups],
-        [change(heading) for heading in table.headings],
+        [(change(group), change(heading)) for group, heading in table.columns],
         [[[change(text) for text in row] for row in section] for section in table.sections],
     )
 
@@ -186,7 +178,7 @@ Marked = list[tuple[str, Style]]
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One sentence: the reference and one prediction for each cell and mode, with marked words."""
+    """One sentence: the reference, and one prediction for each pair of conditions and mode, with marked words."""
 
     sample_id: str
     reference: Marked

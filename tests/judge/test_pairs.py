@@ -46,7 +46,7 @@ BAD = {
     "no header": ("the tree\ta tree\t2\n", "line 1: is no header"),
     "unknown column": ("reference\thypothesis\tlabel\tmood\n", "the column 'mood' is not known"),
     "missing column": ("reference\tlabel\n", "no column 'hypothesis'"),
-    "doubled column": ("reference\tground_truth\thypothesis\tlabel\n", "two columns of the reference"),
+    "doubled column": ("reference\tground_truth\thypothesis\tlabel\n", "two columns for 'reference'"),
     "another label": (HEADER + "a b\ta\tmaybe\n", "line 2: the label is 'maybe'"),
     "both kinds": (HEADER + "a b\ta\tyes\na b\ta\t2\n", "labels of both kinds"),
     "blank reference": (HEADER + "a b\ta\t2\n . \ta\t1\n", "line 3: the reference is blank"),

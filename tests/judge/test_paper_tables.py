@@ -8,8 +8,8 @@ import pytest
 from tiny_judge import tiny_config
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.judge.pairs import Pair, divide, write_pairs
-from eeg2text_jax.judge.results import data_tables, digests, hold_out, to_markdown
+from eeg2text_jax.judge.pairs import Pair, divide, normalize, write_pairs
+from eeg2text_jax.judge.results import data_tables, hold_out, to_markdown
 from eeg2text_jax.judge.session import judge
 from eeg2text_jax.judge.speakers import speakers_markdown, speakers_table
 from eeg2text_jax.judge.templates import toy_pairs
@@ -58,7 +58,8 @@ def test_references_are_compared_without_case_and_marks():
     kept = hold_out(tuned, spoken, "second.tsv")
     assert len(kept.train) <= len(tuned.train) - 5
     assert kept.test == tuned.test
-    assert not digests(kept.train + kept.dev) & digests(spoken)
+    trained, tested = ({normalize(pair.reference) for pair in side} for side in (kept.train + kept.dev, spoken))
+    assert not trained & tested
     with pytest.raises(UserError, match=r"second\.tsv: has no pair with an error"):
         hold_out(tuned, [dataclasses.replace(spoken[0], hypothesis=spoken[0].reference)], "second.tsv")
     with pytest.raises(UserError, match=r"second\.tsv: the train part keeps only 0 pairs"):

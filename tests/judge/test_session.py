@@ -14,6 +14,7 @@ from eeg2text_jax.cli import main
 from eeg2text_jax.errors import Terminated, UserError
 from eeg2text_jax.judge import tune
 from eeg2text_jax.judge.baselines import baseline_scores
+from eeg2text_jax.judge.fields import PromptSettings
 from eeg2text_jax.judge.frozen import Asker, frequent_tokens, initial_prompts
 from eeg2text_jax.judge.judge_folder import load_judged, read_judge
 from eeg2text_jax.judge.lattescore import JudgeMetrics, LatteScore
@@ -293,15 +294,17 @@ def test_initial_prompts_are_tokens_of_the_pairs(finished):
     assert frequent_tokens(frozen, 5000, texts).tolist() == words
     assert frequent_tokens(frozen, 2, texts).tolist() == words[:2]
     table = np.asarray(frozen.params["backbone"]["shared"]["embedding"])
-    options = {"length": 3, "population": 5000, "labels": labels, "texts": texts}
-    drawn = initial_prompts(frozen, [0, 1], init="vocabulary", **options)
+
+    def prompts(init, seeds=(0,), population=5000):
+        return initial_prompts(frozen, seeds, PromptSettings(3, init, population, 0.0), labels, texts)
+
+    drawn = prompts("vocabulary", [0, 1])
     assert all(any(np.array_equal(row, table[word]) for word in words) for row in drawn.reshape(-1, 32))
-    named = initial_prompts(frozen, [0], init="labels", **options)[0]
+    named = prompts("labels")[0]
     np.testing.assert_array_equal(named[:2], table[[labels.ids[0][0], labels.ids[1][0]]])
-    even = initial_prompts(frozen, [0], init="uniform", **options)
-    assert np.abs(even).max() <= 0.5
+    assert np.abs(prompts("uniform")).max() <= 0.5
     with pytest.raises(UserError, match=r"prompt\.population is .* gives only 2 tokens"):
-        initial_prompts(frozen, [0], init="vocabulary", **{**options, "population": 2})
+        prompts("vocabulary", population=2)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +312,7 @@ def test_initial_prompts_are_tokens_of_the_pairs(finished):
     [
         (("yes", "yes"), "two different words"),
         (("yes", "quite"), "has no token for 'quite'"),
-        (("yes no", "yes"), "begins"),
+        (("yes no", "yes"), "one begins with the tokens of the other"),
     ],
 )
 def test_labels_that_cannot_be_told_apart_are_refused(words, message, finished):

@@ -32,5 +32,5 @@ def test_pairs_have_unknown_words_and_they_keep_no_meaning():
 
 def test_unknown_words_are_one_token():
     tokenizer = toy_tokenizer()
-    (ids,) = toy_ids(tokenizer, [("the boy saw two houses in london", "xyzzy qqq")])
+    ids = toy_ids(tokenizer, "the boy saw two houses in london", "xyzzy qqq", "meaning")
     assert np.count_nonzero(ids == tokenizer.unk_token_id) == 2

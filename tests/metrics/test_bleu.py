@@ -10,7 +10,7 @@ from nltk.translate.bleu_score import corpus_bleu
 from rouge_score.tokenize import tokenize as rouge_score_tokenize
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from eeg2text_jax.metrics.bleu import token_bleu, word_bleu, words_13a
+from eeg2text_jax.metrics.bleu import Bleu, word_bleu, words_13a
 from eeg2text_jax.metrics.metric import MetricError
 from eeg2text_jax.metrics.rouge import rouge, rouge_score_words
 
@@ -43,7 +43,7 @@ def test_words_agree_with_sacrebleu(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_tokens_agree_with_nltk_even_where_predictions_are_short(seed):
     predictions, references = random_corpus(seed, size=8 if seed == 4 else 60)
-    ours = token_bleu(str.split, "ids", short_counts_one=True).score(predictions, references)
+    ours = Bleu("token_bleu", str.split, "ids", short_counts_one=True).score(predictions, references)
     for n in (1, 2, 3, 4):
         pairs = [[r.split()] for r in references], [p.split() for p in predictions]
         expected = 100 * corpus_bleu(*pairs, weights=(1 / n,) * n)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eeg2text_jax.judge.templates import sentences, toy_sentence
+from eeg2text_jax.judge.templates import SLOTS, TOY_SENTENCE, sentences
 from eeg2text_jax.predictions.read import read_any
 
 POOL = ("t5_sr-nr-tsr_eeg-eeg", "t5_sr-nr-tsr_noise-noise")
@@ -62,9 +62,13 @@ def templates(n: int = 112, seed: int = 0) -> World:
     """Template sentences: predictions share slots with other sentences by chance, as they are few."""
     rng = np.random.default_rng(seed)
     drawn = random.Random(seed)
-    references = list(dict.fromkeys(toy_sentence(drawn) for _ in range(4 * n)))[:n]
+
+    def sentence_at_random() -> str:
+        return TOY_SENTENCE.format(**{name: drawn.choice(words) for name, words in SLOTS.items()})
+
+    references = list(dict.fromkeys(sentence_at_random() for _ in range(4 * n)))[:n]
     sentence = np.repeat(np.arange(n), rng.integers(4, 19, n))
-    pool = [[toy_sentence(drawn) for _ in range(12)] for _ in range(n)]
+    pool = [[sentence_at_random() for _ in range(12)] for _ in range(n)]
     style = list(sentences(n, seed))
     return World(references, sentence, pool, style, (0.02, 0.05, 0.1, 0.2, 0.3), True)
 
