@@ -15,8 +15,8 @@ from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.auditing import forced_words
 from eeg2text_jax.auditing.align import Condition
-from eeg2text_jax.auditing.collapse import COPY_WORDS, plain_words
-from eeg2text_jax.auditing.plain_rows import ALL_ROWS, MIN_SAME, Found, Rows, matches
+from eeg2text_jax.auditing.collapse import plain_words
+from eeg2text_jax.auditing.plain_rows import ALL_ROWS, COPY_WORDS, MIN_SAME, Found, Rows, matches
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.errors import UserError
 
