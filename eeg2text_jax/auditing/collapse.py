@@ -126,8 +126,8 @@ def _words(texts: Sequence[str], sentence: np.ndarray, repeating: Set[int] = fro
     lengths, repetition = np.zeros((2, len(texts)))
     counts: Counter[str] = Counter()
     first: set[str] = set()
-    met: set[int] = set()
     stutter = set()
+    firsts = set(np.unique(sentence, return_index=True)[1].tolist())  # the first row of each sentence
     for row, (text, number) in enumerate(zip(texts, sentence.tolist(), strict=True)):
         words = characters_apart(text.lower()).split()
         counts.update(words)
@@ -135,8 +135,7 @@ def _words(texts: Sequence[str], sentence: np.ndarray, repeating: Set[int] = fro
         repetition[row] = 1 - len(set(words)) / len(words) if words else 0
         if number not in repeating and _stutters(text, words):
             stutter.add(row)
-        if number not in met:
-            met.add(number)
+        if row in firsts:
             first.update(words)
     return _Words(lengths, repetition, counts, first, stutter)
 

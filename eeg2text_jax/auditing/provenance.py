@@ -16,14 +16,13 @@ from pathlib import Path
 from etils import epath
 
 from eeg2text_jax.auditing.page import table
-from eeg2text_jax.auditing.verdict import Verdict
+from eeg2text_jax.auditing.verdict import FOUND, Verdict
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
 from eeg2text_jax.versions import __version__
 
 DECODED_HERE = "decoded by eeg2text, whose free-running decoder takes no target"
 RANKED_HERE = "ranked by eeg2text, which scores every candidate alike"
-FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)  # verdicts that claim content
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
 RANKED = ("contrastive", "likelihood")  # modes of rankings
 PROOF_WORDS = 4  # fewest different words of a statement

@@ -113,8 +113,8 @@ class EegBits:
     """Bits per token that the EEG adds to the likelihood of its sentence, compared with one control.
 
     `p` is of a sign-flip test over sentences, each with all of its rows. The bits show content only against
-    `shuffled`, the EEG of another sentence. Any other control is `off_distribution`: it may have a lower likelihood
-    merely because it is unlike the training data.
+    `shuffled`, the EEG of another sentence. Any other control is `off_distribution`: likelihoods under this control may
+    be lower merely because its input is unlike the training data.
     """
 
     control: str

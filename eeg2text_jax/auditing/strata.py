@@ -145,12 +145,6 @@ class Blocks:
         ]
         return np.concatenate([group.ravel() for group in cells])
 
-    def gather(self, table: np.ndarray) -> np.ndarray:
-        """Return the cells `[..., C, K]` of a table of all sentences, `[..., S, S, K]`."""
-        rows = [np.repeat(members, members.shape[1]) for members in self.groups]
-        columns = [np.repeat(members, members.shape[1], axis=0).ravel() for members in self.groups]
-        return table[..., np.concatenate(rows), np.concatenate(columns), :]
-
     def views(self, cells: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the sentences `[Q, m]` of each group, and a view `[..., Q, m, m, K]` of its part of `cells`."""
         for (first, count, size), members in zip(self._places, self.groups, strict=True):
