@@ -26,7 +26,7 @@ from eeg2text_jax.predictions.selection import read_conditions
 MEMORY = 4 * 2**30  # most bytes of address space
 UNPACKED = 256 * 2**20  # most bytes of an unpacked file
 ROWS = 200_000  # most rows of a file
-CURVE_ROWS = 20_000  # most rows of a file that gets a curve of content within clusters, half of an audit's time
+CURVE_ROWS = 20_000  # most rows of a file with a curve of content within clusters: the curve is half of the time
 EXAMPLES = 3  # rows of a file that the page shows
 COLUMNS = 40  # most names of columns that the page offers
 ROLES = ("eeg", "control")

@@ -57,7 +57,7 @@ class Aligned:
     conditions: tuple[Condition, ...]  # EEG first
     notes: tuple[str, ...]
     shortened: int  # number of references that are truncated in one condition
-    left_out: tuple[tuple[str, int, int], ...]  # name, rows left out and all rows of each condition that lost rows
+    left_out: tuple[tuple[str, int, int], ...]  # (name, rows left out, all rows) of conditions that lost rows
     reader_groups: int  # groups of subjects who read different sentences; no stratum mixes them
 
     @property

@@ -103,7 +103,7 @@ def compare(
 def _secondary(
     table: Table, measured: Measured, pairs: Sequence[Sequence[int]], resamples: int, rng: np.random.Generator
 ) -> tuple[list[list[Secondary]], list[str]]:
-    """Return the secondary figures of each comparison, with p adjusted over all of them (Holm); and notes."""
+    """Return the secondary figures of each comparison, with p adjusted over all (Holm); and notes on failed metrics."""
     aligned, notes = table.aligned, []
     known: dict[int, Sequence[ContentTable]] = {
         id(table.plain.metric): measured.plain,

@@ -25,7 +25,7 @@ from eeg2text_jax.predictions.rankings import Ranking
 from eeg2text_jax.progress import ProgressLine
 
 CHUNK = 4096  # predictions scored at once: bounds the memory of [distinct predictions, m, K]
-LARGEST_TABLE = 2**30  # bytes
+LARGEST_TABLE = 2**30  # most bytes of a table
 PROGRESS_ROWS = 50_000  # number of rows from which progress is shown
 SHUFFLED = "shuffled"
 
@@ -35,7 +35,7 @@ class RowTable:
     """Statistics of single rows, `[N, K]`: against the own reference, and the row's share of its reader's null.
 
     A reader's null is the content null of this subject's rows alone: sentences are exchanged among those that the
-    subject read. Rows whose reader read no other sentence of the stratum have NaN; so have all if subjects are unknown.
+    subject read. The null is NaN if the reader read no other sentence of the stratum, or if subjects are unknown.
     """
 
     own: np.ndarray

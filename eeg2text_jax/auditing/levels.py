@@ -159,7 +159,7 @@ def _group_tables(
 
 
 def curve_text(found: Sequence[tuple[int, Contrast]]) -> str:
-    """Return the curve of `curve` in a sentence."""
+    """Describe the result of `curve` in a sentence."""
     points = ", ".join(f"{c.effect:+.2f} ({count})" for count, c in found)
     return (
         "Content left when predictions are exchanged only within ever finer clusters of the references, by their words "

@@ -90,7 +90,7 @@ def retrieve(
 
 
 def _first_cells(tables: Mapping[str, np.ndarray], lists: Mapping[str, tuple[str, ...]]) -> tuple[Blocks, np.ndarray]:
-    """Return blocks of sentences with equal candidates, and the table `[C, 1]` of how often one ranks first.
+    """Return blocks of sentences with equal candidates, and how often t ranks first for s, cells `[C, 1]`.
 
     Args:
       tables: sentence -> rank of each candidate in each sample, `[samples, candidates]`.

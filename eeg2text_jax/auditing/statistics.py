@@ -112,7 +112,7 @@ def bootstrap_counts(size: int, draws: int, n: int, rng: np.random.Generator) ->
 
 
 def bootstrap_totals(rows: np.ndarray, n: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield bootstrap totals in chunks of at most `n`, `[<=n, J, K]`, from `rows [G, S, J, K]`.
+    """Yield `n` bootstrap totals, in chunks `[<=n, J, K]`, from `rows [G, S, J, K]`.
 
     Sentences are drawn with replacement, the same ones for all J tables. If there are at least three seeds, G - 1 of G
     seeds are drawn, too, which makes the variance of a mean over few seeds unbiased.

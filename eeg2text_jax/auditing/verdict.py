@@ -145,7 +145,7 @@ def interval_text(interval: tuple[float, float]) -> str:
 
 
 def verdict_mde(contrast: Contrast, derived: Iterable[Contrast] = ()) -> float:
-    """Return the minimum detectable effect of a claim, which must hold in all strata: the largest of theirs."""
+    """Return the largest minimum detectable effect of all strata, as a claim must hold in all of them."""
     return max(c.mde for c in (contrast, *derived))
 
 
@@ -156,7 +156,7 @@ def detectable(contrast: Contrast, derived: Iterable[Contrast] = ()) -> str:
 
 
 def uncountable(contrast: Contrast) -> str:
-    """Return why no effect is detectable, however many sentences there are; "" if one is."""
+    """Return why no effect is detectable, however many sentences there are; "" if an effect is."""
     if contrast.mde < float("inf"):
         return ""
     if max(map(abs, contrast.scores)) < SHOWN:
@@ -241,7 +241,7 @@ def paired_reading(
 
 
 def not_its_own(content: Contrast, p: float, eeg: str, control: str) -> str:
-    """Return the conclusion if EEG has more content than the control, but none above its own null (content, p)."""
+    """Return the conclusion if EEG has more content than the control, but not (content, p) more than its own null."""
     return (
         f"no content found: {eeg} has none above its own null ({content.effect:+.2f}, {p_text(p)}; "
         f"{detectable(content)}), so the difference only says that {control} fits other sentences better than its own"
