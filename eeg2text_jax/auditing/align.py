@@ -143,14 +143,11 @@ def _check_rows(name: str, rows: Sequence[Prediction]) -> None:
 
 def _match_shortened(keys: Keys, first: str, other: str) -> int:
     """Give a reference and its truncated version the same key in `keys`; return the number of such references."""
-    only_first, only_other = set(keys[first]) - set(keys[other]), set(keys[other]) - set(keys[first])
+    a, b = set(keys[first]), set(keys[other])
+    only_first, only_other = ([text for text in side if len(text) >= MIN_PREFIX] for side in (a - b, b - a))
     same: dict[str, str] = {}
     for text in only_first:
-        partners = [
-            partner
-            for partner in only_other
-            if min(len(text), len(partner)) >= MIN_PREFIX and (text.startswith(partner) or partner.startswith(text))
-        ]
+        partners = [partner for partner in only_other if text.startswith(partner) or partner.startswith(text)]
         if len(partners) == 1 and partners[0] not in same:
             same[text] = same[partners[0]] = min(text, partners[0], key=len)
     for name, texts in keys.items():
