@@ -41,6 +41,7 @@ from eeg2text_testing.prediction_sets import (
     Dials,
     Simulated,
     as_predictions,
+    gather,
     own_rows,
     simulate,
     unigram_score,
@@ -83,7 +84,7 @@ def found_in(
 ) -> list[Contrast]:
     """EEG alone, then against each control."""
     blocks = blocks_of(strata)
-    sums = [blocks.gather(table) for table in tables]
+    sums = [gather(blocks, table) for table in tables]
     counts, rows = [simulated.counts] * len(sums), own_rows(simulated)
     eeg, *controls = resample(sums, counts, blocks, resamples=resamples, rng=rng, rows=rows)
     return [contrast([eeg], unigram_score), *(contrast([eeg, c], unigram_score) for c in controls)]
@@ -96,7 +97,7 @@ def other_strata(simulated: Simulated, tables: Tables, resamples: int, rng: np.r
     """
     names = ("eeg", *map(str, range(1, len(simulated.predictions))))
     blocks = blocks_of(simulated.tasks * simulated.tasks_known)
-    weighted = [keep_row_counts(blocks.gather(table), simulated.counts, blocks).sum(0) for table in tables]
+    weighted = [keep_row_counts(gather(blocks, table), simulated.counts, blocks).sum(0) for table in tables]
     _, flags = side_channel(names, weighted, blocks, simulated.strata, unigram_score, resamples=resamples, rng=rng)
     leaks = any(flag.code in GAP_CODES for flag in flags)
     if simulated.tasks_known and not leaks:
@@ -234,8 +235,8 @@ def published(folder: Path, whole_sentences: bool, args: argparse.Namespace) -> 
         chosen = sparse.csr_array(
             (np.ones(len(drawn)), (np.sort(sentence), drawn)), shape=(len(references), len(texts))
         )
-        eeg = blocks.gather((chosen @ table.reshape(len(texts), -1)).reshape(len(references), -1, 3))
-        constant = blocks.gather(counts[:, None, None] * table[rng.choice(every)])
+        eeg = gather(blocks, (chosen @ table.reshape(len(texts), -1)).reshape(len(references), -1, 3))
+        constant = gather(blocks, counts[:, None, None] * table[rng.choice(every)])
         found = {}
         for name, rows in {"kept": counts, "travel": np.ones_like(counts)}.items():
             options = {"resamples": args.resamples, "rng": np.random.default_rng(index)}

@@ -237,7 +237,7 @@ def fill(line: Line, result: AuditResult) -> None:
     ]
     line.against = [(c.control, c.primary.effect, c.primary.p_primary, str(c.verdict)) for c in result.comparisons]
     line.verdict, line.sentence = str(result.verdict), result.deciding.sentence
-    line.provenance = result.provenance.text if result.provenance else ""
+    line.provenance = result.provenance.text
     line.flags = [(flag.level, flag.code, flag.message) for flag in result.flags]
     line.notes += result.notes
 

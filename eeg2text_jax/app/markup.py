@@ -29,8 +29,6 @@ FIELDS = {
     r"--proof(?:='[^']*')?": "the proof",
     r"; see `eeg2text score --help` for the layouts": "",
 }
-# Verdict -> CSS class; other verdicts have none.
-CLASSES = {"uses EEG": "good", "content above its null": "good", "underpowered": "open", UNPROVEN: "open"}
 CSS = """
 .judged { border-left: 6px solid #D55E00; padding: .6rem 1rem; background: rgba(128, 128, 128, .08); }
 .judged.good { border-color: #0072B2; } .judged.open { border-color: #8A8A8A; }
@@ -70,15 +68,14 @@ def reading(found: Mapping[str, Any]) -> str:
 
 def verdict(found: Mapping[str, Any]) -> str:
     """Return the answer to `judge`: the verdict, its sentence, provenance, figures and findings."""
-    kind = CLASSES.get(found["verdict"].partition(":")[0], "")
-    origin = f"<p>Provenance: {text(found['provenance'], 2000)}.</p>" if found["provenance"] else ""
+    origin = f"<p>Provenance: {text(found['provenance'], 2000)}.</p>"
     if found["verdict"].startswith(UNPROVEN):
         origin += f"<p>Mode and proof can be stated above, under <i>{OPTIONS}</i>; then judge again.</p>"
-    flags = "".join(f"<li>{text(flag, 2000)}</li>" for flag in found["flags"])
+    flags = "".join(f"<li>{text(flag, 2000)}</li>" for flag in found["flags"]) or "<li>none</li>"
     sentence = text(on_page(found["sentence"]), 2000)
     return (
-        f'<div class="said"><div class="judged {kind}"><b>{text(found["verdict"])}</b><p>{sentence}</p>{origin}</div>'
-        f"{''.join(map(table, found['tables']))}<h3>Findings</h3><ul>{flags or '<li>none</li>'}</ul></div>"
+        f'<div class="said"><div class="judged {found["kind"]}"><b>{text(found["verdict"])}</b><p>{sentence}</p>'
+        f"{origin}</div>{''.join(map(table, found['tables']))}<h3>Findings</h3><ul>{flags}</ul></div>"
     )
 
 

@@ -26,7 +26,7 @@ from eeg2text_jax.predictions.selection import read_conditions
 MEMORY = 4 * 2**30  # most bytes of address space
 UNPACKED = 256 * 2**20  # most bytes of an unpacked file
 ROWS = 200_000  # most rows of a file
-CURVE_ROWS = 20_000  # most rows of a file that gets a curve of content within clusters, half of an audit's time
+CURVE_ROWS = 20_000  # most rows of a file with a curve of content within clusters: the curve is half of the time
 EXAMPLES = 3  # rows of a file that the page shows
 COLUMNS = 40  # most names of columns that the page offers
 ROLES = ("eeg", "control")
@@ -66,8 +66,8 @@ def read(path: Path, request: Request) -> PredictionSet:
             f"{path}: is a file of rankings, and this page takes decoded text; judge it with `eeg2text audit`."
         )
     reference = Path(REFERENCES) if Path(REFERENCES).is_file() else None
-    chosen = {"columns": request.get("columns"), "mode": request.get("mode")}
-    found = read_any(path, **chosen, groups=LIKELY, reference=reference)
+    columns, mode = request.get("columns"), request.get("mode")
+    found = read_any(path, columns=columns, mode=mode, groups=LIKELY, reference=reference)
     if len(found.predictions) > (most := request.get("rows", ROWS)):
         raise UserError(
             f"{path}: {len(found.predictions)} rows; this page takes {most} at most; judge the file with "
@@ -93,7 +93,7 @@ def judge(request: Request) -> dict[str, Any]:
     """Judge the files like `eeg2text audit` with its defaults: return the verdict and figures, write the report."""
     from eeg2text_jax.auditing.audit import audit
     from eeg2text_jax.auditing.provenance import Judged, JudgedFile, checked_proof
-    from eeg2text_jax.auditing.report import write_report
+    from eeg2text_jax.auditing.report import CLASSES, write_report
     from eeg2text_jax.auditing.result import EFFECT_HEADINGS, condition_headings, condition_rows, effect_rows
     from eeg2text_jax.predictions.groups import groups_of, likely_groups
 
@@ -121,22 +121,24 @@ def judge(request: Request) -> dict[str, Any]:
         groups=labels,
         with_curve=len(first.predictions) <= CURVE_ROWS,
     )
-    said = {str(one.path): tuple(describe(one).splitlines()) for one in sets}
-    files_judged = (JudgedFile(str(one.path), one.digest, len(one.predictions), said[str(one.path)]) for one in sets)
-    judged = Judged(tuple(files_judged)).dated(["eeg2text", "app"])
+    judged_files = tuple(
+        JudgedFile(str(one.path), one.digest, len(one.predictions), tuple(describe(one).splitlines())) for one in sets
+    )
+    judged = Judged(judged_files).dated(["eeg2text", "app"])
     result = dataclasses.replace(result, judged=judged, seeds_stated=all(one.seeds_stated for one in sets))
     print("writing the report", flush=True)
     write_report(result, Path("report.html"))
     return {
         "verdict": result.verdict_text,
+        "kind": CLASSES[result.verdict],
         "sentence": " ".join([result.sentence, *(f"{note}." for note in notes)]),
-        "provenance": result.provenance.text if result.provenance else "",
+        "provenance": result.provenance.text,
         "tables": [
             [condition_headings(result), *condition_rows(result)],
             [EFFECT_HEADINGS, *effect_rows(result.comparisons)],
         ],
         "flags": [f"{flag.level}: {flag.message}" for flag in result.flags],
-        "said": [line for lines in said.values() for line in lines],
+        "said": [line for file in judged_files for line in file.read],
     }
 
 

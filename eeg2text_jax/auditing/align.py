@@ -57,7 +57,8 @@ class Aligned:
     conditions: tuple[Condition, ...]  # EEG first
     notes: tuple[str, ...]
     shortened: int  # number of references that are truncated in one condition
-    left_out: tuple[tuple[str, int, int], ...]  # name, rows left out and all rows of each condition that lost rows
+    left_out: tuple[tuple[str, int, int], ...]  # (name, rows left out, all rows) of conditions that lost rows
+    reader_groups: int  # groups of subjects who read different sentences; no stratum mixes them
 
     @property
     def eeg(self) -> Condition:
@@ -142,14 +143,11 @@ def _check_rows(name: str, rows: Sequence[Prediction]) -> None:
 
 def _match_shortened(keys: Keys, first: str, other: str) -> int:
     """Give a reference and its truncated version the same key in `keys`; return the number of such references."""
-    only_first, only_other = set(keys[first]) - set(keys[other]), set(keys[other]) - set(keys[first])
+    a, b = set(keys[first]), set(keys[other])
+    only_first, only_other = ([text for text in side if len(text) >= MIN_PREFIX] for side in (a - b, b - a))
     same: dict[str, str] = {}
     for text in only_first:
-        partners = [
-            other
-            for other in only_other
-            if min(len(text), len(other)) >= MIN_PREFIX and (text.startswith(other) or other.startswith(text))
-        ]
+        partners = [partner for partner in only_other if text.startswith(partner) or partner.startswith(text)]
         if len(partners) == 1 and partners[0] not in same:
             same[text] = same[partners[0]] = min(text, partners[0], key=len)
     for name, texts in keys.items():
@@ -233,14 +231,15 @@ def _assemble(
     shortened: int,
     left_out: list[tuple[str, int, int]],
 ) -> Aligned:
-    """Return the alignment: strata, and the sentences that share their stratum with another one."""
+    """Assign the sentences to strata; return the alignment of those that share their stratum with another sentence."""
     first = next(iter(chosen))
     order = list(dict.fromkeys(keys[first]))
     tasks, n_words = _describe(chosen, keys, order, notes)
     number = {key: index for index, key in enumerate(order)}
     readers = readers_of(chosen[first], np.array([number[key] for key in keys[first]]), stratum_size)
-    if readers.any():
-        notes.append(f"{readers.max() + 1} groups of subjects read different sentences: no stratum mixes these groups.")
+    reader_groups = int(readers.max()) + 1
+    if reader_groups > 1:
+        notes.append(f"{reader_groups} groups of subjects read different sentences: no stratum mixes these groups.")
     strata = length_strata(
         [f"{task}\n{group}" for task, group in zip(tasks, readers, strict=True)], n_words, stratum_size
     )
@@ -271,14 +270,15 @@ def _assemble(
         notes=tuple(notes),
         shortened=shortened,
         left_out=tuple(left_out),
+        reader_groups=reader_groups,
     )
 
 
 def _describe(chosen: Chosen, keys: Keys, order: Sequence[str], notes: list[str]) -> tuple[list[str], np.ndarray]:
     """Return the task and the number of words of each sentence.
 
-    Of several tasks the alphabetically first counts. The number of words is the median over the rows of the sentence;
-    the words of the references are counted if a sentence has no row with a number of words.
+    Of several tasks the alphabetically first counts. The number of words is the median over the rows of the sentence.
+    If any sentence has no row with a number of words, the words of all references are counted instead.
     """
     tasks, lengths = defaultdict(set), defaultdict(list)
     for name, rows in chosen.items():
@@ -289,7 +289,7 @@ def _describe(chosen: Chosen, keys: Keys, order: Sequence[str], notes: list[str]
     if unknown := sum(not tasks[key] for key in order):
         which = "no sentence" if unknown == len(order) else f"only {len(order) - unknown} of {len(order)} sentences"
         notes.append(
-            f"the task is known of {which}: sentences are exchanged with others of equal length, and again within "
+            f"the task is known for {which}: sentences are exchanged with others of equal length, and again within "
             "strata derived from the file's order and from the texts (give --meta with a task column)."
         )
     words = {key: [len(key.split())] for key in order}

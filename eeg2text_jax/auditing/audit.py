@@ -1,6 +1,7 @@
 """The audit: does a model use the EEG, by its predictions or rankings under EEG and under controls?"""
 
 import dataclasses
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -8,13 +9,13 @@ import numpy as np
 
 from eeg2text_jax.auditing import fitness, red_flags
 from eeg2text_jax.auditing.align import align
-from eeg2text_jax.auditing.beyond_time import beyond_time, time_lines
-from eeg2text_jax.auditing.compare import Measured, compare, decide, deciding_one, measure, questions
+from eeg2text_jax.auditing.beyond_time import SAID_BEHIND, beyond_time, time_lines
+from eeg2text_jax.auditing.compare import Measured, compare, decide, measure, questions
 from eeg2text_jax.auditing.content_cells import donor_notes
 from eeg2text_jax.auditing.contrast import Contrast, Evidence
 from eeg2text_jax.auditing.endpoints import Endpoint
-from eeg2text_jax.auditing.levels import curve, levels_of
-from eeg2text_jax.auditing.provenance import AVERAGED, FOUND, checked_proof, provenance_of
+from eeg2text_jax.auditing.levels import Level, curve, labels_of, measure_levels
+from eeg2text_jax.auditing.provenance import AVERAGED, checked_proof, provenance_of
 from eeg2text_jax.auditing.rank_table import rank_table
 from eeg2text_jax.auditing.red_flags import LEVELS, Flag
 from eeg2text_jax.auditing.result import AuditResult
@@ -24,7 +25,7 @@ from eeg2text_jax.auditing.strata import STRATUM_SIZE, thin_windows
 from eeg2text_jax.auditing.structure import contradictions, weighed
 from eeg2text_jax.auditing.table import Table
 from eeg2text_jax.auditing.text_table import text_table
-from eeg2text_jax.auditing.verdict import Comparison, Verdict, is_above
+from eeg2text_jax.auditing.verdict import Comparison, deciding_one, is_above
 from eeg2text_jax.predictions.candidates import CandidateScores, Key
 from eeg2text_jax.predictions.in_memory import as_conditions
 from eeg2text_jax.predictions.rankings import Ranking
@@ -155,14 +156,14 @@ def audit_table(table: Table, options: Options, rng: np.random.Generator) -> Aud
     flags = findings(table, measured, evidence, options, effect)
     statements = {"verified": options.verified, "proof": options.proof, "stated_by": options.stated_by}
     origin = provenance_of(aligned.eeg.mode, **statements, contradictions=contradictions(flags))
-    levels = levels_of(aligned, options.groups or {}, endpoint, options.resamples, options.seed, options.stratum_size)
+    levels = _levels(table, options)
     asked = questions(aligned, options.deciding)
     bars = [fitness.bars(flags, aligned.eeg.name, found.control) for found in evidence]
     comparisons = [
         decide(found, reasons, table, measured.conditions, margin, origin, asked, levels)
         for found, reasons in zip(evidence, bars, strict=True)
     ]
-    decisive = deciding_one(comparisons, alone=len(aligned.conditions) == 1)
+    decisive = deciding_one(comparisons)
     time = beyond_time(aligned, comparisons)
     return AuditResult(
         verdict=decisive.verdict,
@@ -204,7 +205,8 @@ def findings(
     if options.training_text is not None:
         apart = bool(options.verified or options.choices)
         flags += fitness.training_overlap(aligned, options.training_text, apart=apart)
-    flags = weighed(flags + measured.flags, options.verified)
+    flags += measured.flags
+    flags = weighed(flags) if options.verified else flags
     flags += [Flag("time", "warning", message) for message in high_neighbors(options.neighbors)]
     flags += red_flags.alignment_flags(aligned, effect) + red_flags.seed_flags(aligned)
     flags += table.warnings(measured.conditions, measured.plain, evidence)
@@ -216,15 +218,24 @@ def findings(
     return flags
 
 
+def _levels(table: Table, options: Options) -> list[Level]:
+    """Measure content between and within the groups of each column, with random draws of their own."""
+    labels = {column: labels_of(table.aligned, groups, column) for column, groups in (options.groups or {}).items()}
+    rng = np.random.default_rng((options.seed, 1))
+    draws: dict[str, Any] = {"resamples": options.resamples, "rng": rng, "stratum_size": options.stratum_size}
+    found = (measure_levels(table.aligned, of, name, table.endpoint, **draws) for name, of in labels.items())
+    return list(itertools.chain.from_iterable(found))
+
+
 def _curve(table: Table, decisive: Comparison, options: Options) -> list[tuple[int, Contrast]]:
-    """Return the curve of `levels.curve`; empty if no content was found. The random draws are its own."""
-    if decisive.verdict not in (*FOUND, Verdict.UNPROVEN):
+    """Return the curve of `levels.curve`, with random draws of its own; empty if no content was found."""
+    if decisive.verdict not in SAID_BEHIND:
         return []
     return curve(
         table.aligned,
         table.endpoint,
+        decisive.control,
         resamples=min(options.resamples, CURVE_RESAMPLES),
         rng=np.random.default_rng((options.seed, 2)),
         stratum_size=options.stratum_size,
-        control=decisive.control,
     )

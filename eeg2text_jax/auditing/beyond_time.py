@@ -1,14 +1,17 @@
 """Content beyond time: would a model that knows only when a sample was recorded do as well?
 
-The difference in content against each control of time decides. Null hypothesis: the predictions fit their own sentences
-better than other sentences of equal task and length by no more than the control's predictions do. `nearest_in_time`
-copies the training text nearest in time; an arm trained on `clock` knows recording and time alone; `neighbor` feeds a
-recording of the same minute. If groups of sentences are shown in blocks, a pure clock keeps some content against
-`neighbor`: up to the share of pairs of different groups. A model trained on EEG cannot read the input of `clock`. So
-`nearest_in_time` or an arm trained on `clock` must be among the controls, and every control of time must be beaten.
+Controls of time: `nearest_in_time` copies the training text nearest in time; an arm (one training run) trained on
+`clock` knows the recording and the time alone; `neighbor` feeds a recording of the same minute. The content difference
+against each of them decides. Null hypothesis: the predictions fit their own sentences better than other sentences of
+equal task and length by no more than the control's predictions do.
 
-Exchanging predictions within stretches of time is no test by itself: if a stretch crosses a change of group, a pure
-clock looks like content. So stretches are cut at the changes of a known group, and test content within the group.
+`neighbor` alone does not suffice. If groups of sentences are shown in blocks, some neighbors are of another group, and
+a model that knows only the time has content above this control. A model trained on EEG cannot read the input of
+`clock`. So `nearest_in_time` or an arm trained on `clock` must be among the controls, and all must be beaten.
+
+Exchanging predictions within stretches of time is no test by itself: if a stretch crosses a change of group, a model
+that knows only the time seems to have content. So stretches are cut at the changes of a known group, and test content
+within the group.
 """
 
 import dataclasses
@@ -18,29 +21,24 @@ import numpy as np
 
 from eeg2text_jax.auditing.align import Aligned, Condition
 from eeg2text_jax.auditing.strata import STRATUM_SIZE
-from eeg2text_jax.auditing.verdict import Comparison, Verdict, detectable, is_above, p_text
+from eeg2text_jax.auditing.verdict import FOUND, Comparison, Verdict, detectable, is_above, p_text
 from eeg2text_jax.data.clock import clock_of_rows
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
 TIME_CONTROLS = ("clock", "nearest_in_time", "neighbor")
 BEYOND, NOT_BEYOND, NOT_EXCLUDED = "beyond its time", "not beyond its time", "time: not excluded"
 QUESTION = "does content go beyond the time of the recording?"
-FOUND = (Verdict.USES_EEG, Verdict.CONTENT)  # verdicts that the recording time may explain
-SAID_BEHIND = (*FOUND, Verdict.UNPROVEN, Verdict.BELOW_MARGIN)  # verdicts followed by a statement on time
-NOT_BEYOND_STATUS = 10  # exit status
+SAID_BEHIND = (*FOUND, Verdict.UNPROVEN)  # verdicts followed by a statement on time
+NOT_BEYOND_STATUS = 10  # exit status of content that the recording time explains
 
 
 @dataclasses.dataclass(frozen=True)
 class BeyondTime:
-    """The answer of the controls of time; `sentence` is for the report."""
+    """Whether content goes beyond the recording time, by the controls of time."""
 
-    status: str
-    controls: tuple[str, ...]
-    sentence: str
-
-    @property
-    def decided(self) -> bool:
-        return self.status != NOT_EXCLUDED
+    status: str  # BEYOND, NOT_BEYOND or NOT_EXCLUDED
+    controls: tuple[str, ...]  # names
+    sentence: str  # for the report
 
 
 def is_of_time(condition: Condition) -> bool:
@@ -49,7 +47,7 @@ def is_of_time(condition: Condition) -> bool:
 
 
 def beyond_time(aligned: Aligned, comparisons: Sequence[Comparison]) -> BeyondTime:
-    """Combine the comparisons with controls of time; all must be beaten, under all strata."""
+    """Combine the comparisons with controls of time: EEG must beat all of them, within all strata."""
     names = [condition.name for condition in aligned.conditions[1:] if is_of_time(condition)]
     judged = [c for c in comparisons if c.control in names and c.verdict is not Verdict.NOT_JUDGEABLE]
     if not judged:
@@ -69,13 +67,13 @@ def beyond_time(aligned: Aligned, comparisons: Sequence[Comparison]) -> BeyondTi
     return BeyondTime(NOT_EXCLUDED, tuple(names), f"Time: not excluded, {figures}: {told}.")
 
 
-def time_lines(verdict: Verdict, time: BeyondTime | None) -> list[str]:
+def time_lines(verdict: Verdict, time: BeyondTime) -> list[str]:
     """Return the sentence on time, if the verdict found content that time may explain."""
-    return [time.sentence] if time is not None and verdict in SAID_BEHIND else []
+    return [time.sentence] if verdict in SAID_BEHIND else []
 
 
 def _knows_all(condition: Condition) -> bool:
-    """Return whether a control uses all that a clock can know: the nearest training text, or an arm trained on it."""
+    """Return whether a control uses all that a clock can know: nearest training texts, or an arm trained on clock."""
     row = condition.rows[0]
     nearest = "nearest_in_time" in (condition.name, row.eval_condition)
     return nearest or row.train_condition == "clock" or (condition.name == "clock" and row.train_condition == UNKNOWN)
@@ -100,7 +98,7 @@ def stretches(aligned: Aligned, labels: np.ndarray, size: int = STRATUM_SIZE) ->
     clock, sentence = clock_of_rows(aligned.eeg.rows), aligned.eeg.sentence
     if not clock.known.all():
         return None
-    runs: list[dict[str, int]] = [{} for _ in labels]  # of each sentence: recording -> run of a group
+    runs: list[dict[str, int]] = [{} for _ in labels]  # of each sentence: recording -> number of its run of one group
     order: dict[int, None] = {}
     for name, rows in clock.recordings().items():
         rows = rows[np.argsort(clock.spans[rows, 0], kind="stable")]
@@ -108,7 +106,7 @@ def stretches(aligned: Aligned, labels: np.ndarray, size: int = STRATUM_SIZE) ->
         for s, run in zip(sentence[rows].tolist(), changes.tolist(), strict=True):
             order.setdefault(s)
             if runs[s].setdefault(name, run) != run:
-                runs[s][name] = -1 - s  # read again in another run: comparable with none
+                runs[s][name] = -1 - s  # read again in another run: in no stretch with others
     strata = np.empty(len(labels), int)
     held: dict[str, int] = {}
     used, members = -1, size

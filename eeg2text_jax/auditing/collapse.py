@@ -1,22 +1,18 @@
-"""Descriptive figures of predictions: how many are distinct, and how much they repeat themselves or copy."""
+"""Descriptive figures of predictions: how many are distinct, and how much they repeat themselves."""
 
 import dataclasses
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 
 import numpy as np
-from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.auditing.align import Condition
 from eeg2text_jax.predictions.file import characters_apart
 
-CACHED = 100_000  # pairs of prediction and reference whose comparison is cached
 PAIRS = 2000  # pairs of texts compared to estimate their overlap
 FREQUENT = 50  # words: about the function words of a language, 4 of 10 words in the sentences of ZuCo
-COPY_WORDS = 5  # a shorter reference may be matched by chance ("selamat datang")
-NEAR_MISS = 0.5  # word error rate
 RESIDUE = re.compile(r"</?s>|<pad>|<unk>|<extra_id_\d+>|\[(?:PAD|SEP|CLS|UNK)\]|⁇|�")
 WORD_STUTTER = re.compile(r"(?![\d\W]+(?!\S))(\S+)(?:\s+\1){2,}(?!\S)")  # except numbers, which texts may repeat
 MARK_STUTTER = re.compile(r"([^\w\s])(?:\s*\1){4,}")
@@ -41,17 +37,10 @@ class Collapse:
     reference_overlap: float
     several_readers: int  # sentences with at least two rows
     input_independent: int  # of these, sentences with the same prediction in all rows
-    missed: int  # sentences with at least two rows and a wrong word in every row
-    missed_alike: int  # of these, sentences with the same prediction in all rows
     residue: int  # rows that contain special tokens or undecodable characters
     stutter: int  # rows that repeat a word three times, or a mark five times, in a row, unlike their reference
     mean_words: float
     length_correlation: float  # between the words of prediction and reference; NaN if one of them is constant
-    same_by_chance: float  # probability that two rows drawn at random have the same text
-    word_errors: float  # corpus word error rate in percent, without case and punctuation
-    copies: int  # rows that contain their whole reference of at least COPY_WORDS words
-    copied_sentences: int  # sentences with such a row
-    near_misses: int  # other rows with a word error rate of at most NEAR_MISS
     frequent_share: float  # share of predicted words that are among the FREQUENT most frequent words of the references
     reference_frequent_share: float
     first_vocabulary: int  # distinct words in the first prediction of each sentence
@@ -70,9 +59,6 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
     several = [rows for rows in by_sentence if len(rows) > 1]
     lengths, expected = spoken.lengths, read.lengths[condition.sentence]
     varied = lengths.std() > 0 and expected.std() > 0
-    errors, copied = _against_references(texts, condition.sentence, references)
-    wrong = errors[:, 0] > NEAR_MISS * errors[:, 1]
-    missed = [rows for rows in several if errors[rows, 0].all()]
     said, printed = _without_marks(spoken.counts), _without_marks(read.counts)
     frequent = dict(printed.most_common(FREQUENT))
     return Collapse(
@@ -90,18 +76,11 @@ def measure_collapse(condition: Condition, references: Sequence[str], rng: np.ra
         overlap=_overlap(texts, condition.sentence, rng),
         reference_overlap=_overlap(references, np.arange(len(references)), rng),
         several_readers=len(several),
-        input_independent=_alike(texts, several),
-        missed=len(missed),
-        missed_alike=_alike(texts, missed),
+        input_independent=sum(len({texts[row] for row in rows}) == 1 for rows in several),
         residue=sum(bool(RESIDUE.search(text)) for text in condition.texts),
         stutter=len(spoken.stutter),
         mean_words=float(lengths.mean()),
         length_correlation=float(np.corrcoef(lengths, expected)[0, 1]) if varied else float("nan"),
-        same_by_chance=sum((count / len(texts)) ** 2 for count in counts.values()),
-        word_errors=float(100 * errors[:, 0].sum() / max(errors[:, 1].sum(), 1)),
-        copies=int(copied.sum()),
-        copied_sentences=len(set(condition.sentence[copied].tolist())),
-        near_misses=int((~wrong & ~copied).sum()),
         frequent_share=sum(said[word] for word in frequent) / max(said.total(), 1),
         reference_frequent_share=sum(frequent.values()) / max(printed.total(), 1),
         first_vocabulary=len(spoken.first),
@@ -147,8 +126,8 @@ def _words(texts: Sequence[str], sentence: np.ndarray, repeating: Set[int] = fro
     lengths, repetition = np.zeros((2, len(texts)))
     counts: Counter[str] = Counter()
     first: set[str] = set()
-    met: set[int] = set()
     stutter = set()
+    firsts = set(np.unique(sentence, return_index=True)[1].tolist())  # the first row of each sentence
     for row, (text, number) in enumerate(zip(texts, sentence.tolist(), strict=True)):
         words = characters_apart(text.lower()).split()
         counts.update(words)
@@ -156,8 +135,7 @@ def _words(texts: Sequence[str], sentence: np.ndarray, repeating: Set[int] = fro
         repetition[row] = 1 - len(set(words)) / len(words) if words else 0
         if number not in repeating and _stutters(text, words):
             stutter.add(row)
-        if number not in met:
-            met.add(number)
+        if row in firsts:
             first.update(words)
     return _Words(lengths, repetition, counts, first, stutter)
 
@@ -169,29 +147,6 @@ def _without_marks(counts: Counter[str]) -> Counter[str]:
         for plain in plain_words(word):
             found[plain] += count
     return found
-
-
-def _alike(texts: Sequence[str], groups: Iterable[Sequence[int]]) -> int:
-    """Return the number of groups whose rows all have the same text."""
-    return sum(len({texts[row] for row in rows}) == 1 for rows in groups)
-
-
-def _against_references(
-    texts: Sequence[str], sentence: np.ndarray, references: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return word errors and reference words of each row, int `[N, 2]`, and whether it copies its reference, `[N]`."""
-    expected = [plain_words(text) for text in references]
-    found = np.empty((len(texts), 3), int)
-    known: dict[tuple[str, int], tuple[int, int, bool]] = {}
-    for place, row in enumerate(zip(texts, sentence.tolist(), strict=True)):
-        if row not in known:
-            if len(known) >= CACHED:
-                known.clear()
-            text, reference = plain_words(row[0]), expected[row[1]]
-            copied = len(reference) >= COPY_WORDS and f" {' '.join(reference)} " in f" {' '.join(text)} "
-            known[row] = (Levenshtein.distance(text, reference), len(reference), copied)
-        found[place] = known[row]
-    return found[:, :2], found[:, 2].astype(bool)
 
 
 def _stutters(text: str, words: Sequence[str]) -> bool:

@@ -15,12 +15,12 @@ from eeg2text_jax.auditing.contrast import Contrast, Evidence, Secondary, contra
 from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.guessed_strata import stand_ins
 from eeg2text_jax.auditing.levels import Level
-from eeg2text_jax.auditing.provenance import FOUND, Provenance, joined
+from eeg2text_jax.auditing.provenance import Provenance, joined
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.side_channel import GAP_CODES, measure_side_channel
 from eeg2text_jax.auditing.statistics import holm
 from eeg2text_jax.auditing.table import ConditionSummary, Table
-from eeg2text_jax.auditing.verdict import Comparison, Verdict, is_above, strictest
+from eeg2text_jax.auditing.verdict import FOUND, Comparison, Verdict, is_above
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.metric import MetricError
 
@@ -103,7 +103,7 @@ def compare(
 def _secondary(
     table: Table, measured: Measured, pairs: Sequence[Sequence[int]], resamples: int, rng: np.random.Generator
 ) -> tuple[list[list[Secondary]], list[str]]:
-    """Return the secondary figures of each comparison, with p adjusted over all of them (Holm); and notes."""
+    """Return the secondary figures of each comparison, with p adjusted over all (Holm); and notes on failed metrics."""
     aligned, notes = table.aligned, []
     known: dict[int, Sequence[ContentTable]] = {
         id(table.plain.metric): measured.plain,
@@ -128,16 +128,6 @@ def _secondary(
         return Secondary(e.label, e.metric.signature, scores, c.gap_interval, c.effect, c.interval, c.p, next(adjusted))
 
     return [[figure(e, c) for e, c in row] for row in found], notes
-
-
-def deciding_one(comparisons: Sequence[Comparison], *, alone: bool) -> Comparison:
-    """Return the comparison that gives the overall verdict: the weakest verdict; of equal ones the strictest.
-
-    `alone`: EEG was judged without a control.
-    """
-    deciding = [c for c in comparisons if not c.question]
-    decided = deciding[0].verdict if alone else verdict.overall([c.verdict for c in deciding])
-    return strictest([c for c in deciding if c.verdict is decided])
 
 
 def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, str]:

@@ -3,9 +3,9 @@
 Cell (s, t) holds the predictions for sentence s against reference t. The diagonal gives the score; cells off the
 diagonal give the content null. A prediction is a text, or a ranking of candidate sentences.
 
-**Donors.** A row of `shuffled` was made from the recording of another sentence, its donor. A working decoder writes the
-donor's sentence, so a comparison with that sentence would put a hit into the control's null, and the difference to EEG
-would exceed the content of EEG. These comparisons are left out.
+**Donors.** A row of `shuffled` was made from the recording of another sample, its donor. A working decoder writes the
+sentence of the donor. A comparison with this sentence would raise the null of the control, and the content difference
+would exceed the content of EEG. So such comparisons are left out.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from eeg2text_jax.predictions.rankings import Ranking
 from eeg2text_jax.progress import ProgressLine
 
 CHUNK = 4096  # predictions scored at once: bounds the memory of [distinct predictions, m, K]
-LARGEST_TABLE = 2**30  # bytes
+LARGEST_TABLE = 2**30  # most bytes of a table
 PROGRESS_ROWS = 50_000  # number of rows from which progress is shown
 SHUFFLED = "shuffled"
 
@@ -35,7 +35,7 @@ class RowTable:
     """Statistics of single rows, `[N, K]`: against the own reference, and the row's share of its reader's null.
 
     A reader's null is the content null of this subject's rows alone: sentences are exchanged among those that the
-    subject read. Rows whose reader read no other sentence of the stratum have NaN; so have all if subjects are unknown.
+    subject read. The null is NaN if the reader read no other sentence of the stratum, or if subjects are unknown.
     """
 
     own: np.ndarray
@@ -44,10 +44,10 @@ class RowTable:
 
 @dataclasses.dataclass(frozen=True)
 class ContentTable:
-    """One condition under one metric: `sampled` for `contrast`; `rows` only if requested."""
+    """The statistics of one condition under one metric."""
 
     sampled: Resampled
-    rows: RowTable | None
+    rows: RowTable | None  # only if requested
 
 
 def content_tables(
@@ -59,7 +59,7 @@ def content_tables(
     rng: np.random.Generator,
     with_rows: bool = False,
 ) -> list[ContentTable]:
-    """Return the table of every condition within strata, int `[S]`: those of the alignment, or others to test again.
+    """Return the table of every condition within the strata `strata`, int `[S]`.
 
     Sentences alone in their stratum are left out. Memory grows with the rows (`with_rows`) and with the sum of the
     squared sizes of the strata; time grows with rows times size.
@@ -78,7 +78,7 @@ def content_tables(
 
 
 def _own_rows(condition: Condition, rows: RowTable, blocks: Blocks) -> OwnRows:
-    """Return the rows that are judged, by sentence, seed and subject, so that readings are in one order everywhere."""
+    """Return the rows of sentences with cells, sorted by sentence, seed and subject: one order in all conditions."""
     order = np.lexsort((np.array([row.subject for row in condition.rows]), condition.seed, condition.sentence))
     order = order[np.isin(condition.sentence[order], blocks.sentences)]
     return OwnRows(rows.own[order], condition.sentence[order], condition.seed[order])
@@ -131,7 +131,7 @@ def _fill(
     strata = [
         (m, b) for members, block in blocks.views(sums) for m, b in zip(members, np.moveaxis(block, 1, 0), strict=True)
     ]
-    for members, result in _shown(strata, f"{condition.name}: {metric.name}", len(condition.rows)):
+    for members, result in _with_progress(strata, f"{condition.name}: {metric.name}", len(condition.rows)):
         mine = np.concatenate([order[first[s] : first[s + 1]] for s in members])
         place = np.repeat(np.arange(len(members)), first[members + 1] - first[members])
         references = [aligned.references[s] for s in members]
@@ -140,7 +140,7 @@ def _fill(
     return sums, rows
 
 
-def _shown(strata: Sequence[tuple], title: str, n_rows: int) -> Iterator[tuple]:
+def _with_progress(strata: Sequence[tuple], title: str, n_rows: int) -> Iterator[tuple]:
     """Yield the strata, with a progress line for many rows."""
     if n_rows < PROGRESS_ROWS:
         yield from strata
@@ -238,11 +238,11 @@ def donor_notes(aligned: Aligned) -> list[str]:
         if all(row.eval_condition != SHUFFLED for row in condition.rows):
             continue
         if all(row.donor for row in condition.rows):
-            notes.append(f"{condition.name}: no prediction is held against the sentence whose recording it is of.")
+            notes.append(f"{condition.name}: no prediction is held against the sentence whose recording was its input.")
         else:
             notes.append(
-                f"{condition.name}: the rows do not say whose recording they are of (field donor); where the model "
-                "decodes, this control's null holds those sentences, too, and the difference reads too large."
+                f"{condition.name}: the rows do not say whose recording was their input (field donor); if the model "
+                "works, this control has hits on those sentences in its null, and the difference is too large."
             )
     return notes
 
@@ -259,12 +259,12 @@ def without_donors(
 ) -> np.ndarray:
     """Return a stratum's table without comparisons of a row with its donor's sentence.
 
-    A cell becomes the mean of its other rows, times its number of rows. If all its rows come from that donor, the next
-    sentence's predictions replace them (a mean over all sentences would have a smaller variance than other cells).
+    A cell becomes the mean of its other rows, times its number of rows. If all its rows have reference t as donor, the
+    predictions of the next sentence replace them; a mean over all sentences would vary less than other cells do.
 
     Args:
       sums: statistics summed over rows, `[Q, m, m, K]`: group, sentence of the predictions, reference.
-      group, place, donor: of each row, int `[r]`; the donor's place in the stratum, -1 for none.
+      group, place, donor: group, place of the sentence and of the donor's sentence (-1: none) of each row, int `[r]`.
       found: statistics of each row against its donor's sentence, `[r, K]`; arbitrary for rows without a donor.
     """
     groups, m = sums.shape[:2]
@@ -278,6 +278,6 @@ def without_donors(
     mean = (sums - lent) / np.maximum(left, 1)[..., None]
     for q, s, t in np.argwhere((left == 0) & (n[:, :, None] > 0)).tolist():
         others = [u % m for u in range(s + 1, s + m) if u % m != t and left[q, u % m, t] > 0 and n[q, u % m] > 0]
-        # If there is no other sentence, use the prediction for the reference itself: its recording is another's, too.
+        # Without another sentence, use the predictions for reference t itself: their input is another recording, too.
         mean[q, s, t] = mean[q, others[0] if others else t, t]
     return mean * n[:, :, None, None]

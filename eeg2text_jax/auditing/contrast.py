@@ -1,4 +1,4 @@
-"""How much content one condition has beyond another: p, interval and detectable effect; also in each subject."""
+"""Content differences between conditions: p, interval and minimum detectable effect, overall and in each subject."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,44 +15,41 @@ NOTHING = 1e-9  # of the score's unit: a spread below is rounding
 
 @dataclasses.dataclass(frozen=True)
 class Contrast:
-    """Content of an EEG condition above its null, minus the same of a control (or the former alone).
+    """The content of EEG, which is its score minus its null; minus the content of a control, if there is one.
 
-    Scores are in the metric's unit (percent), higher is better. `interval` is the two-sided 95 % interval of `effect`;
-    `interval_90` is the one that decides equivalence (two one-sided tests at 5 %). `null_draws` are the score
-    differences under permuted references, `observed` the score difference, `boot_draws` the bootstrapped effects; all
-    three feed figures.
+    Scores are in the metric's unit (percent), higher is better.
     """
 
-    scores: tuple[float, ...]  # per condition, EEG first
+    scores: tuple[float, ...]  # of each condition, EEG first
     nulls: tuple[float, ...]
-    observed: float
-    gap_interval: tuple[float, float]  # 95 % interval of `observed`, whatever it comes from, over sentences
-    effect: float
-    p: float
-    p_less: float
-    p_seeds: float | None
-    interval: tuple[float, float]
-    interval_90: tuple[float, float]
-    permutation_sd: float
-    mde: float
-    smallest_margin: float
-    seed_effects: tuple[float, ...]
-    null_draws: np.ndarray
-    boot_draws: np.ndarray
+    observed: float  # score of EEG, minus the score of the control
+    gap_interval: tuple[float, float]  # 95 % interval of `observed` over sentences
+    effect: float  # content of EEG, minus the content of the control
+    p: float  # one-sided permutation p of more content with EEG
+    p_less: float  # the same of less content
+    p_seeds: float | None  # one-sided t test over the training seeds; None: fewer than three seeds
+    interval: tuple[float, float]  # two-sided 95 % interval of `effect`
+    interval_90: tuple[float, float]  # decides equivalence: two one-sided tests at 5 %
+    permutation_sd: float  # standard deviation of `null_draws`
+    mde: float  # minimum detectable effect
+    smallest_margin: float  # with which equivalence could be claimed
+    seed_effects: tuple[float, ...]  # `effect` in each training seed
+    null_draws: np.ndarray  # `observed` under permuted references, [B]
+    boot_draws: np.ndarray  # bootstrapped `effect`, [B]
 
     @property
     def p_primary(self) -> float:
-        """The p of the verdict: of the permutation, and of the test over seeds if seeds are a level."""
+        """The p that decides: of the permutation or, if it is larger, of the t test over three or more seeds."""
         return self.p if self.p_seeds is None else max(self.p, self.p_seeds)
 
     @property
     def p_less_primary(self) -> float:
-        """The p of less content than the control; the t test over seeds is symmetric."""
+        """The p that decides on less content with EEG; the t test over seeds is symmetric."""
         return self.p_less if self.p_seeds is None else max(self.p_less, 1 - self.p_seeds)
 
     @property
     def varies(self) -> bool:
-        """Whether other references would have changed the score (difference); if not, nothing could be found."""
+        """Whether permuting the references changes the score (difference); if not, no effect can be found."""
         return self.permutation_sd > NOTHING
 
 
@@ -60,23 +57,21 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
     """Compare EEG with a control of the same sentences, or judge EEG alone.
 
     Args:
-      conditions: from one call of `resample` or `content_tables`, so that draw b is the same permutation, or the same
-        sentences, in each of them.
+      conditions: EEG and the control, or EEG alone, from one call of `resample` or `content_tables`: draw b is the same
+        permutation, or the same sentences, in each condition.
       score: summed statistics -> score, higher is better.
 
-    **What is exchangeable.** The hypothesis is that within a stratum the predictions do not depend on which of its
-    sentences was read. Then all assignments of the sentences' predictions, EEG's and the control's of a sentence
-    together, to the references, each with its number of rows, are equally likely, and the observed one is one of them.
-    How the predictions under EEG differ from those of the control is left open: any difference in style, length or
-    collapse moves the permuted differences as it moves the observed one. Rows of a sentence are never separated, so
-    what they share for other reasons than content does not count twice. Means over few rows scatter more than those
-    over many, and here may be given to a reference with many: the permuted differences scatter a little more than the
-    observed one, and the test errs on the side of saying nothing; the detectable effect counts that.
+    **Null hypothesis.** Within a stratum, predictions do not depend on which of its sentences was read. Then all
+    assignments of predictions to references are equally likely, if the predictions of EEG and control for one sentence
+    stay together and each reference keeps its number of rows. How predictions of EEG and control differ is left open:
+    style, length or collapse shifts the permuted differences as much as the observed one. Rows of a sentence are never
+    separated, so dependent rows do not count twice. Means over few rows vary more than means over many, and may be
+    assigned to references with many rows. So permuted differences vary a little more than the observed one: the test is
+    conservative, and the detectable effect includes this.
 
-    The interval comes from a bootstrap over sentences; it is never narrower than the effect plus and minus the normal
-    quantile times the permutation's standard deviation, which is the wider one where a few sentences hold most rows.
-    Where no score depends on which references the predictions are held against (all are 0, say), no margin passes and
-    no effect is detectable: both are infinite.
+    The interval is a bootstrap over sentences. It is at least the effect plus and minus the normal quantile times the
+    standard deviation of the permutations, which is wider if a few sentences have most rows. If no permutation changes
+    any score (all scores are 0, for example), `mde` and `smallest_margin` are infinite.
     """
     signs = np.array([1.0, -1.0])[: len(conditions)]
     scores = np.array([score(c.own.sum((0, 1))) for c in conditions])
@@ -95,7 +90,7 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
     seeds_are_level = len(seed_effects) >= 3
     low, high = _interval(effect, boot_draws, permutation_sd, 0.90)
     growth = _growth(permuted[0])
-    if low > 0:  # then the interval shows how far an effect of this size may fall short
+    if low > 0:  # then the interval shows the spread of the observed statistic at this effect, which limits the growth
         seen = (effect - low) / statistics.normal_quantile(0.95)
         growth = min(growth, max(seen**2 - permutation_sd**2, 0.0) / effect)
     share = _observed_share(conditions, score, signs)
@@ -124,20 +119,18 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
 
 
 def _growth(permuted: np.ndarray) -> float:
-    """How much the variance of a score grows with each point of content: that of hits is proportional to their number.
+    """Return how much the variance of a score grows with each point of content, from permuted scores `[B]`.
 
-    With long texts it is next to nothing; where 1 % is right by chance and 2 % more by content it is three times as
-    large. Scores that can be negative (error rates, some similarities) count no hits. It is too much where hits come in
-    clusters that EEG shares with the control, such as words of a class that both know: the caller caps it there.
-
-    Args:
-      permuted: scores `[draws]` under permuted references.
+    The variance of a number of hits is proportional to this number: if 1 % is right by chance and 2 % more by content,
+    it is three times as large; in long texts the growth is close to 0. Scores that may be negative (error rates, some
+    similarities) count no hits. The result is too large if hits come in clusters that EEG shares with the control, such
+    as words of a class that both know; `contrast` limits it.
     """
     return float(permuted.var() / permuted.mean()) if permuted.min() >= 0 and permuted.mean() > NOTHING else 0.0
 
 
 def _observed_share(conditions: Sequence[Resampled], score: Score, signs: np.ndarray) -> float:
-    """Return the spread of the observed score (difference) as a share of the permuted one's; 1 if it is not known."""
+    """Return the standard deviation of the observed score (difference) over that of permuted ones; 1 if not known."""
     spread = conditions[0].spread
     if spread is None:
         return 1.0
@@ -150,7 +143,7 @@ def _observed_share(conditions: Sequence[Resampled], score: Score, signs: np.nda
 
 
 def _stack(totals: Sequence[np.ndarray]) -> np.ndarray:
-    """`[..., 2, K]` (own, null) per condition -> `[..., 2 * conditions, K]`: the own ones, then the null ones."""
+    """Join own and null totals `[..., 2, K]` of all conditions to `[..., 2 * conditions, K]`: first own, then null."""
     return np.concatenate([t[..., :1, :] for t in totals] + [t[..., 1:, :] for t in totals], axis=-2)
 
 
@@ -165,8 +158,8 @@ def _interval(effect: float, draws: np.ndarray, sd: float, level: float) -> tupl
 class SubjectEffect:
     """Content difference within one subject, with its 95 % interval by bootstrap over the sentences it read.
 
-    The subject's rows are a file of their own: its predictions for one sentence are held against the references of the
-    others that it read, each with its number of rows, so that nothing depends on what other subjects read.
+    Only the subject's rows count: its predictions for one sentence are compared with the references of the other
+    sentences that it read, each with its number of rows.
     """
 
     subject: str
@@ -185,8 +178,8 @@ def subject_effects(
 ) -> list[SubjectEffect]:
     """Return the effect in each subject, sorted by name; empty if rows have no subject.
 
-    `conditions` and `tables` are EEG's and the control's, or EEG's alone. Sentences that are the only one which the
-    subject read in their stratum have no null and are left out; so is a subject without any other.
+    `conditions` and `tables` are of EEG and the control, or of EEG alone. A sentence has no null and is left out if the
+    subject read no other one of its stratum; a subject without other sentences is left out.
     """
     known = [np.array([row.subject for row in condition.rows]) for condition in conditions]
     orders = [np.argsort(subjects, kind="stable") for subjects in known]
@@ -220,7 +213,7 @@ def _summed(rows: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Secondary:
-    """A figure that does not decide. Scores are as the metric prints them; in all else, higher is better."""
+    """A secondary endpoint. `scores` are as the metric prints them; in all other fields, higher is better."""
 
     label: str
     signature: str

@@ -23,11 +23,6 @@ A_POINT = 0.01
 MOST = 0.5  # share of test sentences in the training text above which a model may only repeat what it was trained on
 
 
-def _severe(code: str, message: str, *conditions: str) -> Flag:
-    """Return a finding that bars the verdict of comparisons with one of the conditions, or of all if none is given."""
-    return Flag(code, "severe", message, conditions)
-
-
 def unfit(aligned: Aligned) -> list[Flag]:
     """Return a finding if there are too few sentences, if rows are teacher-forced, or if decoding modes differ."""
     eeg, flags = aligned.eeg, []
@@ -39,7 +34,7 @@ def unfit(aligned: Aligned) -> list[Flag]:
                 f"of {len(aligned.references)} references {n} differ by more than case and punctuation, too few for a "
                 f"verdict, {MIN_JUDGED} are needed"
             )
-        flags.append(_severe("too_few_sentences", message))
+        flags.append(Flag("too_few_sentences", "severe", message))
     for control in reversed(aligned.conditions[1:]):
         if control.mode != eeg.mode:
             remedy = "; state it with --mode" if "unknown" in (control.mode, eeg.mode) else ""
@@ -47,7 +42,7 @@ def unfit(aligned: Aligned) -> list[Flag]:
                 "of unknown mode" if c.mode == "unknown" else c.mode.replace("_", "-") for c in (eeg, control)
             )
             message = f"the modes differ, {eeg.name} is {eeg_mode} and {control.name} {mode}{remedy}"
-            flags.append(_severe("modes_differ", message, eeg.name, control.name))
+            flags.append(Flag("modes_differ", "severe", message, (eeg.name, control.name)))
     return flags + [flag for condition in aligned.conditions for flag in _teacher_forced(condition)]
 
 
@@ -58,7 +53,7 @@ def _teacher_forced(condition: Condition) -> list[Flag]:
         f"{condition.name}: teacher-forced, every token was predicted from the true tokens before it, so the text "
         "holds its target whatever the recording"
     )
-    return [_severe("teacher_forced", message, condition.name)]
+    return [Flag("teacher_forced", "severe", message, (condition.name,))]
 
 
 def silent(condition: Condition, look: Collapse) -> list[Flag]:
@@ -69,7 +64,7 @@ def silent(condition: Condition, look: Collapse) -> list[Flag]:
         f"{condition.name}: the predictions say nothing in {look.sentences - look.said} of {look.sentences} sentences "
         f"({look.empty} of {look.rows} rows are empty)"
     )
-    return [_severe("silent_side", message, condition.name)]
+    return [Flag("silent_side", "severe", message, (condition.name,))]
 
 
 def training_overlap(aligned: Aligned, training: Iterable[str], *, apart: bool = False) -> list[Flag]:
@@ -89,13 +84,13 @@ def training_overlap(aligned: Aligned, training: Iterable[str], *, apart: bool =
         message += (
             f", and {outputs} of {len(aligned.eeg.rows)} predictions are training sentences: remembered, not decoded"
         )
-        return [_severe("training_text", message, aligned.eeg.name)]
+        return [Flag("training_text", "severe", message, (aligned.eeg.name,))]
     if len(found) > MOST * n and not apart:
         message += (
             ": a model that was trained on these very rows would look the same; give sentences that are new to it, or, "
             "if it chooses among known ones, the list with --choices"
         )
-        return [_severe("training_text", message, aligned.eeg.name)]
+        return [Flag("training_text", "severe", message, (aligned.eeg.name,))]
     return [Flag("training_text", "warning", f"{message}: what looks decoded may be remembered")]
 
 

@@ -29,11 +29,11 @@ NEIGHBORS = 60  # rows of similar length in which another sentence is looked for
 # Share of marks between two wrong words that are right, less the same share against other sentences: 13 to 73 % in
 # teacher-forced sets, at most 2 % in free-running decoders.
 MARKS, MIN_MARKS, MARK_SENTENCES = 0.1, 100, 10
-# Probability that two wrong words are equal if the true words before them are, over the probability if no words before
-# them are: 2.1 to 5.4 in teacher-forced sets, published and simulated, at most 1.4 in 60 free-running decoders. If
-# their own words before them are equal: 1.0 to 1.6 in the former, 3 to 50 in the latter.
+# Probability that two wrong words are equal if the true words before them are equal, over the probability if no words
+# before them are: 2.1 to 5.4 in teacher-forced sets, published and simulated, at most 1.4 in 60 free-running decoders.
+# The same ratio if the predicted words before them are equal: 1.0 to 1.6 in teacher-forced sets, 3 to 50 in the others.
 FOLLOWS, FORCED, MIN_FOLLOWING, MANY_PLACES = 1.7, 2.1, 20, 3000
-UNSEEN = "few_wrong_words"  # the code of a note, not of a sign
+UNSEEN = "few_wrong_words"  # code of the note that there are too few wrong words to compare with the target
 
 
 def same_beginning(rows: Rows) -> Found:
@@ -105,7 +105,7 @@ def words_follow_the_target(rows: Rows) -> Found:
         yield (
             UNSEEN,
             f"{len(places)} wrong words after another wrong word are too few to tell whether wrong words follow the "
-            "target, as they do under teacher forcing: whether it ran free rests on statements alone",
+            "target, as they do under teacher forcing: whether the decoder ran free rests on statements alone",
         )
     if kinds >= MIN_FOLLOWING and after_true > FOLLOWS * by_chance and after_true > after_own:
         yield (

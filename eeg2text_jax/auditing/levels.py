@@ -6,18 +6,17 @@ references give a curve for the report; it tests nothing.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.align import Aligned
 from eeg2text_jax.auditing.beyond_time import stretches
 from eeg2text_jax.auditing.content_cells import content_tables, weighted_tables
 from eeg2text_jax.auditing.contrast import Contrast, contrast
 from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.guessed_strata import text_vectors
-from eeg2text_jax.auditing.statistics import Resampled
+from eeg2text_jax.auditing.statistics import Resampled, resample_tables
 from eeg2text_jax.auditing.strata import MIN_SENTENCES, STRATUM_SIZE, blocks_of, exchangeable, length_strata, readers_of
 from eeg2text_jax.auditing.verdict import interval_text, is_above, p_cell
 from eeg2text_jax.errors import UserError
@@ -25,7 +24,7 @@ from eeg2text_jax.predictions.file import sentence_key
 
 CLUSTERS = (1, 5, 10, 20, 40, 80)
 HEADINGS = ("groups by", "against", "content", "content difference", "95 % CI", "p", "MDE")
-NOT_KNOWN = "of the sentence or only of its kind: not known"
+NOT_KNOWN = "of the sentence or only of its kind: not known"  # what content is about, without groups
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +52,6 @@ class Level:
         if not within:
             return f"{kind}; nothing found within categories"
         return f"{kind}; found within categories{', too' if tells else ''}"
-
-
-def about(levels: Sequence[Level], control: str) -> str:
-    """Return in words whether the content beyond a control tells groups or sentences, for each column of groups."""
-    return "; ".join(level.reading for level in levels if level.control == control) or NOT_KNOWN
 
 
 def level_rows(levels: Sequence[Level]) -> list[tuple[str, ...]]:
@@ -93,29 +87,7 @@ def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.nd
     return labels
 
 
-def levels_of(
-    aligned: Aligned,
-    groups: Mapping[str, Mapping[str, str]],
-    endpoint: Endpoint,
-    resamples: int,
-    seed: int,
-    stratum_size: int = STRATUM_SIZE,
-) -> list[Level]:
-    """Measure content between and within the groups of each column; `groups` is column -> reference -> label.
-
-    Raises:
-      UserError: a reference has no label, or all have the same label.
-    """
-    labels = {column: labels_of(aligned, of_reference, column) for column, of_reference in groups.items()}
-    rng = np.random.default_rng((seed, 1))
-    return [
-        level
-        for name, found in labels.items()
-        for level in levels(aligned, found, name, endpoint, resamples=resamples, rng=rng, stratum_size=stratum_size)
-    ]
-
-
-def levels(
+def measure_levels(
     aligned: Aligned,
     labels: np.ndarray,
     column: str,
@@ -129,7 +101,7 @@ def levels(
     pairs: list[tuple[int, ...]] = [(0, i) for i in range(1, len(aligned.conditions))] or [(0,)]
     within = _within(aligned, labels, endpoint, resamples, rng, stratum_size)
     between = _group_tables(aligned, labels, endpoint, resamples, rng)
-    in_time = _sampled(aligned, stretches(aligned, labels, stratum_size), endpoint, resamples, rng)
+    in_time = _sampled(aligned, [stretches(aligned, labels, stratum_size)], endpoint, resamples, rng)
     found = []
     for pair in pairs:
         sides = [contrast([t[i] for i in pair], endpoint.score) if t else None for t in (between, within, in_time)]
@@ -148,20 +120,18 @@ def _within(
     readers = readers_of(aligned.eeg.rows, aligned.eeg.sentence, size)
     kinds = [f"{g} {t} {r}" for g, t, r in zip(labels, aligned.tasks, readers, strict=True)]
     strata = (length_strata(names, aligned.n_words, size) for names in (kinds, labels.astype(str)))
-    return _sampled(aligned, next(filter(_enough, strata), None), endpoint, resamples, rng)
-
-
-def _enough(strata: np.ndarray) -> bool:
-    return exchangeable(strata).sum() >= MIN_SENTENCES
+    return _sampled(aligned, strata, endpoint, resamples, rng)
 
 
 def _sampled(
-    aligned: Aligned, strata: np.ndarray | None, endpoint: Endpoint, resamples: int, rng: np.random.Generator
+    aligned: Aligned, choices: Iterable[np.ndarray | None], endpoint: Endpoint, resamples: int, rng: np.random.Generator
 ) -> list[Resampled]:
-    """Return the resamples of each condition within strata; none if there are no strata or too few sentences."""
-    if strata is None or not _enough(strata):
-        return []
-    return [table.sampled for table in content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)]
+    """Return the resamples of each condition within the first strata that leave enough sentences; none without any."""
+    for strata in choices:
+        if strata is not None and exchangeable(strata).sum() >= MIN_SENTENCES:
+            tables = content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
+            return [table.sampled for table in tables]
+    return []
 
 
 def _group_tables(
@@ -183,19 +153,13 @@ def _group_tables(
     _, tables = weighted_tables(aligned, np.where(kept, 0, np.arange(1, len(kept) + 1)), endpoint.metric)
     pairs = (table.reshape(*apart.shape[:2], -1) * apart for table in tables)  # [S', S', K], own references left out
     sums = [np.einsum("gs,stk,ht->ghk", member, table, member, optimize=True) for table in pairs]
-    cells = [(table / sizes[..., None]).reshape(sizes.size, -1) for table in sums]
-    rows = member @ np.bincount(aligned.eeg.sentence)[kept].astype(float)
-    weight = np.diag(rows / rows.sum()).reshape(-1, 1)
-    *permuted, in_place = statistics.permuted_totals([*cells, weight], blocks, resamples, rng)
-    own = [statistics.own_totals(table, blocks)[None] for table in cells]
-    null = [statistics.null_shares(table, blocks)[None] for table in cells]
-    drawn = np.concatenate(list(statistics.bootstrap_totals(np.stack([*own, *null], 2), resamples, rng)))
-    n = len(cells)
-    return [Resampled(own[i], null[i], permuted[i], in_place[:, 0], drawn[:, [i, n + i]]) for i in range(n)]
+    cells = [(table / sizes[..., None]).reshape(1, sizes.size, -1) for table in sums]  # [1, Q * Q, K]
+    rows = [member @ np.bincount(condition.sentence)[kept] for condition in aligned.conditions]
+    return resample_tables(cells, rows, blocks, resamples=resamples, rng=rng)
 
 
 def curve_text(found: Sequence[tuple[int, Contrast]]) -> str:
-    """Return the curve of `curve` in a sentence."""
+    """Describe the result of `curve` in a sentence."""
     points = ", ".join(f"{c.effect:+.2f} ({count})" for count, c in found)
     return (
         "Content left when predictions are exchanged only within ever finer clusters of the references, by their words "
@@ -206,24 +170,24 @@ def curve_text(found: Sequence[tuple[int, Contrast]]) -> str:
 def curve(
     aligned: Aligned,
     endpoint: Endpoint,
+    control: str,
     *,
     resamples: int,
     rng: np.random.Generator,
     stratum_size: int = STRATUM_SIZE,
     clusters: Sequence[int] = CLUSTERS,
-    control: str | None = None,
 ) -> list[tuple[int, Contrast]]:
     """Measure content within ever finer clusters of the references (Ward's method on tf-idf vectors).
 
-    `control` is the control to compare with; "": EEG alone; None: the first control, if there is one.
+    Args:
+      control: name of the control to compare with; "" for EEG alone.
 
     Returns:
       Numbers of clusters with the content within them, as far as four sentences a cluster allow.
     """
     from scipy.cluster import hierarchy  # slow to import, and scoring a file needs none of it
 
-    names = [condition.name for condition in aligned.conditions]
-    chosen = [0, 1][: len(names)] if control is None else [0, *([names.index(control)] if control else [])]
+    chosen = [i for i, condition in enumerate(aligned.conditions) if i == 0 or condition.name == control]
     tree = hierarchy.linkage(text_vectors(aligned.references), "ward")
     found = []
     for count in clusters:

@@ -1,22 +1,21 @@
 """The rows of one condition as plain words, for the rules that search them for signs of the target."""
 
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from eeg2text_jax.auditing.align import Condition
-from eeg2text_jax.auditing.collapse import COPY_WORDS, plain_words
+from eeg2text_jax.auditing.align import NOT_LETTERS, Condition
+from eeg2text_jax.auditing.collapse import plain_words
 
 # A pattern in a smaller share of the rows, or in fewer sentences, may be chance.
 A_POINT, MIN_SENTENCES, MIN_SAME = 0.01, 3, 10
 ALL_ROWS = 0.99
+COPY_WORDS = 5  # a reference of fewer words may be matched by chance ("selamat datang")
 # Ratio of character to word error rate in rows with errors: 0.19 to 0.35 if letters are decoded one by one (typing,
 # spelling; a punctuation mark is then a keystroke too), 0.75 to 0.94 if words are, and in teacher-forced sets.
 BY_LETTERS = 0.5
 LIMITED = 0.8  # share of the predictions of longer references that have exactly as many words as the longest prediction
-NOT_LETTERS = re.compile(r"[\W_]+")
 
 Found = Iterator[tuple[str, str]]  # code and message of each finding of a rule
 

@@ -16,14 +16,13 @@ from pathlib import Path
 from etils import epath
 
 from eeg2text_jax.auditing.page import table
-from eeg2text_jax.auditing.verdict import Verdict
+from eeg2text_jax.auditing.verdict import FOUND, Verdict
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
 from eeg2text_jax.versions import __version__
 
 DECODED_HERE = "decoded by eeg2text, whose free-running decoder takes no target"
 RANKED_HERE = "ranked by eeg2text, which scores every candidate alike"
-FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)  # verdicts that claim content
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
 RANKED = ("contrastive", "likelihood")  # modes of rankings
 PROOF_WORDS = 4  # fewest different words of a statement
@@ -101,13 +100,14 @@ def checked_proof(text: str) -> str:
 
 
 def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict, str]:
-    """Return the verdict and its reading, given those of the statistics and the provenance.
+    """Combine the verdict and the reading of the statistics with the provenance; return both.
 
     Content becomes content of unproven origin if nothing says that predictions are free-running.
     """
     if outcome not in FOUND:
         return outcome, reading
-    if origin.level is Level.UNKNOWN and outcome is not Verdict.BELOW_MARGIN:  # too little content to ask its origin
+    # The origin of content below the margin does not matter.
+    if origin.level is Level.UNKNOWN and outcome is not Verdict.BELOW_MARGIN:
         return Verdict.UNPROVEN, (
             "there is content of unproven origin: nothing says that the predictions ran free, and a target in the "
             "decoder would look the same; --mode=free_running or --proof states it, --again shows it of "

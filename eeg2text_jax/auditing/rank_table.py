@@ -99,7 +99,7 @@ class RankTable(Table):
             if "length" in control.name and score > high:
                 message = (
                     f"{control.name} has {score:.1f} % {label} (chance {self.chance:.1f} %): the number of words tells "
-                    "sentences apart, and a score that was held against chance would hold it"
+                    "sentences apart, so a score above chance may come from it alone"
                 )
                 flags.append(Flag("length_tells", "warning", message))
         if eeg.figures.top1 > FOUND_FROM_EEG:
@@ -120,7 +120,7 @@ class RankTable(Table):
         return (
             f"which of {among} sentences was read ({len(aligned.references)} independent sentences, "
             f"{len(aligned.eeg.rows)} rows): {self.endpoint.label} was {primary.scores[0]:.1f} % with "
-            f"{aligned.eeg.name}{with_control}, by chance {self.chance:.1f} %; the {beyond} how much oftener the "
+            f"{aligned.eeg.name}{with_control}, by chance {self.chance:.1f} %; the {beyond} how much more often the "
             f"sentence that was read is found than others of {exchanged(aligned.task_known)} was "
             f"{primary.effect:+.1f} points (90 % CI {interval_text(primary.interval_90)}; sentence permutation, "
             f"one-sided: {both_p(primary, less)}){derived_text(found.derived, less)}"

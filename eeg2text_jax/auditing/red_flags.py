@@ -129,11 +129,11 @@ def _text_messages(c: Collapse) -> dict[str, str]:
     if c.empty >= HALF_EMPTY * c.rows:
         found["half_empty"] = (
             f"{c.empty} of {c.rows} predictions are empty ({c.empty / c.rows:.0%}): a field that was not "
-            "filled, or a decoder that ends at once; the score is that of the others, lowered"
+            "filled, or a decoder that ends at once; they lower the score of the others"
         )
     elif c.empty:
         found["empty_predictions"] = (
-            f"{c.empty} of {c.rows} predictions are empty; they count as they are, with no words"
+            f"{c.empty} of {c.rows} predictions are empty; they are scored as texts without words"
         )
     if c.residue:
         found["token_residue"] = (
@@ -149,7 +149,7 @@ def _text_messages(c: Collapse) -> dict[str, str]:
 
 
 def _mode_messages(c: Collapse, mode: str, bleu1: float) -> dict[str, str]:
-    """Return code -> message for an unknown mode, and for results that only teacher forcing would explain."""
+    """Return code -> message for an unknown mode, and for results that suggest teacher forcing."""
     found = {}
     if mode == "unknown":
         found["mode_unknown"] = "the file does not say whether predictions ran free or were teacher-forced"
@@ -191,7 +191,7 @@ def pair_flags(aligned: Aligned, control: Condition, collapses: Mapping[str, Col
     if not 0.67 < one.mean_words / max(other.mean_words, 1e-9) < 1.5:
         found["style_shift"] = (
             f"the predictions of {eeg.name} are {one.mean_words:.1f} words long on average and those of "
-            f"{control.name} {other.mean_words:.1f}: a difference in style that scores do see"
+            f"{control.name} {other.mean_words:.1f}: a difference in style that changes scores"
         )
     return _warnings(found)
 
@@ -225,10 +225,10 @@ def alignment_flags(aligned: Aligned, design_effect: float) -> list[Flag]:
         )
     subjects = np.unique([row.subject for row in aligned.eeg.rows], return_inverse=True)[1]
     if _confounded(aligned.eeg.sentence, subjects):
-        parted = any("groups of subjects read different sentences" in note for note in aligned.notes)
-        covered = "; strata keep to the sentences of one group" if parted else ", and strata do not cover that"
+        parted = aligned.reader_groups > 1
+        covered = "; strata keep to the sentences of one group" if parted else ", and strata do not separate them"
         found["subject_tells_sentence"] = (
-            f"subjects read different sentences: who knows the subject alone narrows down the sentence{covered}"
+            f"subjects read different sentences: the subject alone narrows down the sentence{covered}"
         )
     return flags + _warnings(found)
 

@@ -38,9 +38,8 @@ TERMS = (
     "<dt>strata</dt><dd>groups of sentences of one task and length, within which references are exchanged</dd>"
     "</dl></details>"
 )
-# CSS classes of verdicts; the class of all others is "bad".
-CLASSES = dict.fromkeys((Verdict.USES_EEG, Verdict.CONTENT), "good")
-CLASSES |= dict.fromkeys((Verdict.UNDERPOWERED, Verdict.UNPROVEN), "open")
+CLASSES = dict.fromkeys(Verdict, "bad") | {Verdict.USES_EEG: "good", Verdict.CONTENT: "good"}  # CSS classes
+CLASSES |= {Verdict.UNDERPOWERED: "open", Verdict.UNPROVEN: "open"}
 TITLES = "Does the model use the EEG?", "Does the recording tell which sentence was read?"  # of texts, of rankings
 
 
@@ -78,16 +77,17 @@ def verdict_part(result: AuditResult) -> str:
         "p of the difference": directed_p(result.verdict, main.primary),
         "minimum detectable effect": f"{main.mde:.2f}",
         "margin": f"±{result.margin:g}",
+        "free running": origin.level.value,
     }
-    lines = [f"{main.reading[:1].upper()}{main.reading[1:]}."]
-    if origin is not None:
-        numbers["free running"] = origin.level.value
-        repeated = origin.level is Level.CONTRADICTED and origin.statement in main.reading
-        lines.append(f"Provenance: {origin.level.value if repeated else origin.text}.")
-    lines += time_lines(result.verdict, result.time)
+    repeated = origin.level is Level.CONTRADICTED and origin.statement in main.reading
+    lines = [
+        f"{main.reading[:1].upper()}{main.reading[1:]}.",
+        f"Provenance: {origin.level.value if repeated else origin.text}.",
+        *time_lines(result.verdict, result.time),
+    ]
     boxes = "".join(f"<div><b>{html.escape(value)}</b><span>{name}</span></div>" for name, value in numbers.items())
     return (
-        f'<section class="verdict {CLASSES.get(result.verdict, "bad")}"><p class="label">Verdict</p>'
+        f'<section class="verdict {CLASSES[result.verdict]}"><p class="label">Verdict</p>'
         f'<p class="big">{result.verdict_text}</p>{"".join(f"<p>{html.escape(line)}</p>" for line in lines)}</section>'
         f'<div class="numbers">{boxes}</div>'
     )
@@ -98,13 +98,13 @@ def _effect_part(result: AuditResult) -> str:
     alike = exchanged(result.task_known)
     explained = (
         "<p>A gap between two conditions can be style: outputs that are longer, or fuller of frequent words, score "
-        f"higher against any sentence. So both are also held against other sentences of {alike}; what a score loses by "
-        "that is <b>content</b>, and the verdict is about the difference in content.</p>"
+        f"higher against any sentence. So both are also scored against other sentences of {alike}; what a score loses "
+        "by that is <b>content</b>, and the verdict is about the difference in content.</p>"
     )
     if result.chance is not None:
         explained = (
             "<p>A score above chance need not be content: whoever knows how long a sentence is finds it among "
-            "sentences of other lengths. So what is judged is how much oftener the sentence that was read is found "
+            "sentences of other lengths. So what is judged is how much more often the sentence that was read is found "
             f"than others of {alike}, <b>content</b>, with EEG and with every control.</p>"
         )
     evidence = "".join(f"<li>{html.escape(line)}</li>" for line in evidence_lines(result))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.auditing.beyond_time import FOUND, NOT_BEYOND, NOT_BEYOND_STATUS, SAID_BEHIND, BeyondTime
+from eeg2text_jax.auditing.beyond_time import NOT_BEYOND, NOT_BEYOND_STATUS, NOT_EXCLUDED, SAID_BEHIND, BeyondTime
 from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.levels import HEADINGS as LEVEL_HEADINGS
 from eeg2text_jax.auditing.levels import Level, curve_text, level_rows
@@ -22,10 +22,10 @@ from eeg2text_jax.auditing.verdict import (
     Comparison,
     Verdict,
     because,
+    deciding_one,
     interval_text,
     p_cell,
     p_text,
-    strictest,
 )
 from eeg2text_jax.metrics.ranks import Figures
 
@@ -57,10 +57,10 @@ class AuditResult:
     bits: list[EegBits] = dataclasses.field(default_factory=list)
     retrieval: list[Retrieval] = dataclasses.field(default_factory=list)
     recording: str = "eeg"  # eeg or fmri; its name replaces EEG in sentences, see `page.said`
-    provenance: Provenance | None = None
+    provenance: Provenance
     judged: Judged | None = None  # the files that the rows come from, if any
     seeds_stated: bool = True  # whether the rows state their training seed
-    time: BeyondTime | None = None
+    time: BeyondTime
     levels: list[Level] = dataclasses.field(default_factory=list)  # between and within given groups
     # number of clusters and the content within them, if no groups are given
     curve: list[tuple[int, Contrast]] = dataclasses.field(default_factory=list)
@@ -72,19 +72,19 @@ class AuditResult:
 
     @property
     def deciding(self) -> Comparison:
-        """The strictest comparison among those with the overall verdict."""
-        return strictest([c for c in self.comparisons if c.verdict is self.verdict and not c.question])
+        """The comparison that gives the overall verdict."""
+        return deciding_one(self.comparisons)
 
     @property
     def exit_status(self) -> int:
         """The exit status of `eeg2text audit`."""
-        explained = self.time is not None and self.time.status == NOT_BEYOND and self.verdict in FOUND
-        return NOT_BEYOND_STATUS if explained else EXIT_STATUS[self.verdict]
+        status = EXIT_STATUS[self.verdict]
+        return NOT_BEYOND_STATUS if status == 0 and self.time.status == NOT_BEYOND else status
 
     @property
     def verdict_text(self) -> str:
         """The verdict and, if controls of time decide it, whether the content goes beyond the recording time."""
-        decided = self.time is not None and self.time.decided and self.verdict in SAID_BEHIND
+        decided = self.time.status != NOT_EXCLUDED and self.verdict in SAID_BEHIND
         return f"{self.verdict.value}: {self.time.status}" if decided else self.verdict.value
 
     def __repr__(self) -> str:
@@ -227,7 +227,7 @@ def result_text(result: AuditResult) -> str:
         *(f"{flag.level}: {flag.message}." for flag in result.flags),
         *(f"note: {note}" for note in result.notes),
         "",
-        *([f"Provenance: {result.provenance.text}."] if result.provenance else []),
+        f"Provenance: {result.provenance.text}.",
         *(c.sentence for c in result.comparisons if c is not result.deciding),
         result.sentence,
         f"VERDICT: {result.verdict_text}",

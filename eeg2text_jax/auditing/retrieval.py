@@ -90,7 +90,7 @@ def retrieve(
 
 
 def _first_cells(tables: Mapping[str, np.ndarray], lists: Mapping[str, tuple[str, ...]]) -> tuple[Blocks, np.ndarray]:
-    """Return blocks of sentences with equal candidates, and the table `[C, 1]` of how often one ranks first.
+    """Return blocks of sentences with equal candidates, and how often t ranks first for s, cells `[C, 1]`.
 
     Args:
       tables: sentence -> rank of each candidate in each sample, `[samples, candidates]`.
@@ -113,8 +113,8 @@ class EegBits:
     """Bits per token that the EEG adds to the likelihood of its sentence, compared with one control.
 
     `p` is of a sign-flip test over sentences, each with all of its rows. The bits show content only against
-    `shuffled`, the EEG of another sentence. Any other control is `off_distribution`: it may have a lower likelihood
-    merely because it is unlike the training data.
+    `shuffled`, the EEG of another sentence. Any other control is `off_distribution`: likelihoods under this control may
+    be lower merely because its input is unlike the training data.
     """
 
     control: str

@@ -13,6 +13,7 @@ of one kind would weigh more in the observed score than in permuted ones, and se
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from statistics import NormalDist
 
 import numpy as np
 from scipy import sparse
@@ -22,14 +23,16 @@ from eeg2text_jax.auditing.strata import Blocks
 
 Score = Callable[[np.ndarray], np.ndarray]  # summed statistics [..., K] -> score [...], higher is better
 
+ALPHA, POWER = 0.05, 0.9  # of a minimum detectable effect: one-sided level, and share of studies that find it
+normal_quantile = NormalDist().inv_cdf
 CHUNK_CELLS = 2_000_000  # resamples times sentences at once: bounds the memory
 
 
 def keep_row_counts(sums: np.ndarray, counts: np.ndarray, blocks: Blocks) -> np.ndarray:
-    """Weight the table: `[G, C, K]` from statistics summed over rows, `[G, C, K]`, and rows per sentence `[G, S]`.
+    """Return the weighted table, `[G, C, K]`, of statistics summed over rows, `[G, C, K]`.
 
-    Where a seed has no row of a sentence, the mean over the other seeds' rows of that sentence stands in, so that
-    references keep their rows in every seed. Every sentence needs a row in some seed.
+    `counts [G, S]` are the rows of each sentence, which needs a row in some seed. If a seed has no row of a sentence,
+    the mean over the other seeds' rows replaces it, because references of this seed are scored against all sentences.
     """
     kept = np.empty(sums.shape)
     for (members, block), (_, result) in zip(blocks.views(sums), blocks.views(kept), strict=True):
@@ -43,7 +46,7 @@ def keep_row_counts(sums: np.ndarray, counts: np.ndarray, blocks: Blocks) -> np.
 
 
 def own_totals(table: np.ndarray, blocks: Blocks) -> np.ndarray:
-    """Return each sentence's predictions against its own reference, `[..., S, K]` from `[..., C, K]`."""
+    """Return the totals of each sentence against its own reference, `[..., S, K]`, from a table `[..., C, K]`."""
     own = np.zeros((*table.shape[:-2], blocks.n_sentences, table.shape[-1]))
     own[..., blocks.sentences, :] = table[..., blocks.own, :]
     return own
@@ -58,18 +61,18 @@ def null_shares(table: np.ndarray, blocks: Blocks) -> np.ndarray:
 
 
 def block_shares(block: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Shares `[..., m, K]` of the null of a weighted block `[..., m, m, K]` (sentence of the predictions, reference).
+    """Return each sentence's share of the null, `[..., m, K]`, from a weighted block `[..., m, m, K]`.
 
-    `present [..., m]` says which sentences have predictions; references without them must have weight 0.
+    The axes m are the sentence of the predictions and the reference. `present [..., m]` says which sentences have
+    predictions; references without predictions must have weight 0.
 
     **The content null** is the mean over all assignments of sentences to references of one stratum in which no sentence
-    keeps its own reference: each reference t, with its own number of rows, is held against every other sentence's
-    predictions with equal chance, `sum_t mean_{s != t} table[s, t]`. A sentence matters to it twice, by its reference
-    and by its predictions, and its share is the sum of both: the null of its reference, plus what its predictions
-    change in the nulls of the others (against the mean of the predictions that are neither's own). The shares sum to
-    the null. Where predictions and references are merely easy or hard, `table[s, t] = a_s + b_t`, own minus share is
-    0 for every sentence of a stratum with equal rows; so a bootstrap over sentences of own and shares has the variance
-    of the statistic, a little more in small strata, and never less.
+    has its own reference: `sum_t mean_{s != t} table[s, t]`. A sentence contributes to it with its reference and with
+    its predictions. So its share is the null of its reference, plus what its predictions change in the nulls of other
+    references, compared with the other predictions there. The shares sum to the null. If predictions and references are
+    merely easy or hard, `table[s, t] = a_s + b_t`, own minus share is 0 for every sentence of a stratum with equal
+    rows. So a bootstrap of own and shares over sentences has the variance of the statistic, or slightly more in small
+    strata.
     """
     size = block.shape[-2]
     valid = present[..., :, None] & ~np.eye(size, dtype=bool)  # [..., s, t]
@@ -83,7 +86,7 @@ def block_shares(block: np.ndarray, present: np.ndarray) -> np.ndarray:
 
 
 def permuted_totals(tables: Sequence[np.ndarray], blocks: Blocks, n: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Totals `[n, K]` of each table `[C, K]` under random assignments within strata, the same one for all tables."""
+    """Return totals `[n, K]` of each table `[C, K]` under `n` random assignments within strata, the same for all."""
     columns = np.concatenate(tables, axis=1)
     totals = []
     for size in _chunks(n, len(blocks.sentences)):
@@ -109,11 +112,10 @@ def bootstrap_counts(size: int, draws: int, n: int, rng: np.random.Generator) ->
 
 
 def bootstrap_totals(rows: np.ndarray, n: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Totals of resampled clusters, chunks of `[<=n, J, K]` from `rows [G, S, J, K]`.
+    """Yield `n` bootstrap totals, in chunks `[<=n, J, K]`, from `rows [G, S, J, K]`.
 
-    Sentences are drawn with replacement, each with all of its rows and its share of the null; seeds too where there
-    are at least three of them (G - 1 of G, which makes the variance of a mean over few seeds unbiased). The J tables of
-    one draw are resampled together.
+    Sentences are drawn with replacement, the same ones for all J tables. If there are at least three seeds, G - 1 of G
+    seeds are drawn, too, which makes the variance of a mean over few seeds unbiased.
     """
     n_seeds, n_sentences = rows.shape[:2]
     for size in _chunks(n, n_sentences):
@@ -127,22 +129,15 @@ def bootstrap_totals(rows: np.ndarray, n: int, rng: np.random.Generator) -> Iter
 
 @dataclasses.dataclass(frozen=True)
 class Resampled:
-    """The resampled totals of one condition under one metric, for a contrast.
+    """The resampled totals of one condition under one metric, for a contrast."""
 
-    `own`, `null [G, S, K]`: each sentence against its own reference, and its share of the content null. `permuted
-    [B, K]`: totals when the sentences are given to references of their stratum at random. `in_place [B]`: the share of
-    rows whose reference kept its own sentence there. `bootstrapped [B, 2, K]`: totals of own and null over sentences
-    drawn with replacement. `spread` is that of all conditions, of which this is number `place`; None if single rows are
-    not known.
-    """
-
-    own: np.ndarray
-    null: np.ndarray
-    permuted: np.ndarray
-    in_place: np.ndarray
-    bootstrapped: np.ndarray
-    spread: RowSpread | None = None
-    place: int = 0
+    own: np.ndarray  # of each sentence against its own reference, [G, S, K]
+    null: np.ndarray  # share of each sentence in the content null, [G, S, K]
+    permuted: np.ndarray  # under random assignments of sentences to references of their stratum, [B, K]
+    in_place: np.ndarray  # share of the rows whose reference keeps its own sentence in an assignment, [B]
+    bootstrapped: np.ndarray  # of own and null, over sentences drawn with replacement, [B, 2, K]
+    spread: RowSpread | None = None  # of all conditions; None if single rows are not known
+    place: int = 0  # index of this condition in `spread`
 
 
 def resample(
@@ -163,33 +158,42 @@ def resample(
       rows: per condition the single rows, for the detectable effect where sentences have unequal numbers of rows.
     """
     tables = [keep_row_counts(s, n, blocks) for s, n in zip(sums, counts, strict=True)]
-    weights = [_own_weight(n.sum(0), blocks) for n in counts]
+    unequal = rows and np.ptp(counts[0]) > 0
+    spread = row_spread(np.concatenate(tables, -1), rows, counts[0], blocks) if unequal else None
+    totals = [n.sum(0) for n in counts]
+    return resample_tables(tables, totals, blocks, resamples=resamples, rng=rng, spread=spread)
+
+
+def resample_tables(
+    tables: Sequence[np.ndarray],
+    counts: Sequence[np.ndarray],
+    blocks: Blocks,
+    *,
+    resamples: int,
+    rng: np.random.Generator,
+    spread: RowSpread | None = None,
+) -> list[Resampled]:
+    """Permute and bootstrap weighted tables of all conditions, `[G, C, K]`, with rows of each sentence, `[S]`."""
+    weights = []  # share of the rows in the cells of a sentence with its own reference, `[C, 1]`
+    for rows in counts:
+        weights.append(np.zeros((blocks.n_cells, 1)))
+        weights[-1][blocks.own, 0] = rows[blocks.sentences] / rows[blocks.sentences].sum()
     permuted = permuted_totals([*(table.sum(0) for table in tables), *weights], blocks, resamples, rng)
     own = [own_totals(table, blocks) for table in tables]
     null = [null_shares(table, blocks) for table in tables]
     shares = np.stack([*own, *null], 2)[:, blocks.sentences]  # [G, S', 2 * conditions, K]
     drawn = np.concatenate(list(bootstrap_totals(shares, resamples, rng)))
     n = len(tables)
-    unequal = rows and np.ptp(counts[0]) > 0
-    spread = row_spread(np.concatenate(tables, -1), rows, counts[0], blocks) if unequal else None
     return [
         Resampled(own[i], null[i], permuted[i], permuted[n + i][:, 0], drawn[:, [i, n + i]], spread, i)
         for i in range(n)
     ]
 
 
-def _own_weight(counts: np.ndarray, blocks: Blocks) -> np.ndarray:
-    """`[C, 1]`: share of the rows in each cell of a sentence with its own reference, 0 in the others."""
-    weight = np.zeros((blocks.n_cells, 1))
-    rows = counts[blocks.sentences].astype(float)
-    weight[blocks.own, 0] = rows / rows.sum()
-    return weight
-
-
 def content_difference(totals: np.ndarray, score: Score) -> np.ndarray:
-    """Effects `[...]` from totals `[..., J, K]`: the own totals of each condition, then the null ones.
+    """Return effects `[...]` from totals `[..., J, K]`: own totals of each condition, then their nulls.
 
-    With J = 4 (EEG and a control) the difference in differences, with J = 2 (EEG alone) score minus null.
+    J = 4 (EEG and a control) gives the difference of two contents, J = 2 (EEG alone) the content.
     """
     scores = score(totals)
     half = scores.shape[-1] // 2
@@ -198,63 +202,54 @@ def content_difference(totals: np.ndarray, score: Score) -> np.ndarray:
 
 
 def p_value(observed: float, null: np.ndarray) -> float:
-    """One-sided permutation p, (1 + b) / (1 + B); b counts draws at least as large (ties within rounding count)."""
+    """Return the one-sided permutation p, (1 + b) / (1 + B), of `B` draws; b draws are as large up to rounding."""
     tolerance = 1e-9 * max(1.0, abs(observed))
     return float((1 + np.count_nonzero(null >= observed - tolerance)) / (1 + len(null)))
 
 
-def minimum_detectable_effect(
-    sd: float,
-    in_place: np.ndarray,
-    alpha: float = 0.05,
-    power: float = 0.9,
-    *,
-    growth: float = 0.0,
-    observed: float = 1.0,
-) -> float:
-    """Return the smallest content effect that the permutation test finds with `power` at one-sided `alpha`.
+def minimum_detectable_effect(sd: float, in_place: np.ndarray, *, growth: float = 0.0, observed: float = 1.0) -> float:
+    """Return the smallest content effect that the permutation test finds with power `POWER` at one-sided `ALPHA`.
 
-    `sd` is that of the permuted statistic where nothing is to be found; at an effect d that of the observed one is
-    `sqrt((observed * sd) ** 2 + growth * d)`. With an effect d in every row, a permutation that leaves a share
-    `in_place` of the rows where they are keeps that share of d, and exceeds an observed statistic of d + e with
-    probability `Phi((d * in_place - d - e) / sd)`. The smallest d is the one for which that is `alpha` on average over
-    the permutations at hand when e is as low as it is in 1 - `power` of the sets. It is infinite where too many
-    permutations leave everything in place.
+    Args:
+      sd: standard deviation of the permuted statistic without an effect.
+      in_place: share of the rows that each permutation leaves with their own reference, `[B]`.
+      growth: growth of the variance of the observed statistic with each point of the effect.
+      observed: standard deviation of the observed statistic without an effect, as a share of `sd`.
+
+    At an effect d the standard deviation of the observed statistic is `sqrt((observed * sd) ** 2 + growth * d)`. A
+    permutation keeps a share `in_place` of d, and exceeds an observed statistic of d + e with probability
+    `Phi((d * in_place - d - e) / sd)`. The result is the smallest d for which this is `ALPHA` on average over the
+    permutations, where e is as low as in 1 - `POWER` of all sets. It is infinite if too many permutations leave
+    everything in place.
     """
     from scipy import optimize, special  # slow to import, and scoring a file needs none of it
 
     if sd == 0:
         return 0.0
-    moved, quantile, growth = 1 - in_place, normal_quantile(power), growth / sd
+    moved, quantile, growth = 1 - in_place, normal_quantile(POWER), growth / sd
 
     def shortfall(x: float) -> float:
-        return float(special.ndtr(quantile * np.sqrt(observed**2 + growth * x) - x * moved).mean()) - alpha
+        return float(special.ndtr(quantile * np.sqrt(observed**2 + growth * x) - x * moved).mean()) - ALPHA
 
     if shortfall(1e3) > 0:
         return float("inf")
     return float(optimize.brentq(shortfall, 0.0, 1e3) * sd)
 
 
-def interval_detectable_effect(reach: float, effect: float, power: float = 0.9, *, growth: float = 0.0) -> float:
-    """The smallest effect whose one-sided 95 % interval excludes 0 with `power`.
+def interval_detectable_effect(reach: float, effect: float, *, growth: float = 0.0) -> float:
+    """Return the smallest effect whose one-sided 95 % interval excludes 0 with power `POWER`.
 
-    `reach` is how far that interval reaches below the `effect` that was seen. The variance grows by `growth` times what
-    the effect exceeds the one seen.
+    `reach` is the distance from the observed `effect` down to the end of its interval. The variance grows by `growth`
+    with each point by which an effect exceeds the observed one.
     """
-    ratio = 1 + normal_quantile(power) / normal_quantile(0.95)
+    ratio = 1 + normal_quantile(POWER) / normal_quantile(0.95)
     spread = growth * normal_quantile(0.95) ** 2  # d = ratio * sqrt(reach ** 2 + spread * (d - effect)), solved for d
     half = ratio**2 * spread / 2
     return float(half + np.sqrt(max(half**2 + ratio**2 * (reach**2 - spread * max(effect, 0.0)), 0.0)))
 
 
-def normal_quantile(probability: float) -> float:
-    from scipy import special  # slow to import, and scoring a file needs none of it
-
-    return float(special.ndtri(probability))
-
-
 def seed_p_value(effects: np.ndarray) -> float:
-    """One-sided t test that the mean effect of independently trained seeds is above 0; needs at least 3."""
+    """Return the one-sided p of a t test that the mean effect of training seeds, at least three, is above 0."""
     from scipy import stats  # slow to import, and scoring a file needs none of it
 
     spread = np.std(effects, ddof=1)
@@ -263,18 +258,18 @@ def seed_p_value(effects: np.ndarray) -> float:
     return float(stats.t.sf(np.mean(effects) / (spread / np.sqrt(len(effects))), len(effects) - 1))
 
 
-def seed_detectable_effect(effects: np.ndarray, alpha: float = 0.05, power: float = 0.9) -> float:
-    """Return the smallest mean effect that `seed_p_value` finds with `power`, from the spread of the seeds."""
+def seed_detectable_effect(effects: np.ndarray) -> float:
+    """Return the smallest mean effect of seeds with this spread that `seed_p_value` finds with power `POWER`."""
     from scipy import optimize, stats  # slow to import, and scoring a file needs none of it
 
     n = len(effects)
-    critical = stats.t.ppf(1 - alpha, n - 1)
-    shift = optimize.brentq(lambda nc: stats.nct.sf(critical, n - 1, nc) - power, 0, 100)
+    critical = stats.t.ppf(1 - ALPHA, n - 1)
+    shift = optimize.brentq(lambda nc: stats.nct.sf(critical, n - 1, nc) - POWER, 0, 100)
     return float(shift * np.std(effects, ddof=1) / np.sqrt(n))
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
-    """Holm's step-down adjustment, `[N]`."""
+    """Return p values adjusted by Holm's step-down method, `[N]`."""
     order = np.argsort(p_values)
     adjusted = np.maximum.accumulate(np.asarray(p_values)[order] * np.arange(len(order), 0, -1))
     result = np.empty(len(order))
@@ -283,15 +278,16 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 
 
 def gradient(score: Score, total: np.ndarray) -> np.ndarray:
-    """Derivative of a score by each summed statistic, `[K]`, by central differences of 1e-4 of the statistic."""
+    """Return the derivative of a score by each summed statistic, `[K]`: central differences with steps of 1e-4."""
     steps = np.diag(np.maximum(np.abs(total), 1) * 1e-4)
     return (score(total + steps) - score(total - steps)) / (2 * np.diag(steps))
 
 
 def design_effect(score: Score, rows: np.ndarray, clusters: np.ndarray) -> float:
-    """Variance of a corpus score when clusters are independent over the variance when rows were, both linearized.
+    """Return the variance of a corpus score with independent clusters over its variance with independent rows.
 
-    `rows [N, K]` are per-row statistics, `clusters` int `[N]`. 1 means that rows carry as much as independent ones.
+    The score is linearized. `rows [N, K]` are statistics of single rows, `clusters` int `[N]`. 1: rows are as good as
+    independent; NaN: the score does not vary.
     """
     influence = (rows - rows.mean(0)) @ gradient(score, rows.sum(0))
     clustered = np.bincount(clusters, influence)

@@ -72,7 +72,7 @@ def readers_of(rows: Sequence[Prediction], place: np.ndarray, size: int) -> np.n
 
 
 def exchangeable(strata: np.ndarray) -> np.ndarray:
-    """Return whether each sentence shares its stratum with another sentence, bool `[S]`; if not, it has no null."""
+    """Return whether each sentence shares its stratum with another sentence, bool `[S]`; otherwise it has no null."""
     return np.bincount(strata)[strata] > 1
 
 
@@ -112,7 +112,7 @@ def _window(row: Prediction) -> tuple[str, float, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """The cells of a table: one for each prediction's sentence s and reference's sentence t of the same stratum.
+    """The cells (s, t) of a table: predictions for sentence s against the reference of sentence t of its stratum.
 
     All `C` cells lie on one axis, sorted by the size of the stratum, then stratum, then s, then t. A sentence alone in
     its stratum has no cell.
@@ -144,12 +144,6 @@ class Blocks:
             for first, count, size in self._places
         ]
         return np.concatenate([group.ravel() for group in cells])
-
-    def gather(self, table: np.ndarray) -> np.ndarray:
-        """Return the cells `[..., C, K]` of a table of all sentences, `[..., S, S, K]`."""
-        rows = [np.repeat(members, members.shape[1]) for members in self.groups]
-        columns = [np.repeat(members, members.shape[1], axis=0).ravel() for members in self.groups]
-        return table[..., np.concatenate(rows), np.concatenate(columns), :]
 
     def views(self, cells: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the sentences `[Q, m]` of each group, and a view `[..., Q, m, m, K]` of its part of `cells`."""

@@ -15,8 +15,8 @@ from rapidfuzz.distance import Levenshtein
 
 from eeg2text_jax.auditing import forced_words
 from eeg2text_jax.auditing.align import Condition
-from eeg2text_jax.auditing.collapse import COPY_WORDS, plain_words
-from eeg2text_jax.auditing.plain_rows import ALL_ROWS, MIN_SAME, Found, Rows, matches
+from eeg2text_jax.auditing.collapse import plain_words
+from eeg2text_jax.auditing.plain_rows import ALL_ROWS, COPY_WORDS, MIN_SAME, Found, Rows, matches
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.errors import UserError
 
@@ -95,14 +95,12 @@ def chosen_from(condition: Condition, references: Sequence[str], choices: Sequen
     return [Flag("choices", "note", message, (condition.name,))]
 
 
-def weighed(flags: Sequence[Flag], verified: str) -> list[Flag]:
-    """Return the findings, without severe ones about the target if the file is verified.
+def weighed(flags: Sequence[Flag]) -> list[Flag]:
+    """Return the findings about a file that was verified to be free-running, without severe ones about the target.
 
-    In a verified file a sign of the target is a warning: the decoder is nearly perfect, or remembers the text. The note
-    on too few wrong words is dropped.
+    A sign of the target is then a warning: the decoder is nearly perfect, or remembers the text. The note on too few
+    wrong words is dropped.
     """
-    if not verified:
-        return list(flags)
     kept = [flag for flag in flags if flag.code != forced_words.UNSEEN]
     return [dataclasses.replace(flag, level="warning") if flag.code in SIGNS else flag for flag in kept]
 

@@ -12,7 +12,7 @@ from eeg2text_jax.auditing.collapse import measure_collapse, sorted_rows
 from eeg2text_jax.auditing.content_cells import ContentTable, RowTable
 from eeg2text_jax.auditing.contrast import Evidence
 from eeg2text_jax.auditing.endpoints import Endpoint, primary_endpoint, secondary_endpoints
-from eeg2text_jax.auditing.levels import Level, about
+from eeg2text_jax.auditing.levels import NOT_KNOWN, Level
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.structure import chosen_from, signs
 from eeg2text_jax.auditing.table import ConditionSummary, Example, Table
@@ -70,15 +70,24 @@ class TextTable(Table):
         return flags + [flag for found in evidence for flag in gap_flags(aligned.eeg.name, found)]
 
     def in_figures(self, found: Evidence, outcome: Verdict) -> str:
-        aligned = self.aligned
-        return text_figures(
-            found,
-            outcome,
-            eeg=aligned.eeg.name,
-            metric=self.endpoint.label,
-            task_known=aligned.task_known,
-            n_sentences=len(aligned.references),
-            n_rows=len(aligned.eeg.rows),
+        aligned, eeg = self.aligned, self.aligned.eeg
+        primary, less = found.primary, outcome is Verdict.CONTROL_BETTER
+        counts = (
+            f"on {len(aligned.references)} sentences ({len(eeg.rows)} rows), {self.endpoint.label} was "
+            f"{primary.scores[0]:.2f}"
+        )
+        interval, others = interval_text(primary.interval_90), f"other sentences of {exchanged(aligned.task_known)}"
+        if not found.control:
+            return (
+                f"{counts} against {primary.nulls[0]:.2f} when the same predictions are held against {others}, a "
+                f"difference of {primary.effect:+.2f} (90 % CI {interval}; one-sided sentence permutation "
+                f"{p_text(primary.p_primary)}){derived_text(found.derived)}"
+            )
+        return (
+            f"{counts} with {eeg.name} and {primary.scores[1]:.2f} with {found.control}; in content, the score above "
+            f"that of the same predictions held against {others}, the difference was {primary.effect:+.2f} (90 % CI "
+            f"{interval}; sentence permutation, one-sided for {'less' if less else 'more'} content with {eeg.name}: "
+            f"{both_p(primary, less)}){derived_text(found.derived, less)}"
         )
 
     def same_predictions(self, control: str) -> bool:
@@ -86,7 +95,7 @@ class TextTable(Table):
         return sorted_rows(self.aligned.eeg) == sorted_rows(other)
 
     def content_is_about(self, levels: Sequence[Level], control: str) -> str:
-        return about(levels, control)
+        return "; ".join(level.reading for level in levels if level.control == control) or NOT_KNOWN
 
     def examples(self, rows: RowTable, rng: np.random.Generator, count: int = 4) -> list[Example]:
         """Return `count` rows drawn at random, and the best row of the `count` sentences with the highest scores."""
@@ -110,27 +119,6 @@ class TextTable(Table):
         return Example(self.aligned.references[sentence], mine.subject, tuple(texts), best)
 
 
-def text_figures(
-    found: Evidence, outcome: Verdict, *, eeg: str, metric: str, task_known: bool, n_sentences: int, n_rows: int
-) -> str:
-    """Return one comparison in figures; p is for less content if the verdict is *control better*."""
-    primary, less = found.primary, outcome is Verdict.CONTROL_BETTER
-    counts = f"on {n_sentences} sentences ({n_rows} rows), {metric} was {primary.scores[0]:.2f}"
-    interval, others = interval_text(primary.interval_90), f"other sentences of {exchanged(task_known)}"
-    if not found.control:
-        return (
-            f"{counts} against {primary.nulls[0]:.2f} when the same predictions are held against {others}, a "
-            f"difference of {primary.effect:+.2f} (90 % CI {interval}; one-sided sentence permutation "
-            f"{p_text(primary.p_primary)}){derived_text(found.derived)}"
-        )
-    return (
-        f"{counts} with {eeg} and {primary.scores[1]:.2f} with {found.control}; in content, the score above that of "
-        f"the same predictions held against {others}, the difference was {primary.effect:+.2f} (90 % CI {interval}; "
-        f"sentence permutation, one-sided for {'less' if less else 'more'} content with {eeg}: "
-        f"{both_p(primary, less)}){derived_text(found.derived, less)}"
-    )
-
-
 def gap_flags(eeg: str, comparison: Evidence) -> list[Flag]:
     """Return warnings about a score gap that is style, and about metrics that favor different conditions."""
     return [*_style_flags(eeg, comparison), *_disagreement(eeg, comparison)] if comparison.control else []
@@ -139,7 +127,7 @@ def gap_flags(eeg: str, comparison: Evidence) -> list[Flag]:
 def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
     """Return a warning if EEG and control score differently, but equally so against other sentences.
 
-    Of several strata those with the largest p for content decide, as they do for a claim.
+    If the test was repeated within other strata, the strata with the largest p decide.
     """
     gap = comparison.primary.observed
     if all(map(is_above, comparison.contrasts)):
@@ -152,8 +140,8 @@ def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
     if p <= ALPHA or not _sign(comparison.primary.gap_interval) or style * gap < 0.5 * gap**2:
         return []
     message = (
-        f"{eeg} scores {gap:+.2f} against {comparison.control}, but {style:+.2f} of it is there as well when the "
-        "predictions are held against other sentences: a gap in style; the difference in content is "
+        f"{eeg} scores {gap:+.2f} against {comparison.control}, but {style:+.2f} of it remains when the "
+        "predictions are scored against other sentences: a gap in style; the difference in content is "
         f"{found.effect:+.2f} (within strata by {source}; {p_text(p)} of {'more' if gap > 0 else 'less'} content)"
     )
     return [Flag("gap_is_style", "warning", message)]
@@ -171,7 +159,7 @@ def _disagreement(eeg: str, comparison: Evidence) -> list[Flag]:
     if min(abs(bleu), abs(wer)) < 0.25 or not apart:
         return []
     found = any(map(is_above, comparison.contrasts))
-    reading = "the content is judged apart" if found else "style decides the scores, not content"
+    reading = "content alone decides the verdict" if found else "style decides the scores, not content"
     message = (
         f"BLEU-1 and WER point opposite ways: {eeg} minus {comparison.control} is {bleu:+.2f} BLEU-1 "
         f"(higher is better) and {wer:+.2f} WER (lower is better); {reading}"

@@ -36,6 +36,8 @@ EXIT_STATUS = {
     Verdict.UNPROVEN: 9,
 }
 
+FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)  # verdicts that claim content
+
 # With several controls EEG must beat all of them: the overall verdict is the first of these that any comparison has.
 PRECEDENCE = (
     Verdict.NOT_JUDGEABLE,
@@ -46,6 +48,7 @@ PRECEDENCE = (
     Verdict.UNPROVEN,
     Verdict.BELOW_MARGIN,
     Verdict.USES_EEG,
+    Verdict.CONTENT,  # only without a control
 )
 
 
@@ -115,16 +118,18 @@ class Comparison(Evidence):
         return verdict_mde(self.primary, self.derived.values())
 
 
-def overall(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict over several controls."""
-    return min(verdicts, key=PRECEDENCE.index)
+def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
+    """Return the comparison that gives the overall verdict.
 
+    Among comparisons with this verdict it is the one least in favor of EEG: with the smallest difference or, if they
+    are equivalent, with the widest margin.
+    """
 
-def strictest(comparisons: Sequence[Comparison]) -> Comparison:
-    """Return the comparison least in favor of EEG: the smallest difference or, of equivalents, the widest margin."""
-    return min(
-        comparisons, key=lambda c: -c.primary.smallest_margin if c.verdict is Verdict.EQUIVALENT else c.primary.effect
-    )
+    def rank(c: Comparison) -> tuple[int, float]:
+        favor = -c.primary.smallest_margin if c.verdict is Verdict.EQUIVALENT else c.primary.effect
+        return PRECEDENCE.index(c.verdict), favor
+
+    return min((c for c in comparisons if not c.question), key=rank)
 
 
 def p_cell(p: float) -> str:
@@ -140,7 +145,7 @@ def interval_text(interval: tuple[float, float]) -> str:
 
 
 def verdict_mde(contrast: Contrast, derived: Iterable[Contrast] = ()) -> float:
-    """Return the minimum detectable effect of a claim, which must hold in all strata: the largest of theirs."""
+    """Return the largest minimum detectable effect of all strata, as a claim must hold in all of them."""
     return max(c.mde for c in (contrast, *derived))
 
 
@@ -151,12 +156,12 @@ def detectable(contrast: Contrast, derived: Iterable[Contrast] = ()) -> str:
 
 
 def uncountable(contrast: Contrast) -> str:
-    """Return why no effect is detectable, however many sentences there are; "" if one is."""
+    """Return why no effect is detectable, however many sentences there are; "" if an effect is."""
     if contrast.mde < float("inf"):
         return ""
     if max(map(abs, contrast.scores)) < SHOWN:
-        return "no words can be counted here: every score is 0, against whichever sentence"
-    return "the outputs do not depend on the sentence: against any other one they score the same"
+        return "no words can be counted here: every score is 0, also against other sentences"
+    return "the outputs do not depend on the sentence: they score the same against any other sentence"
 
 
 def exchanged(task_known: bool) -> str:
@@ -236,7 +241,7 @@ def paired_reading(
 
 
 def not_its_own(content: Contrast, p: float, eeg: str, control: str) -> str:
-    """Return the conclusion if EEG has more content than the control, but none above its own null (content, p)."""
+    """Return the conclusion if EEG has more content than the control, but not (content, p) more than its own null."""
     return (
         f"no content found: {eeg} has none above its own null ({content.effect:+.2f}, {p_text(p)}; "
         f"{detectable(content)}), so the difference only says that {control} fits other sentences better than its own"
@@ -251,7 +256,7 @@ def _small_p(contrast: Contrast, derived: Sequence[Contrast]) -> str:
         return ", with less content by a detectable difference that does not matter"
     if is_above(contrast) or _is_below(contrast):
         return "; the difference within equal length does not hold within all strata and is not claimed"
-    return "; p alone would be a difference, but the interval reaches across 0 and none is claimed"
+    return "; p alone shows a difference, but the interval includes 0, so none is claimed"
 
 
 def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contrast], margin: float) -> str:
@@ -267,4 +272,4 @@ def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contra
         return f"the file shows no content that would hold{_small_p(contrast, derived)}"
     if why := uncountable(contrast):
         return f"the file shows no content: {why}"
-    return f"the file shows no content ({detectable(contrast, derived)}: what is less would not have been found)"
+    return f"the file shows no content ({detectable(contrast, derived)}: a smaller effect would not have been found)"

@@ -46,7 +46,7 @@ def test_a_task_that_one_file_says_is_known():
     half = [*rows(4), *(row(i, task="") for i in range(4, 8))]
     aligned = align({"eeg": half})
     assert not aligned.task_known
-    assert any("known of only 4 of 8 sentences" in note for note in aligned.notes)
+    assert any("known for only 4 of 8 sentences" in note for note in aligned.notes)
 
 
 def test_shortened_references_are_matched_and_the_shorter_one_counts():

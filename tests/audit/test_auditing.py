@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+import types
 from collections import Counter
 
 import pytest
@@ -11,7 +12,7 @@ from rows import row, simulated_rows
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.result import result_text
-from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, judge, judge_alone, overall
+from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, deciding_one, judge, judge_alone
 from eeg2text_jax.errors import UserError
 
 
@@ -52,7 +53,14 @@ def test_judge(contrast, verdict):
     assert judge(contrast, 1.0) is verdict
 
 
+def overall(verdicts):
+    figures = types.SimpleNamespace(effect=0.0, smallest_margin=0.0)
+    found = [types.SimpleNamespace(verdict=verdict, question="", primary=figures) for verdict in verdicts]
+    return deciding_one(found).verdict
+
+
 def test_every_control_must_be_beaten():
+    assert overall([Verdict.CONTENT]) is Verdict.CONTENT
     assert overall([Verdict.USES_EEG, Verdict.USES_EEG]) is Verdict.USES_EEG
     assert overall([Verdict.USES_EEG, Verdict.UNDERPOWERED]) is Verdict.UNDERPOWERED
     assert overall([Verdict.UNDERPOWERED, Verdict.EQUIVALENT, Verdict.USES_EEG]) is Verdict.UNDERPOWERED
@@ -240,7 +248,7 @@ def test_leaks_in_one_condition_are_warned_of():
     assert "side_channel_in_one_condition" not in flags(both)
     assert both.conditions[0].side_channel.p < 0.01
     subject = quick(*_named(simulated_rows(eeg_subject_leak=0.2)), resamples=100)
-    assert "subject_tells_sentence" in flags(subject)
+    assert "; strata keep to the sentences of one group" in flags(subject)["subject_tells_sentence"].message
 
 
 def _named(rows):

@@ -10,10 +10,9 @@ from rows import row
 from test_decoders import decoded, exchanged, written
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.compare import deciding_one
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.strata import length_strata
-from eeg2text_jax.auditing.verdict import Comparison, Verdict
+from eeg2text_jax.auditing.verdict import Comparison, Verdict, deciding_one
 from eeg2text_jax.predictions.rankings import Ranking, list_of
 
 # What may be said with each verdict, from nothing to most.
@@ -39,7 +38,7 @@ def test_the_verdict_is_never_stronger_than_that_of_any_deciding_control(seed):
     ]
     deciding = [c for c in drawn if not c.question]
     if deciding:
-        found = deciding_one(drawn, alone=False)
+        found = deciding_one(drawn)
         assert STRENGTH.index(found.verdict) == min(STRENGTH.index(c.verdict) for c in deciding)
         assert not found.question
 

@@ -9,7 +9,7 @@ import pytest
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.endpoints import primary_endpoint
-from eeg2text_jax.auditing.levels import curve, labels_of, levels
+from eeg2text_jax.auditing.levels import curve, labels_of, measure_levels
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.foreign import ForeignRow, complete
@@ -36,7 +36,7 @@ def planted(kind: str, seed: int = 0):
 def found(kind: str, seed: int = 0):
     aligned, groups = planted(kind, seed)
     labels = labels_of(aligned, groups, "class")
-    return levels(aligned, labels, "class", primary_endpoint(), resamples=200, rng=np.random.default_rng(0))[0]
+    return measure_levels(aligned, labels, "class", primary_endpoint(), resamples=200, rng=np.random.default_rng(0))[0]
 
 
 def test_a_decoder_of_the_class_has_content_between_classes_and_none_within():
@@ -65,7 +65,9 @@ def test_a_decoder_of_nothing_is_seldom_given_a_level():
 
 def test_the_curve_falls_for_a_decoder_of_the_class_and_stays_for_words():
     falls, stays = (
-        curve(planted(kind)[0], primary_endpoint(), resamples=200, rng=np.random.default_rng(0), clusters=(1, 12))
+        curve(
+            planted(kind)[0], primary_endpoint(), "noise", resamples=200, rng=np.random.default_rng(0), clusters=(1, 12)
+        )
         for kind in ("class", "words")
     )
     assert [count for count, _ in falls] == [1, 12]

@@ -7,7 +7,7 @@ from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.row_counts import OwnRows, row_factors
 from eeg2text_jax.auditing.statistics import resample
 from eeg2text_jax.auditing.strata import blocks_of
-from eeg2text_testing.prediction_sets import Dials, own_rows, simulate, unigram_score, unigram_tables
+from eeg2text_testing.prediction_sets import Dials, gather, own_rows, simulate, unigram_score, unigram_tables
 
 
 def centered(counts: np.ndarray, draws: int, rng: np.random.Generator) -> tuple[float, float]:
@@ -46,7 +46,7 @@ def test_spread_is_that_of_the_rows():
     shares = []
     for between in (0.0, 0.7):
         sums, rows = drawn(counts, between, rng)
-        found = resample([blocks.gather(sums)], [counts[None]], blocks, resamples=2, rng=rng, rows=[rows])[0].spread
+        found = resample([gather(blocks, sums)], [counts[None]], blocks, resamples=2, rng=rng, rows=[rows])[0].spread
         assert found.within[0, 0] == pytest.approx(1, abs=0.2)
         assert found.between[0, 0] == pytest.approx(between**2, abs=0.1)
         shares.append(found.observed_share(np.ones(1)))
@@ -75,7 +75,7 @@ def test_rows_of_the_same_readings_are_held_against_each_other():
     signs = np.array([1.0, -1.0])
     options = {"resamples": 2, "rng": rng}
     for second, own, spread in ((sums, rows, 0), (other, others, 2)):
-        tables = [blocks.gather(sums), blocks.gather(second)]
+        tables = [gather(blocks, sums), gather(blocks, second)]
         found = resample(tables, [counts[None]] * 2, blocks, rows=[rows, own], **options)[0].spread
         assert signs @ found.within @ signs == pytest.approx(spread, abs=1.2 * bool(spread) + 1e-9)
     assert found.observed_share(signs) < 0.9
@@ -88,7 +88,7 @@ def test_the_detectable_effect_where_one_sentence_holds_half_of_the_rows():
         rng = np.random.default_rng(2)
         simulated = simulate(Dials(readers=readers), rng)
         blocks, counts = blocks_of(simulated.strata), [simulated.counts] * 2
-        sums = [blocks.gather(table) for table in unigram_tables(simulated)]
+        sums = [gather(blocks, table) for table in unigram_tables(simulated)]
         rows = own_rows(simulated)
         both = [
             resample(sums, counts, blocks, resamples=200, rng=np.random.default_rng(3), rows=known)

@@ -18,7 +18,7 @@ from eeg2text_jax.auditing.strata import blocks_of
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.metrics.error_rates import word_error_rate
-from eeg2text_testing.prediction_sets import Dials, simulate, unigram_score, unigram_tables
+from eeg2text_testing.prediction_sets import Dials, gather, simulate, unigram_score, unigram_tables
 
 
 def unequal(seed=0, **dials):
@@ -134,7 +134,7 @@ def test_unigram_tables_are_word_bleu_of_the_text(readers):
     counts = simulated.counts.sum(0)
     for found, fast in zip(slow, unigram_tables(simulated), strict=True):
         weights = counts[None, :] / counts[:, None]
-        expected = blocks.gather(fast.sum(0) * weights[..., None])
+        expected = gather(blocks, fast.sum(0) * weights[..., None])
         np.testing.assert_allclose(found[:, [0, 1, 2]], expected)
         score = word_bleu().corpus(found[blocks.own].sum(0))[0]
         assert unigram_score(expected[blocks.own].sum(0)) == pytest.approx(score)

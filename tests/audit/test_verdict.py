@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import types
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ from rows import simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.contrast import Contrast, Evidence
+from eeg2text_jax.auditing.endpoints import primary_endpoint
 from eeg2text_jax.auditing.guessed_strata import EQUAL_LENGTHS
 from eeg2text_jax.auditing.result import effect_rows, result_text
-from eeg2text_jax.auditing.text_table import text_figures
+from eeg2text_jax.auditing.text_table import TextTable
 from eeg2text_jax.auditing.verdict import (
     EXIT_STATUS,
     Verdict,
@@ -76,19 +78,20 @@ def check(verdict, sentence, found, margin):
 
 def test_made_up_figures():
     rng, seen = np.random.default_rng(0), set()
-    known = {"metric": "BLEU-1", "n_sentences": 100, "n_rows": 1000}
+    eeg, words = types.SimpleNamespace(name="eeg", rows=range(1000)), primary_endpoint()
     for _ in range(3000):
         primary = made_up(rng)
         derived = {"order": made_up(rng), "texts": made_up(rng)} if rng.random() < 0.5 else {}
         margin, others, found = rng.choice([0.5, 1.0, 2.0]), list(derived.values()), [primary, *derived.values()]
         verdict = judge(primary, margin, others)
-        told = {"eeg": "eeg", "task_known": not derived, **known}
-        figures = text_figures(Evidence("noise", primary, derived, [], []), verdict, **told)
+        aligned = types.SimpleNamespace(eeg=eeg, references=range(100), task_known=not derived)
+        table = TextTable(aligned, words, words, ())
+        figures = table.in_figures(Evidence("noise", primary, derived, [], []), verdict)
         control = {"eeg": "eeg", "control": "noise", "p_control": rng.random(), "margin": margin}
         check(verdict, f"{figures}: {paired_reading(verdict, primary, others, **control)}.", found, margin)
         assert ("equal task and length" in figures) == (not derived)
         alone = judge_alone(primary, margin, others)
-        text = text_figures(Evidence("", primary, derived, [], []), alone, **told)
+        text = table.in_figures(Evidence("", primary, derived, [], []), alone)
         check(alone, f"{text}: {alone_reading(alone, primary, others, margin)}.", found, margin)
         seen |= {verdict, alone}
     assert seen == set(Verdict) - {Verdict.NOT_JUDGEABLE, Verdict.UNPROVEN}

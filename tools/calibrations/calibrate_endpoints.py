@@ -38,6 +38,7 @@ from eeg2text_jax.auditing.verdict import Verdict, judge
 from eeg2text_jax.model_metrics import endpoints, makers_of
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.study.metric_names import ENDPOINTS
+from eeg2text_testing.prediction_sets import gather
 from eeg2text_testing.text_sets import CONTROLS, Pool, World, released, templates
 
 CLAIMS = (Verdict.USES_EEG, Verdict.BELOW_MARGIN)
@@ -83,13 +84,13 @@ class Tests:
         table = np.zeros((n, n, self.size))
         for s, group in self.members.items():
             table[s, group] = summed[s, : len(group)]
-        return self.blocks.gather(table)[None]
+        return gather(self.blocks, table)[None]
 
     def cells_of(self, chosen: np.ndarray, table: np.ndarray) -> np.ndarray:
         """The same from the number of each row's text, int `[R]`, in a table of texts `[texts, S, K]`."""
         n = len(self.world.references)
         occurs = sparse.csr_array((np.ones(len(chosen)), (self.world.sentence, chosen)), shape=(n, len(table)))
-        return self.blocks.gather((occurs @ table.reshape(len(table), -1)).reshape(n, n, self.size))[None]
+        return gather(self.blocks, (occurs @ table.reshape(len(table), -1)).reshape(n, n, self.size))[None]
 
     def sample(self, sums: Sequence[np.ndarray], seed: int) -> list[Resampled]:
         """Conditions resampled together."""

@@ -23,7 +23,7 @@ from calibrate_audit import CLAIMS, Job, outcomes
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.endpoints import primary_endpoint
-from eeg2text_jax.auditing.levels import Level, levels
+from eeg2text_jax.auditing.levels import Level, measure_levels
 from eeg2text_jax.auditing.verdict import is_above
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_testing.prediction_sets import Dials, as_predictions, simulate
@@ -42,7 +42,7 @@ def level_of(dials: Dials, resamples: int, key: list[int]) -> Level:
     eeg, control = as_predictions(simulated)
     aligned = align({"eeg": eeg, "noise": control})
     labels = simulated.tasks[[int(row.sentence_id[1:]) for row in _first_rows(eeg)]]
-    return levels(aligned, labels, "class", primary_endpoint(), resamples=resamples, rng=rng)[0]
+    return measure_levels(aligned, labels, "class", primary_endpoint(), resamples=resamples, rng=rng)[0]
 
 
 def _first_rows(rows: list[Prediction]) -> list[Prediction]:

@@ -30,7 +30,7 @@ from eeg2text_jax.auditing.statistics import resample
 from eeg2text_jax.auditing.strata import MIN_SENTENCES, blocks_of, exchangeable
 from eeg2text_jax.auditing.verdict import is_above
 from eeg2text_testing.clock_decoders import Clocked, made, readings, simulated
-from eeg2text_testing.prediction_sets import unigram_score, unigram_tables
+from eeg2text_testing.prediction_sets import gather, unigram_score, unigram_tables
 
 CONTROLS = ("clock", "nearest_in_time", "neighbor")
 MINUTE = 15.0  # sentences of four seconds
@@ -50,7 +50,7 @@ def against(spec: Clocked, seed: int, resamples: int) -> dict[str, Contrast]:
     drawn = readings(spec, seed)
     sets = simulated(drawn, ("eeg", *CONTROLS))
     rng, blocks = np.random.default_rng(seed), blocks_of(sets.strata)
-    sums = [blocks.gather(table) for table in unigram_tables(sets)]
+    sums = [gather(blocks, table) for table in unigram_tables(sets)]
     eeg, *controls = resample(sums, [sets.counts] * len(sums), blocks, resamples=resamples, rng=rng)
     return {name: contrast([eeg, one], unigram_score) for name, one in zip(CONTROLS, controls, strict=True)}
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from eeg2text_jax.auditing.row_counts import OwnRows
-from eeg2text_jax.auditing.strata import length_strata, reader_groups
+from eeg2text_jax.auditing.strata import Blocks, length_strata, reader_groups
 from eeg2text_jax.predictions.file import Prediction
 
 PAD = -1
@@ -179,6 +179,13 @@ def unigram_tables(simulated: Simulated) -> list[np.ndarray]:
     width = (int(max(simulated.references.max(), *(w.max() for w in simulated.predictions))) + 1) * MAX_REPEATS
     holds = _counts(references, np.arange(len(references)), len(references), width)
     return [_table(words, simulated, holds, width) for words in simulated.predictions]
+
+
+def gather(blocks: Blocks, table: np.ndarray) -> np.ndarray:
+    """Return the cells `[..., C, K]` of a table of all sentences, `[..., S, S, K]`."""
+    rows = [np.repeat(members, members.shape[1]) for members in blocks.groups]
+    columns = [np.repeat(members, members.shape[1], axis=0).ravel() for members in blocks.groups]
+    return table[..., np.concatenate(rows), np.concatenate(columns), :]
 
 
 def own_rows(simulated: Simulated) -> list[OwnRows]:
