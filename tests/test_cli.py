@@ -140,7 +140,7 @@ def test_a_seed_and_a_ratio_of_split_get_a_sentence(line, capsys):
         ("train --config=nothing.py --workdir=new", "nothing.py: has no function get_config"),
         ("split . --method=a", ".: is a folder; expected a data file"),
         ("export-data number.py --out=new.csv", "--out=new.csv: the output is a Parquet file"),
-        ("records . --out=new --metric=wer", "--metric=wer: names the figure for --dataset"),
+        ("records . --out=new --metric=wer", "--metric=wer: names the score for --dataset"),
         ("train --config=number.py --workdir=new", "returns 3 (int); expected a ConfigDict"),
         ("train --config=leaves.py --workdir=new", "cannot be loaded (SystemExit: 3)"),
     ],
