@@ -21,9 +21,7 @@ def leakage(argv: Sequence[str]) -> int:
     """Print what split methods (a) to (f) leak from train to test, by seed: Table 1 of the cross-subject paper."""
     parser = argparse.ArgumentParser(prog="eeg2text leakage", description=leakage.__doc__)
     parser.add_argument("data", type=Path, metavar="DATA.h5")
-    parser.add_argument(
-        "--seeds", type=int, default=4, help="number of seeds (1, 2, ...); 4 by default, as in the paper"
-    )
+    parser.add_argument("--seeds", type=int, default=4, help="number of seeds; 4 by default, as in the paper")
     parser.add_argument("--ratio", type=parse_ratio, default=PAPER_RATIO, help="train,dev,test; 0.8,0.1,0.1 by default")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all rates to this file")
     flags = parser.parse_args(argv)

@@ -132,9 +132,9 @@ def compile_program(
         if used is None:
             raise
         return Compiled(used, None, None, None, None, None, time.monotonic() - begun)
-    clock = chip and functools.partial(
-        estimate, hertz=chip.clock, unknown_loops=unknown_loops, bandwidth=chip.bandwidth
-    )
+    clock = None
+    if chip:
+        clock = functools.partial(estimate, hertz=chip.clock, unknown_loops=unknown_loops, bandwidth=chip.bandwidth)
     return _as_compiled(compiled, mesh, begun, clock, unknown)
 
 

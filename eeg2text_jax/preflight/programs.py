@@ -131,7 +131,7 @@ class Outline:
         """Return the shapes of the study's arrays with their shardings."""
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
         means = jax.ShapeDtypeStruct((2, *self.features), jnp.float32) if "means" in self._needs else None
-        study, frozen = _placed(StudyArrays(*keys, means), replicated(placement.mesh)), self._frozen()
+        study, frozen = _placed(StudyArrays(keys[0], keys[1], means), replicated(placement.mesh)), self._frozen()
         if frozen is None:
             return study
         return study._replace(frozen=jax.tree.map(with_sharding, frozen, placement.frozen(frozen)))
