@@ -3,12 +3,11 @@
 Public names are imported on first use, so that scoring a file does not wait for JAX. `data.write` makes a data file.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from etils import epy
 
 from eeg2text_jax.versions import __version__ as __version__
 
-if TYPE_CHECKING:
+with epy.lazy_api_imports(globals()):
     from eeg2text_jax.auditing.audit import audit
     from eeg2text_jax.data.datafile import read_datafile
     from eeg2text_jax.decoding.exported import load_export
@@ -39,30 +38,6 @@ __all__ = [
     "score",
     "teacher_forced",
 ]
-
-_PLACES = {
-    "GenerationSpec": "search.settings.GenerationSpec",
-    "Seq2SeqModel": "models.functional.Seq2SeqModel",
-    "audit": "auditing.audit.audit",
-    "fit": "notebook.fit",
-    "generate": "decoding.generate.generate",
-    "load": "notebook.load",
-    "load_export": "decoding.exported.load_export",
-    "load_pretrained": "pretrained.load.load_pretrained",
-    "make_split": "splits.methods.make_split",
-    "prepare": "python_data.prepare",
-    "read_any": "predictions.read.read_any",
-    "read_datafile": "data.datafile.read_datafile",
-    "score": "metrics.score.score_predictions",
-    "teacher_forced": "decoding.teacher_forced.teacher_forced",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, attribute = _PLACES[name].rpartition(".")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
 
 
 def __dir__() -> list[str]:

@@ -42,6 +42,8 @@ def main(argv: list[str] | None = None) -> int:
     name, *rest = argv or ["--help"]
     # Keeps transformers from warning that there is no PyTorch, whose models are not used here.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    resumes = name in MIRRORED and DRY not in rest
+    after = "the same command resumes from what is finished." if resumes else "start the same command again."
     try:
         if name in ("-h", "--help", "help"):
             print(usage(), flush=True)
@@ -54,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
         _refuse_addresses(rest)
         check_outputs(name, rest)
         _refuse_empty(rest)
-        with _terminable(DRY in rest), localize(name, rest) as rest:
+        with _terminable(name, after), localize(name, rest) as rest:
             return command(name)(rest)
     except UserError as error:
         print(f"eeg2text {name}: {with_urls(str(error))}", file=sys.stderr)
@@ -73,9 +75,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"eeg2text {name}: {end}", file=sys.stderr)
         return 143
     except KeyboardInterrupt:
-        resumes = name in MIRRORED and DRY not in argv
-        advice = "the same command resumes from what is finished." if resumes else "start the same command again."
-        print(f"eeg2text {name}: interrupted; {advice}", file=sys.stderr)
+        print(f"eeg2text {name}: interrupted; {after}", file=sys.stderr)
         return 130
 
 
@@ -113,13 +113,11 @@ def _refuse_addresses(arguments: list[str]) -> None:
 
 
 @contextmanager
-def _terminable(dry: bool) -> Iterator[None]:
-    """Raise `Terminated` in the main thread when SIGTERM comes; training installs its own handler.
+def _terminable(name: str, after: str) -> Iterator[None]:
+    """Raise `Terminated` in the main thread if SIGTERM comes during the block; training installs its own handler.
 
-    Files are complete or absent afterwards. A `dry` run makes none, so its message says to start again.
+    The message of the command `name` ends with `after`, what the user can do. Output files are complete or absent.
     """
-    resumes = "the same command goes on from what is finished."
-    after = "nothing was made, start the same command again." if dry else resumes
 
     def end(*_: object) -> None:
         raise Terminated(f"ended by SIGTERM; {after}")
@@ -139,7 +137,7 @@ def _terminable(dry: bool) -> Iterator[None]:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    threading.Thread(target=_end_compilation, args=(reading,), daemon=True).start()
+    threading.Thread(target=_end_compilation, args=(reading, name, after), daemon=True).start()
     try:
         yield
     finally:
@@ -155,11 +153,11 @@ COMPILING = 6.0  # seconds that a compilation may still take after SIGTERM
 COMPILER = os.path.join("jax", "_src", "compiler.py")
 
 
-def _end_compilation(signals: int) -> None:
+def _end_compilation(signals: int, name: str, after: str) -> None:
     """End the process if SIGTERM comes during a compilation, which runs in C++ for minutes and handles no signal.
 
-    No file is half-written: files are renamed to their names when they are complete. `signals` is the pipe to which
-    Python writes the number of every signal; the thread ends when it is closed.
+    Output files are complete or absent, because each gets its name when it is complete. `signals` is the pipe to which
+    Python writes the number of every signal; the function returns when the pipe is closed.
     """
     with os.fdopen(signals, "rb", buffering=0) as numbers:
         while number := numbers.read(1):
@@ -170,7 +168,7 @@ def _end_compilation(signals: int) -> None:
                 if time.monotonic() > end:
                     has_ended = select.select([numbers], [], [], 0)[0] and not numbers.read(1)
                     if not has_ended:  # else the command printed its message, and Python waits for the compiler
-                        sys.stderr.write("eeg2text: ended by SIGTERM while compiling; the same command goes on.\n")
+                        sys.stderr.write(f"eeg2text {name}: ended by SIGTERM while compiling; {after}\n")
                         sys.stderr.flush()
                     os._exit(143)
                 time.sleep(0.2)

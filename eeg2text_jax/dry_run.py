@@ -28,10 +28,8 @@ SIDE = 1024  # rows and columns of the matrices with which `product_pace` measur
 def dry_run(config: Settings, root: str) -> str:
     """Return a report of what a run of this configuration in the workdir `root` would do.
 
-    The data are prepared in a temporary folder, because their number of samples decides the rest.
-
-    Raises:
-      UserError: the configuration or the data is not usable.
+    The data are prepared in a temporary folder, because steps and cost depend on the number of samples. Raises
+    UserError if the configuration or the data is not usable.
     """
     check_before(config)
     with tempfile.TemporaryDirectory(prefix="eeg2text_dry_") as folder:

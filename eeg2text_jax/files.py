@@ -34,10 +34,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
     """Yield a temporary path for a new file or folder; rename it to `path` when the block succeeds.
 
     If the block raises, the temporary file is removed and `path` is unchanged. The temporary name is always the same,
-    so the next process overwrites the remains of a killed one.
-
-    Raises:
-      UserError: `path` is a link or a device, or a folder where the block wrote a file.
+    so the next process overwrites what a killed process left. Raises UserError if `path` is a link, a device, or a
+    folder in whose place the block wrote a file.
     """
     path = epath.Path(path)
     check_replaceable(path)
@@ -71,7 +69,7 @@ def check_replaceable(path: str | os.PathLike[str], said: str = "") -> None:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the file name to errors of the operating system that lack it, as those of writing to an open file."""
+    """Add the file name to errors of the operating system that lack one, such as those of writing to an open file."""
     try:
         yield
     except OSError as error:
@@ -98,10 +96,8 @@ def locked(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     """Hold a lock on the file `path`, into which the holder's name is written, until the block ends.
 
     The kernel releases the lock (`flock`) when the process ends. On a file system without locks the block runs
-    unlocked, with one warning; network file systems lock between machines if they are mounted with locks.
-
-    Raises:
-      UserError: another process holds the lock; `what` names the thing in use.
+    unlocked, with one warning; network file systems lock between machines if they are mounted with locks. Raises
+    UserError if another process holds the lock; the message calls the locked thing `what`.
     """
     descriptor = _lock(path, what)
     if descriptor is None:
@@ -156,7 +152,7 @@ def flock(descriptor: int, what: str, operation: int) -> bool:
             _WARNED.add(device)
             print(
                 f"warning: {what}: its file system has no locks ({error.strerror}), so a second run of the same "
-                "folder would not be noticed; see to it that there is none, or take a folder of a local disk.",
+                "folder would not be noticed; make sure that there is none, or take a folder of a local disk.",
                 flush=True,
             )
         return False
@@ -167,7 +163,7 @@ _WARNED: set[int] = set()  # devices of file systems without locks for which the
 
 
 def _describe(holder: bytes) -> str:
-    """Return a phrase for the holder that is written in a lock file."""
+    """Return a phrase for the process whose name is the content of a lock file."""
     try:
         said = json.loads(holder)
         return f"process {said['process']} on {said['host']} since {said['since']}"

@@ -34,22 +34,14 @@ from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir, find_workdir
 from eeg2text_jax.training.waves import trained_arm
 
-TOLERANCE = 1e-3  # of ranking scores, relative and absolute: other devices sum in another order
+TOLERANCE = 1e-3  # relative and absolute, for ranking scores of two devices, which sum in different orders
 
 
 def export_run(root: str, out: str, arm: str = "") -> Arm:
-    """Write the best parameters of one arm of the run in `root` as a checkpoint folder `out`.
+    """Write the best parameters of one arm of the run in the workdir `root` to a checkpoint folder; return the arm.
 
-    Args:
-      root: workdir of a finished run.
-      out: the folder to write.
-      arm: the arm's name, `condition/seed`; see `arm_number`.
-
-    Returns:
-      The arm.
-
-    Raises:
-      UserError: `root` has no finished run, the arm does not exist, or `out` cannot be written.
+    `arm` is the arm's name as in `arm_number`. Raises UserError if `root` has no finished run, the arm does not exist,
+    or the folder `out` cannot be written.
     """
     study = finished_study(root)
     number = arm_number(study.arms, arm)
@@ -58,11 +50,7 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
 
 
 def finished_study(root: str) -> Study:
-    """Open the study of a finished run.
-
-    Raises:
-      UserError: `root` has no finished run, or one of its files was changed.
-    """
+    """Open the study of the run in `root`. Raises UserError if it is not finished, or one of its files was changed."""
     root = at_hand(root)
     workdir = find_workdir(root)
     try:
@@ -85,11 +73,7 @@ def exported(study: Study, params: Params) -> Exported:
 
 
 def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
-    """Write the parameters of one arm, its configuration, tokenizer and model card to the folder `out`.
-
-    Raises:
-      UserError: `out` cannot be written.
-    """
+    """Write the parameters of one arm, its configuration, tokenizer and model card to the folder `out`."""
     feeding, model = _feeding(study), study.config.model
     if model.checkpoint:
         backbone: PretrainedConfig = checkpoint_config(checkpoint_folder(model.checkpoint), study.tokenizer)
@@ -184,9 +168,9 @@ def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str,
 
 
 def arm_number(arms: tuple[Arm, ...], wanted: str) -> int:
-    """Return the index of the arm with the name `wanted`; raise UserError if there is none.
+    """Return the index of the arm with the name `wanted` (`condition/seed`). Raises UserError if there is none.
 
-    If `wanted` is empty, it is the first arm trained on EEG, or the first arm if none was.
+    Without a name, the index is that of the first arm trained on EEG, or 0 if no arm was.
     """
     names = [str(arm) for arm in arms]
     if not wanted:
@@ -197,24 +181,21 @@ def arm_number(arms: tuple[Arm, ...], wanted: str) -> int:
 
 
 def decoded_again(found: PredictionSet | RankingSet) -> str:
-    """Decode with the checkpoints beside a predictions or rankings file, and compare every row.
+    """Decode with the checkpoints beside a predictions or rankings file, and compare every row with the file.
 
-    Returns:
-      The evidence of the rows' origin, as a sentence for the report.
-
-    Raises:
-      UserError: no finished run wrote the file, or a row differs from what the checkpoints give.
+    Returns a sentence for the report, the evidence of the rows' origin. Raises UserError if no finished run wrote the
+    file, or a row differs.
     """
     if not is_of_its_run(found):
         raise UserError(
-            f"{found.path}: lies in no workdir of the run that wrote it, so it cannot be decoded again; give the file "
-            "in its workdir (with config.json, split.json, finished.json and checkpoints), or leave --again out."
+            f"{found.path}: is not in the workdir of the run that wrote it, so it cannot be decoded again; give the "
+            "file in its workdir (with config.json, split.json, finished.json and checkpoints), or leave --again out."
         )
     root = epath.Path(found.path).parent
     if is_ranked := isinstance(found, RankingSet):
         written: list[Prediction] = [*found.rows]
     else:
-        whole = read_predictions(found.path)  # `--mode` may have left out rows of `found`
+        whole = read_predictions(found.path)  # `found` may lack rows, because of --mode
         written = [*whole.predictions, *whole.further]
     there = {_key(row): row for row in written}
     config = checked_settings(ConfigDict(read_configuration(find_workdir(str(root)))))
@@ -225,9 +206,9 @@ def decoded_again(found: PredictionSet | RankingSet) -> str:
     if differing:
         sample, trained, condition, *_ = differing[0]
         raise UserError(
-            f"{found.path}: {len(differing)} of {len(there | here)} rows are not what the checkpoints beside it give, "
-            f"the first {sample} ({trained} -> {condition}); another kind of device may change rows at a near tie. "
-            "Remove the file and decode again, or leave --again out to have it judged as stated."
+            f"{found.path}: {len(differing)} of {len(there | here)} rows differ from what the checkpoints beside the "
+            f"file give, the first {sample} ({trained} -> {condition}); another kind of device may change rows at a "
+            "near tie. Remove the file and decode again, or leave --again out to audit the file as it is."
         )
     verb = "ranked" if is_ranked else "decoded"
     return f"{verb} again by this command with the checkpoints beside the file, and all {len(there)} rows are the same"
@@ -238,7 +219,7 @@ def _key(row: Prediction) -> tuple:
 
 
 def _is_same(one: Prediction | None, other: Prediction | None) -> bool:
-    """Return whether two rows have the same reference and prediction, or nearly the same scores of the candidates."""
+    """Return whether two rows have the same reference and prediction, or the same candidates with close scores."""
     if one is None or other is None or one.reference != other.reference:
         return False
     if isinstance(one, Ranking) and isinstance(other, Ranking):

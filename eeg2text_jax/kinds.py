@@ -45,7 +45,7 @@ def ranges_of(section: type, prefix: str = "") -> dict[str, Range]:
 
 
 def read_section(section: type[Section], values: Mapping[str, Any]) -> Section:
-    """Make a section from the values of its fields; lists become tuples, and other values are ignored."""
+    """Make a section from the values of its fields; lists become tuples, and values of unknown fields are ignored."""
     hints = typing.get_type_hints(section)
     return section(**{name: _frozen(values[name], hint) for name, hint in hints.items()})
 
@@ -150,7 +150,7 @@ def is_nested(buckets: Sequence[Sequence[int]]) -> bool:
 
 
 def buckets() -> Range:
-    """Shapes of batches (words, tokens), each larger than the one before; a partial batch moves to the next shape."""
+    """Batch shapes (words, tokens), each larger than the one before; a partial batch moves to the next shape."""
     expected = (
         "pairs (EEG positions, target tokens) of whole numbers from 1 to 100000, each pair at least as large as the "
         "one before it in both, as ((16, 24), (56, 56))"

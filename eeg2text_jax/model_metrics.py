@@ -8,12 +8,12 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.metric import Metric
 from eeg2text_jax.study.metric_names import BLEU_1, ENCODED, JUDGED
 
-if TYPE_CHECKING:  # 30 ms, for which scoring a file need not wait
+if TYPE_CHECKING:  # the import takes 30 ms, which `eeg2text score` need not wait for
     from eeg2text_jax.study.sections import Settings
 
 
 class Makers:
-    """Makes metrics that need a model, for a list of references; each model is loaded once."""
+    """A callable that makes metrics which need a model, for a list of references; each model is loaded once."""
 
     def __init__(self, makers: Sequence[Any]):
         self._makers = makers
@@ -40,10 +40,8 @@ def makers_of(
     """Return `Makers` of those `metrics` that need a model; None if none does, and then JAX is not imported.
 
     `encoder`, `layer`, `idf` and `rescale` are for metrics of a text encoder, `judge` and `truncate` for metrics of a
-    judge. `spelled` formats the name of a setting in messages.
-
-    Raises:
-      UserError: a metric lacks its model, or a setting is given without a metric that uses it.
+    judge. `spelled` formats the name of a setting in messages. Raises UserError if a metric lacks its model, or a
+    setting is given without a metric that uses it.
     """
     encoded, judged = ([name for name in metrics if name in known] for known in (ENCODED, JUDGED))
     if encoded and not encoder:
@@ -75,8 +73,7 @@ def makers_of(
 def configured(config: "Settings") -> Makers | None:
     """Return `Makers` of the metrics and endpoints in a configuration; None if none needs a model.
 
-    Raises:
-      UserError: see `makers_of`; or an endpoint is unknown.
+    Raises UserError as `makers_of`, or if an endpoint is unknown.
     """
     settings = config.metrics
     layer = None if settings.layer < 0 else settings.layer

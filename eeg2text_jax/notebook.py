@@ -163,7 +163,7 @@ class Run:
         """
         if not (path := self.study.workdir.channels).exists():
             raise UserError(
-                f"{path}: there is no such file; where the electrodes were is not known (data.raw.montage)."
+                f"{path}: there is no such file, because the electrode positions are unknown (data.raw.montage)."
             )
         return map_figure(*read_map(path))
 
@@ -256,7 +256,7 @@ def load(place: str | os.PathLike[str]) -> Run | Exported:
 def _write_split(split: Split, data: str | os.PathLike[str] | DataFile, root: str) -> str:
     """Write the split to a file beside the workdir; return its path."""
     if is_address(root):
-        raise UserError(f"{root}: of a run in a bucket, give the split as a method or as a split file in split.path.")
+        raise UserError(f"{root}: for a run in a bucket, set split.method, or the path of a split file in split.path.")
     if not isinstance(data, DataFile):
         data = read_datafile(data)
     path = Path(f"{root}_split.json")

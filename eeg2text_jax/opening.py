@@ -36,13 +36,9 @@ from eeg2text_jax.study.workdir import OPENED, Workdir, find_workdir, lock_workd
 def open_run(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
     """Join the other hosts, open the study of a workdir, and lock the workdir until the block ends.
 
-    Args:
-      config: settings from `ranges.checked_settings`.
-      root: the workdir, a folder that all hosts share or a bucket URL.
-      make: make missing files of the workdir. False: training must have begun, and nothing is changed.
-
-    Raises:
-      UserError: the configuration, the data or the folder is not usable.
+    `config` has settings from `ranges.checked_settings`; `root` is a folder that all hosts share, or a bucket URL.
+    Missing files of the workdir are made if `make`; otherwise training must have begun, and nothing is changed. Raises
+    UserError if the configuration, the data or the folder is not usable.
     """
     initialize(config.parallel)
     check_code(json.loads(to_json(config.document)))
@@ -76,11 +72,11 @@ def check_before(config: Settings) -> None:
     if config.model.checkpoint:
         checkpoint_folder(config.model.checkpoint)
     else:
-        random_spec(config.model.backbone, dict(config.model.shape), _AnyTokenizer())
+        random_spec(config.model.backbone, dict(config.model.shape), AnyTokenizer())
 
 
 def _check_mesh(config: Settings, n_arms: int) -> None:
-    """Raise UserError if neither all arms nor any smaller wave of them can be placed on the devices."""
+    """Raise UserError if neither all arms nor any wave (a number of arms trained together) fits the device mesh."""
     for fewer in range(n_arms - 1, 0, -1):
         with contextlib.suppress(UserError):
             placement_of(config, fewer)
@@ -88,8 +84,8 @@ def _check_mesh(config: Settings, n_arms: int) -> None:
     placement_of(config, n_arms)
 
 
-class _AnyTokenizer:
-    """A minimal tokenizer, to check the model's shape before the run has a tokenizer."""
+class AnyTokenizer:
+    """A tokenizer without text, with which a model's shape is known before the run has its own tokenizer."""
 
     bos_token_id = cls_token_id = 0
     pad_token_id = 1
@@ -125,8 +121,7 @@ def _open(config: Settings, root: str) -> Study:
 def open_finished(config: Settings, root: str) -> Study:
     """Open the study of a folder that has a checkpoint; change nothing.
 
-    Raises:
-      UserError: a file is missing, or the folder belongs to another configuration.
+    Raises UserError if a file is missing, or the folder belongs to another configuration.
     """
     workdir = find_workdir(root)
     check_configuration(workdir, config)
@@ -145,8 +140,7 @@ def open_finished(config: Settings, root: str) -> Study:
 def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
     """Return a note on the settings in which a checkpoint's `generation_config.json` differs from `spec`; "" if none.
 
-    Raises:
-      UserError: the file is not a JSON object.
+    Raises UserError if the file is not a JSON object.
     """
     if not checkpoint or not (path := checkpoint_folder(checkpoint) / "generation_config.json").exists():
         return ""
@@ -156,7 +150,7 @@ def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
         raise UserError(f"{path}: cannot be read ({first_line(error)}); put the file back, or remove it.") from error
     if not isinstance(stored, dict):
         raise UserError(
-            f"{path}: holds {stored!r:.60}; expected a JSON object of settings; put the file back, or remove it."
+            f"{path}: contains {stored!r:.60}; expected a JSON object of settings; put the file back, or remove it."
         )
     names = ", ".join(unlike(stored, spec))
-    return f"{path}: is not followed, config.decode decides; it differs in {names}." if names else ""
+    return f"{path}: is ignored in favour of config.decode, from which it differs in {names}." if names else ""

@@ -37,20 +37,18 @@ from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import restore_log, train_arms, waves
 
 CHANNELS = (
-    "The likelihood of what each arm wrote itself, free running, from the EEG of the test part: size of gradient times "
-    "input, summed over words and bands, as a share of all channels, averaged over subjects. All arms are fed the same "
-    "EEG, so that what the arm trained on noise shows was not learned from it. This is a picture and no test: a map "
-    "does not tell whether the model is right."
+    "The influence of each channel on the likelihood of the text that an arm (a training run) decoded from the EEG of "
+    "the test part: absolute gradient times input, summed over words and bands, as a share of all channels, averaged "
+    "over subjects. All arms are fed the same EEG, so a pattern that the arm trained on noise also has was not learned "
+    "from EEG. The map is no statistical test, and does not tell whether the model is right."
 )
 
 
 def run(config: Settings, root: str, *, fold: bool = False) -> None:
     """Run all stages in the folder `root`, resuming an earlier run of the same configuration.
 
-    The audit of a `fold` is written and not printed, because the verdict is over all folds.
-
-    Raises:
-      UserError: the configuration, the data or the folder is not usable.
+    The audit of a `fold` is written and not printed, because the verdict is over all folds. Raises UserError if the
+    configuration, the data or the folder is not usable.
     """
     with open_run(config, root) as study:
         missing = [name for name in decoded_files(config) if not (study.workdir.root / name).exists()]
@@ -119,12 +117,8 @@ def _decode_wave(study: Study, shares: ChannelShares | None) -> Iterator[Predict
 def score(study: Study) -> dict[str, Any]:
     """Score the decoded rows; write `results.json`, `results.md` and `results.tex`; print the table.
 
-    Returns:
-      The content of `results.json`.
-
-    Raises:
-      UserError: the rows were changed since they were written, or made with another split, other data or another
-        configuration.
+    Returns the content of `results.json`. Raises UserError if the rows were changed since they were written, or made
+    with another split, other data or another configuration.
     """
     config, workdir = study.config, study.workdir
     workdir.check(*DECODED)

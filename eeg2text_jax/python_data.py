@@ -138,8 +138,7 @@ def save_raws(raws: Sequence[Any], folder: Path) -> Iterator[Path]:
 def channels_of(epochs: Any, spec: RawSpec) -> list[str]:
     """Return the channels of epochs that `data.raw.channels` and `data.raw.exclude` select; by default those of EEG.
 
-    Raises:
-      UserError: a selected channel is missing, or no channel is of EEG.
+    Raises UserError if a selected channel is missing, or no channel is of EEG.
     """
     picks = library("mne", "mne").pick_types(epochs.info, meg=False, eeg=True, exclude=[])
     found = [epochs.ch_names[place] for place in picks]
@@ -148,7 +147,7 @@ def channels_of(epochs: Any, spec: RawSpec) -> list[str]:
     missing = [name for name in names if name not in epochs.ch_names]
     if missing or not names:
         raise UserError(
-            f"the epochs have no channel {missing[0] if missing else 'of EEG'}; name those to take with "
+            f"the epochs have no channel {missing[0] if missing else 'of EEG'}; name the channels to use in "
             "data.raw.channels."
         )
     return names
@@ -159,8 +158,7 @@ def epoch_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each epoch: the band power of its windows `[W, F]`, its sentence and further metadata.
 
-    Raises:
-      UserError: no metadata column has texts; a band is above half the sampling rate; a channel is constant.
+    Raises UserError if no metadata column has texts, a band is above half the sampling rate, or a channel is constant.
     """
     known = [] if epochs.metadata is None else list(epochs.metadata.columns)
     text = next((name for name in (columns.sentence, spec.text) if name in known), None)
@@ -191,8 +189,7 @@ def epoch_rows(
 def changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:
     """Return a copy of a configuration with new values; the names of fields have `.` or `__` between their parts.
 
-    Raises:
-      UserError: a field does not exist, or its value has another type or is out of range.
+    Raises UserError if a field does not exist, or its value has another type or is out of range.
     """
     config = config.copy_and_resolve_references()
     known = dict(fields(config))

@@ -75,8 +75,8 @@ def check_header(study: Study, header: dict[str, Any], path: epath.Path, verb: s
     check_same_data(study.data.digest(), header.get("data"), path)
     if header.get("config") != study.config_digest:
         raise UserError(
-            f"{path}: is of another run (configuration {header.get('config')}, this one is {study.config_digest}); "
-            f"remove it to {verb} again."
+            f"{path}: is of another run (configuration {header.get('config')}; expected {study.config_digest}); "
+            f"remove the file to {verb} again."
         )
 
 
@@ -139,11 +139,7 @@ def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
 
 
 def read_ranked(study: Study) -> list[Ranking]:
-    """Read the rankings of this run, sorted by `in_grid_order`.
-
-    Raises:
-      UserError: the file was changed, or belongs to another run.
-    """
+    """Read this run's rankings, sorted by `in_grid_order`. Raises UserError for a changed file or another run's."""
     path = study.workdir.rankings
     study.workdir.check(path.name)
     found = read_rankings(path)

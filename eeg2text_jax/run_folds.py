@@ -39,22 +39,15 @@ from eeg2text_jax.study.workdir import Workdir
 def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
     """Run every fold in its own folder under `root`, then score and audit all test parts together.
 
-    Finished stages are skipped, as in a single run.
-
-    Args:
-      config: as for a single run; `split.method` decides what a fold is, see `splits.methods.make_folds`.
-      root: the folder; results over all folds have the same file names as those of a single run.
-      folds: the number of folds, or "subjects" for one fold per subject.
-
-    Returns:
-      The audit over all folds; None if no arm was trained and tested with EEG.
-
-    Raises:
-      UserError: see `make_folds` and `pipeline.run`; or `root` has folds of another configuration.
+    `folds` is the number of folds, or "subjects" for one fold per subject; with `split.method` it decides what a fold
+    is, see `splits.methods.make_folds`. Finished stages are skipped, as in a single run. Results over all folds are in
+    `root`, under the file names of a single run. Returns the audit over all folds; None if no arm was trained and
+    tested with EEG. Raises UserError as `make_folds` and `pipeline.run`, or if `root` has folds of another
+    configuration.
     """
     if folds != "subjects" and not (folds.isdecimal() and int(folds) >= 2):
         raise UserError(
-            f"--folds is {folds!r}; expected a number of folds from 2, or 'subjects' to leave out one at a time."
+            f"--folds is {folds!r}; expected a number of folds from 2, or 'subjects' to test one subject per fold."
         )
     if config.parallel.hosts != "one":
         raise UserError(f"--folds: parallel.hosts is {config.parallel.hosts!r}; folds run on one host.")
@@ -73,7 +66,7 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
         certificate = _certificate(place / f"fold_{k}.json", data, split, config)
         own = {"data.source": address_of(data.path), "split.method": "file", "split.path": address_of(certificate)}
         run(config.changed(own), str(place / f"fold_{k}"), fold=True)
-        print(f"fold {k} of {len(splits)} is done, its audit is in fold_{k}; the verdict is that over all folds.")
+        print(f"fold {k} of {len(splits)} is done, its audit is in fold_{k}; the verdict will be over all folds.")
         if is_ranked(config):
             ranked.append(read_rankings(place / f"fold_{k}" / "rankings.jsonl").rows)
         if config.objective == "generate":
@@ -93,14 +86,10 @@ def judge_folds(
     header: Mapping[str, Any],
     training_text: Sequence[str] | None = None,
 ) -> AuditResult | None:
-    """Score and audit the predictions of all folds; write the same files as a single run.
+    """Score and audit the predictions `rows` of each fold together; write the files of a single run to `place`.
 
-    Args:
-      config: the run's configuration.
-      place: the folder to write into.
-      rows: the predictions of each fold.
-      header: for the predictions file: digests of the folds' splits; the kind of recording unless it is EEG.
-      training_text: training sentences in which the audit looks for test sentences, see `leaked_text`.
+    `header` is for the predictions file: digests of the folds' splits; the kind of recording unless it is EEG. The
+    audit looks for test sentences in `training_text`, see `leaked_text`.
     """
     # Token ids are dropped: if folds train their own tokenizers, an id stands for another token in each.
     plain = [[dataclasses.replace(p, prediction_tokens=None, reference_tokens=None) for p in fold] for fold in rows]
@@ -142,11 +131,11 @@ def _check_same(place: Path, config: Settings, folds: str) -> None:
         other = differences(wanted, json.loads(noted.read_text()))
         if other:
             raise UserError(
-                f"{place} holds folds of another configuration: {', '.join(other[:3])}; take another --workdir."
+                f"{place} has folds of another configuration: {', '.join(other[:3])}; take another --workdir."
             )
         return
     if place.exists() and any(place.iterdir()):
-        raise UserError(f"{place} is not empty and holds no folds of eeg2text; take another --workdir.")
+        raise UserError(f"{place} is not empty and has no folds of eeg2text; take another --workdir.")
     place.mkdir(parents=True, exist_ok=True)
     write_text(noted, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
 
@@ -156,5 +145,5 @@ def _certificate(path: Path, data: DataFile, split: Split, config: Settings) -> 
     if not path.exists():
         write_split_file(path, certify_data(data, split, config.split.ratio))
     elif read_split_file(path).resolve(data).digest() != split.digest():
-        raise UserError(f"{path}: is not this fold's split, the data may have changed; take another --workdir.")
+        raise UserError(f"{path}: has another split than this fold; the data may have changed; take another --workdir.")
     return path

@@ -41,11 +41,13 @@ def test_sigterm_ends_a_command_wherever_it_comes(told, monkeypatch, capsys):
         return 0
 
     monkeypatch.setattr("eeg2text_jax.commands.score.main", command)
+    monkeypatch.setattr("eeg2text_jax.commands.run.train", command)
     assert cli.main(["score"]) == 143
+    assert capsys.readouterr().err == "eeg2text score: ended by SIGTERM; start the same command again.\n"
+    assert cli.main(["train"]) == 143
+    said = "eeg2text train: ended by SIGTERM; the same command resumes from what is finished.\n"
+    assert capsys.readouterr().err == said
     assert done == []
-    assert capsys.readouterr().err == (
-        "eeg2text score: ended by SIGTERM; the same command goes on from what is finished.\n"
-    )
     after = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)], sys.unraisablehook
     assert before == after
 
@@ -138,7 +140,7 @@ def test_a_seed_and_a_ratio_of_split_get_a_sentence(line, capsys):
         ("train --config=nothing.py --workdir=new", "nothing.py: has no function get_config"),
         ("split . --method=a", ".: is a folder; expected a data file"),
         ("export-data number.py --out=new.csv", "--out=new.csv: the output is a Parquet file"),
-        ("records . --out=new --metric=wer", "--metric=wer: names the figure for --dataset"),
+        ("records . --out=new --metric=wer", "--metric=wer: names the score for --dataset"),
         ("train --config=number.py --workdir=new", "returns 3 (int); expected a ConfigDict"),
         ("train --config=leaves.py --workdir=new", "cannot be loaded (SystemExit: 3)"),
     ],
@@ -177,21 +179,30 @@ def work(argv):
     finally:
         WAITS
 cli.command, cli.COMPILING = lambda name: work, 0.5
-sys.exit(cli.main(["run"]))
+sys.exit(cli.main(["COMMAND"]))
 """
+RESUMES = "the same command resumes from what is finished."
 
 
 @pytest.mark.parametrize(
-    ("waits", "says"),
+    ("name", "waits", "says"),
     [
-        ("compiler.join()", "eeg2text: ended by SIGTERM while compiling; the same command goes on.\n"),
-        ("pass", "eeg2text run: ended by SIGTERM; the same command goes on from what is finished.\n"),
+        ("run", "compiler.join()", f"eeg2text run: ended by SIGTERM while compiling; {RESUMES}\n"),
+        ("run", "pass", f"eeg2text run: ended by SIGTERM; {RESUMES}\n"),
+        (
+            "preflight",
+            "compiler.join()",
+            "eeg2text preflight: ended by SIGTERM while compiling; start the same command again.\n",
+        ),
     ],
 )
-def test_sigterm_ends_a_compilation(waits, says):
+def test_sigterm_ends_a_compilation(name, waits, says):
     """With one sentence, whether the command waits for the compiler or Python does after the command's end."""
     with subprocess.Popen(
-        [sys.executable, "-c", COMPILES.replace("WAITS", waits)], stdout=-1, stderr=-1, text=True
+        [sys.executable, "-c", COMPILES.replace("WAITS", waits).replace("COMMAND", name)],
+        stdout=-1,
+        stderr=-1,
+        text=True,
     ) as run:
         assert run.stdout.readline() == "compiling\n"
         run.terminate()

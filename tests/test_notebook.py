@@ -76,7 +76,7 @@ def test_a_run_knows_what_it_did(run):
     assert "free-running" in run.table()
     assert run.plot_losses().axes[0].get_xlabel() == "step"
     assert run.plot_losses()._repr_png_().startswith(b"\x89PNG")  # Jupyter draws it without pyplot
-    with pytest.raises(UserError, match="where the electrodes were is not known"):
+    with pytest.raises(UserError, match="the electrode positions are unknown"):
         run.plot_channels()
     assert run.plot_effects()._repr_svg_().startswith("<")
     assert "test; arms eeg/0, noise/0" in repr(run)

@@ -283,7 +283,7 @@ def test_a_forged_workdir_whose_digests_agree_is_found_by_decoding_again(finishe
     noted = json.loads((root / "finished.json").read_text())
     (root / "finished.json").write_text(json.dumps(noted | {path.name: file_digest(path)}))
     assert is_of_its_run(read_any(path))
-    with pytest.raises(UserError, match=rf"predictions\.jsonl: \d+ of {rows} rows are not what the checkpoints"):
+    with pytest.raises(UserError, match=rf"predictions\.jsonl: \d+ of {rows} rows differ from what the checkpoints"):
         decoded_again(read_any(path))
 
 

@@ -1,10 +1,10 @@
-"""`eeg2text bench --stage=decode`: sentences per second of free-running decoding, beside peers in the same run.
+"""`eeg2text bench --stage=decode`: sentences per second of free-running decoding, beside other libraries (peers).
 
 The workload is the paper's EEG encoder in front of a BART with random weights, 5 beams, repetition penalty 5, no
 repeated 2-grams, and every sentence forced to the full length. The best of several times counts. Peers run on JAX's
 device in the same precision: `transformers` and `transformers-static` (KV cache of fixed size) decode the same encoder
 states with the same weights, and their tokens are compared in float32; `ctranslate2`, `-float16` and `-int8` read text
-of the same length. A failing peer is reported with its error. Tokens that differ change only the exit status.
+of the same length. A failing peer is reported with its error. The exit status is 1 if tokens differ.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from eeg2text_jax.bench.timing import (
     profile_lines,
     write_report,
 )
-from eeg2text_jax.bench.workload import SHAPES
+from eeg2text_jax.bench.workload import SHAPES, stage_parser
 from eeg2text_jax.decoding.generate import search
 from eeg2text_jax.models.flops import head_flops, stack_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -54,7 +54,7 @@ PEERS = ("transformers", "transformers-static", "ctranslate2", "ctranslate2-floa
 class Work(NamedTuple):
     """Model, random parameters and random inputs that all decoders share."""
 
-    config: BartConfig  # of the backbone, for peers
+    config: BartConfig  # of the backbone, for other libraries
     model: Seq2SeqModel
     params: Any
     inputs: dict[str, jax.Array]  # features [B, W, F] and mask [B, W] of the largest batch
@@ -104,17 +104,13 @@ def main(argv: list[str]) -> int:
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="eeg2text bench --stage=decode")
-    parser.add_argument("--shape", choices=SHAPES, default="base")
+    parser = stage_parser("decode", repeats=3)
     parser.add_argument("--batch", type=lambda s: [int(n) for n in s.split(",")], default=[1, 8, 32], help="1,8,32")
     parser.add_argument("--words", type=int, default=24, help="EEG positions of a batch")
     parser.add_argument("--steps", type=int, default=56, help="tokens of every sentence, the start token among them")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of ours and transformers")
     parser.add_argument("--peer", type=functools.partial(peer_names, known=PEERS), default=[], help=",".join(PEERS))
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2, help="of CTranslate2")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads of CTranslate2")
     parser.add_argument("--trace", default="", help="folder for a profile of one decoding of every batch; also printed")
-    parser.add_argument("--json", default="", help="file for the figures")
     return parser.parse_args(argv)
 
 
@@ -154,7 +150,7 @@ def compile_ours(work: Work, size: int) -> Program:
 
 
 def make_peers(work: Work, names: list[str], threads: int, place: Place) -> dict[str, Decoder]:
-    """Make the named peers with our weights; `threads` are CTranslate2's."""
+    """Make the decoders of the named peers with our weights; CTranslate2 uses `threads` CPU threads."""
     if not names:
         return {}
     theirs = torch_bart(work.config, work.model, jax.device_get(work.params))
@@ -198,10 +194,7 @@ def count_agreeing(work: Work, batches: list[int], programs: dict[int, Program])
 
 
 def lower_bounds(work: Work, batches: list[int]) -> list[dict[str, float]]:
-    """Return lower bounds of a decoder step's time, by batch size.
-
-    They are the step's FLOPs and weight bytes divided by the rates that this machine reaches.
-    """
+    """Return lower bounds of a decoder step's time for each batch size: FLOPs and weight bytes over measured rates."""
     spec, beams = work.model.spec, work.spec.num_beams
     stack = spec.decoder
     # Self-attention has four dense layers, cross-attention two (its keys and values are cached), the feed-forward two.
@@ -253,6 +246,5 @@ def show(report: dict[str, Any]) -> None:
             f"{row['compute_ms']:.0f} ms, and reads {row['weights_mb']:.0f} MB of weights at {row['gb_per_s']:.1f} "
             f"GB/s = {row['memory_ms']:.0f} ms"
         )
-
     for size, row in report["profiles"].items():
         print(*profile_lines(f"batch {size:>3}  profile of a search of {report['steps'] - 1} steps", row), sep="\n")

@@ -1,4 +1,4 @@
-"""Peer libraries of the benchmarks: other decoders of the same BART, and the same training in PyTorch.
+"""Other libraries (peers) of the benchmarks: decoders of the same BART, and the same training in PyTorch.
 
 Peers run on JAX's device. PyTorch starts from our weights and trains on the same batches with the same AdamW settings.
 Its EEG encoder is `nn.TransformerEncoder` (post-norm, ReLU) and `relu(nn.Linear)` as in the paper's code; its language
@@ -25,7 +25,7 @@ from eeg2text_jax.study.sections import OptimSettings
 
 OURS = "eeg2text_jax"
 Input = TypeVar("Input")
-Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T], or None if its inputs differ from ours
+Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T]; None if the decoder has other inputs
 
 
 class Place(NamedTuple):
@@ -61,8 +61,7 @@ def warm_up(peers: dict[str, Callable[[Input], Any]], inputs: Collection[Input])
 def peer_place(dtype: str) -> Place:
     """Return the device and precision of the peers: the kind of device that JAX uses.
 
-    Raises:
-      UserError: JAX uses a GPU, and PyTorch finds none; a peer on the CPU would give a misleading ratio.
+    Raises UserError if JAX uses a GPU and PyTorch finds none, because a peer on the CPU would give a misleading ratio.
     """
     if jax.default_backend() != "gpu":
         return Place("cpu", dtype)
@@ -100,7 +99,7 @@ def transformers_decoder(
 ) -> Decoder:
     """Make a decoder by `transformers.generate` on our encoder's output `hidden [B, S, D]` with `mask [B, S]`.
 
-    `static` uses its KV cache of fixed size, which transformers compiles on a GPU.
+    `static` uses a KV cache of fixed size, with which transformers compiles the decoder on a GPU.
     """
     torch, transformers = import_peer("torch"), import_peer("transformers")
     fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(spec).items() if value}
@@ -184,7 +183,7 @@ def import_peer(name: str) -> Any:
 class TorchTraining:
     """A PyTorch model with our parameters of one arm (NumPy arrays), and its optimizer.
 
-    Steps compute matrix products in `place.dtype` by autocast. `compiled`: steps use `torch.compile`.
+    Steps compute matrix products in `place.dtype` by autocast, and `compiled` steps use `torch.compile`.
     """
 
     def __init__(

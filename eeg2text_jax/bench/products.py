@@ -1,8 +1,8 @@
 """`eeg2text bench --stage=products`: plain matrix products of XLA and PyTorch on this device, in one table.
 
-They show whether a training or decoding ratio of the two libraries comes from this processor: on two AMD processors
-PyTorch's products reached half of XLA's rate. The shapes are those of BART's layers and output head, with the rows of a
-decoding step and of a training step.
+The table shows whether the ratio of the two libraries in training or decoding comes from the processor: on two AMD
+processors PyTorch's products reached half of XLA's rate. The products are those of BART's layers and output head, with
+the rows of a decoding step and of a training step.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from eeg2text_jax.bench.peers import Place, import_peer, peer_place
 from eeg2text_jax.bench.timing import best_seconds, describe_machine, gpu_state, write_report
-from eeg2text_jax.bench.workload import SHAPES
+from eeg2text_jax.bench.workload import SHAPES, stage_parser
 
 
 class Product(NamedTuple):
@@ -49,13 +49,9 @@ def main(argv: list[str]) -> int:
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="eeg2text bench --stage=products")
-    parser.add_argument("--shape", choices=SHAPES, default="base")
+    parser = stage_parser("products", repeats=5)
     parser.add_argument("--rows", type=lambda s: [int(n) for n in s.split(",")], default=[160, 1792], help="160,1792")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--peer", default="torch", choices=("", "torch"))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", default="", help="file for the figures")
     return parser.parse_args(argv)
 
 

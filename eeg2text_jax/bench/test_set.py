@@ -1,10 +1,10 @@
 """`eeg2text bench --stage=test_set`: decode a whole test set whose sentences end at different lengths, as in ZuCo.
 
-The model is that of `--stage=decode`. Random weights never end a sentence, so the end token is forced where a real
-sentence with as many words has it. As in `run`, slices are sorted by words, and each bucket is compiled once. Reported:
-sentences per second with free lengths and with 56 forced steps, the cost of waiting for the longest sentence of a
-slice, and peak memory besides the weights. `--related=no` draws lengths independent of the word counts, as a model
-whose input is noise may write them.
+The model is that of `--stage=decode`. Random weights never end a sentence, so the end token is forced at a position
+drawn from the lengths of real sentences with as many words. As in `run`, slices (batches of sentences) are sorted by
+words, and each bucket is compiled once. The report has sentences per second with these lengths and with 56 forced
+steps, the steps spent on waiting for the longest sentence of a slice, and peak memory besides the weights.
+`--related=no` makes text lengths independent of word counts, as they may be for a model whose input is noise.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import numpy as np
 
 from eeg2text_jax.bench.decode import Work, make_work
 from eeg2text_jax.bench.timing import write_report
-from eeg2text_jax.bench.workload import BUCKETS, LONGEST, SHAPES, Lengths, sentence_lengths
+from eeg2text_jax.bench.workload import BUCKETS, LONGEST, Lengths, sentence_lengths, stage_parser
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, plan_slices
 from eeg2text_jax.models.cache import reorder_beams
 from eeg2text_jax.search.beam_search import Hypotheses, beam_search
@@ -50,15 +50,15 @@ def main(argv: list[str]) -> int:
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="eeg2text bench --stage=test_set")
-    parser.add_argument("--shape", choices=SHAPES, default="base")
-    parser.add_argument("--count", type=int, default=1400, help="sentences")
-    parser.add_argument("--forced", type=int, default=128, help="of them decoded with all steps forced; 0: all")
+    parser = stage_parser("test_set")
+    parser.add_argument("--count", type=int, default=1400, help="number of sentences")
+    parser.add_argument("--forced", type=int, default=128, help="sentences decoded with all steps forced; 0: all")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--compactions", type=lambda s: [int(n) for n in s.split(",")], default=[0, 2], help="0,2")
-    parser.add_argument("--related", choices=("yes", "no"), default="yes", help="do lengths follow the words?")
-    parser.add_argument("--sentences", default="", help="text file, one a line; default: a fit to ZuCo's lengths")
-    parser.add_argument("--json", default="", help="file for the figures")
+    parser.add_argument("--related", choices=("yes", "no"), default="yes", help="do text lengths follow word counts?")
+    parser.add_argument(
+        "--sentences", default="", help="text file, one sentence per line; else a fit to ZuCo's lengths"
+    )
     return parser.parse_args(argv)
 
 
@@ -81,7 +81,7 @@ def decode_all(work: Work, program: jax.stages.Wrapped, lengths: Lengths, size: 
     seconds = time.perf_counter() - start
     ends = np.minimum(lengths.tokens + 1, LONGEST)  # includes the start token
     if not np.array_equal(found.lengths[:, 0], ends):
-        raise AssertionError("a sentence did not end where it was told to")
+        raise AssertionError("a sentence did not end at its forced end token")
     return {
         "sentences": len(lengths.words),
         "sentences_per_second": len(lengths.words) / seconds,

@@ -86,10 +86,10 @@ def alternate(
 ) -> dict[tuple[str, Key], list[float]]:
     """Return the seconds of every contestant on every input, by (contestant, key of the input).
 
-    The contestants take turns on each input, so that other load on the machine affects all of them. `warm_each`: an
-    untimed run precedes each timed run. A training step after another program's step waits for memory that was freed
-    meanwhile: 3 of 11 seconds on a virtual machine that returns free pages to its host. In training, a step follows a
-    step of the same program.
+    The contestants take turns on each input, so that other load on the machine affects all of them. With `warm_each`,
+    an untimed run precedes each timed run, as in training a step follows a step of the same program. Without it, a step
+    waits for memory that another program freed: 3 of 11 seconds on a virtual machine that returns free pages to its
+    host.
     """
     seconds: dict[tuple[str, Key], list[float]] = defaultdict(list)
     for _ in range(repeats):
@@ -112,7 +112,7 @@ def profile(run: Callable[[], Any], folder: Path, hlo: str, unknown_loops: Seque
       run: runs the program once and waits for its result.
       folder: where the profile is written, for XProf.
       hlo: `compiled.as_text()` of the program.
-      unknown_loops: see `hlo_clock.estimate`.
+      unknown_loops: trip counts, see `hlo_clock.estimate`.
 
     Raises:
       UserError: the profile has no operation of the program.
@@ -126,7 +126,7 @@ def profile(run: Callable[[], Any], folder: Path, hlo: str, unknown_loops: Seque
     measured = by_part(ProfileData.from_file(str(written)), hlo)
     if not measured:
         raise UserError(
-            f"{written}: holds no operation of the program, so this device's profile cannot be divided into parts."
+            f"{written}: has no operation of the program, so this device's profile cannot be divided into parts."
         )
     chip = chip_of_device(jax.devices()[0].device_kind)
     expected = estimate(hlo, chip.clock, unknown_loops).parts if chip and chip.clock else None

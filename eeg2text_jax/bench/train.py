@@ -1,9 +1,9 @@
-"""`eeg2text bench --stage=train`: samples per second of the real training step, beside PyTorch in the same run.
+"""`eeg2text bench --stage=train`: samples per second of the training step, beside PyTorch in the same process.
 
 The workload is the paper's EEG encoder in front of a BART with random weights, AdamW, and sentence lengths as in ZuCo.
 PyTorch runs on JAX's device and in the same precision (bfloat16 by autocast), eagerly (`torch`) or compiled
 (`torch-compiled`), on the same batches, and on batches padded to 56 words and tokens as in the authors' code. Losses
-are compared in float32; a difference changes only the exit status. The best of several times of each bucket counts.
+are compared in float32; the exit status is 1 if they differ. The best of several times of each bucket counts.
 Epoch figures weight the buckets by their frequency in the training stream.
 """
 
@@ -23,12 +23,12 @@ from eeg2text_jax.bench.timing import alternate, describe_machine, gpu_state, pr
 from eeg2text_jax.bench.workload import (
     BUCKETS,
     OPTIMIZER,
-    SHAPES,
     OurTraining,
     Work,
     input_rate,
     make_work,
     real_positions,
+    stage_parser,
 )
 from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.data.epochs import Bucket
@@ -69,19 +69,19 @@ def main(argv: list[str]) -> int:
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="eeg2text bench --stage=train")
-    parser.add_argument("--shape", choices=SHAPES, default="base")
+    parser = stage_parser("train", repeats=3)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--buckets", type=_buckets, default=BUCKETS, help="words:tokens,... 16:24,28:40,56:56")
-    parser.add_argument("--sentences", default="", help="text file, one sentence a line; else a fit to ZuCo's lengths")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument(
+        "--sentences", default="", help="text file, one sentence per line; else a fit to ZuCo's lengths"
+    )
     names = functools.partial(peer_names, known=(TORCH, COMPILED))
     parser.add_argument("--peer", type=names, default=[], help=f"{TORCH},{COMPILED}, on JAX's device")
-    parser.add_argument("--arms", type=int, default=1, choices=(1, 2), help="2: both in one program against two runs")
-    parser.add_argument("--input", action="store_true", help="the input side alone, too")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument(
+        "--arms", type=int, default=1, choices=(1, 2), help="2: two arms in one program against two runs"
+    )
+    parser.add_argument("--input", action="store_true", help="also time the input pipeline alone")
     parser.add_argument("--trace", default="", help="folder for a profile of one step of every bucket; also printed")
-    parser.add_argument("--json", default="", help="file for the figures")
     return parser.parse_args(argv)
 
 
@@ -98,7 +98,7 @@ def make_peers(work: Work, ours: OurTraining, names: list[str]) -> dict[str, Tor
 
 
 def first_losses(work: Work, ours: OurTraining, theirs: TorchTraining) -> dict[str, float]:
-    """Return the losses of both libraries on one batch before training, in float32 and without dropout."""
+    """Return the losses of both libraries on one batch before training, in float32, without dropout."""
     batch = work.examples[work.buckets[0]]
     exact = dataclasses.replace(work, model=dataclasses.replace(work.model, dtype="float32"))
     mine, other = ours.first_loss(batch, exact.program(1, "vmap")), theirs.first_loss(batch)
@@ -137,7 +137,7 @@ def measure(
 def compare_arms(work: Work, repeats: int) -> list[dict[str, Any]]:
     """Time a step of two arms in one program, by `vmap` and by `map`, against two steps of one arm.
 
-    All use batches of the most frequent bucket. `ratio` is the time over that of two steps of one arm.
+    All use the most frequent bucket. `ratio` is the time divided by the time of two steps of one arm.
     """
     bucket = max(work.buckets, key=lambda bucket: work.batches[bucket])
     batch = {bucket: work.examples[bucket]}

@@ -1,8 +1,9 @@
-"""The workload of benchmarks: a BART of known size behind an EEG encoder, and batches as long as ZuCo's sentences.
+"""The workload of benchmarks: a BART of known size behind an EEG encoder, and batches with ZuCo's sentence lengths.
 
-Weights and features are random. The training program is that of `eeg2text train`, compiled before timing.
+Weights and features are random. The training program is the one of `eeg2text train`, compiled before it is timed.
 """
 
+import argparse
 import dataclasses
 import time
 from collections import Counter
@@ -29,7 +30,7 @@ from eeg2text_jax.study.sections import OptimSettings
 from eeg2text_jax.training.state import make_optimizer, trainable_only
 from eeg2text_jax.training.step import GridProgram
 
-LONGEST = 56  # words and tokens of the paper's padded batches; longer sentences are cut
+LONGEST = 56  # words and tokens of the paper's padded batches, at which longer sentences are cut
 
 # Fitted to the 1,107 sentences of ZuCo 1.0 (SR, NR, TSR): word counts follow a gamma distribution with mean 19.8;
 # PEGASUS tokens are 1.22 per word plus 1.48, standard deviation 3.0; T5's tokenizer gives 1.43 tokens per word.
@@ -47,8 +48,7 @@ class Lengths(NamedTuple):
 def sentence_lengths(count: int, path: str) -> Lengths:
     """Draw the lengths of `count` sentences; word counts come from the text file `path`, or from the fit if it is "".
 
-    Raises:
-      UserError: the file cannot be read or has no words.
+    Raises UserError if the file cannot be read or has no words.
     """
     rng = np.random.default_rng(0)
     words = rng.choice(_word_counts(path), count) if path else rng.gamma(WORDS_SHAPE, WORDS_SCALE, count).round()
@@ -61,14 +61,14 @@ def _word_counts(path: str) -> np.ndarray:
     try:
         lines = Path(path).read_text(encoding="utf8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as text ({error}); expected one sentence a line.") from error
+        raise UserError(f"{path}: cannot be read as text ({error}); expected one sentence per line.") from error
     words = np.array([len(line.split()) for line in lines if line.split()])
     if not words.size:
-        raise UserError(f"{path}: no sentence in it; expected one a line.")
+        raise UserError(f"{path}: has no sentence; expected one sentence per line.")
     return words
 
 
-BUCKETS: tuple[Bucket, ...] = ((16, 24), (28, 40), (56, 56))  # (words, tokens), those of configs/default.py
+BUCKETS: tuple[Bucket, ...] = ((16, 24), (28, 40), (56, 56))  # (words, tokens) as in configs/default.py
 
 
 class Shape(NamedTuple):
@@ -84,7 +84,7 @@ class Shape(NamedTuple):
     eeg_ffn: int
 
     def bart_config(self, **fields: Any) -> BartConfig:
-        """Return the backbone's configuration; fields that are not given have transformers' defaults."""
+        """Return the backbone's configuration with other `fields`; the rest has transformers' defaults."""
         sizes = {"layers": self.layers, "attention_heads": self.heads, "ffn_dim": self.ffn}
         sides = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
         return BartConfig(d_model=self.width, vocab_size=self.vocabulary, **sides, **fields)
@@ -101,8 +101,19 @@ SHAPES = {
 }
 
 
+def stage_parser(stage: str, repeats: int = 0) -> argparse.ArgumentParser:
+    """Return a parser with the options that several stages have; --dtype and --repeats only if `repeats` is not 0."""
+    parser = argparse.ArgumentParser(prog=f"eeg2text bench --stage={stage}")
+    parser.add_argument("--shape", choices=SHAPES, default="base", help="sizes of the model")
+    parser.add_argument("--json", default="", help="file for the figures")
+    if repeats:
+        parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of both libraries")
+        parser.add_argument("--repeats", type=int, default=repeats, help="timed runs, of which the fastest counts")
+    return parser
+
+
 SENTENCES = 1024  # samples from which batches are drawn
-OPTIMIZER = OptimSettings(  # AdamW at a constant learning rate, for us and for peers
+OPTIMIZER = OptimSettings(  # AdamW at a constant learning rate, for all libraries
     name="adamw", trainable="all", lr=1e-4, schedule="constant", lr_end=0.0, decay_every=1, decay_epochs=0,
     decay_rate=1.0, warmup_steps=0, weight_decay=0.01, momentum=0.0, grad_clip=1.0,
 )  # fmt: skip
@@ -112,11 +123,11 @@ OPTIMIZER = OptimSettings(  # AdamW at a constant learning rate, for us and for 
 class Work:
     """The model and the data of one training benchmark."""
 
-    config: BartConfig  # of the backbone, for peers
+    config: BartConfig  # of the backbone, for other libraries
     model: Seq2SeqModel
     samples: Samples
     size: int  # batch size
-    buckets: tuple[Bucket, ...]  # those with at least one full batch
+    buckets: tuple[Bucket, ...]  # buckets with at least one full batch
     batches: dict[Bucket, int]  # number of full batches in an epoch
     examples: dict[Bucket, Batch]  # one batch of each bucket
 
@@ -130,7 +141,7 @@ class Work:
 def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str, dtype: str) -> Work:
     """Make the model and random samples of a shape in `SHAPES`, and one epoch's batches of `size` samples.
 
-    Sentence lengths come from the text file `sentences`, or from the fit to ZuCo if it is "".
+    `sentences` is the file of `sentence_lengths`.
     """
     chosen = SHAPES[shape]
     config = chosen.bart_config()
@@ -189,7 +200,7 @@ def input_rate(work: Work, batches: int = 64) -> dict[str, float]:
 
 
 class OurTraining:
-    """Training of all arms of a program on one device: their state, and compiled steps by batch shape."""
+    """The training of all arms (models trained together) on one device: state, and compiled steps by batch shape."""
 
     def __init__(self, program: GridProgram):
         self._program, self._mesh = program, make_mesh(1, 1, jax.devices()[:1])

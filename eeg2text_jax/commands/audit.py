@@ -1,4 +1,4 @@
-"""`eeg2text audit`: does the model use the EEG? A verdict for any predictions files."""
+"""`eeg2text audit`: judge from predictions files whether a model uses the EEG."""
 
 import argparse
 import dataclasses
@@ -34,9 +34,9 @@ from eeg2text_jax.study.workdir import check_unchanged
 
 EPILOG = (
     """
-The file given with --eeg may hold several cells (our predictions.jsonl): then its EEG cell is judged against the
-other evaluation conditions of the same training. Without a control the file is judged against its content null.
-A file of rankings (rankings.jsonl) is judged by which sentence was read: --endpoint=top-5, top-1 or rank.
+The file given with --eeg may have several evaluation conditions (as predictions.jsonl of a run): then the predictions
+from EEG are judged against the others of the same training. Without a control they are judged against the scores of the
+same predictions for other sentences. A file of rankings (rankings.jsonl) has --endpoint=top-5, top-1 or rank.
 
 exit status: """
     + ", ".join(f"{status} {verdict}" for verdict, status in EXIT_STATUS.items())
@@ -59,7 +59,10 @@ def main(argv: list[str]) -> int:
 
 
 def options_of(flags: argparse.Namespace, name: str, controls: Collection[str], header: dict[str, Any]) -> Options:
-    """Return the options that texts and rankings share; `header` is of the EEG file."""
+    """Return the options of the audit that files of texts and of rankings share.
+
+    `name` is the condition of the predictions from EEG, `controls` names the controls, `header` is the EEG file's.
+    """
     return Options(
         name=name,
         margin=flags.margin,
@@ -75,7 +78,7 @@ def options_of(flags: argparse.Namespace, name: str, controls: Collection[str], 
 
 
 def audit_texts(flags: argparse.Namespace) -> AuditResult:
-    """Judge files of predictions."""
+    """Audit files of predicted texts."""
     sets: list[PredictionSet] = []
 
     def read(path: Path) -> list[Prediction]:
@@ -103,7 +106,7 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
     likely = [] if groups else likely_groups(sets[0])
     labels, notes = groups_of(sets[0], groups or likely, flags.meta)
     if likely:
-        notes.append(f"groups by {', '.join(likely)}, whose name says so; --groups=COLUMN takes another column")
+        notes.append(f"grouped by {', '.join(likely)}, chosen by its name; --groups=COLUMN takes another column")
     for note in notes:
         print(f"{note}.")
     result = audit(
@@ -128,18 +131,17 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
 
 
 def audit_rankings(flags: argparse.Namespace) -> AuditResult:
-    """Judge files of rankings."""
-    if flags.groups:
-        raise UserError(f"--groups={flags.groups}: is for decoded text, not for rankings; leave --groups out.")
-    if flags.choices:
-        raise UserError(f"--choices={flags.choices}: is for decoded text, not for rankings; leave --choices out.")
+    """Audit files of rankings."""
+    for name in ("groups", "choices"):
+        if value := getattr(flags, name):
+            raise UserError(f"--{name}={value}: is for decoded text, not for rankings; leave --{name} out.")
     endpoint = "top-5" if flags.endpoint == BLEU_1 else flags.endpoint
     rank_endpoints(endpoint)
     sets: list[RankingSet] = []
 
     def read(path: Path) -> list[Ranking]:
         if not is_rankings(path):
-            raise UserError(f"{path}: holds no rankings, but {flags.eeg} does; give only rankings, or only texts.")
+            raise UserError(f"{path}: has no rankings, but {flags.eeg} has; give only rankings, or only texts.")
         check_unchanged(path)
         sets.append(read_rankings(path))
         print(describe_rankings(sets[-1]))
@@ -164,23 +166,22 @@ def audit_rankings(flags: argparse.Namespace) -> AuditResult:
 
 
 def evidence_of(sets: Sequence[PredictionSet | RankingSet]) -> str:
-    """Decode the rows of the files again; only this loads JAX."""
+    """Decode the rows of the files again, with JAX, and return the evidence of their origin as a sentence."""
     from eeg2text_jax.finished_run import decoded_again
 
-    evidence = [decoded_again(found) for found in sets]
-    return evidence[0]
+    evidence, *_ = [decoded_again(found) for found in sets]  # checks every file
+    return evidence
 
 
 def stated_by(sets: Sequence[PredictionSet | RankingSet]) -> str:
-    """Return who states the mode of the rows: a workdir whose digests agree, or the file alone."""
+    """Return a phrase on the source of the rows' mode: a workdir with digests of the files, or the files alone."""
     return "the workdir, whose digests agree, states" if all(map(is_of_its_run, sets)) else "the file states"
 
 
 def endpoints_of(flags: argparse.Namespace) -> list[Endpoint]:
-    """Return the endpoint to judge by, then the secondary ones; JAX and weights are loaded only if one needs them.
+    """Return the endpoint that decides, then the secondary ones; JAX and weights are loaded only if one needs them.
 
-    Raises:
-      UserError: an unknown endpoint, one without its encoder or judge, or a flag that no endpoint uses.
+    Raises UserError for an unknown endpoint, one without its encoder or judge, or a flag that no endpoint uses.
     """
     names = [flags.endpoint, *filter(None, flags.secondary.split(","))]
     metrics = [named(name, "--secondary" if i else "--endpoint").metric for i, name in enumerate(names)]
@@ -199,82 +200,56 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "eeg2text audit", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--eeg", required=True, type=Path, metavar="FILE", help="predictions from EEG")
-    parser.add_argument(
-        "--control", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="predictions of a control"
-    )
-    parser.add_argument("--reference", type=Path, metavar="FILE", help=REFERENCE)
-    parser.add_argument("--json", type=epath.Path, metavar="OUT", help="write every figure there")
-    parser.add_argument("--html", type=epath.Path, metavar="OUT", help="write a self-contained report there")
+    add = parser.add_argument
+    add("--eeg", required=True, type=Path, metavar="FILE", help="predictions from EEG")
+    add("--control", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="predictions of a control")
+    add("--reference", type=Path, metavar="FILE", help=REFERENCE)
+    add("--json", type=epath.Path, metavar="OUT", help="write every figure to this file")
+    add("--html", type=epath.Path, metavar="OUT", help="write a self-contained report to this file")
     margins = ", ".join(f"{name} {found.margin:g}" for name, found in ENDPOINTS.items())
-    parser.add_argument("--endpoint", default=BLEU_1, help=f"the figure to judge by: {', '.join(ENDPOINTS)} ({BLEU_1})")
-    parser.add_argument("--secondary", default="", metavar="NAMES", help="endpoints to compute besides, with commas")
-    parser.add_argument("--encoder", metavar="NAME", help="for bertscore-f and similarity: a checkpoint, or minilm")
-    parser.add_argument("--layer", type=int, help="whose output bertscore-f compares; default: the best one known")
-    parser.add_argument("--rescale", metavar="TSV", help="bertscore-f against bert-score's baseline of that encoder")
-    parser.add_argument("--judge", metavar="DIR", help="for lattescore-mean: the folder DIR/judge of `eeg2text judge`")
-    parser.add_argument("--truncate", action="store_true", help="cut pairs that are longer than the judge takes")
-    parser.add_argument("--margin", type=float, help=f"equivalence margin in points of the endpoint ({margins})")
-    parser.add_argument("--resamples", type=int, default=10_000, help="permutations and bootstrap draws (10000)")
-    parser.add_argument("--seed", type=int, default=0, help="of permutations and bootstrap")
-    parser.add_argument(
-        "--mode", type=mode_name, choices=MODES, help="mode of a file that does not say it, or the one to judge"
-    )
-    parser.add_argument("--arm", help="training condition to judge, where a file holds several")
-    parser.add_argument(
-        "--meta",
-        type=Path,
-        metavar="CSV",
-        help="reference with subject, task, n_words or time (recording, onset, "
-        "duration, order), where the files lack them",
-    )
-    parser.add_argument(
-        "--groups",
-        metavar="COLUMNS",
-        default="",
-        help="class, topic or story of each reference, columns of the file or of --meta, with commas: says whether "
-        "content tells these alone or the sentence, too",
-    )
-    parser.add_argument("--train-text", type=Path, metavar="FILE", help="training sentences, one a line")
-    parser.add_argument(
-        "--proof",
-        metavar="TEXT",
-        type=str,
-        default="",
-        help="how it is known that no target reached the decoder, a sentence or an address: is printed as the authors' "
-        "statement, and lifts nothing that the outputs contradict",
-    )
-    parser.add_argument(
-        "--deciding",
-        metavar="NAMES",
-        default="",
-        help="controls that decide, with commas; default: all but time_reversed and phase_randomized, which keep the "
-        "features of the words, and the controls of time: these ask questions of their own",
-    )
-    parser.add_argument(
-        "--again",
-        action="store_true",
-        help="decode again with the checkpoints in the workdir of the files, and compare every row: the evidence that "
-        "nobody can write by hand",
-    )
-    parser.add_argument("--candidates", type=Path, metavar="FILE", help="candidate scores for retrieval (JSON lines)")
-    parser.add_argument(
+    add("--endpoint", default=BLEU_1, help=f"the score that decides: {', '.join(ENDPOINTS)} ({BLEU_1})")
+    add("--secondary", default="", metavar="NAMES", help="further endpoints to compute, separated by commas")
+    add("--encoder", metavar="NAME", help="text encoder of bertscore-f and similarity: a checkpoint, or minilm")
+    add("--layer", type=int, help="layer of the encoder that bertscore-f compares; default: the best one known")
+    add("--rescale", metavar="TSV", help="rescale bertscore-f by this baseline file that bert-score has of the encoder")
+    add("--judge", metavar="DIR", help="for lattescore-mean: the folder DIR/judge of `eeg2text judge`")
+    add("--truncate", action="store_true", help="lattescore-mean cuts pairs longer than the judge's input")
+    add("--margin", type=float, help=f"equivalence margin in points of the endpoint ({margins})")
+    add("--resamples", type=int, default=10_000, help="permutations and bootstrap draws (10000)")
+    add("--seed", type=int, default=0, help="random seed of permutations and bootstrap draws (0)")
+    add("--mode", type=mode_name, choices=MODES, help="mode to judge, or the mode of a file that does not state it")
+    add("--arm", help="training condition to judge, if a file has several")
+    columns = "subject, task, n_words or time (recording, onset, duration, order)"
+    add("--meta", type=Path, metavar="CSV", help=f"references with {columns}, if the files lack them")
+    groups = "columns of the file or of --meta, separated by commas, with the class, topic or story of each reference; "
+    groups += "the audit then tests whether the text tells more than these groups"
+    add("--groups", metavar="COLUMNS", default="", help=groups)
+    add("--train-text", type=Path, metavar="FILE", help="training sentences, one per line")
+    proof = "a sentence or URL on how it is known that no target reached the decoder; it is printed as the authors' "
+    proof += "statement, and overrides no finding in the outputs"
+    add("--proof", metavar="TEXT", type=str, default="", help=proof)
+    deciding = "controls that decide, separated by commas; default: all but the controls of time, time_reversed and "
+    deciding += "phase_randomized, which ask other questions"
+    add("--deciding", metavar="NAMES", default="", help=deciding)
+    again = "decode again with the checkpoints in the workdir of the files and compare every row, as evidence that the "
+    again += "run wrote the files"
+    add("--again", action="store_true", help=again)
+    add("--candidates", type=Path, metavar="FILE", help="candidate scores for retrieval (JSON lines)")
+    add(
         "--choices",
         type=Path,
         metavar="FILE",
-        help="sentences that a decoder of whole sentences chose from, one a line",
+        help="the sentences, one per line, that a decoder of sentences chose from",
     )
-    parser.add_argument("--common", action="store_true", help="judge what the files share instead of refusing")
-    parser.add_argument(
-        "--stratum-size", type=int, default=STRATUM_SIZE, help=f"sentences per task and length ({STRATUM_SIZE})"
-    )
-    parser.add_argument("--format", metavar="LAYOUT", help="layout of the files, where content misleads")
-    parser.add_argument("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
+    add("--common", action="store_true", help="judge the samples that all files have, instead of refusing")
+    add("--stratum-size", type=int, default=STRATUM_SIZE, help=f"sentences per task and length ({STRATUM_SIZE})")
+    add("--format", metavar="LAYOUT", help="layout of the files, if it is recognised wrongly")
+    add("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
     return parser
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """Return the checked arguments; a UserError for a value out of range, or a missing output folder."""
+    """Return the arguments. Raises UserError for a value out of range, or a missing output folder."""
     flags = make_parser().parse_args(argv)
     given = any(argument.split("=")[0] == "--proof" for argument in argv)
     flags.proof = checked_proof(flags.proof or (" " if given else ""))

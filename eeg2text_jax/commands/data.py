@@ -1,6 +1,7 @@
-"""`eeg2text prepare SOURCE... --out=DATA.h5`: one data file; `check`, `export-data` and `split` take it from there."""
+"""`eeg2text prepare`, `check`, `export-data` and `split`: make a data file, inspect, convert and divide it."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,20 +26,13 @@ from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.stores.arguments import check_outputs
 from eeg2text_jax.study.configuration import load_config, parse_config
 
-SPLIT = "eeg2text split DATA.h5 --method=f: divides a data file and certifies it; --audit judges any split."
-
+SPLIT = "eeg2text split DATA.h5 --method=f: divide a data file and certify the split; --audit judges any split."
 PAPER_RATIO = (0.8, 0.1, 0.1)
-
-# Flags of this command -> what they stand for; other fields are set by their own names.
-_SHORT = {
-    "--strict": "--config.data.recordings.strict=True",
-    "--compat=": "--config.data.recordings.compat=",
-    "--task=": "--config.data.recordings.task=",
-}
 
 
 def prepare(argv: list[str]) -> int:
-    argv = [_expand(argument) for argument in argv]
+    argv = ["--config.data.recordings.strict=True" if argument == "--strict" else argument for argument in argv]
+    argv = [re.sub("^--(compat|task)=", r"--config.data.recordings.\1=", argument) for argument in argv]
     positional = "SOURCE... [--compat=wang-ji] [--strict] [--task=NR]"
     arguments = parse_config(
         argv, "prepare", default="default", positional=positional, options=("out",), sections=("data",)
@@ -55,7 +49,7 @@ def prepare(argv: list[str]) -> int:
 
 
 def _table1(out: Path) -> str:
-    """Return the paper's Table 1 for the new data file: samples per task under its positional split."""
+    """Return Table 1 of the paper for a new data file: samples per task in each part of the paper's split."""
     data = read_outline(out)
     try:
         table = paper_table1(data, make_split(data, "unique_sent", PAPER_RATIO, seed=0))
@@ -64,26 +58,14 @@ def _table1(out: Path) -> str:
     return f"as Table 1 of the paper (positional split {PAPER_RATIO}, unique_sent):\n{table}"
 
 
-def _expand(argument: str) -> str:
-    for short, field in _SHORT.items():
-        if argument == short or (short.endswith("=") and argument.startswith(short)):
-            return field + argument.removeprefix(short)
-    return argument
-
-
 def check(argv: Sequence[str]) -> int:
-    """What is in a data file, and what is wrong with it; exit status 2 where something is.
-
-    Raises:
-      UserError: the file is not there, or is no data file.
-    """
-    parser = argparse.ArgumentParser(prog="eeg2text check", description=check.__doc__.partition("\n")[0])
-    parser.add_argument("data", type=Path, metavar="DATA.h5")
-    parser.add_argument("--png", type=Path, metavar="OUT", help="a picture of the features' scales, band by channel")
-    parser.add_argument("--time", type=Path, metavar="OUT", help="a picture of what was recorded when, as PNG")
-    parser.add_argument(
-        "--condition", metavar="NAME", help="describe what the encoder is fed in place of recordings: noise"
-    )
+    """Describe a data file and report its problems; the exit status is 2 if there are any."""
+    parser = argparse.ArgumentParser(prog="eeg2text check", description=check.__doc__)
+    add = parser.add_argument
+    add("data", type=Path, metavar="DATA.h5")
+    add("--png", type=Path, metavar="OUT", help="write a picture of the features' scales, band by channel")
+    add("--time", type=Path, metavar="OUT", help="write a PNG picture of the time at which samples were recorded")
+    add("--condition", metavar="NAME", help="describe the encoder's input under a condition, such as noise")
     flags = parser.parse_args(argv)
     findings = check_datafile(flags.data)
     print(findings.text())
@@ -105,18 +87,15 @@ def check(argv: Sequence[str]) -> int:
 
 
 def export_data(argv: Sequence[str]) -> int:
-    """A data file for pandas, datasets and whatever else reads Parquet.
-
-    Raises:
-      UserError: the data file is not usable, or pyarrow is not installed.
-    """
-    parser = argparse.ArgumentParser(prog="eeg2text export-data", description=export_data.__doc__.partition("\n")[0])
-    parser.add_argument("data", type=Path, metavar="DATA.h5")
-    parser.add_argument("--out", type=Path, required=True, metavar="DATA.parquet")
-    parser.add_argument("--croissant", type=Path, metavar="OUT.json", help="describe the file in Croissant, beside it")
-    parser.add_argument("--name", default="", help="of the data set, for --croissant; default: that of the file")
-    parser.add_argument("--cite", default="", help="how to cite the data set, for --croissant")
-    parser.add_argument("--licence", default="", help="of the data set, a name or an address, for --croissant")
+    """Write a data file as Parquet, which pandas, datasets and other libraries read."""
+    parser = argparse.ArgumentParser(prog="eeg2text export-data", description=export_data.__doc__)
+    add = parser.add_argument
+    add("data", type=Path, metavar="DATA.h5")
+    add("--out", type=Path, required=True, metavar="DATA.parquet")
+    add("--croissant", type=Path, metavar="OUT.json", help="write a description of the Parquet file in Croissant")
+    add("--name", default="", help="name of the data set, for --croissant; default: the name of the file")
+    add("--cite", default="", help="how to cite the data set, for --croissant")
+    add("--licence", default="", help="licence of the data set, a name or a URL, for --croissant")
     flags = parser.parse_args(argv)
     if flags.out.suffix.lower() not in (".parquet", ".pq"):
         raise UserError(f"--out={flags.out}: the output is a Parquet file; expected a name that ends in .parquet.")
@@ -131,29 +110,23 @@ def export_data(argv: Sequence[str]) -> int:
 
 def _parse_split(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="eeg2text split", description=SPLIT)
-    parser.add_argument("data", nargs="?", help="data file (.h5) of `eeg2text prepare`")
-    usual = load_config("default").split
+    usual, add = load_config("default").split, parser.add_argument
     ratio = ",".join(map(str, usual.ratio))
-    parser.add_argument("--method", default=usual.method, help=f"one of {', '.join([*METHODS, FROM_FILE])}")
-    parser.add_argument("--seed", type=int, default=usual.seed)
-    parser.add_argument("--ratio", type=parse_ratio, default=usual.ratio, help=f"train,dev,test; {ratio} by default")
-    parser.add_argument("--path", default=usual.path, help="split file, for --method=file")
-    parser.add_argument("--gap", type=float, default=usual.gap, help="seconds left out between parts, of blocks")
-    parser.add_argument("--unique-subjects", action="store_true", help="of blocks: parts with subjects of their own")
-    parser.add_argument(
-        "--groups", type=Path, metavar="CSV", help="class, topic or the like of each sentence: columns beside reference"
+    add("data", nargs="?", help="data file (.h5) of `eeg2text prepare`")
+    add("--method", default=usual.method, help=f"one of {', '.join([*METHODS, FROM_FILE])}")
+    add("--seed", type=int, default=usual.seed)
+    add("--ratio", type=parse_ratio, default=usual.ratio, help=f"train,dev,test; {ratio} by default")
+    add("--path", default=usual.path, help="split file, for --method=file")
+    add("--gap", type=float, default=usual.gap, help="for --method=blocks: seconds left out between parts")
+    add("--unique-subjects", action="store_true", help="for --method=blocks: no subject is in two parts")
+    add(
+        "--groups", type=Path, metavar="CSV", help="a column `reference`, and columns with its class, topic or the like"
     )
-    parser.add_argument(
-        "--audit", metavar="JSON", help="judge this split file; with DATA.h5 its texts are compared too"
-    )
-    parser.add_argument(
-        "--overlap", type=float, default=OVERLAP, help="shared words that make a near-duplicate, 0 to 1"
-    )
-    parser.add_argument(
-        "--folds", default="", help="several splits that together test every text: a number, or subjects"
-    )
-    parser.add_argument("--json", metavar="OUT", help="where to write the certificate; of folds, OUT_1.json and so on")
-    parser.add_argument("--map", type=Path, metavar="OUT.png", help="a picture of what methods a to f keep and share")
+    add("--audit", metavar="JSON", help="judge this split file; with DATA.h5 its texts are compared too")
+    add("--overlap", type=float, default=OVERLAP, help="share of common words of near-duplicate sentences, 0 to 1")
+    add("--folds", default="", help="several splits that together test every text: a number, or subjects")
+    add("--json", metavar="OUT", help="write the certificate to this file; of folds, to OUT_1.json and so on")
+    add("--map", type=Path, metavar="OUT.png", help="write a picture of the texts that methods a to f keep and share")
     arguments = parser.parse_args(argv)
     if arguments.seed < 0:
         raise UserError(f"--seed={arguments.seed}: expected a whole number of at least 0.")
@@ -167,7 +140,7 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
 
 
 def parse_ratio(text: str) -> tuple[float, ...]:
-    """Return the shares of train, dev and test that a flag names."""
+    """Parse shares of train, dev and test separated by commas; a UserError names --ratio."""
     try:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:
@@ -212,6 +185,7 @@ def write_figure(figure: Any, out: Path) -> None:
 
 
 def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
+    """Make, certify and write the splits of all folds."""
     if data is None or arguments.audit or not (arguments.folds.isdecimal() or arguments.folds == SUBJECTS):
         raise UserError(
             f"--folds={arguments.folds}: expected a number of folds or 'subjects', and a data file to divide "

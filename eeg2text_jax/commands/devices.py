@@ -1,4 +1,4 @@
-"""`eeg2text preflight` and `eeg2text bench`: what a configuration takes on devices that are not there, and on these."""
+"""`eeg2text preflight` (memory and time on absent devices) and `eeg2text bench` (speed on this machine)."""
 
 import argparse
 import functools
@@ -24,11 +24,11 @@ STAGE_HELP = (
     "decode: beam search on random sentences; test_set: a whole test part; train: steps of training; products: plain "
     "matrix products of XLA and PyTorch"
 )
-MORE = "The options of a stage, with their meanings: eeg2text bench --stage=train --help"
+MORE = "The options of a stage: eeg2text bench --stage=train --help"
 STAGES = ("decode", "test_set", "train", "products")  # each is a module of `eeg2text_jax.bench` with `main(argv)`
 
-# libtpu is there to compile: without these it would look for a TPU of its own and for the cloud around it, and say at
-# length that it found neither.
+# libtpu only compiles here. Without these variables it would search for a TPU and for cloud metadata, and log at length
+# that both are missing.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -41,7 +41,10 @@ ENVIRONMENT = {
 
 
 def preflight(argv: list[str]) -> int:
-    """Status 0: both programs fit and no collective crosses the arms; 1 otherwise. Of a judge, tuning and scoring."""
+    """Compile training and decoding, or the tuning of a judge, for devices that are not present, and print a report.
+
+    The status is 0 if both programs fit and no collective crosses the mesh axis of the arms, else 1.
+    """
     of_judge = any(re.match(r"--config=(.*[/\\])?judge(\.py)?(:|$)", argument) for argument in argv)
     ranges = JUDGE_RANGES if of_judge else None
     arguments = parse_config(
@@ -57,7 +60,7 @@ def preflight(argv: list[str]) -> int:
         raise UserError(f"--effort={effort}: expected one of {', '.join(EFFORTS)}.")
     largest = arguments.options["largest"] or "yes"
     if largest not in ("yes", "no"):
-        raise UserError(f"--largest={largest}: expected yes or no, whether to look for the largest batch that fits.")
+        raise UserError(f"--largest={largest}: expected yes or no (whether to search for the largest batch that fits).")
     wanted = arguments.options["topology"]
     if of_judge:
         from eeg2text_jax.preflight.judge_fit import judge_fit, smallest_slice
@@ -67,7 +70,7 @@ def preflight(argv: list[str]) -> int:
             fit = judge_fit(settings, parse_topology(wanted), effort)
         else:
             fit = smallest_slice(settings, wanted.lower(), effort, print)
-            print(f"the smallest slice that holds it: {fit.topology}")
+            print(f"the smallest slice that this judge fits: {fit.topology}")
         good, text, content = fit.good, str(fit), fit.to_json()
     else:
         say = functools.partial(print, file=sys.stderr)

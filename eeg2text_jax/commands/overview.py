@@ -3,31 +3,31 @@
 import importlib
 from collections.abc import Callable
 
-# name -> its line in the overview. Each is a function `argv -> status` of a module of `eeg2text_jax.commands`, imported
-# only when asked for, so that `eeg2text score` does not wait for JAX.
+# Name of a command -> its line in `eeg2text --help`. A command is a function `argv -> exit status` in a module of
+# `eeg2text_jax.commands`, which is imported only when the command runs, so that `eeg2text score` does not wait for JAX.
 COMMANDS = {
     "run": "prepare, train the grid, decode both ways, score, audit (resumes)",
     "prepare": "recordings or tables -> one data file",
     "check": "what is in a data file, and what is wrong with it",
     "export-data": "a data file -> Parquet, for pandas and datasets",
     "split": "divide a data file into train, dev and test and certify it",
-    "leakage": "what splits (a) to (f) leak, over several seeds: the cross-subject paper's Table 1",
+    "leakage": "what the split methods (a) to (f) leak from train to test: the cross-subject paper's Table 1",
     "train": "the training stage of `run`",
     "decode": "the decoding stage of `run`",
     "score": "metrics of any predictions file",
     "audit": "does the model use the EEG? a verdict for any predictions files",
     "app": "a page in the browser that judges files of decoded text",
-    "judge": "tune a soft prompt that says whether a text kept the meaning: LATTEScore",
+    "judge": "tune the judge of LATTEScore: a soft prompt that decides whether a text keeps the meaning",
     "fair-table": "finished runs in the layout of the cross-subject paper's Tables 2 to 4",
     "export": "trained parameters -> a folder that transformers loads",
     "records": "results, predictions and what to cite in formats that other tools load",
-    "preflight": "compile training and decoding for a TPU that is not there: memory, fit, communication",
+    "preflight": "compile training and decoding for a TPU that is not present: memory, fit, communication",
     "configs": "the bundled configurations; `copy NAME` writes one to a file for editing",
     "completion": "a script that completes commands and options in bash or zsh",
     "bench": "throughput of decoding and training beside PyTorch and CTranslate2",
 }
 
-# Commands that share a module; every other is `main` of the module of its name.
+# Commands that share a module, as MODULE:FUNCTION; every other command is `main` in the module of its name.
 PLACES = {
     **{name: f"run:{name}" for name in ("run", "train", "decode", "judge", "export")},
     **{name: f"data:{name}" for name in ("prepare", "check", "export-data", "split")},
@@ -38,6 +38,6 @@ PLACES = {
 
 
 def command(name: str) -> Callable[[list[str]], int]:
-    """The function of a command."""
+    """Import and return the function of a command."""
     module, _, function = PLACES.get(name, f"{name}:main").partition(":")
     return getattr(importlib.import_module(f"eeg2text_jax.commands.{module}"), function.replace("-", "_"))

@@ -18,12 +18,12 @@ from eeg2text_jax.splits.split import readings_of
 
 
 def leakage(argv: Sequence[str]) -> int:
-    """Print what splits (a) to (f) leak from train to test over several seeds: Table 1 of the cross-subject paper."""
+    """Print what split methods (a) to (f) leak from train to test, by seed: Table 1 of the cross-subject paper."""
     parser = argparse.ArgumentParser(prog="eeg2text leakage", description=leakage.__doc__)
     parser.add_argument("data", type=Path, metavar="DATA.h5")
-    parser.add_argument("--seeds", type=int, default=4, help="how many, from 1; 4 by default, as in the paper")
+    parser.add_argument("--seeds", type=int, default=4, help="number of seeds; 4 by default, as in the paper")
     parser.add_argument("--ratio", type=parse_ratio, default=PAPER_RATIO, help="train,dev,test; 0.8,0.1,0.1 by default")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write all rates there")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write all rates to this file")
     flags = parser.parse_args(argv)
     if not 1 <= flags.seeds <= MOST_SEEDS:
         raise UserError(f"--seeds={flags.seeds}: expected a whole number from 1 to {MOST_SEEDS}.")
@@ -38,10 +38,10 @@ def leakage(argv: Sequence[str]) -> int:
 
 
 def fair_table(argv: Sequence[str]) -> int:
-    """Print Tables 2, 3 and 4 of the cross-subject paper from finished runs, with controls and verdicts beside."""
+    """Print Tables 2, 3 and 4 of the cross-subject paper from finished runs, with their controls and verdicts."""
     parser = argparse.ArgumentParser(prog="eeg2text fair-table", description=fair_table.__doc__)
     parser.add_argument("workdirs", nargs="+", type=Path, metavar="DIR")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write the rows there")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write the rows to this file")
     flags = parser.parse_args(argv)
     rows = [row(workdir) for workdir in flags.workdirs]
     print(tables(rows))
@@ -51,10 +51,9 @@ def fair_table(argv: Sequence[str]) -> int:
     return 0
 
 
-MOST_SEEDS = 1000  # each takes six splits of the whole data file
-SIX = ("a", "b", "c", "d", "e", "f")
+MOST_SEEDS = 1000  # each seed makes six splits of the whole data file
 BSLR = "BSLR"
-# The averages that the paper prints, of Narratives and of ZuCo, in percent.
+# By rate and split method: the averages that the paper prints for Narratives and for ZuCo, in percent.
 PUBLISHED = {
     BSLR: {"a": (0, 0), "b": (9.67, None), "c": (12.5, 12.5), "d": (12.795, 12.59), "e": (12.27, None), "f": (0, 0)},
     "TSLR": {"a": (100.0, 22.5), "b": (0, None), "c": (100.0, 13.07), "d": (99.82, 0), "e": (9.29, None), "f": (0, 0)},
@@ -63,13 +62,13 @@ PUBLISHED = {
 
 @dataclasses.dataclass(frozen=True)
 class LeakageRow:
-    """One rate of one method; percentages."""
+    """One leakage rate of one split method, in percent."""
 
-    rate: str  # `BSLR`, or `TSLR` and how texts are compared
-    method: str
-    values: tuple[float, ...]  # of each seed; empty where the method cannot divide this data, which `why` says
-    published: float | None  # the paper's average on this kind of recording, where it has one
-    why: str = ""
+    rate: str  # `BSLR` (subjects), or `TSLR` (texts) and how texts are compared
+    method: str  # a to f
+    values: tuple[float, ...]  # of each seed; empty if the method cannot divide this data
+    published: float | None  # the paper's average on this kind of recording; None if the paper has none
+    why: str = ""  # why the method cannot divide this data
 
     @property
     def average(self) -> float | None:
@@ -78,11 +77,11 @@ class LeakageRow:
 
 
 def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -> list[LeakageRow]:
-    """Return all rates of train in test, rate by rate and method by method."""
+    """Return the leakage rates from train to test of all methods, sorted by rate, then by method."""
     readings, kind = readings_of(data), 0 if data.is_windows else 1
     found: dict[tuple[str, str], list[float]] = {}
     why: dict[str, str] = {}
-    for method in SIX:
+    for method in PUBLISHED[BSLR]:
         for seed in seeds:
             try:
                 split = make_split(data, method, ratio, seed)
@@ -95,12 +94,11 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
                 found.setdefault((f"TSLR, {name}", method), []).append(100 * value)
     rows = []
     for rate in dict.fromkeys(rate for rate, _ in found):
-        # The paper compares the segments of stories, and of EEG sentences by their place in the task.
+        # The paper compares fMRI texts by story segment, and EEG texts by the sentence's index in the task.
         printed = rate in (BSLR, f"TSLR, {SEGMENT if data.is_windows else SENTENCE_ID}")
-        for method in SIX:
-            theirs = PUBLISHED[rate.partition(",")[0]][method][kind] if printed else None
+        for method, averages in PUBLISHED[rate.partition(",")[0]].items():
             values = () if method in why else tuple(found[rate, method])
-            rows.append(LeakageRow(rate, method, values, theirs, why.get(method, "")))
+            rows.append(LeakageRow(rate, method, values, averages[kind] if printed else None, why.get(method, "")))
     return rows
 
 

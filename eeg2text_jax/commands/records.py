@@ -1,8 +1,8 @@
-"""`eeg2text records WORKDIR --out=DIR`: what a run found, in the formats that other tools load.
+"""`eeg2text records WORKDIR --out=DIR`: write the results of a run in formats that other tools load.
 
 DIR/data/...                 a record of Every Eval Ever for each arm
 DIR/.eval_results/*.yaml     for a model's repository on the Hugging Face Hub, with --dataset
-DIR/predictions.parquet      every prediction, for pandas and datasets, where pyarrow is installed
+DIR/predictions.parquet      every prediction, for pandas and datasets, if pyarrow is installed
 DIR/citation.bib             what to cite
 """
 
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     place, out = flags.workdir, flags.out
     if flags.metric and not flags.dataset:
         raise UserError(
-            f"--metric={flags.metric}: names the figure for --dataset, which is missing; give both, or leave --metric "
+            f"--metric={flags.metric}: names the score for --dataset, which is missing; give both, or leave --metric "
             "out."
         )
     metric = flags.metric or METRIC_OF_HUB
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
         date = datetime.fromtimestamp(evaluated, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         hub = dict(hub_files(results, flags.dataset, metric, date))
         if not hub:
-            raise UserError(f"--metric={metric}: no cell of {path} has this figure; name a metric that was scored.")
+            raise UserError(f"--metric={metric}: no cell of {path} has this score; name a metric that was scored.")
         made |= hub
     made["citation.bib"] = BIBTEX
     for name, text in made.items():
@@ -73,15 +73,16 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "eeg2text records", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("workdir", type=Path, metavar="WORKDIR", help="of a finished run, or a results file")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write into")
-    parser.add_argument("--model", default="", metavar="ORG/NAME", help="what the model is called; default: the folder")
-    parser.add_argument("--dataset", default="", metavar="ORG/NAME", help="the data set's name on the Hub")
-    parser.add_argument("--dataset-name", default="", metavar="NAME", help="what the data are called, if not there")
-    parser.add_argument("--metric", default="", help=f"the figure for .eval_results ({METRIC_OF_HUB})")
-    parser.add_argument("--organization", default="unknown", metavar="NAME", help="who reports")
+    add = parser.add_argument
+    add("workdir", type=Path, metavar="WORKDIR", help="folder of a finished run, or a results file")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder to write into")
+    add("--model", default="", metavar="ORG/NAME", help="name of the model; default: the name of the folder")
+    add("--dataset", default="", metavar="ORG/NAME", help="name of the data set on the Hugging Face Hub")
+    add("--dataset-name", default="", metavar="NAME", help="name of a data set that is not on the Hub")
+    add("--metric", default="", help=f"the score for .eval_results ({METRIC_OF_HUB})")
+    add("--organization", default="unknown", metavar="NAME", help="organization that reports the results")
     relations = ("first_party", "third_party", "collaborative", "other")
-    parser.add_argument("--relationship", choices=relations, default="first_party", help="of evaluator to model")
+    add("--relationship", choices=relations, default="first_party", help="relation of the evaluator to the model")
     flags = parser.parse_args(argv)
     for option in ("model", "dataset"):
         if (value := getattr(flags, option)) and not re.fullmatch(HUB_NAME, value):
@@ -90,18 +91,18 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _verdict(path: Path) -> dict[str, str]:
-    """Return the audit's verdict, if the run has one."""
+    """Return the verdict in an audit file; empty if there is no file."""
     try:
         found = json.loads(path.read_bytes())
         return {"verdict": str(found["verdict"]), "verdict_sentence": str(found["sentence"])}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: is not what an audit writes; put the file back, or remove it.") from error
+        raise UserError(f"{path}: is no JSON of an audit; put the file back, or remove it.") from error
 
 
 def _source(path: Path) -> str:
-    """Return the name of the data, from the configuration of the run."""
+    """Return the name of the data source in a run's configuration file."""
     try:
         return Path(str(json.loads(path.read_bytes())["data"]["source"])).name
     except (OSError, ValueError, KeyError, TypeError):
@@ -122,10 +123,10 @@ def _write_predictions(path: Path, out: Path) -> None:
 
 
 def hub_files(results: dict[str, Any], dataset: str, metric: str, date: str) -> Iterator[tuple[str, str]]:
-    """Yield file names and contents of `.eval_results/`: `metric` of every cell, evaluated at `date` (ISO 8601).
+    """Yield (name, content) of a file in `.eval_results/` for each cell: the score `metric`, evaluated at `date`.
 
-    Source: huggingface.co/docs/hub/eval-results. The Hub shows them on the model's page, and on the leaderboard of the
-    data set if it is registered as a benchmark.
+    `date` is in ISO 8601. The Hub shows these files on the model's page, and on the leaderboard of the data set
+    if it is registered as a benchmark (source: huggingface.co/docs/hub/eval-results).
     """
     for cell in results["cells"]:
         if metric not in cell["metrics"]:
@@ -143,15 +144,10 @@ def hub_files(results: dict[str, Any], dataset: str, metric: str, date: str) -> 
         yield f".eval_results/{portable('_'.join(parts))}.yaml", content
 
 
-_HEADER = b"eeg2text"  # name of the file's metadata
-_KINDS = {
-    "n_words": "int64",
-    "seed": "int64",
-    "n_tokens": "int64",
-    "hypothesis": "int64",
+_KINDS = {  # types of the columns that are no text
+    **dict.fromkeys(("n_words", "seed", "n_tokens", "hypothesis"), "int64"),
+    **dict.fromkeys(("reference_tokens", "prediction_tokens"), "list"),
     "nll": "float64",
-    "reference_tokens": "list",
-    "prediction_tokens": "list",
     "story_time": "span",
 }
 _COLUMNS = (
@@ -162,12 +158,12 @@ _COLUMNS = (
 
 
 def write_prediction_table(found: PredictionSet, out: Path) -> None:
-    """Write all rows as Parquet, atomically, with the header as metadata; a UserError without pyarrow."""
+    """Write all predictions as Parquet, with the header as metadata. Raises UserError if pyarrow is not installed."""
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     kinds = {"int64": pa.int64(), "float64": pa.float64(), "list": pa.list_(pa.int64()), "span": pa.list_(pa.float64())}
     schema = pa.schema(
         [(name, kinds[_KINDS[name]] if name in _KINDS else pa.string()) for name in _COLUMNS],
-        metadata={_HEADER: json.dumps(found.header).encode()},
+        metadata={b"eeg2text": json.dumps(found.header).encode()},
     )
     columns = [[getattr(row, name) for row in (*found.predictions, *found.further)] for name in _COLUMNS]
     table = pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
@@ -181,7 +177,7 @@ _KIND_WORDS = {str: "text", int: "a whole number", bool: "true or false", dict: 
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Return the content of a results file; a UserError if it does not exist or a field is wrong."""
+    """Return the content of a results file. Raises UserError if it does not exist, or a field is missing or wrong."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError as error:
@@ -197,13 +193,14 @@ def read_results(path: Path) -> dict[str, Any]:
         for name, metric in cell["metrics"].items():
             _check(metric, METRIC, f"{path}: cell {number}, {name}")
             if not math.isfinite(metric["value"]):
-                raise UserError(f"{path}: cell {number}, {name}: its value is not finite; score again.")
+                raise UserError(f"{path}: cell {number}, {name}: the value is not finite; score again.")
     if not any(cell["metrics"] for cell in content["cells"]):
         raise UserError(f"{path}: no cell has a score, so there is nothing to record.")
     return content
 
 
 def _check(found: Any, wanted: Mapping[str, Any], where: str) -> None:
+    """Raise UserError unless `found` is a JSON object with the fields `wanted` (name -> type); `where` is the place."""
     if not isinstance(found, dict):
         raise UserError(f"{where}: expected an object, found {found!r:.40}; score again.")
     for name, kind in wanted.items():

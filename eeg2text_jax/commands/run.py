@@ -1,7 +1,7 @@
 """`eeg2text run`, `train`, `decode` and `judge --config=FILE.py --workdir=DIR`, and `export` of a finished run.
 
-`run` is the whole pipeline and resumes if DIR has work in it; `train` and `decode` are its stages; `judge` tunes
-LATTEScore's judge. JAX is imported after the arguments are read: a misspelt option should not wait for it.
+`run` does all stages, `train` and `decode` one stage each, and `judge` tunes LATTEScore's judge; all resume an earlier
+run in DIR. JAX is imported after the arguments are read, so that the message on a misspelt option comes at once.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from eeg2text_jax.study.configuration import parse_config
 
 
 def run(argv: list[str]) -> int:
-    """`--folds=5`, or `--folds=subjects`, does it once for each fold, with one verdict over all test parts."""
+    """Run all stages; `--folds=5` or `--folds=subjects` runs them for each fold, with one verdict over all folds."""
     arguments = parse_config(argv, "run", options=("workdir",), optional=("folds",), switches=("dry-run",))
     if arguments.options["dry-run"]:
         from eeg2text_jax.dry_run import dry_run
@@ -80,7 +80,7 @@ def judge(argv: list[str]) -> int:
 
 
 def _on_hosts(name: str, parallel: ParallelSettings, work: Callable[[], None]) -> int:
-    """Do the work, supervised where other hosts take part."""
+    """Call `work`; if a run has several hosts, in a process that ends when another host is lost."""
     if parallel.hosts == "one":
         work()
     else:
@@ -89,26 +89,17 @@ def _on_hosts(name: str, parallel: ParallelSettings, work: Callable[[], None]) -
 
 
 def export(argv: Sequence[str]) -> int:
-    """The best parameters of one arm of a finished run -> a folder that transformers loads.
+    """Write the best parameters of one arm of a finished run to a folder that transformers loads.
 
-    Raises:
-      UserError: the workdir holds no finished run, there is no such arm, or the folder cannot be written.
+    The folder has config.json, model.safetensors, the tokenizer, eeg_encoder.safetensors and a model card.
     """
-    parser = argparse.ArgumentParser(
-        prog="eeg2text export",
-        description="Writes config.json, model.safetensors and the tokenizer for transformers, "
-        "eeg_encoder.safetensors beside them, and a model card.",
-    )
+    parser = argparse.ArgumentParser(prog="eeg2text export", description=export.__doc__)
     parser.add_argument("--workdir", required=True, help="folder of the run")
     parser.add_argument("--out", required=True, help="folder to write; it must not exist or be empty")
     parser.add_argument("--arm", default="", help="e.g. eeg/0 (condition/seed); default: the first one trained on EEG")
-    parser.add_argument(
-        "--push",
-        default="",
-        metavar="NAME",
-        help="also upload to this repository of the Hub, ORG/MODEL, private if it is new; the token is that of "
-        "`hf auth login`, or HF_TOKEN",
-    )
+    push = "also upload to this repository of the Hub, ORG/MODEL, which is private if it is new; the token comes from "
+    push += "HF_TOKEN or `hf auth login`"
+    parser.add_argument("--push", default="", metavar="NAME", help=push)
     flags = parser.parse_args(argv)
     if flags.push:
         check_name(flags.push)
@@ -125,26 +116,24 @@ def export(argv: Sequence[str]) -> int:
 
 
 def check_name(name: str) -> None:
-    """Raise a UserError unless a name is that of a repository, ORGANIZATION/MODEL."""
+    """Raise UserError unless a name has the form ORGANIZATION/MODEL of a repository on the Hub."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise UserError(f"--push={name}: expected the name of a repository, ORGANIZATION/MODEL.")
 
 
 def push_folder(folder: str, name: str) -> str:
-    """Upload a folder as a model of the Hub, in one commit; a new repository is private. Return its address.
+    """Upload a folder as a model of the Hub, in one commit, and return the repository's URL; a new one is private.
 
-    The token is the one that huggingface_hub finds: HF_TOKEN, or that of `hf auth login`.
-
-    Raises:
-      UserError: there is no token, it may not write there, or the Hub cannot be reached.
+    The token comes from HF_TOKEN or `hf auth login`. Raises UserError without a token that may write there, or if the
+    Hub cannot be reached.
     """
-    from huggingface_hub import HfApi  # 0.3 s, and seldom needed
+    from huggingface_hub import HfApi  # takes 0.3 s, which an export without --push need not wait for
 
     api = HfApi()
     try:
         address = api.create_repo(name, private=True, exist_ok=True)
         api.upload_folder(folder_path=folder, repo_id=name, commit_message="Export of eeg2text_jax")
-    except Exception as error:  # of HTTP, of names and of tokens; the Hub's library has no common one
+    except Exception as error:  # huggingface_hub has no base class of errors of HTTP, names and tokens
         raise UserError(
             f"--push={name}: the Hub refused or cannot be reached ({first_line(error)}); the folder {folder} is "
             "finished: log in with `hf auth login` and upload it with `hf upload`."

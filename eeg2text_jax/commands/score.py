@@ -1,9 +1,10 @@
-"""`eeg2text score`: metrics of any predictions files, each number with its signature, and what to beware of."""
+"""`eeg2text score`: metrics of any predictions files, with a signature for each number, and warnings."""
 
 import argparse
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -28,19 +29,19 @@ from eeg2text_jax.study.workdir import check_unchanged
 
 LAYOUTS = """
 layouts, recognised by content:
-  jsonl  one JSON object a line, as `eeg2text decode` writes it
+  jsonl  one JSON object per line, as `eeg2text decode` writes it
   A      target string / predicted string with tf / predicted string (A1: without tf; A2: with lines of tokens)
   B      Target string / Predicted string, closed by dashes
   C      start / Predicted / True / end
   C1     Predicted / True, closed by equals signs
-  C2     REF: / HYP:, or other usual labels, a line each
+  C2     REF: / HYP:, or other usual labels, one line each
   D      target sentence / predicted sentence
-  E      target word / pred word, a line a word
+  E      target word / pred word, one line per word
   F, H   CSV with and without a header
   J      JSON lines, a list of objects or lists by name, with the usual names of columns; chat JSON lines
   P, K   with --reference: lines, a table or JSON of texts alone, joined row by row (P) or by id (K)
 Parquet and Excel tables are read as CSV, and any file may be packed with gzip.
-and rankings.jsonl, which sentence was read, as `eeg2text decode` writes it
+Files of rankings (rankings.jsonl, as `eeg2text decode` writes it) are scored by which sentence was read.
 """
 
 
@@ -51,32 +52,26 @@ def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "eeg2text score", description=__doc__, epilog=LAYOUTS, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("files", nargs="+", type=epath.Path, metavar="FILE")
-    parser.add_argument("--reference", type=epath.Path, metavar="FILE", help=REFERENCE)
-    parser.add_argument("--profile", choices=PROFILES, default="standard", help="paper: what Tables 2-3 print")
-    parser.add_argument("--tokenizer", metavar="DIR", help="for token BLEU where a file has no token ids")
-    parser.add_argument("--json", type=epath.Path, metavar="OUT", help="write all figures and signatures there")
-    parser.add_argument("--format", choices=FORMATS, help="the layout, where content misleads")
-    parser.add_argument("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
-    parser.add_argument(
-        "--mode",
-        type=mode_name,
-        choices=MODES,
-        help="the mode of a file that does not say it, or the only one to score",
-    )
-    parser.add_argument(
-        "--conditions", metavar="TRAIN:TEST,...", help="of each file, where it does not say them: eeg:eeg,eeg:noise"
-    )
-    parser.add_argument("--metrics", metavar="NAMES", help=f"instead of the profile's: {', '.join((*WORDS, *MEANING))}")
-    parser.add_argument("--encoder", metavar="NAME", help="for bertscore and similarity: a checkpoint, or minilm")
-    parser.add_argument("--layer", type=int, help="whose output bertscore compares; default: the best one known")
-    parser.add_argument("--idf", action="store_true", help="bertscore weighs tokens by how rare they are")
-    parser.add_argument("--rescale", metavar="TSV", help="bertscore against bert-score's baseline of that encoder")
-    parser.add_argument("--judge", metavar="DIR", help="for lattescore: the folder DIR/judge of `eeg2text judge`")
-    parser.add_argument("--truncate", action="store_true", help="lattescore cuts pairs that are longer than it takes")
-    parser.add_argument("--by", choices=("subject",), help="every figure by subject, too")
-    parser.add_argument("--rows", type=epath.Path, metavar="OUT", help="write the figures of single rows there (JSONL)")
-    parser.add_argument("--signatures", action="store_true", help="print the signature of every number")
+    add = parser.add_argument
+    add("files", nargs="+", type=epath.Path, metavar="FILE")
+    add("--reference", type=epath.Path, metavar="FILE", help=REFERENCE)
+    add("--profile", choices=PROFILES, default="standard", help="paper: the metrics of the paper's Tables 2 and 3")
+    add("--tokenizer", metavar="DIR", help="tokenizer for token BLEU, if a file has no token ids")
+    add("--json", type=epath.Path, metavar="OUT", help="write all scores and signatures to this file")
+    add("--format", choices=FORMATS, help="layout of the files, if it is recognised wrongly")
+    add("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
+    add("--mode", type=mode_name, choices=MODES, help="mode to score, or the mode of a file that does not state it")
+    add("--conditions", metavar="TRAIN:TEST,...", help="conditions of each file without its own: eeg:eeg,eeg:noise")
+    add("--metrics", metavar="NAMES", help=f"in place of those of --profile: {', '.join((*WORDS, *MEANING))}")
+    add("--encoder", metavar="NAME", help="text encoder of bertscore and similarity: a checkpoint, or minilm")
+    add("--layer", type=int, help="layer of the encoder that bertscore compares; default: the best one known")
+    add("--idf", action="store_true", help="bertscore weights tokens by inverse document frequency")
+    add("--rescale", metavar="TSV", help="rescale bertscore by this baseline file that bert-score has of the encoder")
+    add("--judge", metavar="DIR", help="for lattescore: the folder DIR/judge of `eeg2text judge`")
+    add("--truncate", action="store_true", help="lattescore cuts pairs longer than the judge's input")
+    add("--by", choices=("subject",), help="also print every score by subject")
+    add("--rows", type=epath.Path, metavar="OUT", help="write the scores of single rows to this file (JSON lines)")
+    add("--signatures", action="store_true", help="print the signature of every number")
     return parser
 
 
@@ -84,7 +79,7 @@ def main(argv: list[str]) -> int:
     flags = argument_parser().parse_args(argv)
     tokenizer = None
     if flags.tokenizer:
-        from eeg2text_jax.data.text import load_tokenizer  # slow to import, and seldom needed
+        from eeg2text_jax.data.text import load_tokenizer  # slow to import
 
         tokenizer = load_tokenizer(flags.tokenizer)
     metrics = parse_metrics(flags.metrics) if flags.metrics else None
@@ -115,7 +110,9 @@ def main(argv: list[str]) -> int:
         }
         try:
             scored = score_cells(read.predictions, **options)
-            rows_of = rows_by_cell(read.predictions)
+            rows_of: RowsOf = defaultdict(list)
+            for row in read.predictions:
+                rows_of[cell_key(vars(row))].append(row)
             lines += add_details(flags, scored["cells"], rows_of, options)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
@@ -141,7 +138,7 @@ def main(argv: list[str]) -> int:
 
 
 def stated_conditions(flags: argparse.Namespace) -> list[list[str]]:
-    """Return the training and evaluation condition that --conditions states for each file."""
+    """Return [training condition, evaluation condition] of each file as in --conditions, else `UNKNOWN`."""
     if not flags.conditions:
         return [[UNKNOWN, UNKNOWN]] * len(flags.files)
     pairs = [pair.split(":") for pair in flags.conditions.split(",")]
@@ -154,7 +151,7 @@ def stated_conditions(flags: argparse.Namespace) -> list[list[str]]:
 
 
 def with_conditions(read: PredictionSet, train: str, evaluation: str) -> PredictionSet:
-    """Return the predictions with these conditions where the file does not state its own."""
+    """Fill in the training and evaluation conditions of rows for which the file states none."""
     rows = [
         dataclasses.replace(
             row,
@@ -169,7 +166,7 @@ def with_conditions(read: PredictionSet, train: str, evaluation: str) -> Predict
 def add_details(
     flags: argparse.Namespace, cells: Sequence[dict[str, Any]], rows_of: RowsOf, options: dict[str, Any]
 ) -> list[str]:
-    """Add figures by subject to every scored cell (`--by`); return the figures of single rows as JSON (`--rows`)."""
+    """Add scores by subject to every scored cell (`--by`); return the scores of single rows as JSON (`--rows`)."""
     lines: list[str] = []
     for cell in cells:
         if "unscored" in cell:
@@ -184,7 +181,7 @@ def add_details(
 
 
 def add_decisions(subjects: dict[str, dict[str, Any]]) -> None:
-    """Add whether each subject would be accepted (`judge.speakers.BARS`), if LATTEScore was computed."""
+    """Add to scores with LATTEScore whether the decoder is good enough for the subject, by `judge.speakers.BARS`."""
     if any("lattescore" in row for row in subjects.values()):
         from eeg2text_jax.judge.speakers import decided
 
@@ -192,19 +189,13 @@ def add_decisions(subjects: dict[str, dict[str, Any]]) -> None:
             row["accepted"] = decided(row)
 
 
-def cell_key(cell: dict[str, Any]) -> tuple:
+def cell_key(cell: Mapping[str, Any]) -> tuple:
+    """Return the cell of a row, or of an entry of the results: training and evaluation condition, seed and mode."""
     return tuple(cell[key] for key in ("train_condition", "eval_condition", "seed", "mode"))
 
 
-def rows_by_cell(predictions: Sequence[Prediction]) -> RowsOf:
-    found: RowsOf = {}
-    for p in predictions:
-        found.setdefault((p.train_condition, p.eval_condition, p.seed, p.mode), []).append(p)
-    return found
-
-
 def show_subjects(cell: dict[str, Any]) -> None:
-    """Print a line for each subject: the figures of the narrow table, and the decisions that follow."""
+    """Print a table of scores by subject, with the decisions of `add_decisions`."""
     figures = [name for *_, name in NARROW_COLUMNS if any(name in row for row in cell["by_subject"].values())]
     decisions = next((list(row["accepted"]) for row in cell["by_subject"].values() if "accepted" in row), [])
     accepted = [f"accepted by {name.replace('_', ' ')}" for name in decisions]
@@ -221,11 +212,11 @@ def show_subjects(cell: dict[str, Any]) -> None:
 
 
 def add_flags(cells: Sequence[dict[str, Any]], rows_of: RowsOf) -> None:
-    """Add the red flags of the audit that need no control to every cell."""
+    """Add to every cell the audit's red flags that need no control."""
     for cell in cells:
         rows = rows_of[cell_key(cell)]
         if "unscored" in cell:
-            message = f"every prediction or reference of the {cell['mode']} rows is empty; this half is not scored"
+            message = f"every prediction or reference of the {cell['mode']} rows is empty; they are not scored"
             cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]
             continue
         bleu1 = cell["metrics"].get("word_bleu-1", {"value": float("nan")})["value"]
@@ -241,7 +232,7 @@ def title_of(cell: dict[str, Any]) -> str:
 
 
 def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) -> dict[str, Any]:
-    """Add the file to a cell; if conditions are unknown and there are several files, also a label with its name."""
+    """Add its file to a cell; if conditions are unknown and there are several files, also the file's name as label."""
     if len(files) == 1 or UNKNOWN not in (cell["train_condition"], cell["eval_condition"]):
         return {"file": str(path), **cell}
     alone = [other.name for other in files].count(path.name) == 1
@@ -249,7 +240,7 @@ def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) ->
 
 
 def check_distinct(cells: list[dict[str, Any]]) -> None:
-    """Raise a UserError if two files hold the same cell, which a table would take for two seeds."""
+    """Raise UserError if two files have the same cell, which a table would count as two seeds."""
     files: dict[tuple, str] = {}
     for cell in cells:
         keys = ("label", "train_condition", "eval_condition", "seed", "mode")
@@ -262,7 +253,7 @@ def check_distinct(cells: list[dict[str, Any]]) -> None:
 
 
 def show(results: dict[str, Any]) -> None:
-    """Print the table, and notes that its readers need."""
+    """Print the table of scores, tables by subject, and warnings."""
     print_table(results)
     for cell in results["cells"]:
         if "by_subject" in cell:

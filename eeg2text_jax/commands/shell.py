@@ -1,4 +1,4 @@
-"""Commands that read no data: `eeg2text configs`, `eeg2text completion` and `eeg2text app`."""
+"""Commands without input files: `eeg2text configs`, `eeg2text completion` and `eeg2text app`."""
 
 import argparse
 import contextlib
@@ -50,10 +50,10 @@ def _parse_configs(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def app(argv: Sequence[str]) -> int:
-    """Serve a web page on this machine that audits files of decoded text, until interrupted."""
+    """Serve a web page that audits files of decoded text, until interrupted."""
     parser = argparse.ArgumentParser("eeg2text app", description=app.__doc__)
-    host = os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1")  # a Space of Hugging Face sets it
-    parser.add_argument("--host", default=host, help="address to serve on; the loopback by default")
+    host = os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1")  # a Space of Hugging Face sets this variable
+    parser.add_argument("--host", default=host, help="address to serve on; by default only this machine's browsers")
     parser.add_argument("--port", type=int, default=7860, help="7860 by default")
     flags = parser.parse_args(argv)
     from eeg2text_jax.app.interface import serve
@@ -89,8 +89,8 @@ ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashc
 def completion(argv: Sequence[str]) -> int:
     """Print a script for bash or zsh that completes commands, options, fields and bundled configurations.
 
-    Write it to a file (`eeg2text completion bash > FILE`) and `source FILE` in the start-up file: collecting the
-    options takes seconds, as every command is imported.
+    Write the script to a file (`eeg2text completion bash > FILE`) and `source FILE` in the shell's start-up file.
+    Making the script takes seconds, because every command is imported.
     """
     parser = argparse.ArgumentParser(prog="eeg2text completion", description=completion.__doc__)
     parser.add_argument("shell", choices=("bash", "zsh"))

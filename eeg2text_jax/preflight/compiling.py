@@ -1,6 +1,7 @@
 """Compile programs for TPUs and GPUs that are not present, and read memory use from the result."""
 
 import dataclasses
+import functools
 import importlib.util
 import math
 import re
@@ -19,7 +20,7 @@ from eeg2text_jax.preflight.hlo import Collective, collectives
 from eeg2text_jax.preflight.hlo_clock import Estimate, UnknownLoop, estimate
 from eeg2text_jax.preflight.programs import Program
 
-# Chips of a pod, the most that one slice can have. Source: "TPU architecture" of Google Cloud's documentation.
+# Chips of a pod, which is the largest slice. Source: "TPU architecture" of Google Cloud's documentation.
 PODS = {"v4": 4096, "v5e": 256, "v5p": 8960, "v6e": 256}
 
 
@@ -36,7 +37,7 @@ def parse_topology(name: str) -> Topology:
     """Parse `v5e:2x4` or `h100:8`, without importing JAX.
 
     Raises:
-      UserError: the chip is unknown, its name has no shape after it, or a pod has fewer chips.
+      UserError: the chip is unknown, no shape follows its name, or the shape has more chips than a pod.
     """
     key, _, shape = name.lower().partition(":")
     if key not in CHIPS:
@@ -48,7 +49,7 @@ def parse_topology(name: str) -> Topology:
     sides = tuple(int(n) for n in shape.split("x"))
     if math.prod(sides) > PODS.get(key, math.inf):
         raise UserError(
-            f"--topology={name!r}: is of {math.prod(sides):,} chips; a {key} pod has {PODS[key]:,}; take a smaller "
+            f"--topology={name!r}: has {math.prod(sides):,} chips, but a {key} pod has {PODS[key]:,}; take a smaller "
             "shape."
         )
     return Topology(f"{key}:{shape}", chip, sides)
@@ -65,8 +66,8 @@ _TEMPORARIES = re.compile(r"required for HLO temporaries \(([\d.]+)([KMGT]?)\) e
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-# The compiler's optimization effort. A run uses "full". The lowest effort compiles in a third of the time and gives
-# 0.16 GiB (2 %) more memory for BART-large's training step; its time estimates are useless (623 ms instead of 180).
+# The compiler's optimization effort. A run uses "full". "least" compiles in a third of the time and reports 0.16 GiB
+# (2 %) more memory for BART-large's training step; its time estimates are useless (623 ms instead of 180).
 EFFORTS = {"least": -1.0, "full": 0.0}
 EFFORT_OPTION = "exec_time_optimization_effort"
 
@@ -75,7 +76,7 @@ EFFORT_OPTION = "exec_time_optimization_effort"
 class Compiled:
     """Memory (bytes on one device) and time of a compiled program, as stated by the compiler.
 
-    If the program does not fit, only `total` and `seconds` are known. `estimate` is also None if it was not requested.
+    If the program does not fit, only `total` and `seconds` are known, and the other fields are None.
     """
 
     total: int  # peak memory
@@ -85,7 +86,7 @@ class Compiled:
     code: int | None  # bytes of the executable
     collectives: tuple[Collective, ...] | None
     seconds: float  # time to trace and compile here
-    estimate: Estimate | None = None  # of the time
+    estimate: Estimate | None = None  # time of one run; None if it was not requested or the chip is unknown to XLA
     effort_unknown: bool = False  # the installed JAX has no option for the effort; the compiler's default was used
 
 
@@ -103,7 +104,7 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
     options["chips_per_host_bounds"] = [min(side, most) for side, most in zip(sides, (2, 2, 1), strict=True)]
     try:
         described = topologies.get_topology_desc(platform="tpu", topology_name=topology.name, **options)
-    except Exception as error:  # libtpu reports a shape that it does not know in several kinds
+    except Exception as error:  # libtpu raises several types for an unknown shape
         reason = first_line(error)[:200]
         raise UserError(f"--topology={topology.name!r}: libtpu knows no such slice ({reason}).") from error
     return list(described.devices)
@@ -112,10 +113,10 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
 def compile_program(
     program: Program, mesh: Mesh, effort: str, chip: Chip | None = None, unknown_loops: Sequence[int] = ()
 ) -> Compiled:
-    """Compile a program for the devices of a mesh with one of `EFFORTS`; without `chip`, no time is estimated.
+    """Compile a program for the TPUs of a mesh with one of `EFFORTS`; without `chip`, no time is estimated.
 
     Raises:
-      UserError: the time cannot be estimated because a trip count is unknown (see `hlo_clock.estimate`).
+      UserError: the time cannot be estimated because a loop's trip count is unknown (see `hlo_clock.estimate`).
     """
     begun = time.monotonic()
     lowered, unknown = program.function.lower(*program.arguments), False
@@ -131,58 +132,53 @@ def compile_program(
         if used is None:
             raise
         return Compiled(used, None, None, None, None, None, time.monotonic() - begun)
-    seconds, hlo = time.monotonic() - begun, compiled.as_text()
-    spent = _estimated(_tpu_clock, hlo, chip, unknown_loops) if chip else None
-    return _as_compiled(compiled, hlo, mesh, seconds, spent, unknown)
+    clock = None
+    if chip:
+        clock = functools.partial(estimate, hertz=chip.clock, unknown_loops=unknown_loops, bandwidth=chip.bandwidth)
+    return _as_compiled(compiled, mesh, begun, clock, unknown)
 
 
 def compile_for_gpu(
     program: Program, mesh: Mesh, chip: Chip, unknown_loops: Sequence[int] = (), *, timed: bool = True
 ) -> Compiled:
-    """`compile_program` for GPUs, with an ordinal time estimate if XLA has cost models of the chip.
+    """Compile a program for the GPUs of a mesh; if `timed`, estimate its time for comparison with other programs.
 
     XLA has no cost models of an A100 and fails if they are requested ("Cannot find key: sm_80").
 
     Raises:
-      UserError: the time cannot be estimated because a trip count is unknown.
+      UserError: the time cannot be estimated because a loop's trip count is unknown.
     """
     begun = time.monotonic()
     options = {**gpu_clock.OPTIONS, gpu_clock.MODELS: timed}
     compiled = program.function.lower(*program.arguments).compile(compiler_options=options)
-    seconds, hlo = time.monotonic() - begun, compiled.as_text()
-    spent = _estimated(gpu_clock.estimate, hlo, chip, unknown_loops) if timed else None
-    return _as_compiled(compiled, hlo, mesh, seconds, spent, False)
-
-
-def _tpu_clock(hlo: str, chip: Chip, unknown_loops: Sequence[int]) -> Estimate:
-    return estimate(hlo, chip.clock, unknown_loops, chip.bandwidth)
-
-
-def _estimated(model: Callable[..., Estimate], hlo: str, chip: Chip, unknown_loops: Sequence[int]) -> Estimate | None:
-    try:
-        spent = model(hlo, chip, unknown_loops)
-    except UnknownLoop as error:
-        raise UserError(f"the program's time cannot be estimated: {error}.") from error
-    return spent if spent.costs else None
+    clock = functools.partial(gpu_clock.estimate, chip=chip, unknown_loops=unknown_loops) if timed else None
+    return _as_compiled(compiled, mesh, begun, clock, False)
 
 
 def _as_compiled(
-    compiled: jax.stages.Compiled, hlo: str, mesh: Mesh, seconds: float, spent: Estimate | None, unknown: bool
+    compiled: jax.stages.Compiled, mesh: Mesh, begun: float, clock: Callable[[str], Estimate] | None, unknown: bool
 ) -> Compiled:
-    memory = compiled.memory_analysis()
+    """Return the facts of a program whose tracing started at `begun`; `clock` estimates its time from its HLO."""
+    seconds, hlo, memory = time.monotonic() - begun, compiled.as_text(), compiled.memory_analysis()
+    try:
+        spent = clock(hlo) if clock else None
+    except UnknownLoop as error:
+        raise UserError(f"the program's time cannot be estimated: {error}.") from error
     parts = (
         memory.argument_size_in_bytes,
         memory.temp_size_in_bytes,
         memory.output_size_in_bytes - memory.alias_size_in_bytes,
         memory.generated_code_size_in_bytes,
     )
+    spent = spent if spent and spent.costs else None
     return Compiled(sum(parts), *parts, tuple(collectives(hlo, mesh)), seconds, spent, unknown)
 
 
 def refused_bytes(message: str, arguments: int) -> int | None:
-    """Return the memory of a program that did not fit, from the compiler's message; None for other errors.
+    """Return the bytes that a program which does not fit needs, from the compiler's message; None for other errors.
 
-    The message states the total, or only the temporaries if they alone do not fit; then `arguments` (bytes) are added.
+    The message states the total. If the temporaries alone do not fit, it states only those; `arguments` (bytes) are
+    added then.
     """
     for pattern, besides in ((_USED, 0), (_TEMPORARIES, arguments)):
         if found := pattern.search(message):
@@ -191,7 +187,7 @@ def refused_bytes(message: str, arguments: int) -> int | None:
 
 
 def lowers_for(program: Program, platform: str) -> str | None:
-    """Lower a program to StableHLO for another platform; return None on success, else the reason of the failure."""
+    """Lower a program to StableHLO for another platform; return None on success, else the error's first line."""
     try:
         program.function.trace(*program.arguments).lower(lowering_platforms=(platform,))
     except NotImplementedError as error:

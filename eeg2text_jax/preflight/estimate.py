@@ -1,4 +1,4 @@
-"""The preflight of a configuration: its programs, their memory, communication and time."""
+"""Preflight of a configuration: compile its programs, and report their memory, communication and time."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from eeg2text_jax.preflight.compiling import (
     tpu_devices,
 )
 from eeg2text_jax.preflight.fitting import USABLE, LargestBatch, largest_batch, second_size
-from eeg2text_jax.preflight.gpu_target import TARGETS, gpu_devices, has_gpu_compiler
+from eeg2text_jax.preflight.gpu_target import TARGETS, GpuTarget, gpu_devices, has_gpu_compiler
 from eeg2text_jax.preflight.hlo import bytes_by_axis
 from eeg2text_jax.preflight.hlo_clock import Estimate
 from eeg2text_jax.preflight.programs import Outline, Program, make_outline
@@ -27,16 +27,16 @@ from eeg2text_jax.study.sections import Settings
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A program to compile, for all devices."""
+    """A program to compile for all devices of a mesh."""
 
     name: str  # `training step` or `beam search`
     batch: int  # the global batch size in sentences
-    bucket: tuple[int, int]  # words and tokens; for a search, the maximum number of generated tokens
-    arms: str  # how a training step computes several arms on one device: `vmap` or `map`
+    bucket: tuple[int, int]  # words and tokens of a sentence; for a search, the maximum number of generated tokens
+    arms: str  # how a training step computes several arms on one device: `vmap` or `map`; "" for one arm or a search
     program: Program  # the jitted program and its argument shapes
-    flops: float  # FLOPs of the matrix products in one run on one device
-    tokens: int  # target positions of one run over all arms and devices, including padding
-    turn_flops: float = 0.0  # FLOPs of one decoding step of a search
+    flops: float  # FLOPs of the matrix products of one execution on one device
+    tokens: int  # target positions of one execution over all arms and devices, including padding
+    turn_flops: float = 0.0  # FLOPs of one decoding step of a search on one device
     unknown_loops: tuple[int, ...] = ()  # see `hlo_clock.estimate`
 
     def __str__(self) -> str:
@@ -47,10 +47,10 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramReport:
-    """One program on one device. Bytes and collectives are the compiler's; FLOPs and times are estimated."""
+    """Memory, communication and time of one program on one device."""
 
-    task: Task  # the program's task
-    compiled: Compiled | None  # the compiler's result; None without a compiler (GPUs)
+    task: Task
+    compiled: Compiled | None  # None if XLA's compiler for GPUs is not installed
     arguments: int  # bytes of the arguments
     flop_seconds: float  # time of the matrix products at the chip's peak
     memory_seconds: float  # time to read every argument once at the chip's bandwidth
@@ -62,33 +62,33 @@ class ProgramReport:
 
     @property
     def share_of_peak(self) -> float:
-        """Estimated share of the chip's peak FLOP/s."""
+        """Share of the chip's peak FLOP/s, from the estimated time."""
         return 1e3 * self.flop_seconds / self.estimate.bound
 
     @property
     def crossing(self) -> dict[str, int]:
-        """Bytes that one device receives in one run, by mesh axis."""
+        """Bytes that one device receives in one execution, by mesh axis."""
         found = self.compiled.collectives if self.compiled else None
         return bytes_by_axis(found) if found else {}
 
     @property
     def across_arms(self) -> list[str]:
-        """Collectives across the arm axis. There must be none: arms would wait for each other."""
+        """Collectives across the mesh axis of the arms; there must be none, because arms would wait for each other."""
         found = (self.compiled.collectives if self.compiled else None) or ()
         return [f"{c.op} of {c.bytes} bytes" for c in found if ARM in c.axes]
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The full result of `eeg2text preflight`."""
+    """The result of `eeg2text preflight` for a configuration."""
 
     config: Settings
     topology: Topology
-    mesh: dict[str, int]
-    arms: list[str]
-    bucket: tuple[int, int]
+    mesh: dict[str, int]  # devices by mesh axis
+    arms: list[str]  # names `condition/seed`
+    bucket: tuple[int, int]  # words and tokens of the largest batch
     programs: list[ProgramReport]
-    largest: LargestBatch | None
+    largest: LargestBatch | None  # None if the largest batch was not searched for
     effort: str | None  # one of `compiling.EFFORTS`; None if nothing was compiled
 
     @property
@@ -102,12 +102,12 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """Whether every program of the configuration fits and no collective crosses the arm axis."""
+        """Whether all programs that a run uses fit, and no collective crosses the mesh axis of the arms."""
         programs = [program for program in self.programs if program.task.arms in ("", self.config.parallel.arms)]
         return all(self.fits(program) and not program.across_arms for program in programs)
 
     def fits(self, program: ProgramReport) -> bool:
-        """Return whether a program fits. Without a compiler only its arguments are known: True is not certain then."""
+        """Return whether a program fits, or without a compiler, whether its arguments fit."""
         return (program.compiled.total if program.compiled else program.arguments) <= self.limit
 
 
@@ -116,46 +116,65 @@ def estimate(
 ) -> Report:
     """Compile training step and beam search for a TPU slice with one of `EFFORTS`, or for GPUs.
 
-    Without XLA's compiler for GPUs, the programs are only lowered. `largest`: also search for the largest batch that
-    fits, with up to six more compilations.
+    Without XLA's compiler for GPUs, the programs are only lowered. `largest` also searches for the largest batch that
+    fits a TPU, with up to six more compilations. `say` prints progress.
 
     Raises:
       UserError: the configuration or the topology is not usable.
     """
-    outline = make_outline(config)
-    if topology.chip.platform == "tpu":
-        return _preflight_tpu(outline, topology, effort, say, largest)
-    target = TARGETS.get(topology.name.split(":")[0]) if has_gpu_compiler() else None
-    devices = gpu_devices(topology) if target else topology.shape[0]
-    placement, programs = placement_of(outline.config, len(outline.arms), devices), []
+    outline, on_tpu = make_outline(config), topology.chip.platform == "tpu"
+    target = TARGETS.get(topology.name.split(":")[0]) if not on_tpu and has_gpu_compiler() else None
+    devices = tpu_devices(topology) if on_tpu else gpu_devices(topology) if target else topology.shape[0]
+    placement, found = placement_of(outline.config, len(outline.arms), devices), None
+    if on_tpu:
+        programs, found = _compile_for_tpu(outline, placement, topology.chip, effort, say, largest)
+    else:
+        programs = _compile_for_gpu(outline, placement, topology.chip, target, say)
+    return Report(
+        config=outline.config,
+        topology=topology,
+        mesh=dict(placement.mesh.shape),
+        arms=[str(arm) for arm in outline.arms],
+        bucket=outline.bucket,
+        programs=programs,
+        largest=found,
+        effort=effort if on_tpu else "full" if target else None,
+    )
+
+
+def _compile_for_gpu(
+    outline: Outline, placement: Placement, chip: Chip, target: GpuTarget | None, say: Callable[[str], None]
+) -> list[ProgramReport]:
+    """Compile both programs for GPUs; without a `target` description, only lower them to StableHLO."""
+    programs = []
     for task in (_training(outline, placement), _search(outline, placement)):
         compiled = None
         if target:
             say(f"compiling the {task} ...")
             timed = target.matrix_ops > 0
-            compiled = compile_for_gpu(task.program, placement.mesh, topology.chip, task.unknown_loops, timed=timed)
+            compiled = compile_for_gpu(task.program, placement.mesh, chip, task.unknown_loops, timed=timed)
         else:
             say(f"lowering the {task.name} ...")
-            if refused := lowers_for(task.program, topology.chip.platform):
-                raise UserError(f"the {task.name} cannot be lowered for {topology.chip.platform}: {refused}")
-        programs.append(_program_report(task, compiled, topology.chip))
-    return _report(outline, placement, topology, programs, None, "full" if target else None)
+            if refused := lowers_for(task.program, chip.platform):
+                raise UserError(f"the {task.name} cannot be lowered for {chip.platform}: {refused}")
+        programs.append(_program_report(task, compiled, chip))
+    return programs
 
 
-def _preflight_tpu(
-    outline: Outline, topology: Topology, effort: str, say: Callable[[str], None], largest: bool
-) -> Report:
-    placement = placement_of(outline.config, len(outline.arms), tpu_devices(topology))
-    step, limit, size = placement.mesh.shape[DATA], usable(topology.chip), outline.config.batch.size
+def _compile_for_tpu(
+    outline: Outline, placement: Placement, chip: Chip, effort: str, say: Callable[[str], None], largest: bool
+) -> tuple[list[ProgramReport], LargestBatch | None]:
+    """Compile both programs for TPUs, and with full effort also every bucket and arm mapping of the training step."""
+    step, limit, size = placement.mesh.shape[DATA], usable(chip), outline.config.batch.size
     tasks = [_training(outline, placement), _search(outline, placement)]
-    chip = topology.chip if effort == "full" and topology.chip.clock else None
-    if chip:  # times are asked for
+    timed = chip if effort == "full" and chip.clock else None
+    if timed:
         tasks += [_training(outline, placement, bucket=bucket) for bucket in outline.buckets[1:]]
         tasks += _other_mapping(outline, placement)
 
     def compile_task(task: Task) -> Compiled:
         say(f"compiling the {task} ...")
-        return compile_program(task.program, placement.mesh, effort, chip, task.unknown_loops)
+        return compile_program(task.program, placement.mesh, effort, timed, task.unknown_loops)
 
     def train(size: int) -> Compiled:
         return compile_task(_training(outline, placement, size))
@@ -169,9 +188,8 @@ def _preflight_tpu(
             second = pool.submit(train, other)
         compiled = [task.result() for task in compiling]
         known = {size: compiled[0].total, other: second.result().total}
-    programs = [_program_report(task, taken, topology.chip) for task, taken in zip(tasks, compiled, strict=True)]
-    found = largest_batch(lambda n: train(n).total, known, step, limit) if largest else None
-    return _report(outline, placement, topology, programs, found, effort)
+    programs = [_program_report(task, taken, chip) for task, taken in zip(tasks, compiled, strict=True)]
+    return programs, largest_batch(lambda n: train(n).total, known, step, limit) if largest else None
 
 
 def usable(chip: Chip) -> int:
@@ -182,7 +200,7 @@ def usable(chip: Chip) -> int:
 def _training(
     outline: Outline, placement: Placement, size: int | None = None, bucket: tuple[int, int] | None = None
 ) -> Task:
-    """Return the training-step task; defaults: the configuration's batch size and its largest bucket."""
+    """Return the task of the training step, by default for the configuration's batch size and largest bucket."""
     size, bucket = size or outline.config.batch.size, bucket or outline.bucket
     several = len(outline.arms) > placement.mesh.shape[ARM]
     return Task(
@@ -197,7 +215,7 @@ def _training(
 
 
 def _other_mapping(outline: Outline, placement: Placement) -> list[Task]:
-    """Return the training step with the other arm mapping (`vmap` or `map`), if a device has several arms."""
+    """Return the training step with the other arm mapping (`vmap` or `map`) if all arms are on one device."""
     if len(outline.arms) == placement.mesh.shape[ARM] or placement.mesh.shape[ARM] > 1:
         return []
     other = "map" if outline.config.parallel.arms == "vmap" else "vmap"
@@ -208,7 +226,8 @@ def _search(outline: Outline, placement: Placement) -> Task:
     decode, words = outline.config.decode, outline.bucket[0]
     size, length, beams = decode.batch_size, decode.max_length, decode.num_beams
     arms, n_data = len(outline.arms), placement.mesh.shape[DATA]
-    # `beam_search` halves its rows at each compaction. In the worst case no sentence ends early: only loop one runs.
+    # `beam_search` has a loop for each number of rows, which halves at a compaction. Assumed is the worst case, that no
+    # sentence ends early: the first loop runs all steps, and the later loops none.
     later = sum(1 for compaction in range(decode.compactions) if size // n_data >> (compaction + 1))
     return Task(
         name="beam search",
@@ -227,23 +246,3 @@ def _search(outline: Outline, placement: Placement) -> Task:
 def _program_report(task: Task, compiled: Compiled | None, chip: Chip) -> ProgramReport:
     arguments = task.program.argument_bytes()
     return ProgramReport(task, compiled, arguments, task.flops / chip.flops, arguments / chip.bandwidth)
-
-
-def _report(
-    outline: Outline,
-    placement: Placement,
-    topology: Topology,
-    programs: list[ProgramReport],
-    largest: LargestBatch | None,
-    effort: str | None,
-) -> Report:
-    return Report(
-        config=outline.config,
-        topology=topology,
-        mesh=dict(placement.mesh.shape),
-        arms=[str(arm) for arm in outline.arms],
-        bucket=outline.bucket,
-        programs=programs,
-        largest=largest,
-        effort=effort,
-    )

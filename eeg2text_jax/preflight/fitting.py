@@ -1,4 +1,4 @@
-"""The largest batch that fits: extrapolate memory linearly from two compilations, and confirm the result by a third."""
+"""Search for the largest batch that fits: extrapolate memory linearly from two compilations, confirm by a third."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 # Share of a chip's memory available to programs; the rest goes to the runtime and fragmentation.
 USABLE = 0.97
 LARGEST = 2**14  # upper bound of the search
-# If the confirming compilation deviates from the line by more than this share, another one follows.
-TOLERANCE = 0.05
+TOLERANCE = 0.05  # if the batch could grow by more than this share after a compilation, another compilation follows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,22 +16,23 @@ class LargestBatch:
     size: int  # the largest compiled batch that fits; 0 if none does
     confirmed: bool  # whether `size` equals the extrapolated batch
     estimate: int  # the last extrapolated batch; compiled only if `confirmed`
-    tried: dict[int, int]  # bytes by batch size, for every compiled batch
+    compiled_bytes: dict[int, int]  # bytes on one device by batch size, for every compiled batch
 
 
-def second_size(start: int, first: int | None, step: int, limit: int) -> int:
-    """Return the second batch size: twice `start`, or half of it if `start` (of `first` bytes) did not fit."""
-    return 2 * start if first is None or first <= limit else max(start // 2 // step * step, step)
+def second_size(start: int, first: int, step: int, limit: int) -> int:
+    """Return the second batch size to compile: twice `start`, or half of it if `first`, its bytes, exceed `limit`."""
+    return 2 * start if first <= limit else max(start // 2 // step * step, step)
 
 
 def largest_batch(
     compile_bytes: Callable[[int], int], known: Mapping[int, int], step: int, limit: int, compilations: int = 5
 ) -> LargestBatch:
-    """Search for the largest multiple of `step` whose memory is at most `limit`; sizes map to bytes on one device.
+    """Search for the largest batch size, a multiple of `step`, whose program needs at most `limit` bytes.
 
-    Memory is approximately affine in the batch size. The batch extrapolated from the two `known` sizes is compiled. If
-    it does not fit, or far more would fit, the line is redrawn through the two sizes nearest to the limit. The result
-    is always a batch that was compiled, after at most `compilations` new ones.
+    `compile_bytes` compiles a batch size and returns its bytes on one device; `known` has the bytes of two sizes.
+    Memory is approximately affine in the batch size. The size extrapolated from both is compiled. If it does not fit,
+    or a far larger one would, the line is redrawn through the two sizes nearest to the limit. The result is always a
+    size that was compiled, after at most `compilations` new ones.
     """
     tried, confirmed = dict(known), False
     estimate = promise(tried, step, limit)
@@ -50,11 +50,11 @@ def largest_batch(
 
 
 def promise(tried: Mapping[int, int], step: int, limit: int) -> int:
-    """Return the largest multiple of `step` that fits according to the line through the two sizes nearest to the limit.
+    """Extrapolate the largest multiple of `step` that fits, by a line through the two sizes nearest to the limit.
 
-    The result is at least the largest size known to fit, and below the smallest size known not to fit; if the line
-    leaves this interval, its midpoint is returned. (T5-large needs the same memory at batch 32 and 64 to 0.5 %, because
-    the optimizer update dominates.)
+    `tried` maps batch sizes to bytes. The result is at least the largest size known to fit, and below the smallest size
+    known not to fit. If the line leaves this interval, a line through its two ends replaces it. (T5-large needs the
+    same memory at batch 32 and 64 to 0.5 %, because the optimizer update dominates.)
     """
     below = max((size for size, taken in tried.items() if taken <= limit), default=0)
     above = min((size for size, taken in tried.items() if taken > limit), default=LARGEST + step)

@@ -1,9 +1,10 @@
 """An ordinal estimate of a program's time on a GPU, from XLA's cost models in the optimized HLO.
 
-`xla_gpu_collect_cost_model_stats` writes the time that each of XLA's models gives to an instruction: "sol" for
-products by cuBLAS, "indexing-cost-model" for Triton, an unnamed one for other fusions. Some of these times are wrong by
-orders of magnitude (a Triton softmax 2,510 us by the unnamed model and 3 by the other; products with float32 results 16
-ms in place of 0.19), and no GPU has calibrated them. The sum compares programs; it does not predict a measured time.
+The option `xla_gpu_collect_cost_model_stats` writes each cost model's time beside an instruction: the model "sol" for
+matrix products by cuBLAS, "indexing-cost-model" for Triton, a model without a name for other fusions. Some times are
+wrong by orders of magnitude (2,510 us for a Triton softmax by the unnamed model, 3 us by "indexing-cost-model"; 16 ms
+in place of 0.19 for products with float32 results), and no measurement calibrates them. The sum ranks programs; it does
+not predict a measured time.
 """
 
 import dataclasses
@@ -17,10 +18,10 @@ from eeg2text_jax.preflight.hlo_clock import Estimate, Walk
 from eeg2text_jax.preflight.hlo_text import Instruction, Module, array_bytes, parse_module
 
 MODELS = "xla_gpu_collect_cost_model_stats"
-OPTIONS = {MODELS: True, "xla_gpu_enable_triton_gemm": False}  # Triton's products want a GPU to be tuned on
-# A kernel that reaches this share of the chip's peak or bandwidth, and the microseconds of its launch.
+OPTIONS = {MODELS: True, "xla_gpu_enable_triton_gemm": False}  # Triton's matrix products need a GPU for autotuning
+# Our own time of a kernel assumes these shares of the chip's peak FLOP/s and bandwidth, and microseconds of a launch.
 PEAK_SHARE, BANDWIDTH_SHARE, LAUNCH = 0.65, 0.8, 2.0
-FAR = 5.0  # a modelled time above this multiple of the kernel's roofline is replaced
+FAR = 5.0  # XLA's time is replaced by our own if it exceeds this multiple of the roofline's time
 
 _MODELS = re.compile(
     r'"exec_time_us":(?P<time>[\d.e+-]+),"compute_time_us":[\d.e+-]+,"memory_access_time_us":[\d.e+-]+,'
@@ -34,12 +35,12 @@ _SHAPE = re.compile(r"\[([\d,]*)\]")
 class GpuEstimate(Estimate):
     """An estimate from XLA's cost models, with implausible times replaced.
 
-    A time below the roofline or above `FAR` times the roofline is replaced by that of a kernel with `PEAK_SHARE` of the
-    peak or `BANDWIDTH_SHARE` of the bandwidth, plus its launch.
+    A time below the roofline or above `FAR` times the roofline is replaced by the time of a kernel that reaches
+    `PEAK_SHARE` of the peak FLOP/s or `BANDWIDTH_SHARE` of the bandwidth, plus its launch.
     """
 
-    replaced: int = 0  # executions
-    modelled: float = 0.0  # ms of one run if only matrix products with more than twice our time are replaced
+    replaced: int = 0  # executions whose time was replaced
+    modelled: float = 0.0  # ms of one run if only products for which XLA's time is more than twice ours are replaced
 
     @property
     def launches(self) -> int:
@@ -55,7 +56,10 @@ class GpuEstimate(Estimate):
 
 
 def estimate(hlo: str, chip: Chip, unknown_loops: Sequence[int] = ()) -> GpuEstimate:
-    """Return the ordinal estimate of `compiled.as_text()`, compiled with `OPTIONS`; see `hlo_clock.estimate`."""
+    """Return the ordinal estimate of `compiled.as_text()`, compiled with `OPTIONS`.
+
+    Raises `UnknownLoop` as `hlo_clock.estimate`, where `unknown_loops` is explained.
+    """
     walk = _GpuWalk(parse_module(hlo), chip, unknown_loops)
     found, total = walk.whole()
     times = [(walk.time(one.instruction), one.times) for one in found if one.instruction is not None]
@@ -67,11 +71,11 @@ def estimate(hlo: str, chip: Chip, unknown_loops: Sequence[int] = ()) -> GpuEsti
 
 
 class Time(NamedTuple):
-    """Milliseconds of one execution: the time used, whether it is a replacement, and the modelled time."""
+    """The time of one execution of an instruction."""
 
-    milliseconds: float | None
-    replaced: bool
-    modelled: float
+    milliseconds: float | None  # None if no cost model covers the instruction
+    replaced: bool  # whether `milliseconds` is our own time in place of XLA's
+    modelled: float  # milliseconds for `GpuEstimate.modelled`
 
 
 class _GpuWalk(Walk):
@@ -87,7 +91,7 @@ class _GpuWalk(Walk):
         return self.time(line).milliseconds
 
     def time(self, line: Instruction) -> Time:
-        """Return the time of one execution and its source."""
+        """Return the time of one execution of an instruction."""
         models = {found["model"]: float(found["time"]) for found in _MODELS.finditer(line.attributes)}
         if not models:
             return Time(None, False, 0.0)
@@ -103,7 +107,7 @@ class _GpuWalk(Walk):
         return Time(ours / 1e3, True, modelled / 1e3)
 
     def _ours(self, moved: int, flops: float) -> float:
-        """Return the microseconds of a reasonably efficient kernel."""
+        """Return our own time of a kernel in microseconds, from the bytes that it moves and its FLOPs."""
         reached = moved / self.chip.bandwidth / BANDWIDTH_SHARE, flops / self.chip.flops / PEAK_SHARE
         return 1e6 * max(reached) + LAUNCH
 
@@ -112,7 +116,7 @@ class _GpuWalk(Walk):
         if line.op == "fusion":
             return sum(self._fusion_bytes(name) for name in line.called.get("calls", ()))
         known = self.module.by_name[self._home[line.name]]
-        results = line.arrays[:1] if "cublas" in line.attributes else line.arrays  # the second is its workspace
+        results = line.arrays[:1] if "cublas" in line.attributes else line.arrays  # cuBLAS's second is its workspace
         arrays = [*results, *(array for name in line.operands if name in known for array in known[name].arrays)]
         return sum(array_bytes(*array) for array in arrays)
 

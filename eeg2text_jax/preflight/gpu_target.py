@@ -1,7 +1,7 @@
 """Target descriptions of NVIDIA GPUs, with which XLA compiles for a GPU that is not present.
 
-The numbers come from openxla/xla, `xla/backends/gpu/target_config/specs/*.txtpb`; XLA's cost models and kernel
-selection read them.
+XLA's cost models and kernel selection read the numbers, which come from the repository openxla/xla,
+`xla/backends/gpu/target_config/specs/*.txtpb`.
 """
 
 import dataclasses
@@ -17,8 +17,9 @@ from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.preflight.compiling import Topology
 
 PLUGINS = ("jax_plugins.xla_cuda12", "jax_plugins.xla_cuda13")
-# By XLA's `PrimitiveType` number: vector units per core and operations per clock (integers, float16, float32, float64,
-# bfloat16); and a matrix unit's rate as a multiple of half its float16 rate (int8, float16, float32, bfloat16, float8).
+# Keys are XLA's `PrimitiveType` numbers. _VECTOR: (vector units per core, operations per clock) of integers, float16,
+# float32, float64 and bfloat16. _MATRIX: rate of a matrix unit as a multiple of half its float16 rate, for int8,
+# float16, float32, bfloat16 and float8.
 _VECTOR = {4: (64, 1), 8: (64, 1), 10: (128, 2), 11: (128, 1), 12: (64, 1), 16: (128, 2)}
 _MATRIX = {2: 4, 6: 4, 10: 2, 11: 1, 16: 2, **dict.fromkeys((19, 20, 23, 24, 25, 28, 29, 33), 4)}
 
@@ -27,20 +28,20 @@ _MATRIX = {2: 4, 6: 4, 10: 2, 11: 1, 16: 2, **dict.fromkeys((19, 20, 23, 24, 25,
 class GpuTarget:
     """XLA's description of a GPU."""
 
-    description: str  # its name in the driver
+    description: str  # the GPU's name in the driver
     capability: tuple[int, int]  # CUDA compute capability
     cores: int  # streaming multiprocessors
     floats: int  # float32 units per core
     clock: float  # GHz
-    memory: int  # bytes; `bandwidth` in bytes a second, `cache` the L2 cache's bytes
-    bandwidth: int
-    cache: int
+    memory: int  # bytes of device memory
+    bandwidth: int  # bytes per second
+    cache: int  # bytes of the L2 cache
     shared: tuple[int, int]  # bytes of shared memory per core, and the maximum per block
-    matrix_clock: float = 0.0  # GHz of the matrix units under load; 0 if XLA has no rates of this chip
+    matrix_clock: float = 0.0  # GHz of the matrix units under load; 0 if XLA has no cost models of this GPU
     matrix_ops: int = 0  # float16 operations per clock of one matrix unit; a core has 4
 
     def text(self) -> str:
-        """XLA's `GpuTargetConfigProto` in text format."""
+        """Return XLA's `GpuTargetConfigProto` in text format."""
         major, minor = self.capability
         accelerated = "ACCELERATED_FEATURES" if major >= 9 else "NONE"
         vector = {key: (self.clock, *rate) for key, rate in _VECTOR.items()}
@@ -96,7 +97,7 @@ def gpu_devices(topology: Topology) -> list[jax.Device]:
     """Return device descriptions of GPUs of one host: programs can be compiled for them, but not run.
 
     Raises:
-      UserError: XLA cannot describe them.
+      UserError: XLA cannot describe the GPUs.
     """
     compiler = importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cuda_nvcc")
     for place in (compiler.submodule_search_locations or []) if compiler else []:  # XLA looks for ptxas on PATH

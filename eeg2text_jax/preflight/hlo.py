@@ -9,10 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from jax.sharding import Mesh
 
-from eeg2text_jax.preflight.hlo_text import Instruction, Module, loop_length, parse_module
+from eeg2text_jax.preflight.hlo_text import COLLECTIVES, Instruction, Module, loop_length, parse_module
 
-_OPS = r"all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast"
-_COLLECTIVE = re.compile(rf"(?P<op>{_OPS})(?P<start>-start)?")
+_COLLECTIVE = re.compile(rf"(?P<op>{COLLECTIVES})(?P<start>-start)?")
 _GROUPS = re.compile(
     r"replica_groups=(?P<groups>mesh\[.*?\](?:, device_ids=\S+)? \{.*?\}"
     r"|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\{(?:\{[\d,]*\},?)*\})"
@@ -27,15 +26,15 @@ class Collective:
 
     op: str  # `all-reduce`, `all-gather`, ...
     axes: tuple[str, ...]  # mesh axes across which devices communicate; empty if every group is a single device
-    bytes: int  # size of its result on one device, per execution
-    times: int  # executions in one run of the program; a loop of unknown trip count counts once
+    bytes: int  # size of the result on one device, per execution
+    times: int  # executions in one run of the program; a loop of unknown trip count is counted as one iteration
 
 
 def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
     """Return the collectives of a program compiled for `mesh`, from `compiled.as_text()`.
 
-    The TPU compiler puts parts of an asynchronous collective into each fusion that overlaps with it. All parts share a
-    channel, and each channel counts once.
+    The TPU compiler splits an asynchronous collective over the fusions that overlap with it. The parts share a channel,
+    so each channel counts once, as its largest part.
 
     Raises:
       ValueError: an instruction has replica groups in an unknown notation.
@@ -47,10 +46,10 @@ def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
         collective = _COLLECTIVE.fullmatch(line.op)
         if collective is None:
             if "replica_groups=" in line.attributes or "source_target_pairs=" in line.attributes:
-                raise ValueError(f"an instruction with groups of devices that is not a known collective: {line.text}")
+                raise ValueError(f"the instruction has groups of devices, but is no known collective: {line.text}")
             continue
         axes = _axes_of(_device_groups(line, mesh.size), mesh)
-        # The result tuple of an asynchronous start also holds its operands.
+        # An asynchronous start (except of all-reduce) returns a tuple that also has the operands.
         size = line.bytes(largest_only=bool(collective["start"]) and collective["op"] != "all-reduce")
         one = Collective(collective["op"], axes, size, times.get(computation, 1))
         channel, overlapped = _CHANNEL.search(line.attributes), "chain_id=" in line.attributes
@@ -93,12 +92,13 @@ def replica_groups(text: str, n_devices: int) -> list[list[int]]:
             return places
         order = _device_order(devices)
         return [[order[place] for place in group] for group in places]
-    raise ValueError(f"replica groups in a form that is not understood: {text[:200]}")
+    raise ValueError(f"replica groups in an unknown notation: {text[:200]}")
 
 
 def _mesh_groups(mesh: str, axes: str) -> list[list[int]]:
+    """Return the groups of places in a mesh `'a'=2,'b'=4` along the axes `'b'`, or parts of axes `'b':(1)2`."""
     lengths = {name: int(length) for name, length in re.findall(r"'(\w+)'=(\d+)", mesh)}
-    # A part 'b':(p)s of an axis of length n is the middle factor of p, s and n / (p s).
+    # The part 'b':(p)s of an axis of length n is the axis of length s after a reshape of n to (p, s, n / (p s)).
     factors = {name: [(length, False)] for name, length in lengths.items()}
     for name, before, size in re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", axes):
         length = lengths[name]
@@ -116,13 +116,13 @@ def _mesh_groups(mesh: str, axes: str) -> list[list[int]]:
 
 
 def _device_order(text: str) -> list[int]:
-    """Parse the device order of a mesh: a transposed range as `[2,4]T(1,0)`, or a list."""
+    """Parse the device order of a mesh: a transposed range as `[2,4]T(1,0)`, or a list `0,4,1,5`."""
     if iota := re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
         dims, order = ([int(x) for x in part.split(",")] if part else None for part in iota.groups())
         return np.arange(np.prod(dims)).reshape(dims).transpose(order).reshape(-1).tolist()
     if re.fullmatch(r"[\d,]+", text):
         return [int(device) for device in text.split(",")]
-    raise ValueError(f"an order of devices in a form that is not understood: {text[:200]}")
+    raise ValueError(f"device order in an unknown notation: {text[:200]}")
 
 
 def _device_groups(line: Instruction, n_devices: int) -> list[list[int]]:
@@ -130,11 +130,11 @@ def _device_groups(line: Instruction, n_devices: int) -> list[list[int]]:
         return [[int(device) for device in pair] for pair in re.findall(r"\{(\d+),(\d+)\}", pairs["pairs"])]
     if groups := _GROUPS.search(line.attributes):
         return replica_groups(groups["groups"], n_devices)
-    raise ValueError(f"a collective without groups of devices that are understood: {line.text}")
+    raise ValueError(f"the collective has no groups of devices in a known notation: {line.text}")
 
 
 def _axes_of(groups: list[list[int]], mesh: Mesh) -> tuple[str, ...]:
-    """Return the axes along which the members of a group differ; devices are numbered in row-major order."""
+    """Return the mesh axes along which devices of one group differ; devices are numbered in row-major order."""
     crossed = set()
     for group in groups:
         places = np.stack(np.unravel_index(group, mesh.devices.shape))  # --> [axes, members]

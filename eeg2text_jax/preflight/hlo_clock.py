@@ -1,10 +1,10 @@
 """The TPU compiler's time estimate of a program, by part of the model, parsed from its optimized HLO.
 
 libtpu writes `estimated_cycles` beside the instructions that it schedules, even without a chip. The estimate of a run
-is their sum over unfused instructions, times executions. It is a deterministic model, not a measurement: only fused
-instructions overlap in it, and instructions without an estimate count as 0. The latter are mainly asynchronous copies
-that prefetch weights during computation. A loop that does little else, such as the beam search, may be bounded by them
-instead. So a loop takes the larger of its estimate and of its bytes to and from HBM divided by the chip's bandwidth.
+is the sum over unfused instructions, times their executions. It is a deterministic model, not a measurement: only fused
+instructions overlap, and instructions without an estimate count as 0. These are mainly asynchronous copies that
+prefetch weights during computation, and they may bound a loop that does little else, such as the beam search. So a loop
+takes the larger of its estimate and of its bytes to and from HBM divided by the chip's bandwidth.
 """
 
 import dataclasses
@@ -14,11 +14,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from eeg2text_jax.preflight.hlo_cost import Cost, Estimate, Missing
-from eeg2text_jax.preflight.hlo_text import NOTHING, Instruction, Module, array_bytes, loop_length, parse_module
+from eeg2text_jax.preflight.hlo_text import (
+    COLLECTIVES,
+    NOTHING,
+    Instruction,
+    Module,
+    array_bytes,
+    loop_length,
+    parse_module,
+)
 from eeg2text_jax.preflight.hlo_traffic import hbm_bytes
 
 # `jax.named_scope` names of the model and the training step (and the function `jit(search)`) -> part of the model. The
-# innermost scope counts; a fusion of several parts belongs to the part in its own metadata.
+# innermost scope counts; a fusion of several parts belongs to the part in the fusion's metadata.
 SCOPES = {
     "eeg_encoder": "EEG encoder",
     "embeddings": "embeddings",
@@ -34,10 +42,7 @@ _SCOPE = re.compile(rf"(?<![\w.])(?<!jit\()({'|'.join(SCOPES)})(?![\w.])")
 _CYCLES = re.compile(r'"estimated_cycles":"?(\d+)')
 _MICROSECONDS = re.compile(r'"estimated_microseconds":"?(\d+(?:\.\d+)?)')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
-_COLLECTIVE = re.compile(
-    r"(all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast"
-    r"|send|recv)(-start|-done)?"
-)
+_COLLECTIVE = re.compile(rf"({COLLECTIVES}|send|recv)(-start|-done)?")
 _MOVES = re.compile(
     r"copy(-start|-done)?|slice(-start|-done)?|dynamic-slice|dynamic-update-slice|transpose|reshape|bitcast"
     r"|bitcast-convert|concatenate|pad|broadcast|reverse"
@@ -51,14 +56,14 @@ class UnknownLoop(ValueError):
 
 
 def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = (), bandwidth: float = 0.0) -> Estimate:
-    """Return the estimate of `compiled.as_text()` from the TPU compiler. A conditional counts as its dearest branch.
+    """Return the TPU compiler's estimate of a program. A conditional counts as its most expensive branch.
 
     Args:
-      hlo: the optimized program.
+      hlo: the optimized program, `compiled.as_text()`.
       hertz: the chip's clock rate.
       unknown_loops: trip counts of the loops (such as the beam search) whose trip count the program does not state, in
         the order of the program.
-      bandwidth: the chip's memory bandwidth in bytes per second; 0: memory traffic is not compared with the estimate.
+      bandwidth: the chip's memory bandwidth in bytes per second; 0: the estimate ignores memory traffic.
 
     Raises:
       UnknownLoop: a trip count is neither in the program nor given, or more were given than there are loops.
@@ -67,7 +72,7 @@ def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = (), bandwidt
 
 
 def parts_of(hlo: str) -> dict[str, str]:
-    """Return the part of the model of every executed instruction, by name; works for any compiler.
+    """Return the part of the model (see `SCOPES`) of every executed instruction, by name, for any compiler's HLO.
 
     Loops, calls and branches are left out; the instructions inside them are included.
     """
@@ -79,13 +84,13 @@ def parts_of(hlo: str) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class _Executed:
-    """An executed instruction, or (None) the time that a loop waits for memory."""
+    """An executed instruction, or the time that a loop waits for memory."""
 
-    instruction: Instruction | None
-    part: str
-    times: int
-    milliseconds: float | None
-    moved: int = 0
+    instruction: Instruction | None  # None: waiting for memory
+    part: str  # part of the model
+    times: int  # executions in one run
+    milliseconds: float | None  # of one execution; None without an estimate
+    moved: int = 0  # bytes to and from HBM of one execution
 
 
 class Walk:
@@ -102,19 +107,18 @@ class Walk:
     ):
         self.module, self._hertz, self._unknown, self._every_branch = module, hertz, list(unknown), every_branch
         self._bandwidth = bandwidth
-        self._turns: list[Estimate] = []
-        self._users: dict[str, dict[str, list[Instruction]]] = {}
+        self._turns: list[Estimate] = []  # one iteration of each loop of unknown trip count
 
     def whole(self) -> tuple[list[_Executed], Estimate]:
-        """Return everything that one run executes, and its estimate; see `estimate`."""
+        """Return all instructions that one run executes, and the run's estimate; raise UnknownLoop as `estimate`."""
         given = len(self._unknown)
         found = self.computation(self.module.entry, 1, OTHER)
         if self._unknown:
-            raise UnknownLoop(f"{given} lengths of loops were told, {len(self._unknown)} too many")
+            raise UnknownLoop(f"{given} trip counts were given, {len(self._unknown)} more than there are loops")
         return found, self.total(found, tuple(self._turns))
 
     def computation(self, name: str, times: int, part: str) -> list[_Executed]:
-        """Return everything that runs when computation `name` runs `times` times; `part` is the caller's part."""
+        """Return the instructions executed when the computation `name`, of part `part`, runs `times` times."""
         found: list[_Executed] = []
         for line in self.module.computations[name]:
             own = self._scope(name, line) or part
@@ -133,6 +137,7 @@ class Walk:
         return found
 
     def total(self, found: Iterable[_Executed], turns: tuple[Estimate, ...] = ()) -> Estimate:
+        """Sum executed instructions to an estimate with the iterations `turns` of loops of unknown trip count."""
         costs, missing, executions, moved, waiting = [], defaultdict(list), 0, 0, 0.0
         for one in found:
             line = one.instruction
@@ -162,7 +167,8 @@ class Walk:
         if turns is None:
             if not self._unknown:
                 raise UnknownLoop(
-                    f"the length of the loop %{loop.name} ({loop.op_name or 'without a name'}) is not in the program"
+                    f"the trip count of the loop %{loop.name} ({loop.op_name or 'without a name'}) is not in the "
+                    "program"
                 )
             turns = self._unknown.pop(0)
             one = [line for called in inside for line in self.computation(called, 1, part)]
@@ -171,7 +177,7 @@ class Walk:
         return found + self._waiting(found, times * turns, part)
 
     def _waiting(self, found: list[_Executed], turns: int, part: str) -> list[_Executed]:
-        """Return the time that a loop's memory traffic takes beyond its estimate."""
+        """Return the time by which a loop's memory traffic exceeds its estimate, as an entry for each of `turns`."""
         if not self._bandwidth or not turns:
             return []
         total = self.total(found)
@@ -193,23 +199,14 @@ class Walk:
             seen.add(line.name)
             if names := _SCOPE.findall(line.op_name):
                 return SCOPES[names[-1]]
-            users = self._users_in(computation).get(line.name, [])
-            if line.op_name or not users:
+            user = self.module.first_user[computation].get(line.name)
+            if line.op_name or user is None:
                 return None
-            line = users[0]
+            line = user
         return None
 
-    def _users_in(self, computation: str) -> dict[str, list[Instruction]]:
-        if computation not in self._users:
-            users: dict[str, list[Instruction]] = defaultdict(list)
-            for line in self.module.computations[computation]:
-                for operand in line.operands:
-                    users[operand].append(line)
-            self._users[computation] = users
-        return self._users[computation]
-
     def _kind(self, line: Instruction) -> str | None:
-        """Return the part that overrides the scope: communication between chips, or a copy without arithmetic."""
+        """Return the part of an instruction that only communicates or copies, whatever its scope; None for others."""
         lines = [part for part in self._within(line) if not _NOTHING.fullmatch(part.op)]
         alone = line.op != "fusion" or self.milliseconds(line) is None  # not fused with an overlapping instruction
         if alone and any(_COLLECTIVE.fullmatch(part.op) for part in lines):
@@ -221,7 +218,7 @@ class Walk:
         return (FILLS if filled else COPIES) if moving else None
 
     def _within(self, line: Instruction) -> Iterable[Instruction]:
-        """Return the instruction, or the instructions inside a fusion."""
+        """Yield the instruction itself, or the instructions inside a fusion."""
         if line.op != "fusion":
             yield line
             return
@@ -230,6 +227,7 @@ class Walk:
                 yield from self._within(part)
 
     def _label(self, line: Instruction) -> str:
+        """Return the kind of an instruction without an estimate, a key of `Estimate.missing`."""
         if line.op == "fusion":
             names = {part.op for part in self._within(line)}
             known = next((op for op in ("gather", "scatter", "sort", "custom-call") if op in names), None)

@@ -1,4 +1,4 @@
-"""The estimate of a compiled program: cost by instruction, by part of the model, and memory traffic."""
+"""The time estimate of a compiled program: by instruction, by part of the model, and its memory traffic."""
 
 import dataclasses
 import functools
@@ -10,14 +10,14 @@ WAITING = "waiting for memory"
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """An instruction and its estimate in milliseconds, summed over all executions of one run."""
+    """The estimated time of an instruction."""
 
     name: str
     shape: str
     op_name: str
-    part: str
-    times: int
-    milliseconds: float
+    part: str  # part of the model
+    times: int  # executions in one run
+    milliseconds: float  # of all executions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Estimate:
     costs: tuple[Cost, ...]  # instructions by cost, the most expensive first
     missing: dict[str, Missing]  # instructions without an estimate by kind, most bytes first
     executions: int  # executions of all instructions, with or without an estimate
-    turns: tuple["Estimate", ...] = ()  # one iteration of each loop of unknown length, in the order of the program
+    turns: tuple["Estimate", ...] = ()  # one iteration of each loop of unknown trip count, in the program's order
     moved: int = 0  # bytes to and from HBM, with the padding to tiles
     waiting: float = 0.0  # milliseconds by which the memory traffic of loops exceeds their estimate
 
@@ -52,7 +52,7 @@ class Estimate:
 
     @functools.cached_property
     def parts(self) -> dict[str, float]:
-        """Milliseconds by part of the model, largest first; `WAITING` is the time beyond the compiler's estimate."""
+        """Milliseconds by part of the model, largest first; `WAITING` is the time in `waiting`."""
         parts: dict[str, float] = defaultdict(float)
         for cost in self.costs:
             parts[cost.part] += cost.milliseconds
@@ -71,5 +71,5 @@ class Estimate:
 
     @property
     def asynchronous_bytes(self) -> int:
-        """Bytes that asynchronous copies move between a chip's memories."""
+        """Bytes that asynchronous copies without an estimate move between a chip's memories."""
         return sum(self.missing[kind].bytes for kind in ASYNCHRONOUS if kind in self.missing)

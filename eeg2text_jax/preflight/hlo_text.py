@@ -18,10 +18,13 @@ _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _INDEX = re.compile(r"\bindex=(\d+)")
 _ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\]")
-# Instructions that cost nothing, or that count elsewhere: a `-done` counts with its `-start`.
+# Instructions without a cost of their own; a `-done` is counted with its `-start`.
 NOTHING = (
     "parameter|constant|tuple|get-tuple-element|bitcast|after-all|partition-id|replica-id|opt-barrier|domain"
     "|add-dependency|async-update|[a-z-]+-done"
+)
+COLLECTIVES = (
+    "all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast"
 )
 _BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16}
 
@@ -30,24 +33,24 @@ _BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16}
 class Instruction:
     """One line of a computation."""
 
-    name: str  # without its percent sign
-    shape: str  # shape of its result, an array or a tuple, with layouts
+    name: str  # without the percent sign
+    shape: str  # shape of the result, an array or a tuple, with layouts
     op: str  # `fusion`, `while`, `all-reduce`, ...
     operands: tuple[str, ...]  # names of instructions of the same computation
     arguments: str  # the text in the parentheses after `op`
     attributes: str  # the text after the parentheses
     text: str  # the beginning of the line, for messages
-    root: bool  # whether it is the result of its computation
+    root: bool  # whether the computation returns the result of this instruction
 
     @functools.cached_property
     def called(self) -> dict[str, tuple[str, ...]]:
-        """Called computations by role: `body`, `condition`, `calls`, `to_apply`, ..."""
+        """Names of the called computations by role: `body`, `condition`, `calls`, `to_apply`, ..."""
         found = _CALLED.finditer(self.attributes)
         return {call["role"]: tuple(_REFERENCE.findall(call["names"])) for call in found}
 
     @property
     def op_name(self) -> str:
-        """The path of named scopes; for a fusion, the `op_name` of one of its instructions; "" if unknown."""
+        """Path of named scopes such as `jit(step)/encoder/dot`, of a fusion that of one instruction; "" if unknown."""
         found = _OP_NAME.search(self.attributes)
         return found[1] if found else ""
 
@@ -60,22 +63,30 @@ class Instruction:
         ]
 
     def bytes(self, *, largest_only: bool = False) -> int:
-        """Return the bytes of the result; `largest_only` for tuples that also hold operands (asynchronous starts)."""
+        """Return the bytes of the result, or of its largest array, as asynchronous starts also return operands."""
         sizes = [array_bytes(*array) for array in self.arrays]
         return max(sizes, default=0) if largest_only else sum(sizes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """Computations by name, in the order of the text, and the name of the entry computation."""
+    """A parsed HLO module."""
 
-    computations: dict[str, tuple[Instruction, ...]]
-    entry: str
+    computations: dict[str, tuple[Instruction, ...]]  # instructions by name of the computation, in the text's order
+    entry: str  # name of the computation that the program begins with
 
     @functools.cached_property
     def by_name(self) -> dict[str, dict[str, Instruction]]:
         """Instructions by computation and name."""
         return {name: {line.name: line for line in lines} for name, lines in self.computations.items()}
+
+    @functools.cached_property
+    def first_user(self) -> dict[str, dict[str, Instruction]]:
+        """The first instruction that uses a value, by computation and name of the value."""
+        return {
+            name: {operand: line for line in reversed(lines) for operand in line.operands}
+            for name, lines in self.computations.items()
+        }
 
     def lines(self) -> Iterator[tuple[str, Instruction]]:
         """Yield (computation, instruction) for every instruction."""
@@ -99,7 +110,7 @@ def parse_module(hlo: str) -> Module:
 
 
 def parse_instruction(line: str) -> Instruction | None:
-    """Parse `[ROOT] %name = shape op(arguments), attributes`; return None for other lines."""
+    """Parse a line `[ROOT] %name = shape op(arguments), attributes`; return None for other lines."""
     head = _NAME.match(line)
     if head is None:
         return None
@@ -117,16 +128,16 @@ def parse_instruction(line: str) -> Instruction | None:
 
 
 def array_bytes(dtype: str, items: int) -> int:
-    """Return the bytes of an array without the padding to a chip's tiles."""
+    """Return the bytes of an array of `items` elements, without the padding to a chip's tiles."""
     digits = re.search(r"\d+", dtype)
     return items * (_BITS.get(dtype) or int(digits.group() if digits else 8)) // 8
 
 
 def loop_length(module: Module, computation: str, loop: Instruction) -> int | None:
-    """Return the trip count of a `while` of `computation`: `known_trip_count`, or derived; None if neither works.
+    """Return the trip count of a `while` instruction `loop` in `computation`; None if the text does not determine it.
 
-    The TPU compiler writes no `known_trip_count`. It is derived if the condition compares a counter with a constant,
-    the counter starts at a constant, and the body adds one.
+    If there is no attribute `known_trip_count`, which the TPU compiler does not write, the trip count is derived: the
+    condition must compare a counter with a constant, the counter start at a constant, and the body add a constant.
     """
     if known := _TRIPS.search(loop.attributes):
         return int(known[1])
@@ -142,7 +153,7 @@ def loop_length(module: Module, computation: str, loop: Instruction) -> int | No
 
 
 def _limit(module: Module, condition: str) -> tuple[int, int] | None:
-    """Return (index of the counter in the loop's tuple, upper bound) if a condition has this form."""
+    """Return (index of the counter in the loop's tuple, upper bound) of a condition `counter < constant`, else None."""
     root = next(line for line in module.computations[condition] if line.root)
     if root.op != "compare" or "direction=LT" not in root.attributes:
         return None
@@ -152,7 +163,7 @@ def _limit(module: Module, condition: str) -> tuple[int, int] | None:
 
 
 def _step(module: Module, body: str, place: int) -> int | None:
-    """Return the increment of the counter at index `place` in a loop body."""
+    """Return the constant that a loop body adds to the counter at index `place` of its tuple, else None."""
     root = next(line for line in module.computations[body] if line.root)
     added = _origin(module, body, _part(module, body, root.name, place))
     if added is None or added.op != "add":
@@ -164,7 +175,7 @@ def _step(module: Module, body: str, place: int) -> int | None:
 
 
 def _origin(module: Module, computation: str, name: str | None) -> Instruction | None:
-    """Return the instruction that makes a value, looking through copies."""
+    """Return the instruction that computes a value, or None if it is unknown; copies are followed to their operand."""
     found = module.by_name[computation].get(name)
     while found is not None and found.op in ("copy", "bitcast", "copy-done", "copy-start"):
         found = module.by_name[computation].get(found.operands[0])
@@ -172,13 +183,13 @@ def _origin(module: Module, computation: str, name: str | None) -> Instruction |
 
 
 def _part(module: Module, computation: str, name: str, place: int) -> str | None:
-    """Return the name of element `place` of a tuple."""
+    """Return the name of the value that is element `place` of a tuple; None if `name` is no tuple instruction."""
     made = _origin(module, computation, name)
     return made.operands[place] if made is not None and made.op == "tuple" else None
 
 
 def _place(module: Module, computation: str, name: str) -> int | None:
-    """Return the index of a value in the computation's only parameter, a tuple."""
+    """Return the index of a value in the tuple that is the computation's parameter; None for other values."""
     taken = _origin(module, computation, name)
     if taken is None or taken.op != "get-tuple-element":
         return None

@@ -1,8 +1,8 @@
 """Bytes that an instruction of an optimized TPU program moves to and from HBM, padded to the chip's tiles.
 
-The layout of every array states its memory: `S(1)` is the memory near the cores (VMEM), no `S` is HBM. An asynchronous
-copy from HBM to VMEM therefore counts once, and a copy within HBM twice. A sliced operand counts as its slice, and an
-operand that is updated in place as the tiles of the update, read and written.
+The layout of every array states its memory: `S(1)` is the memory near the cores (VMEM), a layout without `S` is HBM. An
+asynchronous copy from HBM to VMEM therefore counts once, and a copy within HBM twice. Of a sliced operand only the
+slice counts, and of an operand that is updated in place the tiles of the update, read and written.
 """
 
 import math
@@ -14,7 +14,7 @@ _ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\](?:\{(?P<layout
 _TILE = re.compile(r"T\(([\d,]+)\)")
 _SLICES = ("dynamic-slice", "slice", "gather")
 _PASSES = ("bitcast", "copy", "get-tuple-element")
-_STILL = re.compile(f"{NOTHING}|while|conditional|call|iota")  # instructions that move nothing themselves
+_STILL = re.compile(f"{NOTHING}|while|conditional|call|iota")  # instructions without memory traffic of their own
 
 
 def hbm_bytes(module: Module, computation: str, line: Instruction) -> int:
@@ -56,7 +56,7 @@ def _fusion_bytes(module: Module, fusion: Instruction, operands: list[str]) -> i
 
 
 def _read(module: Module, computation: str, name: str, size: int) -> int:
-    """Return the bytes that a fused computation reads of one of its values: its slices, or all `size` bytes."""
+    """Return the bytes that a fused computation reads of its value `name`: of slices, or all `size` bytes."""
     if module.by_name[computation][name].root:
         return size
     read = 0
@@ -77,7 +77,7 @@ def _read(module: Module, computation: str, name: str, size: int) -> int:
 
 
 def _updated(line: Instruction, known: dict[str, Instruction]) -> int:
-    """Return the bytes of an in-place update: the tiles of the target that it touches, read and written."""
+    """Return the bytes of an in-place update: the tiles of the target under the update, read and written."""
     update, target = known[line.operands[1]], _ARRAY.search(line.shape)
     return 0 if _is_near(target) else 2 * _padded(target, _ARRAY.search(update.shape)["shape"])
 

@@ -1,6 +1,6 @@
-"""The preflight of a judge: does tuning all soft prompts at once fit a TPU that is not present?
+"""Preflight of a judge: compile the tuning of all its soft prompts for a TPU that is not present, and report memory.
 
-The frozen model's shape comes from a checkpoint's config.json; weights are not read and need not exist.
+The frozen model's shape comes from a checkpoint's config.json; its weights are not read and need not exist.
 """
 
 import dataclasses
@@ -40,28 +40,28 @@ GIB = 2**30
 _FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
 SLICES = {"v5e": _FLAT, "v6e": _FLAT, "v4": _CUBES, "v5p": _CUBES}
-LABELS = Labels(("yes", "no"), ((7,), (9,)))  # one token each, as in T5 and PEGASUS; the ids do not affect cost
+LABELS = Labels(("yes", "no"), ((7,), (9,)))  # one token each, as in T5 and PEGASUS; memory does not depend on the ids
 
 
 @dataclasses.dataclass(frozen=True)
 class JudgeFit:
-    """Memory of the widest bucket's programs on one device; a tuning step processes its batch in `pieces`."""
+    """Memory of a judge's programs on one device, for the bucket of the most tokens."""
 
     topology: str
-    arms: int
-    pairs: int
-    pieces: int
-    tokens: int
+    arms: int  # soft prompts that are tuned at once
+    pairs: int  # batch size of a tuning step
+    pieces: int  # micro-batches of a tuning step
+    tokens: int  # of a pair
     scored: int  # pairs per scoring step
-    frozen: int
-    chips: int  # that share one copy of the frozen weights
+    frozen: int  # bytes of the frozen weights
+    chips: int  # chips over which the frozen weights are sharded
     tuning: Compiled
     scoring: Compiled
-    limit: int
+    limit: int  # bytes of device memory available to a program
 
     @property
     def good(self) -> bool:
-        """Whether both programs fit and no collective crosses the prompts."""
+        """Whether both programs fit, and no collective crosses the mesh axis of the soft prompts."""
         crossing = [c for one in (self.tuning, self.scoring) for c in one.collectives or () if ARM in c.axes]
         return max(self.tuning.total, self.scoring.total) <= self.limit and not crossing
 
@@ -71,7 +71,7 @@ class JudgeFit:
         scoring = f"scoring {self.scored} pairs under {self.arms} prompts, {self.tokens} tokens"
         lines = [self._line(tuning, self.tuning), self._line(scoring, self.scoring)]
         shared = f", divided over {self.chips} chips" if self.chips > 1 else ""
-        lines.append(f"frozen weights, there once: {self.frozen / GIB:.2f} GiB{shared}")
+        lines.append(f"frozen weights, one copy for all prompts: {self.frozen / GIB:.2f} GiB{shared}")
         if self.tuning.total > self.limit:
             divided = "" if self.chips > 1 else "parallel.fsdp=True on several chips, "
             lines.append(
@@ -100,7 +100,7 @@ class JudgeFit:
 
 
 def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFit:
-    """Compile the tuning step and the scoring step of the widest bucket for a slice.
+    """Compile a judge's tuning step and scoring step for a TPU slice, with one of `compiling.EFFORTS`.
 
     Raises:
       UserError: the checkpoint's folder has no config.json, or the topology is not usable.
@@ -109,7 +109,7 @@ def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFi
         raise UserError(f"--topology={topology.name}: a judge is compiled for TPUs only; take v5e:1x1, say.")
     model = _model(config)
     arms, devices = len(arms_of(config)), tpu_devices(topology)
-    if config.parallel.arms == "auto":  # "auto" would look at this machine's devices
+    if config.parallel.arms == "auto":  # "auto" would depend on this machine's devices
         config = dataclasses.replace(config, parallel=dataclasses.replace(config.parallel, arms="vmap"))
     mesh = make_mesh(*tune_mesh(config, len(devices), arms), devices)
     placement = Placement(mesh, REPLICATED)
@@ -133,12 +133,12 @@ def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFi
 
 
 def smallest_slice(config: JudgeSettings, chip: str, effort: str, say: Callable[[str], None]) -> JudgeFit:
-    """Return the fit of the smallest slice of a chip that holds the judge; `say` hears of each smaller one.
+    """Return the fit of the smallest slice of a chip that the judge fits; `say` prints why each smaller one does not.
 
-    Slices whose chips cannot hold their share of the frozen weights are skipped.
+    Slices whose chips are too small for their share of the frozen weights are not compiled for.
 
     Raises:
-      UserError: the chip is no TPU, or no slice holds the judge.
+      UserError: the chip is no TPU, or the judge fits no slice.
     """
     if chip not in SLICES:
         raise UserError(
@@ -156,7 +156,7 @@ def smallest_slice(config: JudgeSettings, chip: str, effort: str, say: Callable[
             return fit
         say(f"{topology.name}: too small\n{fit}")
     advice = "take another chip" if config.parallel.fsdp else "set parallel.fsdp=True, which divides the frozen weights"
-    raise UserError(f"--topology={chip}: no slice holds this judge; {advice}.")
+    raise UserError(f"--topology={chip}: this judge fits no slice; {advice}.")
 
 
 def _model(config: JudgeSettings) -> Seq2SeqModel:

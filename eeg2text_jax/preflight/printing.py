@@ -1,4 +1,4 @@
-"""The report of a preflight as text and as JSON."""
+"""Format the report of a preflight as text and as JSON."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -13,47 +13,58 @@ from eeg2text_jax.preflight.gpu_clock import GpuEstimate
 from eeg2text_jax.preflight.hlo_clock import Estimate
 
 GIB, MIB = 2**30, 2**20
-PARTS = ("arguments", "temporaries", "output", "code")  # of the memory of a compiled program
+PARTS = ("arguments", "temporaries", "output", "code")  # fields of `Compiled` that add up to its total memory
 ORDINAL = "ordinal, not calibrated: sum of XLA's cost models"
 
 
 def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
-    """Return lines with the compiler's time estimate; for a search also of one step."""
+    """Return lines with the compiler's time estimate of a program, and of a search also of one decoding step."""
     found, task = program.estimate, program.task
     rate = 1e3 * task.tokens / found.bound
     name = ORDINAL if isinstance(found, GpuEstimate) else "estimated by the compiler, not measured"
     lines = [
         f"  {name}: {found.bound:.1f} ms, {program.share_of_peak:.1%} of the chip's peak, {rate:.0f} tokens/s",
-        *_bound_lines(found, chip),
-        *parts_table(found.parts),
-        *([f"    {found}"] if isinstance(found, GpuEstimate) else []),
-        *_missing_lines(found, chip),
+        *_estimate_lines(found, chip, digits=1),
     ]
     for turn in found.turns[:1]:
         share = _turn_share(task, turn, chip)
         lines += [
             f"  one step of it, of {task.bucket[1] - 1}: {turn.bound:.3f} ms, {share:.1%} of the chip's peak",
-            *_bound_lines(turn, chip, digits=3),
-            *parts_table(turn.parts, digits=3),
-            *_missing_lines(turn, chip),
+            *_estimate_lines(turn, chip, digits=3),
         ]
     return lines
 
 
-def _bound_lines(found: Estimate, chip: Chip, digits: int = 1) -> list[str]:
-    """Return a line with both bounds of a time: the compiler's estimate, and memory traffic."""
+def _estimate_lines(found: Estimate, chip: Chip, digits: int) -> list[str]:
+    """Return lines with the memory traffic, the parts of the model, and the instructions without an estimate."""
     traffic = f"{found.moved / 1e9:.2f} GB to and from HBM take {1e3 * found.moved / chip.bandwidth:.{digits}f} ms"
     what = f"    each loop takes the larger of its estimate (in all {found.milliseconds:.{digits}f} ms) and its traffic"
-    return [f"{what} ({traffic})"] if found.moved else []
+    lines = [f"{what} ({traffic})"] if found.moved else []
+    lines += parts_table(found.parts, digits)
+    if isinstance(found, GpuEstimate):
+        lines.append(f"    {found}")
+    if found.missing:
+        kinds = sorted(found.missing.items(), key=lambda kind: -kind[1].instructions)
+        named = ", ".join(f"{kind} {count.instructions}" for kind, count in kinds[:4])
+        lines.append(
+            f"    without an estimate: {found.missing_instructions} instructions, {found.missing_executions:.0%} of the"
+            f" executions ({named}{', ...' if len(kinds) > 4 else ''})"
+        )
+    if size := found.asynchronous_bytes:
+        lines.append(
+            f"    of these, copies beside the computation move {size / GIB:.2f} GiB,"
+            f" {1e3 * size / chip.bandwidth:.2f} ms at {chip.bandwidth / 1e9:.0f} GB/s"
+        )
+    return lines
 
 
 def _turn_share(task: Task, turn: Estimate, chip: Chip) -> float:
-    """Return the share of the chip's peak FLOP/s in one step of a search."""
+    """Return the share of the chip's peak FLOP/s that one decoding step `turn` of a search reaches."""
     return 1e3 * task.turn_flops / chip.flops / turn.bound
 
 
 def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[str, float] | None = None) -> list[str]:
-    """Return a table of milliseconds and shares by part of the model, largest first; optionally beside estimates."""
+    """Return a table of milliseconds and shares by part of the model, largest first, optionally beside `estimated`."""
     total, lines = sum(parts.values()) or 1.0, []
     for part in sorted({**parts, **(estimated or {})}, key=lambda part: -parts.get(part, 0.0)):
         spent = parts.get(part, 0.0)
@@ -62,25 +73,8 @@ def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[
     return lines
 
 
-def _missing_lines(found: Estimate, chip: Chip) -> list[str]:
-    if not found.missing:
-        return []
-    kinds = sorted(found.missing.items(), key=lambda kind: -kind[1].instructions)
-    named = ", ".join(f"{kind} {count.instructions}" for kind, count in kinds[:4])
-    lines = [
-        f"    without an estimate: {found.missing_instructions} instructions, {found.missing_executions:.0%} of the"
-        f" executions ({named}{', ...' if len(kinds) > 4 else ''})"
-    ]
-    if size := found.asynchronous_bytes:
-        lines += [
-            f"    of these, copies beside the computation move {size / GIB:.2f} GiB,"
-            f" {1e3 * size / chip.bandwidth:.2f} ms at {chip.bandwidth / 1e9:.0f} GB/s"
-        ]
-    return lines
-
-
 def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
-    """Return lines that compare the two arm mappings of one device."""
+    """Return lines that compare `vmap` with `map` over the arms of one device, from training steps of both."""
     names = {"vmap": "side by side (parallel.arms=vmap)", "map": "one after the other (parallel.arms=map)"}
     lines = ["the arms of a device, training step as estimated by the compiler, not measured:"]
     for program in sorted(programs, key=lambda program: program.task.bucket, reverse=True):
@@ -92,17 +86,17 @@ def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
 
 
 def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
-    """Return the compiler's estimate for `--json`; `step` is one step of a search."""
+    """Return the compiler's time estimate for `--json`; `step` has that of one decoding step of a search."""
     found, task = program.estimate, program.task
-    on_gpu = isinstance(found, GpuEstimate)
     told = {
-        "what_it_is": ORDINAL if on_gpu else "the compiler's model of the time, not a measurement",
+        "what_it_is": "the compiler's model of the time, not a measurement",
         "share_of_peak": program.share_of_peak,
         "tokens_per_second": 1e3 * task.tokens / found.bound,
         **_times_json(found, chip),
     }
     if isinstance(found, GpuEstimate):
-        told |= {"launches": found.launches, "replaced": found.replaced, "modelled": found.modelled}
+        told |= {"what_it_is": ORDINAL, "launches": found.launches}
+        told |= {"replaced": found.replaced, "modelled": found.modelled}
     for turn in found.turns[:1]:
         told["step"] = {
             "share_of_peak": _turn_share(task, turn, chip),
@@ -131,7 +125,7 @@ def _times_json(found: Estimate, chip: Chip) -> dict[str, Any]:
 
 
 def to_text(report: Report) -> str:
-    """Format the report for the terminal."""
+    """Return the report for the terminal."""
     chip, config, (words, tokens) = report.topology.chip, report.config, report.bucket
     compiled = report.effort is not None
     how = f"compiled with {report.effort} effort, not run" if compiled else "lowered, neither compiled nor run"
@@ -141,9 +135,9 @@ def to_text(report: Report) -> str:
         f"arms {', '.join(report.arms)}; {words} words, {tokens} tokens; {config.model.dtype}; {how}",
     ]
     if config.model.checkpoint and not Path(config.model.checkpoint).expanduser().is_dir():
-        lines += [f"the shape is that of config.model.shape: {config.model.checkpoint} is no local folder to be read"]
+        lines += [f"the shape is config.model.shape, because {config.model.checkpoint} is no local folder"]
     if compiled and report.effort != "full":
-        lines += ["no times: the compiler's estimates hold for the program that is run, --effort=full"]
+        lines += ["no times: the compiler estimates them for the program of a run only, with --effort=full"]
     for program in report.programs:
         lines += ["", *_program_lines(report, program)]
     several = [program for program in report.programs if program.task.arms and program.compiled]
@@ -157,9 +151,9 @@ def to_text(report: Report) -> str:
 
 
 GPU_NOTE = (
-    "Shown: both programs can be expressed for this platform, and what they are called with. Not shown, since it\n"
-    "takes a GPU's compiler: temporaries and so whether they fit, collectives, launches. For h100, h200, a100-80gb\n"
-    "and a100-40gb, pip install 'eeg2text_jax[preflight-cuda]' brings it; it needs no GPU."
+    "Shown: both programs can be lowered for this platform, and the memory of their arguments. Temporaries (and so\n"
+    "whether they fit), collectives and launches need XLA's compiler for GPUs: for h100, h200, a100-80gb and\n"
+    "a100-40gb, pip install 'eeg2text_jax[preflight-cuda]'; no GPU is needed."
 )
 
 
@@ -192,7 +186,7 @@ def _program_lines(report: Report, program: ProgramReport) -> list[str]:
 def _compiled_lines(program: ProgramReport) -> list[str]:
     compiled = program.compiled
     if compiled.collectives is None:
-        return [f"  refused by the compiler for want of memory; arguments {_gib(program.arguments)}"]
+        return [f"  refused by the compiler: too little memory; arguments {_gib(program.arguments)}"]
     note = []
     if compiled.effort_unknown:
         note = [f"  this JAX knows no compiler option {EFFORT_OPTION}: compiled with its default effort"]
@@ -207,7 +201,7 @@ def _compiled_lines(program: ProgramReport) -> list[str]:
 
 
 def remedies(report: Report, program: ProgramReport) -> list[str]:
-    """List changes that may make a program fit, the cheapest first."""
+    """Return changes of the configuration that may make a program fit, the cheapest first."""
     config, choices = report.config, []
     if report.largest is not None and report.largest.size and program.task.name == "training step":
         choices.append(f"batch.size={report.largest.size} fits")
@@ -225,7 +219,7 @@ def remedies(report: Report, program: ProgramReport) -> list[str]:
 
 
 def _largest_line(largest: LargestBatch) -> str:
-    tried = ", ".join(f"{size}: {_gib(taken)}" for size, taken in largest.tried.items())
+    tried = ", ".join(f"{size}: {_gib(taken)}" for size, taken in largest.compiled_bytes.items())
     if not largest.size:
         return f"largest batch of the training step that fits: none was found (compiled {tried})"
     if largest.confirmed:
@@ -237,7 +231,7 @@ def _largest_line(largest: LargestBatch) -> str:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """Return the full report for `--json`."""
+    """Return the report for `--json`."""
     chip = report.topology.chip
     return {
         "topology": report.topology.name,
@@ -251,14 +245,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "run": False,
         "effort": report.effort,
         "programs": [_program_json(report, program) for program in report.programs],
-        "largest_batch": None
-        if report.largest is None
-        else {
-            "size": report.largest.size,
-            "confirmed": report.largest.confirmed,
-            "estimate": report.largest.estimate,
-            "compiled_bytes": report.largest.tried,
-        },
+        "largest_batch": None if report.largest is None else dataclasses.asdict(report.largest),
     }
 
 

@@ -1,4 +1,4 @@
-"""The real training step and beam search of a configuration, traced for devices that need not exist."""
+"""The training step and beam search of a configuration, with argument shapes for devices that need not exist."""
 
 import dataclasses
 import functools
@@ -19,6 +19,7 @@ from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.decoding.sharded import generate_program
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel, divide
+from eeg2text_jax.opening import AnyTokenizer
 from eeg2text_jax.parallel.arms import Divided, compile_step
 from eeg2text_jax.parallel.placement import (
     FULLY_SHARDED,
@@ -51,25 +52,25 @@ VOCABULARY = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A jitted function and its argument shapes with shardings."""
+    """A jitted function and the shapes of its arguments."""
 
     function: Any  # jitted
-    arguments: tuple[Any, ...]
+    arguments: tuple[Any, ...]  # trees of `ShapeDtypeStruct` with shardings
 
     def argument_bytes(self) -> int:
-        """The bytes of the arguments on one device."""
+        """Return the bytes of the arguments on one device."""
         leaves = jax.tree.leaves(self.arguments)
         return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
 
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """The inputs of a study's compiled programs, without its data."""
+    """The configuration, model and arms from which the compiled programs of a run are made; no data."""
 
     config: Settings
     model: Seq2SeqModel
     arms: tuple[Arm, ...]
-    features: tuple[int, ...]  # (F,), or (X, Y, Z) of volumes
+    features: tuple[int, ...]  # shape of one position's features: (F,), or (X, Y, Z) of volumes
 
     @property
     def bucket(self) -> tuple[int, int]:
@@ -86,10 +87,10 @@ class Outline:
         return dataclasses.replace(self, config=self.config.changed({"parallel.arms": mapping}))
 
     def training(self, placement: Placement, batch_size: int, bucket: tuple[int, int] | None = None) -> Program:
-        """Return the training step of all arms; default bucket: the largest."""
+        """Return the training step of all arms for a bucket, by default the largest."""
         program = self._program(placement.mesh)
         state = placement.abstract(program.state_shapes())
-        study = self._placed_study(placement)
+        study = self._study_arrays(placement)
         where = placement.formats(state), jax.tree.map(lambda leaf: leaf.sharding, study)
         step = compile_step(program.train_step, placement.mesh, *where)
         fields, seeds = self._batch_fields(), len({arm.seed for arm in self.arms})
@@ -98,7 +99,7 @@ class Outline:
         return Program(step, (state, batch, study))
 
     def search(self, placement: Placement) -> Program:
-        """Return the beam search of all arms on the longest sentences, with parameters sharded as after training."""
+        """Return the beam search of all arms for the largest bucket, with parameters sharded as in training."""
         mesh, size, words = placement.mesh, self.config.decode.batch_size, self.bucket[0]
         spec = GenerationSpec.from_fields(self.config.decode.fields(), self.model)
         params = placement.abstract(self._program().state_shapes().params)
@@ -122,32 +123,29 @@ class Outline:
         return make_program(self.config, self.model, self.arms, mesh)
 
     def _batch_fields(self) -> list[str]:
-        """Optional fields that the study's training batches have."""
+        """Return the names of the optional fields of a training batch that the grid's conditions need."""
         needed = [name for name in ("subject", "donor", "clock", "neighbor") if name in self._needs]
         return ["labels", *needed, *(["shuffled_labels"] if "label_shuffle" in self._conditions else [])]
 
-    def _placed_study(self, placement: Placement) -> StudyArrays:
-        study, frozen = _placed(self._study_arrays(), replicated(placement.mesh)), self._frozen()
+    def _study_arrays(self, placement: Placement) -> StudyArrays:
+        """Return the shapes of the study's arrays with their shardings."""
+        keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
+        means = jax.ShapeDtypeStruct((2, *self.features), jnp.float32) if "means" in self._needs else None
+        study, frozen = _placed(StudyArrays(keys[0], keys[1], means), replicated(placement.mesh)), self._frozen()
         if frozen is None:
             return study
         return study._replace(frozen=jax.tree.map(with_sharding, frozen, placement.frozen(frozen)))
 
     def _frozen(self) -> Any:
-        """Return the shapes of the frozen model that all arms share; None if each arm has all of its own."""
+        """Return the shapes of the frozen parameters that all arms share; None if arms share no parameters."""
         if not getattr(self.model, "shared_frozen", False):
             return None
         stored = functools.partial(jax.tree.map, lambda leaf: leaf.astype(self.config.model.frozen_dtype))
         return jax.eval_shape(stored, divide(self.model.shapes)[1])
 
-    def _study_arrays(self) -> StudyArrays:
-        keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
-        means = jax.ShapeDtypeStruct((2, *self.features), jnp.float32) if "means" in self._needs else None
-        dropout, condition = keys
-        return StudyArrays(dropout, condition, means)
-
     @property
     def _conditions(self) -> list[str]:
-        """All conditions of the grid: batches carry the fields that any of them needs."""
+        """All training and evaluation conditions of the grid."""
         return sorted({*self.config.grid.train_conditions, *self.config.grid.eval_conditions})
 
     @property
@@ -158,9 +156,8 @@ class Outline:
 def make_outline(config: Settings) -> Outline:
     """Return the outline of a configuration without reading data.
 
-    The model's shape comes from a local checkpoint folder; otherwise (also for a Hub name) from `model.shape` with the
-    vocabulary of the backbone's usual tokenizer. The feature shape comes from the data file if it exists, else from the
-    synthetic data, ZuCo's EEG, or for `narratives.h5` from `data.fmri.grid`.
+    The model's shape comes from a local checkpoint folder; without one (also for a Hub name) from `model.shape` and the
+    vocabulary of the backbone's usual tokenizer. See `_features` for the feature shape.
 
     Raises:
       UserError: a field of the configuration is not usable.
@@ -171,21 +168,25 @@ def make_outline(config: Settings) -> Outline:
             "encoder fits wherever a generative model does."
         )
     features = _features(config.data)
-    if config.parallel.arms == "auto":  # "auto" would look at this machine's devices
+    if config.parallel.arms == "auto":  # "auto" would depend on this machine's devices
         config = config.changed({"parallel.arms": "vmap"})
     checkpoint = Path(at_hand(config.model.checkpoint)).expanduser()
     if config.model.checkpoint and checkpoint.is_dir():
         tokenizer = load_tokenizer(config.text.tokenizer or checkpoint)
         model = model_from_checkpoint(config.model, features, tokenizer)
     else:
-        tokenizer = TokenIds(config.model.backbone)
+        tokenizer = UsualTokenizer(config.model.backbone)
         model = build_model(config.model, features, tokenizer)
-    together = config.parallel.wave or None  # 0: all of them
-    return Outline(config, adapted(model, config, tokenizer), arms(config.grid)[:together], features)
+    wave = config.parallel.wave or None  # 0: all arms at once
+    return Outline(config, adapted(model, config, tokenizer), arms(config.grid)[:wave], features)
 
 
 def _features(data: DataSettings) -> tuple[int, ...]:
-    """Return the feature shape of one position of the configured data, which need not exist."""
+    """Return the feature shape of one position of the configured data, which need not exist.
+
+    It is read from the data file if there is one. Of other sources it is known from the settings; of a missing data
+    file it is that of ZuCo's EEG, and of `narratives.h5` the grid `data.fmri.grid`.
+    """
     source = data.source
     if source == "synthetic":
         return (data.synthetic["features"],)
@@ -200,13 +201,10 @@ def _features(data: DataSettings) -> tuple[int, ...]:
     return (ZUCO_CHANNELS * len(data.recordings["bands"]),)
 
 
-class TokenIds:
-    """A stand-in for a backbone's usual tokenizer: its special tokens and vocabulary size."""
+class UsualTokenizer(AnyTokenizer):
+    """A tokenizer with the vocabulary size of a backbone's usual tokenizer, and one token per word of a prompt."""
 
-    bos_token_id = cls_token_id = 0
-    pad_token_id = 1
     chat_template = "the user's words"
-    eos_token_id = sep_token_id = 2
 
     def __init__(self, backbone: str):
         self._size = VOCABULARY.get(backbone, 0)
@@ -215,13 +213,14 @@ class TokenIds:
         return self._size
 
     def apply_chat_template(self, said: list[dict[str, str]], **_: Any) -> str:
-        """The user's words alone; a real chat template adds a few tokens."""
+        """Return the user's words; a real chat template adds a few tokens."""
         return said[0]["content"]
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        """Return one token per word of a prompt; only the number matters."""
+        """Return one token per word; only their number affects the programs."""
         return {"input_ids": [3] * len(text.split())}
 
 
 def _placed(shapes: Any, sharding: NamedSharding) -> Any:
+    """Return a tree of shapes with the same sharding for each."""
     return jax.tree.map(lambda leaf: with_sharding(leaf, sharding), shapes)

@@ -97,4 +97,4 @@ def test_a_test_set_of_free_lengths(tmp_path, capsys):
     assert "peak memory above the weights" in capsys.readouterr().out
     sentences.write_text(" ")
     assert main(["bench", "--stage=test_set", f"--sentences={sentences}"]) == 2
-    assert "no sentence in it" in capsys.readouterr().err
+    assert "has no sentence; expected one sentence per line" in capsys.readouterr().err

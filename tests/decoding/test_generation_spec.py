@@ -94,7 +94,7 @@ def test_what_a_checkpoint_would_decode_otherwise_is_named(tmp_path):
     }  # fmt: skip
     (tmp_path / "generation_config.json").write_text(json.dumps(stored))
     note = generation_note(str(tmp_path), spec)
-    assert "generation_config.json: is not followed, config.decode decides; it differs in " in note
+    assert "generation_config.json: is ignored in favour of config.decode, from which it differs in " in note
     for part in ("early_stopping (there True, here False)", "forced_bos_token_id (there 0, here None)"):
         assert part in note
     assert not any(name in note for name in ("num_beams", "max_length", "top_k", "(there [2]", "pad_", "version"))

@@ -119,7 +119,7 @@ def test_loops_count_their_length(written):
 
 
 def test_unknown_forms_are_errors():
-    with pytest.raises(ValueError, match="not understood"):
+    with pytest.raises(ValueError, match="unknown notation"):
         replica_groups("tiles(2x4)", 8)
     mesh = make_mesh(2, 4)
     line = "  %x = f32[8]{0} {op}(%a), channel_id=1, replica_groups={groups}, to_apply=%add"

@@ -90,7 +90,7 @@ def test_the_smallest_slice_whose_chips_share_the_weights(folder, monkeypatch, c
     text = capsys.readouterr().out
     assert "v5e:1x1: too small, frozen weights alone take" in text
     assert "v5e:2x2: too small\n" in text
-    assert "the smallest slice that holds it: v5e:2x4" in text
+    assert "the smallest slice that this judge fits: v5e:2x4" in text
     assert "GiB, divided over 8 chips" in text
     four, eight = fits
     assert four.frozen == eight.frozen == frozen_bytes(folder)

@@ -28,16 +28,16 @@ def test_affine_memory_takes_one_compilation_more(start, fixed, slope):
     best = (LIMIT - fixed) // slope // 4 * 4
     assert (found.size, found.confirmed) == (best, True)
     assert compiled in ([best], [])  # none where the second size is the answer
-    assert found.tried[best] <= LIMIT
+    assert found.compiled_bytes[best] <= LIMIT
 
 
 def test_a_third_compilation_that_does_not_fit_draws_the_line_anew():
     """Memory jumps beyond 100, where the line through 32 and 64 knows nothing of it."""
     found, compiled = search(lambda size: 4_000 + 90 * size + (4_000 if size > 100 else 0), 32)
     assert compiled[0] == 132
-    assert found.tried[132] > LIMIT
+    assert found.compiled_bytes[132] > LIMIT
     assert found.size <= 100
-    assert found.tried[found.size] <= LIMIT
+    assert found.compiled_bytes[found.size] <= LIMIT
 
 
 def test_what_no_compilation_confirms_is_not_called_confirmed():
@@ -52,7 +52,7 @@ def test_far_more_than_promised_is_looked_for():
     found, compiled = search(lambda size: min(4_000 + 120 * size, 10_000 + 20 * size), 16)
     assert compiled[0] < 200
     assert found.size > 250
-    assert found.tried[found.size] <= LIMIT
+    assert found.compiled_bytes[found.size] <= LIMIT
 
 
 def test_memory_that_is_flat_at_first():
@@ -60,7 +60,7 @@ def test_memory_that_is_flat_at_first():
     found, compiled = search(lambda size: max(14_000 + 2 * size, 9_000 + 45 * size), 32, compilations=5)
     assert compiled[0] > 400
     assert 0.95 * 155 < found.size <= 155
-    assert found.tried[found.size] <= LIMIT
+    assert found.compiled_bytes[found.size] <= LIMIT
 
 
 def test_nothing_fits():

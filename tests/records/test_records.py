@@ -142,7 +142,7 @@ def broken(change) -> dict:
         ),
         (
             broken(lambda results: results["cells"][0]["metrics"]["wer"].update(value=math.nan)),
-            "cell 1, wer: its value is not finite",
+            "cell 1, wer: the value is not finite",
         ),
         (broken(lambda results: results.update(cells=results["cells"][2:3])), "no cell has a score"),
     ],

@@ -150,7 +150,7 @@ def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
         run_folds(config, str(tmp_path / "all"), "3")
     assert run_folds(config, str(tmp_path / "all"), "3") == (3, [split.digest() for split in splits])
     assert [root.rpartition("/")[2] for root in begun[2:]] == ["fold_1", "fold_2", "fold_3"]
-    with pytest.raises(UserError, match=r"holds folds of another configuration: folds \(now '4', there '3'\)"):
+    with pytest.raises(UserError, match=r"has folds of another configuration: folds \(now '4', there '3'\)"):
         run_folds(config, str(tmp_path / "all"), "4")
     with pytest.raises(UserError, match="--folds is 'many'"):
         run_folds(config, str(tmp_path / "other"), "many")
