@@ -12,7 +12,7 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.methods import normalize
+from eeg2text_jax.splits.split import normalize
 from eeg2text_jax.streams import stream_rng
 
 # What donor and sample have in common, in order of preference; later levels are used if no earlier one has a donor.

@@ -45,11 +45,9 @@ def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarra
     if not len(test):
         return 0.0
     segments, n_test = np.unique(test, return_counts=True)
-    known, n_train = np.unique(train, return_counts=True)
-    counts = dict(zip(known.tolist(), n_train.tolist(), strict=True))
-    hits = np.array([min(n, counts.get(j, 0)) for j, n in zip(segments.tolist(), n_test.tolist(), strict=True)])
+    n_train = np.bincount(train, minlength=segments[-1] + 1)[segments]
     weights = np.ones(len(segments)) if lengths is None else lengths[segments]
-    return float(hits @ weights / (n_test @ weights))
+    return float(np.minimum(n_test, n_train) @ weights / (n_test @ weights))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,18 +155,14 @@ def _near_pairs(
     judged: list[str], seen: list[str], words: dict[str, frozenset[str]], threshold: float
 ) -> list[tuple[str, str, float]]:
     """Return pairs of different texts and their Jaccard index of words, if it is `threshold` or more."""
-    places = {word: i for i, word in enumerate({word for text in (*judged, *seen) for word in words[text]})}
-
-    def incidence(texts: list[str]) -> scipy.sparse.csr_array:
-        """Return 1 for each word of each text, int `[texts, words]`."""
-        columns = [places[word] for text in texts for word in words[text]]
-        ends = np.cumsum([0, *(len(words[text]) for text in texts)])
-        return scipy.sparse.csr_array((np.ones(len(columns), np.int64), columns, ends), (len(texts), len(places)))
-
-    a, b = incidence(judged), incidence(seen)
-    common = (a @ b.T).sorted_indices().tocoo()
-    sizes_a, sizes_b = (np.asarray(m.sum(axis=1)).ravel() for m in (a, b))
-    overlap = common.data / (sizes_a[common.row] + sizes_b[common.col] - common.data)
+    texts = [*judged, *seen]
+    places: dict[str, int] = {}
+    columns = [places.setdefault(word, len(places)) for text in texts for word in words[text]]
+    sizes = np.array([len(words[text]) for text in texts])
+    ones, ends, shape = np.ones(len(columns), np.int64), np.cumsum([0, *sizes]), (len(texts), len(places))
+    incidence = scipy.sparse.csr_array((ones, columns, ends), shape)
+    common = (incidence[: len(judged)] @ incidence[len(judged) :].T).sorted_indices().tocoo()
+    overlap = common.data / (sizes[common.row] + sizes[len(judged) + common.col] - common.data)
     return [
         (judged[i], seen[j], float(o))
         for i, j, o in zip(common.row, common.col, overlap, strict=True)

@@ -93,8 +93,12 @@ class Split:
     names: np.ndarray  # ids of all samples of the data file, object `[N]`, see `sample_ids`
 
     @classmethod
-    def of(cls, data: DataFile, method: str, seed: int, parts: Mapping[str, np.ndarray]) -> "Split":
-        """Return a split of a data file. Raises UserError if a part is empty."""
+    def of(cls, data: DataFile, method: str, seed: int, part: np.ndarray) -> "Split":
+        """Return the split of a data file with sample i in part `PARTS[part[i]]`, or in none if `part[i]` is -1.
+
+        Raises UserError if a part is empty.
+        """
+        parts = {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)}
         return cls(method, seed, parts, sample_ids(data.subject, data.sentence_id))
 
     def __post_init__(self) -> None:

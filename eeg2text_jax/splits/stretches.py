@@ -130,7 +130,7 @@ def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: floa
             segments = readings_of(data).segments
             go = np.flatnonzero(part == gives)
             part[go[share_segments(segments[go], segments[part == keeps])]] = LEFT_OUT
-    return Split.of(data, method, seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
+    return Split.of(data, method, seed, part)
 
 
 def too_near(spans: np.ndarray, others: np.ndarray, gap: float) -> np.ndarray:
