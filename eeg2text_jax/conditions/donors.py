@@ -46,8 +46,7 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     other. Raises UserError if a part has a single text.
     """
     text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
-    columns = [np.unique(column.astype(str), return_inverse=True)[1] for column in (data.subject, data.task)]
-    subject, task = columns
+    subject, task = (np.unique(names.astype(str), return_inverse=True)[1] for names in (data.subject, data.task))
     clash = clashes(data, text, task)
     donor, level = np.full(len(data), -1), np.full(len(data), -1, np.int8)
     # A random stream for each part, so that the donors of a part do not depend on the other parts.

@@ -25,15 +25,12 @@ def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     """
     clock = known_clock(data, NEEDS_TIME.format("clock"))
     seen = sorted({name for name in clock.recording[train].tolist() if name})
-    place = {name: k for k, name in enumerate(seen)}
     begin = np.nan_to_num(clock.spans[:, 0])
     longest = max(float(begin[train].max()), 1.0)
     phases = 2 * np.pi * begin[:, None] / (2 * longest / 2.0 ** np.arange(PERIODS))
-    codes = np.zeros((len(data), len(seen) + 2 * PERIODS))
-    for i, name in enumerate(clock.recording.tolist()):
-        if name in place:
-            codes[i, place[name]] = np.sqrt(len(seen))
-    codes[:, len(seen) :] = np.sqrt(2) * np.concatenate([np.sin(phases), np.cos(phases)], axis=1)
+    one_hot = clock.recording[:, None] == np.array(seen, object)
+    waves = np.concatenate([np.sin(phases), np.cos(phases)], axis=1)
+    codes = np.concatenate([np.sqrt(len(seen)) * one_hot, np.sqrt(2) * waves], axis=1)
     codes[~clock.known] = 0
     width = data.n_features
     if codes.shape[1] > width:

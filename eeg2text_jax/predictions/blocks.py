@@ -180,8 +180,7 @@ def read_blocks(lines: Lines, layout_name: str, found: Survey) -> tuple[Iterator
     layout = LAYOUTS[layout_name]
     labels, notes = labels_of(layout, found)
     if REFERENCE not in {layout.labels[label] for label in labels.used} or len(labels.used) < 2:
-        for _ in split_blocks(lines, labels):  # raises first if a line is damaged, which is the better message
-            pass
+        list(split_blocks(lines, labels))  # raises first if a line is damaged, which is the better message
         raise UserError(
             f"{lines.path}: no block of layout {layout_name} in the file; expected lines {layout.expected()}."
         )

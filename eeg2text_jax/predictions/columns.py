@@ -211,10 +211,9 @@ def foreign_row(
     def text(side: str, field: str) -> str:
         items = parse_list(field)
         found, how = (field, "") if items is None else one_text(items)
-        if found is None and has_several_lists(items or ()):
-            raise UserError(f"{path}, {unit} {number}: the {side} is the list of lists {field!r:.60}; {SEVERAL}.")
         if found is None:
-            raise UserError(f"{path}, {unit} {number}: the {side} is the list {field!r:.60}; expected text.")
+            kind, cure = ("list of lists", SEVERAL) if has_several_lists(items) else ("list", "expected text")
+            raise UserError(f"{path}, {unit} {number}: the {side} is the {kind} {field!r:.60}; {cure}.")
         notes.extend([f"{side}s {how}"] if how else [])
         return found
 

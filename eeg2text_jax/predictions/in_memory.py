@@ -44,10 +44,9 @@ def as_set(
         rows = [foreign_row(number, [*map(str, row)], columns, path, "row") for number, row in enumerate(cells)]
         stated = "seed" in columns.about
     elif (given := list(given)) and isinstance(given[0], str):
-        references = None if references is None else list(references)
-        if references is None or len(references) != len(given):
-            there = "no references" if references is None else f"{len(references)} references"
-            raise UserError(f"{name}: {len(given)} texts and {there}; give as many references as texts.")
+        count = "no" if references is None else len(references := list(references))
+        if count != len(given):
+            raise UserError(f"{name}: {len(given)} texts and {count} references; give as many references as texts.")
         pairs = enumerate(zip(references, given, strict=True))
         rows = [ForeignRow(i, reference, {(UNKNOWN, UNKNOWN): text}, unit="text") for i, (reference, text) in pairs]
         stated = False

@@ -43,11 +43,10 @@ def read_json(
     `by_line`: an object per line, else the file is one JSON text. Raises UserError (for later items only when they are
     read) if an item is no object, names are not recognised or differ between items, or a text is not text.
     """
-    items: Iterator[Item] = items_by_line(lines) if by_line else iter(())
+    items = items_by_line(lines) if by_line else iter(())
     first = next(items, None)
     if not by_line or (first and not is_sample(first[1]) and next(items, None) is None):
-        items, kind = items_of_text(lines)
-        unit = "item"
+        (items, kind), unit = items_of_text(lines), "item"
     else:
         items, kind, unit = items_by_line(lines), "J (JSON lines", "line"
     items = ((number, without_chat(row)) for number, row in items)
@@ -181,11 +180,10 @@ def refuse_texts_by_id(found: Any, path: epath.Path) -> None:
 
 def is_split(value: Any) -> bool:
     """Return whether a value is a table that pandas wrote with `orient="split"`."""
-    if not isinstance(value, dict) or not {"columns", "data"} <= set(value):
+    columns, rows = (value.get(name) if isinstance(value, dict) else None for name in ("columns", "data"))
+    if not (isinstance(columns, list) and isinstance(rows, list) and rows):
         return False
-    rows = value["data"]
-    width = len(value["columns"])
-    return isinstance(rows, list) and bool(rows) and all(isinstance(row, list) and len(row) == width for row in rows)
+    return all(isinstance(row, list) and len(row) == len(columns) for row in rows)
 
 
 def is_objects(value: Any) -> bool:

@@ -158,10 +158,9 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
         others = ", ".join(repr(other.title) for other in sheets if other is not sheet)
         kind = f"Excel, sheet {sheet.title!r}, not read: {others}" if others else "Excel, first sheet"
         return as_csv(_cells(sheet, heads.get(sheet.title, (0, ()))[0])), kind
-    except (KeyError, IndexError, ValueError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
+        # A SyntaxError is the ParseError of xml.etree.
         raise UserError(f"{path}: cannot be read as an Excel file ({error!r:.80}); save it as CSV.") from error
-    except SyntaxError as error:  # xml.etree's ParseError is one
-        raise UserError(f"{path}: cannot be read as an Excel file ({error}); save it as CSV.") from error
 
 
 def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:

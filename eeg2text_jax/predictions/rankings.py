@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -36,14 +37,22 @@ CANDIDATE: dict[str, Any] = {"reference": str, "sentence_id": str, "task": str, 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
-    """A named list of `N` distinct sentences that are ranked."""
+    """A named list of `N` sentences that are ranked. Raises UserError if a sentence occurs twice."""
 
     name: str
-    references: tuple[str, ...]
-    sentence_ids: tuple[str, ...]
-    tasks: tuple[str, ...]
-    n_words: np.ndarray  # [N]
+    references: Sequence[str]
+    sentence_ids: Sequence[str]
+    tasks: Sequence[str]
+    n_words: np.ndarray  # float64 [N]
     strata: np.ndarray  # [N], number of the stratum: sentences of one task and nearly one length
+
+    def __post_init__(self) -> None:
+        if len(self._places) < len(self.references):
+            counts = Counter(map(sentence_key, self.references))
+            raise UserError(
+                f"candidates {self.name!r}: {counts.most_common(1)[0][0]!r:.60} is there twice; expected distinct "
+                "sentences."
+            )
 
     @functools.cached_property
     def _places(self) -> dict[str, int]:
@@ -192,27 +201,10 @@ def _candidates(name: str, rows: Any, path: epath.Path) -> Candidates:
                     f"{'text' if kind is str else f'a number from 0 to {MOST:,}'}."
                 )
     references, ids, tasks, n_words, strata = ([row[field] for row in rows] for field in CANDIDATE)
-    return list_of(name, references, ids, tasks, n_words, np.array(strata), where=where)
-
-
-def list_of(
-    name: str,
-    references: Sequence[str],
-    sentence_ids: Sequence[str],
-    tasks: Sequence[str],
-    n_words: Sequence[float],
-    strata: np.ndarray,
-    *,
-    where: str = "candidates",
-) -> Candidates:
-    """Return a list of candidates from `N` values each. Raises UserError if a sentence occurs twice."""
-    keys = [sentence_key(text) for text in references]
-    if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise UserError(f"{where}: {twice!r:.60} is there twice; expected distinct sentences.")
-    return Candidates(
-        name, tuple(references), tuple(sentence_ids), tuple(tasks), np.array(n_words, float), np.asarray(strata)
-    )
+    try:
+        return Candidates(name, references, ids, tasks, np.array(n_words, float), np.array(strata))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _ranking(

@@ -35,8 +35,8 @@ def read_two_files(
             f"{reference.path}, and the prediction's, in {lines.path}; set --columns=REFERENCE,PREDICTION."
         )
     reference_column, text_column = columns or (None, None)
-    references = read_side(reference, "reference", layout, reference_column, groups)
-    texts = read_side(lines, "prediction", layout, text_column, groups)
+    references = read_side(Side(reference, "reference", reference_column, groups), layout)
+    texts = read_side(Side(lines, "prediction", text_column, groups), layout)
     if layout == "K" and not (texts.ids and references.ids):
         raise UserError(
             f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {references.lines.path} "

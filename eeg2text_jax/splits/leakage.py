@@ -86,24 +86,16 @@ def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[
     found = []
     for seen, judged in PAIRS:
         a, b = parts[seen], parts[judged]
-        subjects = readings.subject
+        subjects = readings.subject[a], readings.subject[b]
         shared = {name: len(set(key[a]) & set(key[b])) for name, key in keys.items()}
         rates = {name: leakage_rate(key[a], key[b]) for name, key in keys.items()}
         if readings.segments is not None:
             there, here = (segments_of(readings.segments.windows[rows]) for rows in (a, b))
             shared = {SEGMENT: len(np.intersect1d(there, here)), **shared}
             rates = {SEGMENT: segment_leakage_rate(there, here, readings.segments.lengths), **rates}
-        found.append(
-            Leakage(
-                seen=seen,
-                judged=judged,
-                shared_subjects=sorted(set(subjects[a]) & set(subjects[b])),
-                bslr_over_test=leakage_rate(subjects[a], subjects[b]),
-                bslr_over_all=leakage_rate(subjects[a], subjects[b], n_subjects),
-                shared_texts=shared,
-                tslr=rates,
-            )
-        )
+        both = sorted(set(subjects[0]) & set(subjects[1]))
+        over_test, over_all = leakage_rate(*subjects), leakage_rate(*subjects, n_subjects)
+        found.append(Leakage(seen, judged, both, over_test, over_all, shared_texts=shared, tslr=rates))
     return found
 
 
