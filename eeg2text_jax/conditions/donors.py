@@ -41,7 +41,7 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     """Return for each sample a donor: a sample of the same part with another sentence.
 
     `parts` has the rows of each part. Samples of equal subject, task and number of words are shifted cyclically. A
-    sample that gets no donor so takes the nearest length of the same subject and task, then of the subject, then of any
+    sample left without a donor takes the nearest length of the same subject and task, then of the subject, then of any
     subject. Windows of a stimulus are shifted in order of time, and windows with a common segment are no donors of each
     other. Raises UserError if a part has a single text.
     """

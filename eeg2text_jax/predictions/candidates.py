@@ -78,5 +78,5 @@ def read_choices(path: Path) -> list[str]:
     """Return the sentences that a decoder chose from, one per line of a file. Raises UserError if there are none."""
     choices = read_text(path).splitlines()
     if not any(map(str.strip, choices)):
-        raise UserError(f"--choices={path}: holds no sentence; expected those that the decoder chose from, one a line.")
+        raise UserError(f"--choices={path}: holds no sentence; expected the decoder's candidates, one per line.")
     return choices

@@ -28,7 +28,7 @@ from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, UNKNOWN, Fore
 from eeg2text_jax.predictions.packed import read_text
 
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
-SEVERAL = "a row holds several samples; write one a row"
+SEVERAL = "a row holds several samples; write one sample per row"
 JOINED = "are lists of tokens; they are joined by spaces"
 METADATA = ("n_words", "recording", "onset", "duration", "order")  # columns of a metadata CSV with fixed names
 
@@ -82,7 +82,7 @@ def named_columns(names: Sequence[str], path: epath.Path, titles: Sequence[str] 
         )
     forced = {condition for condition, mode in chosen.values() if mode == "teacher_forced"}
     predictions = {
-        # a column without a mode beside a teacher-forced one is free-running
+        # a column without a mode is free-running if there is a teacher-forced column of the same condition
         (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): names.index(name)
         for name, (condition, mode) in chosen.items()
     }
@@ -122,7 +122,7 @@ def join_names(names: Sequence[str], most: int = 8) -> str:
 def field_positions(names: Sequence[str]) -> dict[str, list[int]]:
     """Return the position of the first column of each field of `ABOUT_NAMES`.
 
-    The task has all its columns: the name of a data set and a key in it identify a task together.
+    Only a task may have several columns: the name of a data set and a key in the data set identify a task together.
     """
     found: dict[str, list[int]] = {}
     for index, name in enumerate(names):

@@ -1,7 +1,7 @@
 """The predictions file, which `decode` writes and `score` and `audit` read; keys and words of sentences.
 
 JSON lines. The first line is a header (`{"header": {...}}`: config hash, split hash, tokenizer, decode settings),
-every other line one prediction of one sample in one cell and mode.
+every other line one prediction of one sample in one cell (training condition, evaluation condition and seed) and mode.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.packed import Lines
 
 MODES = ("teacher_forced", "free_running")
-OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # only our format has most
+OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # most are ours alone
 SURROGATE = re.compile("[\ud800-\udfff]")
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # Han, kana and bopomofo, with radicals, strokes, and the full-width punctuation between them
@@ -31,7 +31,7 @@ SPACELESS = re.compile(f"[{HAN}\u2e80-\u2fdf\u3000-\u312f\u31a0-\u31ff\uff00-\uf
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """One decoded sample in one cell and mode; a field is None if its value is not known.
+    """One decoded sample under one training and evaluation condition; a field is None if its value is not known.
 
     `reference_tokens` and `prediction_tokens` are the model's token ids without special tokens. `nll` is the summed
     negative log-likelihood of the reference in nats over `n_tokens` tokens (teacher-forced rows only). `hypothesis`
@@ -79,8 +79,8 @@ class PredictionSet:
     """The content of one predictions file.
 
     `predictions` has the first hypothesis of every sample, which is scored and audited, `further` has later hypotheses.
-    `notes` are sentences on the file for the user. `groups` maps a column of labels to the counts of labels of each
-    `sentence_key`. `digest` is the SHA-256 of the file. Without `seeds_stated`, all seeds are 0.
+    `notes` are sentences on the file for the user. `groups` has, for each column of labels and each
+    `sentence_key`, the counts of its labels. `digest` is the SHA-256 of the file. If not `seeds_stated`, seeds are 0.
     """
 
     predictions: list[Prediction]
@@ -175,7 +175,7 @@ def parse_predictions(lines: Lines) -> PredictionSet:
 
 
 def row_key(prediction: Prediction) -> tuple:
-    """Return the key of a sample in a cell and mode; all hypotheses of the sample have this key."""
+    """Return conditions, seed, mode and sample id, which all hypotheses of one sample have in common."""
     p = prediction
     return p.train_condition, p.eval_condition, p.seed, p.mode, p.sample_id
 
@@ -271,7 +271,7 @@ def _typed(name: str, value: Any, kind: type | tuple[type, ...], path: epath.Pat
 
 
 def refuse_surrogates(text: str, what: str) -> None:
-    """Raise UserError if a text has half of a UTF-16 surrogate pair, which is no character; name the text `what`."""
+    """Raise UserError if a text has half of a UTF-16 surrogate pair, no character; messages call the text `what`."""
     if broken := SURROGATE.search(text):
         raise UserError(
             f"{what} holds the invalid Unicode character {broken[0]!a} at position {broken.start() + 1}; correct or "

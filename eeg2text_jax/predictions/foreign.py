@@ -1,4 +1,4 @@
-"""Turn samples of foreign files into predictions; interpret their conditions and modes."""
+"""Convert samples of foreign files, in other layouts than ours, to predictions; recognise conditions and modes."""
 
 import dataclasses
 import hashlib
@@ -25,7 +25,7 @@ MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # notations of a mi
 
 @dataclasses.dataclass(frozen=True)
 class ForeignRow:
-    """One sample of a foreign file."""
+    """One sample of a foreign file, a file in another layout than ours."""
 
     line: int  # counts lines, rows or items, as `unit` says
     reference: str
@@ -38,7 +38,7 @@ class ForeignRow:
 def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
     """Return a prediction for each output of each sample; missing values become "unknown", a missing seed 0.
 
-    Raises UserError if a seed or mode is invalid, or a stated sample id occurs twice in a cell.
+    Raises UserError if a seed or mode is invalid, or a stated sample id occurs twice with one condition, seed and mode.
     """
     predictions, fed = [], []
     first_line: dict[tuple, int] = {}
@@ -84,7 +84,7 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
 
 
 def _fed(row: ForeignRow, condition: str) -> str:
-    """Return the encoder's input that a column such as `input` names; "" if `eval_condition` or a title names it."""
+    """Return the encoder's input as a column such as `input` names it; "" if another column names the condition."""
     if condition != UNKNOWN or "eval_condition" in row.about:
         return ""
     return condition_name(row.about.get("condition", ""))

@@ -224,7 +224,7 @@ def chat_of(row: dict[str, Any]) -> str | None:
 
 
 def refuse_chat(row: dict[str, Any], where: str) -> None:
-    """Raise UserError for a row with a chat whose other columns are too few to choose from by --columns."""
+    """Raise UserError for a row with a chat and less than two other texts, which --columns could name."""
     chat = chat_of(row)
     others = [name for name in normalize_names(row) if name not in ABOUT_NAMES]
     if chat is not None and len(others) <= 2:

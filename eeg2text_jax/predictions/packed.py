@@ -172,7 +172,7 @@ def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
 
 
 def _cells(sheet: Any, above: int) -> Iterator[Sequence[Any]]:
-    """Yield the rows of a sheet without the first `above`, cut to the width of the next row; empty rows are ()."""
+    """Yield the rows of a sheet below its first `above` rows, as wide as the first row yielded; empty rows are ()."""
     width = 0
     for row in itertools.islice(sheet.iter_rows(values_only=True), above, None):
         filled = [i for i, cell in enumerate(row, 1) if cell is not None]

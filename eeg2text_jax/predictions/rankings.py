@@ -68,14 +68,14 @@ class Candidates:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ranking(Prediction):
-    """One recording in one cell: a prediction with the scores `[N]` of all `N` candidates."""
+    """A prediction, the candidate with the highest score, and the scores `[N]` of all `N` candidates."""
 
     scores: np.ndarray | None = None
     candidates: Candidates | None = None
 
     @property
     def right(self) -> int:
-        """Index of the sentence that was read among the candidates."""
+        """Index, among the candidates, of the sentence that was read."""
         return self.candidates.place(self.reference)
 
 

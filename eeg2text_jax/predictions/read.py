@@ -174,7 +174,7 @@ def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None =
 
 
 def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
-    """Return the rows of one mode; rows of unknown mode get it. None returns all rows unchanged.
+    """Return the rows of one mode; rows of unknown mode get this mode. None returns all rows unchanged.
 
     Raises UserError if no row is left.
     """

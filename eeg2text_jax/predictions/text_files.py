@@ -33,7 +33,7 @@ IDS = ("sample_id", "utterance_id", "utt_id", "id", "key", "uid", "segment_id", 
 INDEX = ("index", "idx", "unnamed:_0", "", "number", "no", "row", "line", "trial", "utt", "name", "file", "filename")
 EITHER = ("text", "sentence", "caption", "captions", "transcript", "transcription", "label", "labels", "response")
 SIDES = {"reference": (*REFERENCE_NAMES, *EITHER), "prediction": (*PREDICTION_NAMES, "hypothesis", *EITHER)}
-FEW = 10  # so many different lines with equally many delimiters are a table
+FEW = 10  # fewest distinct lines with equally many delimiters that count as a table
 NAME = re.compile(r"[\w.:()/]{0,40}")  # a normalized name of a column
 TRN = re.compile(r"(.*?)\s*\((\S+)\)")  # a text, then the id of the utterance in brackets
 CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences hardly ever do
@@ -85,7 +85,7 @@ def read_side(side: Side, layout: str | None) -> Side:
 
 
 def line_texts(lines: Lines) -> list[str]:
-    """Return all lines; the end of the last line begins no further one."""
+    """Return all lines; nothing after the last line end is no line."""
     texts = list(lines)
     return texts[:-1] if texts and not texts[-1] else texts
 

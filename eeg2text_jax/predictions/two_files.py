@@ -11,7 +11,7 @@ from eeg2text_jax.predictions.packed import Lines
 from eeg2text_jax.predictions.text_files import Side, read_side
 
 FAIRSEQ = re.compile(r"^[STHD]-(?=\d+$)")  # prefixes of ids in fairseq's output
-LAYOUTS = ("P", "K", "F", "H", "J")  # that files of texts alone may have
+LAYOUTS = ("P", "K", "F", "H", "J")  # layouts of files of references alone or predictions alone
 
 
 def read_two_files(
@@ -69,8 +69,8 @@ def _by_id(texts: Side, references: Side) -> bool:
         if one.coded and other.ids is None:
             raise UserError(
                 f"{one.lines.path}: each line begins or ends with an id, such as {one.ids[0]!r:.40}, and the lines of "
-                f"{other.lines.path} do not; give both files with ids or both without, or say --format=P if these are "
-                "words."
+                f"{other.lines.path} do not; give both files with ids or both without, or say --format=P if this is "
+                "part of the text."
             )
     return False
 

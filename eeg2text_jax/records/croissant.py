@@ -31,14 +31,14 @@ _CONTEXT = {
 }
 _COLUMNS = {
     "sentence": ("sc:Text", "The sentence that was read."),
-    "subject": ("sc:Text", "Who read it."),
+    "subject": ("sc:Text", "The subject who read the sentence."),
     "task": ("sc:Text", "The task in which it was read."),
     "sentence_index": ("sc:Integer", "Number of the sentence within its task, the same for every subject."),
 }
 _TIME = {
-    "recording": ("sc:Text", "One run of the subject."),
+    "recording": ("sc:Text", "Name of the recording, one run of one subject."),
     "onset": ("sc:Float", "Seconds from the start of the recording."),
-    "duration": ("sc:Float", "Seconds."),
+    "duration": ("sc:Float", "Duration of the sample in seconds."),
     "order": ("sc:Integer", "Place of the sample in its recording."),
 }
 

@@ -1,6 +1,6 @@
 """Convert results to Every Eval Ever, a JSON schema for evaluations of any kind of model.
 
-There is a record for each arm, with every score of each of its cells. The schema is version 0.3.0 of
+There is a record for each arm (a training condition and seed), with all scores. The schema is version 0.3.0 of
 github.com/evaleval/every_eval_ever.
 """
 

@@ -3,7 +3,7 @@
 Methods (a) to (e) of the splitting paper leak (`papers/003`, section 3.2): (a) shares texts, (b) subjects, (c) texts
 and subjects, (d) and (e) subjects and, for overlapping windows, texts. They show the effect of leaks on scores and
 reproduce published numbers. (f) is in `bipartite.py`, `blocks` in `stretches.py`. `unique_sent` and `unique_subj` are
-the authors' own splits by fixed positions and subjects, as in Wang & Ji's `data.py`.
+the splits of Wang & Ji's `data.py`, by fixed positions and fixed subjects.
 """
 
 import os
@@ -54,7 +54,7 @@ def by_sentence(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
 def by_task(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
     """Split by method (b): all samples of a task stay together; subjects are in all parts.
 
-    ZuCo has too few tasks. Windows are divided by text group, because two tasks may tell one story.
+    ZuCo has too few tasks for this method. Windows are divided by text group, because two tasks may tell one story.
     """
     units = data.text_group if data.is_windows else data.task
     return Split.of(data, "b", seed, deal(units.astype(str), ratio, np.random.default_rng(seed)))
@@ -86,7 +86,7 @@ def unique_text(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
     return Split.of(data, "unique_text", seed, deal(text_units(data), ratio, np.random.default_rng(seed)))
 
 
-# The authors' fixed subjects for task SR of ZuCo 1.0; they leave ZDN out.
+# Wang & Ji's subjects for task SR of ZuCo 1.0, without ZDN.
 UNIQUE_SUBJ = {
     "train": ("ZAB", "ZDM", "ZGW", "ZJM", "ZJN", "ZJS", "ZKB", "ZKH", "ZKW"),
     "dev": ("ZMG",),
@@ -99,7 +99,7 @@ def sentences_per_task(data: DataFile) -> dict[str, int]:
     """Return the number of sentences of every task, including sentences that the data file lacks for all subjects.
 
     It is the largest of the subjects' counts in the data file's provenance (`sentences`: task -> subject -> count) and
-    the largest sentence index plus 1. The authors use the first subject's count, and their code fails if another
+    the largest sentence index plus 1. Wang & Ji use the first subject's count, and their code fails if another
     subject has fewer sentences.
     """
     stated = data.provenance.get("sentences")
@@ -219,7 +219,7 @@ def make_folds(
         group k of the subjects; no text and no subject of it trains. "a": group k of the subjects; texts are shared,
         which leaks. "blocks": stretch k of each recording, with texts of its own.
       folds: the number of folds, 2 or more; or "subjects", a fold for each subject.
-      ratio: train, dev and test; only that of train to dev counts.
+      ratio: shares of train, dev and test; only the ratio of train to dev counts.
       seed: the only source of randomness.
       gap: least seconds between samples of different parts; only for "blocks".
 

@@ -121,13 +121,13 @@ def high_neighbors(time: Mapping[str, Any] | None) -> list[str]:
     if share >= HIGH_SHARE:
         found.append(
             f"{share:.0%} of the test samples have a training sample of the same recording within {limit} "
-            f"{time['unit']}: what drifts slowly is known from training"
+            f"{time['unit']}: slow drifts of the signal are known from training"
         )
     for name, by_part in time["groups"].items():
         told = by_part["test"]
         if told["samples"] and told["p"] <= 0.05 and told["told"] - told["chance"] >= HIGH_GAIN:
             found.append(
                 f"the nearest training sample in time tells the {name} of {told['told']:.0%} of the test samples "
-                f"(chance {told['chance']:.0%}): a clock alone would"
+                f"(chance {told['chance']:.0%}): a clock alone would do so"
             )
     return found

@@ -126,7 +126,7 @@ def parts_digest(samples: Mapping[str, Iterable[str]]) -> str:
 
 
 def part_sizes(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int]:
-    """Return the sizes of train, dev and test for `n` units; train and dev are rounded down, as the authors do."""
+    """Return the sizes of train, dev and test for `n` units; train and dev are rounded down, as by Wang & Ji."""
     train, dev = int(n * ratio[0] + 1e-9), int(n * ratio[1] + 1e-9)
     return train, dev, n - train - dev
 

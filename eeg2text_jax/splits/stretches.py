@@ -1,7 +1,7 @@
 """Splitting method `blocks`: a stretch of each recording is in one part, with a gap in time between parts.
 
-A text is in one part only, too: samples of a text in a stretch of another part are discarded. Few are if all subjects
-read the texts in one order, many if orders differ.
+A text is in one part only, too: samples of a text in a stretch of another part are discarded. These are few samples if
+all subjects read the texts in one order, and many if orders differ.
 """
 
 from collections.abc import Sequence
