@@ -69,16 +69,10 @@ def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any
 
     `text` and `task`, both int `[N]`, are the numbers of each sample's text and task.
     """
-    times = data.story_times.T if data.is_windows else None
-
-    def clash(a: Any, b: Any) -> np.ndarray:
-        same = text[a] == text[b]
-        if times is not None:
-            start, stop = times
-            same = same | ((task[a] == task[b]) & (start[a] < stop[b]) & (start[b] < stop[a]))
-        return same
-
-    return clash
+    if not data.is_windows:
+        return lambda a, b: text[a] == text[b]
+    start, stop = data.story_times.T
+    return lambda a, b: (text[a] == text[b]) | ((task[a] == task[b]) & (start[a] < stop[b]) & (start[b] < stop[a]))
 
 
 def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:

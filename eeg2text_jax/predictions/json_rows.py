@@ -44,8 +44,9 @@ def read_json(
     read) if an item is no object, names are not recognised or differ between items, or a text is not text.
     """
     items = items_by_line(lines) if by_line else iter(())
-    first = next(items, None)
-    if not by_line or (first and not is_sample(first[1]) and next(items, None) is None):
+    _, row = next(items, (0, {}))
+    has_all = is_lists(row) or is_by_key(row) or any(map(is_objects, row.values()))  # an object of all samples
+    if not by_line or (has_all and next(items, None) is None):
         (items, kind), unit = items_of_text(lines), "item"
     else:
         items, kind, unit = items_by_line(lines), "J (JSON lines", "line"
@@ -146,11 +147,6 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
         f"{path}: JSON without predictions; expected a list of objects, each with a reference and a prediction, or a "
         "list of references and one of predictions."
     )
-
-
-def is_sample(row: dict[str, Any]) -> bool:
-    """Return whether the only object of a file may be one sample, and not a container of all samples."""
-    return not is_lists(row) and not is_by_key(row) and not any(is_objects(value) for value in row.values())
 
 
 def is_by_key(value: Any) -> bool:

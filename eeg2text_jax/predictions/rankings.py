@@ -48,11 +48,8 @@ class Candidates:
 
     def __post_init__(self) -> None:
         if len(self._places) < len(self.references):
-            counts = Counter(map(sentence_key, self.references))
-            raise UserError(
-                f"candidates {self.name!r}: {counts.most_common(1)[0][0]!r:.60} is there twice; expected distinct "
-                "sentences."
-            )
+            [(twice, _)] = Counter(map(sentence_key, self.references)).most_common(1)
+            raise UserError(f"candidates {self.name!r}: {twice!r:.60} is there twice; expected distinct sentences.")
 
     @functools.cached_property
     def _places(self) -> dict[str, int]:

@@ -111,7 +111,7 @@ def _alike(ids: list[str], known: list[str]) -> tuple[list[str], list[str]]:
 
 def _rows(texts: Side, references: Side, places: Sequence[int], by_id: bool) -> Iterator[ForeignRow]:
     """Yield the samples: prediction k with the reference at `places[k]`."""
-    unique = by_id and len(set(texts.ids)) == len(texts.ids)
+    unit, unique = "id" if by_id else "line", by_id and len(set(texts.ids)) == len(texts.ids)
     for row, place in enumerate(places):
         key = texts.ids[row] if by_id else str(row + 1)
         expected, how_expected = _text(references.texts[place], key, references)
@@ -119,7 +119,6 @@ def _rows(texts: Side, references: Side, places: Sequence[int], by_id: bool) -> 
         notes = [f"{side} {how}" for side, how in (("references", how_expected), ("predictions", how_found)) if how]
         stated = {**(references.about[place] if references.about else {}), **(texts.about[row] if texts.about else {})}
         stated |= {"sample_id": key} if unique else {}
-        unit = "id" if by_id else "line"
         yield ForeignRow(row + 1, expected, {(UNKNOWN, UNKNOWN): found}, stated, unit, tuple(notes))
 
 

@@ -73,12 +73,11 @@ def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[s
 
 def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
     """Yield an entry of `evaluation_results` for each score of a cell."""
-    evaluated = f"{cell['eval_condition']}, {cell['mode']}"
     for name, metric in cell["metrics"].items():
         is_rate, is_bounded = metric["lower_is_better"], name.startswith(_BOUNDED)
         yield {
             "evaluation_result_id": f"{cell['eval_condition']}/{cell['mode']}/{name}",
-            "evaluation_name": f"EEG-to-text, evaluated on {evaluated}",
+            "evaluation_name": f"EEG-to-text, evaluated on {cell['eval_condition']}, {cell['mode']}",
             "source_data": {
                 "dataset_name": about.dataset,
                 "source_type": "other",

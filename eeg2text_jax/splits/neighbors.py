@@ -39,16 +39,14 @@ def time_leakage(
         return None
     kept = np.concatenate(list(parts.values()))
     found: dict[str, Any] = {"unit": clock.unit, "known": float(clock.known[kept].mean()), "neighbors": {}}
-    found |= {"groups": {name: {} for name in groups}, "one_block": {}}
+    found["groups"] = {name: {} for name in groups}
     for judged in ("dev", "test"):
         near, apart = clock.nearest(parts[judged], parts["train"])
         found["neighbors"][judged] = {str(limit): float(np.mean(apart <= limit)) for limit in WITHIN[clock.unit]}
         for name, labels in groups.items():
             found["groups"][name][judged] = neighbor_accuracy(labels, parts[judged], near)
-    for name, labels in groups.items():
-        share = one_block(readings, labels)
-        found["one_block"] |= {} if share is None else {name: share}
-    return found
+    shares = {name: one_block(readings, labels) for name, labels in groups.items()}
+    return found | {"one_block": {name: share for name, share in shares.items() if share is not None}}
 
 
 def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> dict[str, Any]:
