@@ -128,7 +128,7 @@ def head_of(line: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """The labels of one file by their use."""
+    """The labels of one file: of texts, of other fields, and ignored labels."""
 
     layout: BlockLayout
     used: tuple[str, ...]  # labels of the layout that the file has

@@ -31,8 +31,8 @@ Key = tuple[str, int]  # sample id, seed
 class CandidateScores:
     """The scores of all candidates for one sample in one condition."""
 
-    sentence_id: str  # of the sentence that was read
-    candidates: tuple[str, ...]  # sentence ids
+    sentence_id: str  # id of the sentence that was read
+    candidates: tuple[str, ...]  # ids of the candidate sentences
     nll: tuple[float, ...]  # nats, one per candidate
 
 

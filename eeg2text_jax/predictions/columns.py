@@ -38,9 +38,9 @@ class Columns:
     """Positions of the columns in a row, from 0, by their role."""
 
     reference: int
-    predictions: dict[tuple[str, str], int]  # by condition and mode
-    about: dict[str, list[int]]  # by field, such as "subject"
-    others: Mapping[str, int] = dataclasses.field(default_factory=dict)  # unused columns by name
+    predictions: dict[tuple[str, str], int]  # position by condition and mode
+    about: dict[str, list[int]]  # positions by field, such as "subject"
+    others: Mapping[str, int] = dataclasses.field(default_factory=dict)  # positions of unused columns by name
 
     def used(self, dropped: Collection[str] = ()) -> set[int]:
         """Return the positions of all used columns except those of the fields `dropped`."""
@@ -175,7 +175,7 @@ def parse_list(cell: str) -> list | None:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
-    try:  # NumPy leaves out the commas, and Python would join the texts
+    try:  # NumPy prints no commas, without which Python joins adjacent literals
         return ast.literal_eval(re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", text))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None

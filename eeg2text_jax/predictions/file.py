@@ -22,7 +22,7 @@ from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.packed import Lines
 
 MODES = ("teacher_forced", "free_running")
-OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # most are ours alone
+OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # most of them show our format
 SURROGATE = re.compile("[\ud800-\udfff]")
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # Han, kana and bopomofo, with radicals, strokes, and the full-width punctuation between them

@@ -36,7 +36,7 @@ class RowSummary:
 
     def __init__(self, rows: Iterable[ForeignRow]):
         self._rows = rows
-        self.groups: dict[str, Counts] = defaultdict(lambda: defaultdict(Counter))  # by column of labels
+        self.groups: dict[str, Counts] = defaultdict(lambda: defaultdict(Counter))  # counts of labels by column
         self.fed: set[str] = set()  # values of a column of conditions
         self.seeds_stated = False
         self.read_as: Counter[str] = Counter()  # notes on converted texts, with numbers of rows

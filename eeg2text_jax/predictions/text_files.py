@@ -52,7 +52,7 @@ class Side:
     about: list[dict[str, str]] = dataclasses.field(default_factory=list)  # other columns of each row by field
     by_key: bool = False  # whether the file is a JSON object of texts by id
     coded: bool = False  # whether ids are parts of the lines
-    description: str = ""  # of the columns, for messages
+    description: str = ""  # description of the columns, for messages
 
 
 def read_side(side: Side, layout: str | None) -> Side:

@@ -79,7 +79,7 @@ def certify(
 
 
 SHOWN = 20  # most duplicates on the terminal; the certificate has all
-FAR = 2.0  # factor between a part's share of the kept samples and the ratio from which on the user is warned
+FAR = 2.0  # warn if a part's share of the kept samples is above or below the ratio by this factor or more
 
 
 def paper_table1(data: DataFile, split: Split) -> str:

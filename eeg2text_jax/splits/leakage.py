@@ -55,7 +55,7 @@ class Leakage:
     """Leakage of part `seen` (such as train) into part `judged` (such as test); rates are from 0 to 1.
 
     The rate of subjects is averaged over the subjects of the judged part (`bslr_over_test`) or over all subjects
-    (`bslr_over_all`). The rate of texts `tslr` and the number of `shared_texts` are by comparison of texts.
+    (`bslr_over_all`). `tslr` (rate of texts) and `shared_texts` (number) have an entry for each comparison of texts.
     """
 
     seen: str

@@ -216,7 +216,7 @@ def make_folds(
     Args:
       data: the samples.
       method: what the test part of fold k is. "unique_text": group k of the texts. "f": group k of the texts, read by
-        group k of the subjects; no text and no subject of it trains. "a": group k of the subjects; texts are shared,
+        group k of the subjects; none of these is in train or dev. "a": group k of the subjects; texts are shared,
         which leaks. "blocks": stretch k of each recording, with texts of its own.
       folds: the number of folds, 2 or more; or "subjects", a fold for each subject.
       ratio: shares of train, dev and test; only the ratio of train to dev counts.

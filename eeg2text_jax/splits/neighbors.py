@@ -32,7 +32,7 @@ def time_leakage(
     Returns:
       `unit` (s or samples); `known`, the share of the parts' samples with a known time; `neighbors`, for dev and test
         the share of samples with a training sample of the same recording within each distance of `WITHIN`; `groups`,
-        by name and part `neighbor_accuracy`; `one_block`, by name the share that the function `one_block` returns.
+        results of `neighbor_accuracy` by name and part; `one_block`, results of the function `one_block` by name.
     """
     clock = readings.clock
     if clock is None or not clock.known.any():
@@ -53,8 +53,9 @@ def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) 
     """Return how often the nearest training sample in time has the same label, with a permutation test.
 
     `labels` are of all samples `[N]`, `judged` are rows `[M]`, and `near` `[M]` the rows of their neighbors, below 0
-    without one. The result has the number of `samples` with a neighbor, the share `told` with its label, the mean share
-    under permutation (`chance`) and `p`. Readings of one sentence are not independent: p describes the recordings only.
+    if there is none. The result has the number of `samples` with a neighbor, the share `told` with its label, the mean
+    share under permutation (`chance`) and `p`. Readings of one sentence are not independent, so p describes the
+    recordings only.
     """
     has = near >= 0
     names = np.unique(labels.astype(str), return_inverse=True)[1]

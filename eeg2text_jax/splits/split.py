@@ -156,7 +156,7 @@ def check_same_split(expected: str, stated: str | None, path: str | os.PathLike[
 
 
 def check_same_data(expected: str, stated: str | None, path: str | os.PathLike[str]) -> None:
-    """Raise UserError if the checkpoint or predictions file at `path` states another hash of its data, or None."""
+    """Raise UserError if the checkpoint or predictions file at `path` states another hash of its data, or no hash."""
     if stated != expected:
         found = f"data {stated[:16]}" if stated else "no hash of its data"
         raise UserError(

@@ -27,7 +27,7 @@ from eeg2text_jax.splits.split import PARTS, Readings, Split, readings_of
 from eeg2text_jax.stores.copying import at_hand
 
 FORMAT = "eeg2text-split-2"  # format of a certificate that states the hashes of its data file
-_NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}  # of parts in a file
+_NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}  # part names in files
 
 
 @dataclasses.dataclass(frozen=True)

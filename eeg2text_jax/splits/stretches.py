@@ -88,7 +88,7 @@ def text_names(data: DataFile) -> np.ndarray:
 def keep_one_part_per_text(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """Return `part` `[N]` with each text in one part only: samples of the text in other parts get `LEFT_OUT`.
 
-    From the last part to the first, each takes the free texts with the largest share of samples in it, up to `sizes`.
+    From the last part to the first, part k takes `sizes[k]` free texts with the largest shares in it; part 0, the rest.
     """
     text = np.unique(text_names(data), return_inverse=True)[1]
     used = part != LEFT_OUT
