@@ -68,7 +68,7 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
                 if previous != row.line:
                     raise UserError(
                         f"{path}, {row.unit} {row.line}: sample {prediction.sample_id!r} is on {row.unit} {previous} "
-                        "already; expected each sample once in a cell and mode; remove one of the two."
+                        "already; expected it once with these conditions, seed and mode; remove one."
                     )
             predictions.append(prediction)
             fed.append(_fed(row, condition))

@@ -1,8 +1,8 @@
 """The file of rankings, which `decode` writes: for each recording the score of every candidate sentence.
 
 JSON lines, read by `score` and `audit`. The first line is a header whose `candidates` are lists of sentences by name
-(`{"test": [{"sentence_id", "reference", "task", "n_words", "stratum"}, ...]}`); every other line is one recording in
-one cell: the fields of a prediction, whose `prediction` is the text of the candidate ranked first, and
+(`{"test": [{"sentence_id", "reference", "task", "n_words", "stratum"}, ...]}`); every other line is one recording
+under one training and evaluation condition: the fields of a prediction, whose text is the candidate ranked first, and
 
     "list": "test", "scores": [0.31, ...]   one number per candidate, higher is likelier
     "n": 236, "rank": 4.0, "score": 0.29    number of candidates; rank and score of the sentence that was read

@@ -70,8 +70,8 @@ def read_conditions(
     """Return the rows of several files by condition, EEG first; `read` returns the rows of a file.
 
     A condition is named after its file, or after its evaluation condition if the file `eeg` has several. A control file
-    of several cells gives a control for each cell that was not evaluated with EEG. Raises UserError for a file given
-    twice, or two conditions of one name.
+    of several pairs of conditions gives a control for each pair that was not evaluated with EEG. Raises UserError for a
+    file given twice, or two conditions of one name.
     """
     paths = [eeg, *controls]
     places = [path.resolve() for path in paths]

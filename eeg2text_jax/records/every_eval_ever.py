@@ -72,7 +72,7 @@ def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[s
 
 
 def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
-    """Yield an entry of `evaluation_results` for each score of a cell."""
+    """Yield an entry of `evaluation_results` for each score under one training and evaluation condition, `cell`."""
     for name, metric in cell["metrics"].items():
         is_rate, is_bounded = metric["lower_is_better"], name.startswith(_BOUNDED)
         yield {
