@@ -157,7 +157,7 @@ def parse_predictions(lines: Lines) -> PredictionSet:
         if previous != number:
             raise UserError(
                 f"{path}, line {number}: sample {prediction.sample_id!r} ({prediction.mode}) is on line {previous} "
-                "already; expected it once with these conditions, seed and mode; remove one line."
+                "already; expected each hypothesis once with these conditions, seed and mode; remove one."
             )
         (further if prediction.hypothesis else predictions).append(prediction)
     for p in further:
