@@ -25,7 +25,7 @@ from eeg2text_jax.metrics.render import table_markdown
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.predictions.file import Prediction, sentence_key
-from eeg2text_jax.predictions.rankings import Candidates, Ranking, list_of, read_rankings, write_rankings
+from eeg2text_jax.predictions.rankings import Candidates, Ranking, read_rankings, write_rankings
 from eeg2text_jax.predictions.selection import select_arms
 from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.study.config_file import write_configuration
@@ -52,12 +52,12 @@ def candidates_of(study: Study) -> Candidates:
         first.setdefault(sentence_key(str(data.sentence[i])), i)
     rows = list(first.values())
     tasks, words = [str(data.task[i]) for i in rows], [int(data.n_words[i]) for i in rows]
-    return list_of(
+    return Candidates(
         "test",
         [str(data.sentence[i]) for i in rows],
         [f"{data.task[i]}:{data.sentence_index[i]}" for i in rows],
         tasks,
-        words,
+        np.array(words, float),
         length_strata(tasks, words),
     )
 

@@ -4,5 +4,5 @@ CONDITIONS = (
     "eeg", "noise", "noise_redrawn", "noise_uniform", "zero", "shuffled", "time_reversed", "phase_randomized",
     "subject_mean", "length_only", "label_shuffle", "prompt_only", "clock", "neighbor",
 )  # fmt: skip
-TRAINING_ONLY = frozenset({"label_shuffle"})  # conditions that change the training texts, so no model is decoded so
+TRAINING_ONLY = frozenset({"label_shuffle"})  # conditions that change texts, not the encoder's input
 NEAREST = "nearest_in_time"  # evaluation without a model: it predicts the text of the training sample nearest in time

@@ -12,7 +12,7 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.methods import normalize
+from eeg2text_jax.splits.split import normalize
 from eeg2text_jax.streams import stream_rng
 
 # What donor and sample have in common, in order of preference; later levels are used if no earlier one has a donor.
@@ -41,13 +41,12 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     """Return for each sample a donor: a sample of the same part with another sentence.
 
     `parts` has the rows of each part. Samples of equal subject, task and number of words are shifted cyclically. A
-    sample that gets no donor so takes the nearest length of the same subject and task, then of the subject, then of any
+    sample left without a donor takes the nearest length of the same subject and task, then of the subject, then of any
     subject. Windows of a stimulus are shifted in order of time, and windows with a common segment are no donors of each
     other. Raises UserError if a part has a single text.
     """
     text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
-    columns = [np.unique(column.astype(str), return_inverse=True)[1] for column in (data.subject, data.task)]
-    subject, task = columns
+    subject, task = (np.unique(names.astype(str), return_inverse=True)[1] for names in (data.subject, data.task))
     clash = clashes(data, text, task)
     donor, level = np.full(len(data), -1), np.full(len(data), -1, np.int8)
     # A random stream for each part, so that the donors of a part do not depend on the other parts.
@@ -70,16 +69,10 @@ def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any
 
     `text` and `task`, both int `[N]`, are the numbers of each sample's text and task.
     """
-    times = data.story_times.T if data.is_windows else None
-
-    def clash(a: Any, b: Any) -> np.ndarray:
-        same = text[a] == text[b]
-        if times is not None:
-            start, stop = times
-            same = same | ((task[a] == task[b]) & (start[a] < stop[b]) & (start[b] < stop[a]))
-        return same
-
-    return clash
+    if not data.is_windows:
+        return lambda a, b: text[a] == text[b]
+    start, stop = data.story_times.T
+    return lambda a, b: (text[a] == text[b]) | ((task[a] == task[b]) & (start[a] < stop[b]) & (start[b] < stop[a]))
 
 
 def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:

@@ -29,12 +29,14 @@ def condition_lines(data: DataFile, name: str, seed: int = 0) -> list[str]:
     (fed,), _ = distinct_inputs([(name, seed)], features, mask, context)
     fed = np.asarray(fed)
     real, recorded = fed[mask], features[mask]
+    constant = not real.std() or not recorded.std()
+    correlation = "none, as one is constant" if constant else f"{np.corrcoef(real.ravel(), recorded.ravel())[0, 1]:.3f}"
     same = int(((fed != 0).any(-1).sum(1) == mask.sum(1)).sum())
     first = " ".join(f"{value:.3f}" for value in fed[0, 0, :6])
     return [
         f"condition {name}, seed {seed}: {len(mask)} of {len(data)} samples, {len(real)} words of {data.n_features} "
         "numbers",
-        f"  fed: {spread(real)}; in the file: {spread(recorded)}; correlation {correlation(real, recorded)}",
+        f"  fed: {spread(real)}; in the file: {spread(recorded)}; correlation {correlation}",
         f"  as many words as in the file in {same} of {len(mask)} samples; largest value at padding "
         f"{np.abs(fed[~mask]).max(initial=0):g}",
         f"  first word of {data.subject[0]}/{data.task[0]}:{data.sentence_index[0]}: {first} ...",
@@ -44,10 +46,3 @@ def condition_lines(data: DataFile, name: str, seed: int = 0) -> list[str]:
 def spread(values: np.ndarray) -> str:
     """Return a phrase with mean, standard deviation and range of values."""
     return f"mean {values.mean():.3f}, sd {values.std():.3f}, from {values.min():.2f} to {values.max():.2f}"
-
-
-def correlation(one: np.ndarray, other: np.ndarray) -> str:
-    """Return Pearson's r of two arrays as text, over all their values."""
-    if not one.std() or not other.std():
-        return "none, as one is constant"
-    return f"{np.corrcoef(one.ravel(), other.ravel())[0, 1]:.3f}"

@@ -19,21 +19,18 @@ TOLERANCE = 2  # number of words by which the length of a preferred neighbor may
 def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     """Return the word that `clock` feeds at every position of a sample, float32 `[N, F]`; zeros if its time is unknown.
 
-    It has a one-hot code of the recording and sines and cosines of the onset, both with a mean square of about 1; if F
-    is too small, they are projected on F random directions. Only the train part determines the periods and the codes;
-    a recording without training samples has the code 0.
+    The word has a one-hot code of the recording and sines and cosines of the onset, both with a mean square of about 1;
+    if F is too small, both are projected on F random directions. Only the train part determines the periods and the
+    codes; a recording without training samples has the code 0.
     """
     clock = known_clock(data, NEEDS_TIME.format("clock"))
     seen = sorted({name for name in clock.recording[train].tolist() if name})
-    place = {name: k for k, name in enumerate(seen)}
     begin = np.nan_to_num(clock.spans[:, 0])
     longest = max(float(begin[train].max()), 1.0)
     phases = 2 * np.pi * begin[:, None] / (2 * longest / 2.0 ** np.arange(PERIODS))
-    codes = np.zeros((len(data), len(seen) + 2 * PERIODS))
-    for i, name in enumerate(clock.recording.tolist()):
-        if name in place:
-            codes[i, place[name]] = np.sqrt(len(seen))
-    codes[:, len(seen) :] = np.sqrt(2) * np.concatenate([np.sin(phases), np.cos(phases)], axis=1)
+    one_hot = clock.recording[:, None] == np.array(seen, object)
+    waves = np.concatenate([np.sin(phases), np.cos(phases)], axis=1)
+    codes = np.concatenate([np.sqrt(len(seen)) * one_hot, np.sqrt(2) * waves], axis=1)
     codes[~clock.known] = 0
     width = data.n_features
     if codes.shape[1] > width:
@@ -84,8 +81,8 @@ def _describe(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.nda
     for name, labels in groups_of_readings(readings_of(data)).items():
         differ = np.mean(labels[test] != labels[found[test]])
         note += (
-            f"; {differ:.1%} of the pairs are of different groups ({name}): of what a clock tells of the {name}, this "
-            "share at most is left against neighbor"
+            f"; {differ:.1%} of the pairs are of different groups ({name}): the comparison with neighbor excludes the "
+            f"rest of what a clock tells about the {name}"
         )
     return f"{note}."
 

@@ -1,7 +1,7 @@
 """Readers of text files with labelled lines, by layout (R is the reference, P a prediction).
 
 A   `target string: R`, `predicted string with tf: P`, `predicted string: P`, a line of `#`
-A1  the same without the line `with tf`;  A2  the same with lines of token ids, which are ignored
+A1  A without the line `with tf`;  A2  A with lines of token ids, which are ignored
 B   `Target string: R`, `Predicted string: P`, a line of `-`
 C   `start####`, `Predicted: P`, `True: R`, `end####`
 C1  `Predicted: P`, `True: R`, a line of `=`
@@ -33,11 +33,11 @@ LABEL_WORDS = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class BlockLayout:
-    """The lines of a block: its labels, each mapped to `REFERENCE` or a prediction's mode, and the rules around it."""
+    """Format of a block, the lines of one sample."""
 
-    labels: dict[str, str]
-    closing: re.Pattern
-    opening: re.Pattern | None = None  # None: a block begins at its first label
+    labels: dict[str, str]  # text before the colon -> `REFERENCE`, or the mode of a prediction
+    closing: re.Pattern  # last line of a block
+    opening: re.Pattern | None = None  # first line of a block; None: a block begins at its first label
 
     def expected(self) -> str:
         return ", ".join(f"'{label}:'" for label in self.labels)
@@ -94,7 +94,7 @@ class Survey:
         return "C2" if self.pair() else None
 
     def pair(self) -> tuple[str, str] | None:
-        """Return the labels of reference and prediction (C2) if they begin equally many lines, 25 % of all or more."""
+        """Return the labels of reference and prediction (C2), if both begin equally many lines, 25 % or more."""
         sides = [[name for name in names if self.heads[name]] for names in (REFS, HYPS)]
         counts = {self.heads[name] for side in sides for name in side}
         alone = all(len(side) == 1 for side in sides) and len(counts) == 1
@@ -128,7 +128,7 @@ def head_of(line: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """The labels of one file by their use."""
+    """The labels of one file: of texts, of other fields, and ignored labels."""
 
     layout: BlockLayout
     used: tuple[str, ...]  # labels of the layout that the file has
@@ -146,10 +146,10 @@ class Labels:
 
 
 def labels_of(layout: BlockLayout, found: Survey) -> tuple[Labels, list[str]]:
-    """Decide which texts before colons are labels, and return notes on the doubtful ones.
+    """Decide which texts before colons are labels, and return notes on doubtful texts.
 
-    An unknown one is an ignored label if nine of ten blocks have it with a value, or, if it begins with `LABEL_WORDS`,
-    if half of the blocks have it. A rarer one belongs to a prediction, or is an error with `LABEL_WORDS`.
+    A text unknown to the layout is an ignored label if nine of ten blocks have it with a value; if it begins with
+    `LABEL_WORDS`, half of the blocks suffice. A rarer text is part of a prediction, or an error with `LABEL_WORDS`.
     """
     used = tuple(label for label in layout.labels if found.heads[label])
     blocks = max((found.heads[label] for label in used), default=0)
@@ -166,12 +166,12 @@ def labels_of(layout: BlockLayout, found: Survey) -> tuple[Labels, list[str]]:
         elif labelled:
             ignored.append(head)
             notes.append(
-                f"{count} lines '{head}:' are of no known label; they, and lines that follow them, are not used"
+                f"{count} lines '{head}:' are of no known label; these lines, and lines that follow them, are not used"
             )
         elif count >= 0.01 * blocks:
             texts.append(f"'{head}:' ({count})")
     if texts:
-        notes.append(f"lines that begin as a label might were read as text of predictions: {', '.join(texts[:5])}")
+        notes.append(f"lines that look like labels were read as text of predictions: {', '.join(texts[:5])}")
     return Labels(layout, used, about, frozenset(ignored)), notes
 
 
@@ -180,8 +180,7 @@ def read_blocks(lines: Lines, layout_name: str, found: Survey) -> tuple[Iterator
     layout = LAYOUTS[layout_name]
     labels, notes = labels_of(layout, found)
     if REFERENCE not in {layout.labels[label] for label in labels.used} or len(labels.used) < 2:
-        for _ in split_blocks(lines, labels):  # raises first if a line is damaged, which is the better message
-            pass
+        list(split_blocks(lines, labels))  # a message about a damaged line precedes the one below
         raise UserError(
             f"{lines.path}: no block of layout {layout_name} in the file; expected lines {layout.expected()}."
         )

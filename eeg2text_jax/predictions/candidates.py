@@ -31,8 +31,8 @@ Key = tuple[str, int]  # sample id, seed
 class CandidateScores:
     """The scores of all candidates for one sample in one condition."""
 
-    sentence_id: str  # of the sentence that was read
-    candidates: tuple[str, ...]  # sentence ids
+    sentence_id: str  # id of the sentence that was read
+    candidates: tuple[str, ...]  # ids of the candidate sentences
     nll: tuple[float, ...]  # nats, one per candidate
 
 
@@ -78,5 +78,5 @@ def read_choices(path: Path) -> list[str]:
     """Return the sentences that a decoder chose from, one per line of a file. Raises UserError if there are none."""
     choices = read_text(path).splitlines()
     if not any(map(str.strip, choices)):
-        raise UserError(f"--choices={path}: holds no sentence; expected those that the decoder chose from, one a line.")
+        raise UserError(f"--choices={path}: holds no sentence; expected the decoder's candidates, one per line.")
     return choices

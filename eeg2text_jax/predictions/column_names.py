@@ -67,8 +67,9 @@ ABOUT_NAMES = {
     **dict.fromkeys(("split", "subset", "partition", "data_split"), "split"),
     **{name: name for name in ("sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")},
 }
-# Fields whose names suffice to tell a header from a sample; the names of other fields are common words.
-DISTINCTIVE = ("subject", "task", "sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")
+# Names that show that a line is a header. The names of conditions, decoding and splits are common words, too.
+USUAL = {*REFERENCE_NAMES, *PREDICTION_NAMES, *itertools.chain(*PAIRS, *PHONEMES)}
+USUAL |= {name for name, field in ABOUT_NAMES.items() if field not in ("condition", "forced", "decoding", "split")}
 # Prefixes and suffixes of a column's name that state the mode of its predictions.
 MODE_AFFIXES = (
     ("free_running", re.compile(r"_?\(?(?:w/o_?tf|(?:without|wo|no)_tf|free(?:_running)?)\)?$|^free_(?:running_)?")),
@@ -107,9 +108,7 @@ def split_mode(name: str) -> tuple[str, str]:
 def known_names(names: Iterable[str]) -> set[str]:
     """Return the names, without their modes, that are usual names of columns."""
     bases = {split_mode(name)[0] for name in names}
-    usual = {*REFERENCE_NAMES, *PREDICTION_NAMES, *itertools.chain(*PAIRS, *PHONEMES)}
-    usual |= {name for name, field in ABOUT_NAMES.items() if field in DISTINCTIVE}
-    return {base for base in bases if base in usual or condition_of(base)}
+    return {base for base in bases if base in USUAL or condition_of(base)}
 
 
 def is_header(names: Iterable[str]) -> bool:

@@ -28,7 +28,7 @@ from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, UNKNOWN, Fore
 from eeg2text_jax.predictions.packed import read_text
 
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
-SEVERAL = "a row holds several samples; write one a row"
+SEVERAL = "a row holds several samples; write one sample per row"
 JOINED = "are lists of tokens; they are joined by spaces"
 METADATA = ("n_words", "recording", "onset", "duration", "order")  # columns of a metadata CSV with fixed names
 
@@ -38,9 +38,9 @@ class Columns:
     """Positions of the columns in a row, from 0, by their role."""
 
     reference: int
-    predictions: dict[tuple[str, str], int]  # by condition and mode
-    about: dict[str, list[int]]  # by field, such as "subject"
-    others: Mapping[str, int] = dataclasses.field(default_factory=dict)  # unused columns by name
+    predictions: dict[tuple[str, str], int]  # position by condition and mode
+    about: dict[str, list[int]]  # positions by field, such as "subject"
+    others: Mapping[str, int] = dataclasses.field(default_factory=dict)  # positions of unused columns by name
 
     def used(self, dropped: Collection[str] = ()) -> set[int]:
         """Return the positions of all used columns except those of the fields `dropped`."""
@@ -82,7 +82,7 @@ def named_columns(names: Sequence[str], path: epath.Path, titles: Sequence[str] 
         )
     forced = {condition for condition, mode in chosen.values() if mode == "teacher_forced"}
     predictions = {
-        # a column without a mode beside a teacher-forced one is free-running
+        # a column without a mode is free-running if there is a teacher-forced column of the same condition
         (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): names.index(name)
         for name, (condition, mode) in chosen.items()
     }
@@ -122,7 +122,7 @@ def join_names(names: Sequence[str], most: int = 8) -> str:
 def field_positions(names: Sequence[str]) -> dict[str, list[int]]:
     """Return the position of the first column of each field of `ABOUT_NAMES`.
 
-    The task has all its columns: the name of a data set and a key in it identify a task together.
+    Only a task may have several columns: the name of a data set and a key in the data set identify a task together.
     """
     found: dict[str, list[int]] = {}
     for index, name in enumerate(names):
@@ -175,7 +175,7 @@ def parse_list(cell: str) -> list | None:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
-    try:  # NumPy leaves out the commas, and Python would join the texts
+    try:  # NumPy prints no commas, without which Python joins adjacent literals
         return ast.literal_eval(re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", text))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
@@ -211,10 +211,9 @@ def foreign_row(
     def text(side: str, field: str) -> str:
         items = parse_list(field)
         found, how = (field, "") if items is None else one_text(items)
-        if found is None and has_several_lists(items or ()):
-            raise UserError(f"{path}, {unit} {number}: the {side} is the list of lists {field!r:.60}; {SEVERAL}.")
         if found is None:
-            raise UserError(f"{path}, {unit} {number}: the {side} is the list {field!r:.60}; expected text.")
+            kind, cure = ("list of lists", SEVERAL) if has_several_lists(items) else ("list", "expected text")
+            raise UserError(f"{path}, {unit} {number}: the {side} is the {kind} {field!r:.60}; {cure}.")
         notes.extend([f"{side}s {how}"] if how else [])
         return found
 

@@ -1,14 +1,14 @@
 """The predictions file, which `decode` writes and `score` and `audit` read; keys and words of sentences.
 
 JSON lines. The first line is a header (`{"header": {...}}`: config hash, split hash, tokenizer, decode settings),
-every other line one prediction of one sample in one cell and mode.
+every other line one prediction of one sample in one cell (training condition, evaluation condition and seed) and mode.
 """
 
 import dataclasses
 import json
-import math
 import os
 import re
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.packed import Lines
 
 MODES = ("teacher_forced", "free_running")
-OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # only our format has most
+OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # most of them show our format
 SURROGATE = re.compile("[\ud800-\udfff]")
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # Han, kana and bopomofo, with radicals, strokes, and the full-width punctuation between them
@@ -31,7 +31,7 @@ SPACELESS = re.compile(f"[{HAN}\u2e80-\u2fdf\u3000-\u312f\u31a0-\u31ff\uff00-\uf
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """One decoded sample in one cell and mode; a field is None if its value is not known.
+    """One decoded sample under one training and evaluation condition; a field is None if its value is not known.
 
     `reference_tokens` and `prediction_tokens` are the model's token ids without special tokens. `nll` is the summed
     negative log-likelihood of the reference in nats over `n_tokens` tokens (teacher-forced rows only). `hypothesis`
@@ -79,8 +79,8 @@ class PredictionSet:
     """The content of one predictions file.
 
     `predictions` has the first hypothesis of every sample, which is scored and audited, `further` has later hypotheses.
-    `notes` are sentences on the file for the user. `groups` maps a column of labels to the counts of labels of each
-    `sentence_key`. `digest` is the SHA-256 of the file. Without `seeds_stated`, all seeds are 0.
+    `notes` are sentences on the file for the user. `groups` has, for each column of labels and each
+    `sentence_key`, the counts of its labels. `digest` is the SHA-256 of the file. If not `seeds_stated`, seeds are 0.
     """
 
     predictions: list[Prediction]
@@ -118,15 +118,11 @@ def is_own(lines: Lines) -> bool:
 
 
 class Shared:
-    """A cache that gives rows with equal values one shared object; a million rows then fit in a gigabyte."""
+    """A cache that gives rows with equal token ids one shared object; a million rows then fit in a gigabyte."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
         self._ids: dict[int, int] = {}
         self._lists: dict[str, list[int]] = {}
-
-    def text(self, text: str) -> str:
-        return self._texts.setdefault(text, text)
 
     def ids(self, ids: list[int]) -> list[int]:
         return [self._ids.setdefault(i, i) for i in ids]
@@ -161,7 +157,7 @@ def parse_predictions(lines: Lines) -> PredictionSet:
         if previous != number:
             raise UserError(
                 f"{path}, line {number}: sample {prediction.sample_id!r} ({prediction.mode}) is on line {previous} "
-                "already; expected each hypothesis once in a cell and mode; remove one line."
+                "already; expected each hypothesis once with these conditions, seed and mode; remove one."
             )
         (further if prediction.hypothesis else predictions).append(prediction)
     for p in further:
@@ -179,7 +175,7 @@ def parse_predictions(lines: Lines) -> PredictionSet:
 
 
 def row_key(prediction: Prediction) -> tuple:
-    """Return the key of a sample in a cell and mode; all hypotheses of the sample have this key."""
+    """Return conditions, seed, mode and sample id, which all hypotheses of one sample have in common."""
     p = prediction
     return p.train_condition, p.eval_condition, p.seed, p.mode, p.sample_id
 
@@ -224,9 +220,8 @@ def own_row(
     row: dict[str, Any], path: epath.Path, number: int, shared: Shared, modes: Sequence[str] = MODES
 ) -> Prediction:
     """Return the prediction on a line of our format. Raises UserError if a field is missing, unknown or invalid."""
-    for name, field in FIELDS.items():
-        if name not in row and field.default is dataclasses.MISSING:
-            raise UserError(f"{path}, line {number}: the field {name!r} is missing.")
+    if missing := [name for name, f in FIELDS.items() if name not in row and f.default is dataclasses.MISSING]:
+        raise UserError(f"{path}, line {number}: the field {missing[0]!r} is missing.")
     if unknown := [name for name in row if name not in FIELDS]:
         raise UserError(f"{path}, line {number}: unknown field {unknown[0]!r}; the fields are {', '.join(FIELDS)}.")
     values = {name: _value(name, value, path, number) for name, value in row.items()}
@@ -234,7 +229,7 @@ def own_row(
         raise UserError(f"{path}, line {number}: mode is {values['mode']!r}; expected one of {', '.join(modes)}.")
     for name in SHARED_TEXT:
         if values.get(name) is not None:
-            values[name] = shared.text(values[name])
+            values[name] = sys.intern(str(values[name]))  # str, as a table may hold NumPy's strings
     if values.get("prediction_tokens") is not None:
         values["prediction_tokens"] = shared.ids(values["prediction_tokens"])
     if values.get("reference_tokens") is not None:
@@ -254,8 +249,8 @@ def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
     if name == "story_time":
         return parse_span(value, f"{path}, line {number}")
     if name in ("nll", "onset", "duration"):
-        if not math.isfinite(_typed(name, value, (int, float), path, number)):
-            raise UserError(f"{path}, line {number}: {name} is {value}; expected a finite number.")
+        if not abs(_typed(name, value, (int, float), path, number)) < 1e300:  # an integer may exceed every float
+            raise UserError(f"{path}, line {number}: {name} is {value!r:.40}; expected a finite number.")
         return value
     if name in ("n_words", "seed", "n_tokens", "hypothesis", "order"):
         if _typed(name, value, int, path, number) < 0 and name == "hypothesis":
@@ -276,7 +271,7 @@ def _typed(name: str, value: Any, kind: type | tuple[type, ...], path: epath.Pat
 
 
 def refuse_surrogates(text: str, what: str) -> None:
-    """Raise UserError if a text has half of a UTF-16 surrogate pair, which is no character; name the text `what`."""
+    """Raise UserError if a text has half of a UTF-16 surrogate pair, no character; messages call the text `what`."""
     if broken := SURROGATE.search(text):
         raise UserError(
             f"{what} holds the invalid Unicode character {broken[0]!a} at position {broken.start() + 1}; correct or "

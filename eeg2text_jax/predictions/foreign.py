@@ -1,13 +1,14 @@
-"""Turn samples of foreign files into predictions; interpret their conditions and modes."""
+"""Convert samples of foreign files, in other layouts than ours, to predictions; recognise conditions and modes."""
 
 import dataclasses
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping
 
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import MODES, Prediction, Shared, characters_apart, row_key, sentence_key
+from eeg2text_jax.predictions.file import MODES, Prediction, characters_apart, row_key, sentence_key
 
 UNKNOWN = "unknown"
 EEG_NAMES = {"real_eeg": "eeg", "real": "eeg", "true_eeg": "eeg", "shuffled_eeg": "shuffled", "noise_eeg": "noise"}
@@ -24,7 +25,7 @@ MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # notations of a mi
 
 @dataclasses.dataclass(frozen=True)
 class ForeignRow:
-    """One sample of a foreign file."""
+    """One sample of a foreign file, a file in another layout than ours."""
 
     line: int  # counts lines, rows or items, as `unit` says
     reference: str
@@ -37,14 +38,13 @@ class ForeignRow:
 def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
     """Return a prediction for each output of each sample; missing values become "unknown", a missing seed 0.
 
-    Raises UserError if a seed or mode is invalid, or a stated sample id occurs twice in a cell.
+    Raises UserError if a seed or mode is invalid, or a stated sample id occurs twice with one condition, seed and mode.
     """
     predictions, fed = [], []
     first_line: dict[tuple, int] = {}
-    shared = Shared()
     known: dict[str, tuple[str, int]] = {}  # distinct reference -> sentence id, number of words
     for number, row in enumerate(rows, 1):
-        reference = shared.text(row.reference)
+        reference = sys.intern(str(row.reference))  # str, as texts in Python may be NumPy's strings
         if reference not in known:
             digest = hashlib.sha256(sentence_key(reference).encode()).hexdigest()
             known[reference] = f"text-{digest[:12]}", len(characters_apart(reference).split())
@@ -52,12 +52,12 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
         for (condition, mode), text in row.outputs.items():
             prediction = Prediction(
                 sample_id=row.about.get("sample_id", f"row-{number}"),
-                subject=_stated(row, "subject", shared),
-                task=_stated(row, "task", shared),
-                sentence_id=shared.text(row.about.get("sentence_id", own_id)),
+                subject=_stated(row, "subject"),
+                task=_stated(row, "task"),
+                sentence_id=sys.intern(row.about.get("sentence_id", own_id)),
                 n_words=n_words,
-                train_condition=shared.text(row.about.get("train_condition", UNKNOWN)),
-                eval_condition=shared.text(row.about.get("eval_condition", condition)),
+                train_condition=sys.intern(row.about.get("train_condition", UNKNOWN)),
+                eval_condition=sys.intern(row.about.get("eval_condition", condition)),
                 seed=_seed(row, path),
                 mode=_mode(row, mode, path),
                 reference=reference,
@@ -68,7 +68,7 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
                 if previous != row.line:
                     raise UserError(
                         f"{path}, {row.unit} {row.line}: sample {prediction.sample_id!r} is on {row.unit} {previous} "
-                        "already; expected each sample once in a cell and mode; remove one of the two."
+                        "already; expected it once with these conditions, seed and mode; remove one."
                     )
             predictions.append(prediction)
             fed.append(_fed(row, condition))
@@ -84,7 +84,7 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
 
 
 def _fed(row: ForeignRow, condition: str) -> str:
-    """Return the encoder's input that a column such as `input` names; "" if `eval_condition` or a title names it."""
+    """Return the encoder's input as a column such as `input` names it; "" if another column names the condition."""
     if condition != UNKNOWN or "eval_condition" in row.about:
         return ""
     return condition_name(row.about.get("condition", ""))
@@ -107,10 +107,10 @@ def fed_word(value: str) -> str:
     return word if word == "eeg" or word in CONTROLS else ""
 
 
-def _stated(row: ForeignRow, name: str, shared: Shared) -> str:
+def _stated(row: ForeignRow, name: str) -> str:
     """Return the value of a field, or "unknown"."""
     value = row.about.get(name, UNKNOWN).strip()
-    return UNKNOWN if value.lower() in MISSING else shared.text(value)
+    return UNKNOWN if value.lower() in MISSING else sys.intern(value)
 
 
 def _seed(row: ForeignRow, path: epath.Path) -> int:

@@ -36,7 +36,7 @@ class RowSummary:
 
     def __init__(self, rows: Iterable[ForeignRow]):
         self._rows = rows
-        self.groups: dict[str, Counts] = defaultdict(lambda: defaultdict(Counter))  # by column of labels
+        self.groups: dict[str, Counts] = defaultdict(lambda: defaultdict(Counter))  # counts of labels by column
         self.fed: set[str] = set()  # values of a column of conditions
         self.seeds_stated = False
         self.read_as: Counter[str] = Counter()  # notes on converted texts, with numbers of rows
@@ -67,9 +67,9 @@ class RowSummary:
         kept = next((part for part in ("test", "dev") if counts[part]), "")
         if kept and counts[kept] < len(listed):
             others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != kept)
-            self.part = f"of the column of splits the {counts[kept]} rows of {kept} count; left out are {others}"
+            self.part = f"by the column of splits, the {counts[kept]} rows of {kept} count; left out are {others}"
         elif counts["train"] == len(listed):
-            self.part = "every row is of the training part by its column: what is decoded there may be remembered"
+            self.part = "every row is of the training part by the column of splits: models may have memorized its texts"
         yield from (row for row, part in listed if part == kept or not kept)
 
 
@@ -107,7 +107,7 @@ def groups_of(
 
 
 def likely_groups(read: PredictionSet) -> list[str]:
-    """Return the `LIKELY` columns with one label per reference, and 2 to half as many labels as references."""
+    """Return the `LIKELY` columns with one label per reference, and from 2 to half as many labels as references."""
     found = []
     for column, counts in read.groups.items():
         labels = {label for own in counts.values() for label in own}
@@ -120,7 +120,7 @@ def likely_groups(read: PredictionSet) -> list[str]:
 def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
     """Return the labels of all samples of a data file, object `[N]`, for each column of the CSV at `path`.
 
-    Its column `reference` has the sentences. Raises UserError if it is missing, or a sentence has no line.
+    The CSV's column `reference` has the sentences. Raises UserError without this column or a line for each sentence.
     """
     lines = list(read_metadata(path))
     if not lines or "reference" not in lines[0] or len(lines[0]) < 2:

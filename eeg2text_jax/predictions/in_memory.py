@@ -36,7 +36,7 @@ def as_set(
         if set(OWN_NAMES) <= set(given.columns):
             return in_mode(in_one_form(PredictionSet(_own_rows(given, path), {}, "table", path)), mode)
         names = normalize_names(map(str, given.columns))
-        if {"reference", "prediction"} <= set(names):  # precede other pairs of names, such as with `hypothesis`
+        if {"reference", "prediction"} <= set(names):  # preferred to pairs such as reference and hypothesis
             columns = stated_columns(["reference", "prediction"], names, len(names), path)
         else:
             columns = named_columns(names, path, [*map(str, given.columns)])
@@ -44,10 +44,9 @@ def as_set(
         rows = [foreign_row(number, [*map(str, row)], columns, path, "row") for number, row in enumerate(cells)]
         stated = "seed" in columns.about
     elif (given := list(given)) and isinstance(given[0], str):
-        references = None if references is None else list(references)
-        if references is None or len(references) != len(given):
-            there = "no references" if references is None else f"{len(references)} references"
-            raise UserError(f"{name}: {len(given)} texts and {there}; give as many references as texts.")
+        count = "no" if references is None else len(references := list(references))
+        if count != len(given):
+            raise UserError(f"{name}: {len(given)} texts and {count} references; give as many references as texts.")
         pairs = enumerate(zip(references, given, strict=True))
         rows = [ForeignRow(i, reference, {(UNKNOWN, UNKNOWN): text}, unit="text") for i, (reference, text) in pairs]
         stated = False
@@ -62,8 +61,8 @@ def as_conditions(
 ) -> tuple[list[Prediction], dict[str, list[Prediction]], bool]:
     """Return the rows under EEG, the rows under each control by name, and whether all training seeds are stated.
 
-    If `controls` is empty, they are the other conditions of a table `eeg`. Raises UserError for controls that are no
-    mapping, or a table of several conditions beside controls.
+    If `controls` is empty, the other conditions of a table `eeg` are the controls. Raises UserError for controls that
+    are no mapping, or a table of several conditions beside controls.
     """
     if not isinstance(controls, Mapping):
         raise UserError(

@@ -43,11 +43,11 @@ def read_json(
     `by_line`: an object per line, else the file is one JSON text. Raises UserError (for later items only when they are
     read) if an item is no object, names are not recognised or differ between items, or a text is not text.
     """
-    items: Iterator[Item] = items_by_line(lines) if by_line else iter(())
-    first = next(items, None)
-    if not by_line or (first and not is_sample(first[1]) and next(items, None) is None):
-        items, kind = items_of_text(lines)
-        unit = "item"
+    items = items_by_line(lines) if by_line else iter(())
+    _, row = next(items, (0, {}))
+    has_all = is_lists(row) or is_by_key(row) or any(map(is_objects, row.values()))  # an object of all samples
+    if not by_line or (has_all and next(items, None) is None):
+        (items, kind), unit = items_of_text(lines), "item"
     else:
         items, kind, unit = items_by_line(lines), "J (JSON lines", "line"
     items = ((number, without_chat(row)) for number, row in items)
@@ -149,11 +149,6 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
     )
 
 
-def is_sample(row: dict[str, Any]) -> bool:
-    """Return whether the only object of a file may be one sample, and not a container of all samples."""
-    return not is_lists(row) and not is_by_key(row) and not any(is_objects(value) for value in row.values())
-
-
 def is_by_key(value: Any) -> bool:
     """Return whether a value is an object of two or more objects."""
     return isinstance(value, dict) and len(value) > 1 and all(isinstance(inner, dict) for inner in value.values())
@@ -181,11 +176,10 @@ def refuse_texts_by_id(found: Any, path: epath.Path) -> None:
 
 def is_split(value: Any) -> bool:
     """Return whether a value is a table that pandas wrote with `orient="split"`."""
-    if not isinstance(value, dict) or not {"columns", "data"} <= set(value):
+    columns, rows = (value.get(name) if isinstance(value, dict) else None for name in ("columns", "data"))
+    if not (isinstance(columns, list) and isinstance(rows, list) and rows):
         return False
-    rows = value["data"]
-    width = len(value["columns"])
-    return isinstance(rows, list) and bool(rows) and all(isinstance(row, list) and len(row) == width for row in rows)
+    return all(isinstance(row, list) and len(row) == len(columns) for row in rows)
 
 
 def is_objects(value: Any) -> bool:
@@ -226,7 +220,7 @@ def chat_of(row: dict[str, Any]) -> str | None:
 
 
 def refuse_chat(row: dict[str, Any], where: str) -> None:
-    """Raise UserError for a row with a chat whose other columns are too few to choose from by --columns."""
+    """Raise UserError for a row with a chat and less than two other texts, which --columns could name."""
     chat = chat_of(row)
     others = [name for name in normalize_names(row) if name not in ABOUT_NAMES]
     if chat is not None and len(others) <= 2:

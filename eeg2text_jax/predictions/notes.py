@@ -20,7 +20,7 @@ def possible_faults(read: PredictionSet) -> list[str]:
 
 
 def empty_halves(read: PredictionSet) -> list[str]:
-    """Note each cell and mode in which every prediction is empty, unless the whole file is."""
+    """Note conditions and modes under which all predictions are empty, unless all predictions of the file are."""
     cells = {(p.train_condition, p.eval_condition, p.mode): False for p in read.predictions}
     cells |= {(p.train_condition, p.eval_condition, p.mode): True for p in read.predictions if p.prediction.strip()}
     return [
@@ -60,13 +60,13 @@ def unexplained_repeats(read: PredictionSet) -> list[str]:
     if not repeated:
         return []
     return [
-        f"{repeated} rows share their subject and reference with another row, and no known column tells what each was "
-        "decoded from: they count as from EEG, all of them; if some are of a control, say so in a column eval_condition"
+        f"{repeated} rows share their subject and reference with another row, and no known column names the encoder's "
+        "input: all of them count as decoded from EEG; if some are of a control, say so in a column eval_condition"
     ]
 
 
 def exchanged_columns(read: PredictionSet) -> list[str]:
-    """Note that reference and prediction may be exchanged: predictions recur evenly, or references have `<pad>`."""
+    """Note possibly exchanged columns: predictions recur evenly, or only references have special tokens."""
     rows = read.predictions
     references, predictions = (Counter(getattr(p, side) for p in rows) for side in ("reference", "prediction"))
     usual = sorted(predictions.values())[len(predictions) // 2]

@@ -158,10 +158,9 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
         others = ", ".join(repr(other.title) for other in sheets if other is not sheet)
         kind = f"Excel, sheet {sheet.title!r}, not read: {others}" if others else "Excel, first sheet"
         return as_csv(_cells(sheet, heads.get(sheet.title, (0, ()))[0])), kind
-    except (KeyError, IndexError, ValueError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
+        # A SyntaxError is the ParseError of xml.etree.
         raise UserError(f"{path}: cannot be read as an Excel file ({error!r:.80}); save it as CSV.") from error
-    except SyntaxError as error:  # xml.etree's ParseError is one
-        raise UserError(f"{path}: cannot be read as an Excel file ({error}); save it as CSV.") from error
 
 
 def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
@@ -173,7 +172,7 @@ def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
 
 
 def _cells(sheet: Any, above: int) -> Iterator[Sequence[Any]]:
-    """Yield the rows of a sheet without the first `above`, cut to the width of the next row; empty rows are ()."""
+    """Yield the rows of a sheet below its first `above` rows, as wide as the first row yielded; empty rows are ()."""
     width = 0
     for row in itertools.islice(sheet.iter_rows(values_only=True), above, None):
         filled = [i for i, cell in enumerate(row, 1) if cell is not None]

@@ -1,8 +1,8 @@
 """The file of rankings, which `decode` writes: for each recording the score of every candidate sentence.
 
 JSON lines, read by `score` and `audit`. The first line is a header whose `candidates` are lists of sentences by name
-(`{"test": [{"sentence_id", "reference", "task", "n_words", "stratum"}, ...]}`); every other line is one recording in
-one cell: the fields of a prediction, whose `prediction` is the text of the candidate ranked first, and
+(`{"test": [{"sentence_id", "reference", "task", "n_words", "stratum"}, ...]}`); every other line is one recording
+under one training and evaluation condition: the fields of a prediction, whose text is the candidate ranked first, and
 
     "list": "test", "scores": [0.31, ...]   one number per candidate, higher is likelier
     "n": 236, "rank": 4.0, "score": 0.29    number of candidates; rank and score of the sentence that was read
@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -36,14 +37,19 @@ CANDIDATE: dict[str, Any] = {"reference": str, "sentence_id": str, "task": str, 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
-    """A named list of `N` distinct sentences that are ranked."""
+    """A named list of `N` sentences that are ranked. Raises UserError if a sentence occurs twice."""
 
     name: str
-    references: tuple[str, ...]
-    sentence_ids: tuple[str, ...]
-    tasks: tuple[str, ...]
-    n_words: np.ndarray  # [N]
+    references: Sequence[str]
+    sentence_ids: Sequence[str]
+    tasks: Sequence[str]
+    n_words: np.ndarray  # float64 [N]
     strata: np.ndarray  # [N], number of the stratum: sentences of one task and nearly one length
+
+    def __post_init__(self) -> None:
+        if len(self._places) < len(self.references):
+            [(twice, _)] = Counter(map(sentence_key, self.references)).most_common(1)
+            raise UserError(f"candidates {self.name!r}: {twice!r:.60} is there twice; expected distinct sentences.")
 
     @functools.cached_property
     def _places(self) -> dict[str, int]:
@@ -59,14 +65,14 @@ class Candidates:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ranking(Prediction):
-    """One recording in one cell: a prediction with the scores `[N]` of all `N` candidates."""
+    """A prediction, the candidate with the highest score, and the scores `[N]` of all `N` candidates."""
 
     scores: np.ndarray | None = None
     candidates: Candidates | None = None
 
     @property
     def right(self) -> int:
-        """Index of the sentence that was read among the candidates."""
+        """Index, among the candidates, of the sentence that was read."""
         return self.candidates.place(self.reference)
 
 
@@ -192,27 +198,10 @@ def _candidates(name: str, rows: Any, path: epath.Path) -> Candidates:
                     f"{'text' if kind is str else f'a number from 0 to {MOST:,}'}."
                 )
     references, ids, tasks, n_words, strata = ([row[field] for row in rows] for field in CANDIDATE)
-    return list_of(name, references, ids, tasks, n_words, np.array(strata), where=where)
-
-
-def list_of(
-    name: str,
-    references: Sequence[str],
-    sentence_ids: Sequence[str],
-    tasks: Sequence[str],
-    n_words: Sequence[float],
-    strata: np.ndarray,
-    *,
-    where: str = "candidates",
-) -> Candidates:
-    """Return a list of candidates from `N` values each. Raises UserError if a sentence occurs twice."""
-    keys = [sentence_key(text) for text in references]
-    if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise UserError(f"{where}: {twice!r:.60} is there twice; expected distinct sentences.")
-    return Candidates(
-        name, tuple(references), tuple(sentence_ids), tuple(tasks), np.array(n_words, float), np.asarray(strata)
-    )
+    try:
+        return Candidates(name, references, ids, tasks, np.array(n_words, float), np.array(strata))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _ranking(

@@ -115,9 +115,9 @@ def read_foreign(
         return *read_json(lines, columns, by_line=by_line, groups=groups), ()
     if name in ("F", "H"):
         return *read_csv(lines, columns, header={"H": False, "F": True}.get(layout), groups=groups), ()
-    rows, notes = read_words(lines) if name == "E" else read_pairs(lines, found), ()
-    if name not in ("C2", "E"):
-        rows, notes = read_blocks(lines, name, found)
+    if name in ("C2", "E"):
+        return read_words(lines) if name == "E" else read_pairs(lines, found), BLOCK_NOTES[name], ()
+    rows, notes = read_blocks(lines, name, found)
     return rows, BLOCK_NOTES[name], notes
 
 
@@ -174,7 +174,7 @@ def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None =
 
 
 def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
-    """Return the rows of one mode; rows of unknown mode get it. None returns all rows unchanged.
+    """Return the rows of one mode; rows of unknown mode get this mode. None returns all rows unchanged.
 
     Raises UserError if no row is left.
     """

@@ -1,4 +1,4 @@
-"""Sort rows by condition, from one file of several cells or several files; add metadata from a CSV."""
+"""Sort rows by condition, from one file of several cells (pairs of conditions) or several files; add metadata."""
 
 import dataclasses
 import os
@@ -70,8 +70,8 @@ def read_conditions(
     """Return the rows of several files by condition, EEG first; `read` returns the rows of a file.
 
     A condition is named after its file, or after its evaluation condition if the file `eeg` has several. A control file
-    of several cells gives a control for each cell that was not evaluated with EEG. Raises UserError for a file given
-    twice, or two conditions of one name.
+    of several pairs of conditions gives a control for each pair that was not evaluated with EEG. Raises UserError for a
+    file given twice, or two conditions of one name.
     """
     paths = [eeg, *controls]
     places = [path.resolve() for path in paths]
@@ -118,9 +118,9 @@ def join_metadata(
 ) -> list[Prediction]:
     """Return rows with `subject`, `task`, `n_words` and time (`CLOCK_COLUMNS`) from a CSV with a column `reference`.
 
-    A reference has one line in the CSV, or as many as it has rows in each mode, cell and seed; line k then belongs to
-    row k of these. Raises UserError if a number is invalid, a reference has another number of lines, or the CSV has no
-    column `reference` or none to add; columns of `groups` suffice.
+    A reference has one line in the CSV, or as many as it has rows of each mode, pair of conditions and seed; line k
+    belongs to row k of these. Raises UserError if a number is invalid, a reference has another number of lines, or the
+    CSV has no column `reference` or none to add; columns of `groups` suffice.
     """
     path = Path(path)
     lines = _metadata_lines(path, groups)

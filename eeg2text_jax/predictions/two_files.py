@@ -11,7 +11,7 @@ from eeg2text_jax.predictions.packed import Lines
 from eeg2text_jax.predictions.text_files import Side, read_side
 
 FAIRSEQ = re.compile(r"^[STHD]-(?=\d+$)")  # prefixes of ids in fairseq's output
-LAYOUTS = ("P", "K", "F", "H", "J")  # that files of texts alone may have
+LAYOUTS = ("P", "K", "F", "H", "J")  # layouts of files of references alone or predictions alone
 
 
 def read_two_files(
@@ -35,8 +35,8 @@ def read_two_files(
             f"{reference.path}, and the prediction's, in {lines.path}; set --columns=REFERENCE,PREDICTION."
         )
     reference_column, text_column = columns or (None, None)
-    references = read_side(reference, "reference", layout, reference_column, groups)
-    texts = read_side(lines, "prediction", layout, text_column, groups)
+    references = read_side(Side(reference, "reference", reference_column, groups), layout)
+    texts = read_side(Side(lines, "prediction", text_column, groups), layout)
     if layout == "K" and not (texts.ids and references.ids):
         raise UserError(
             f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {references.lines.path} "
@@ -69,8 +69,8 @@ def _by_id(texts: Side, references: Side) -> bool:
         if one.coded and other.ids is None:
             raise UserError(
                 f"{one.lines.path}: each line begins or ends with an id, such as {one.ids[0]!r:.40}, and the lines of "
-                f"{other.lines.path} do not; give both files with ids or both without, or say --format=P if these are "
-                "words."
+                f"{other.lines.path} do not; give both files with ids or both without, or say --format=P if this is "
+                "part of the text."
             )
     return False
 
@@ -111,7 +111,7 @@ def _alike(ids: list[str], known: list[str]) -> tuple[list[str], list[str]]:
 
 def _rows(texts: Side, references: Side, places: Sequence[int], by_id: bool) -> Iterator[ForeignRow]:
     """Yield the samples: prediction k with the reference at `places[k]`."""
-    unique = by_id and len(set(texts.ids)) == len(texts.ids)
+    unit, unique = "id" if by_id else "line", by_id and len(set(texts.ids)) == len(texts.ids)
     for row, place in enumerate(places):
         key = texts.ids[row] if by_id else str(row + 1)
         expected, how_expected = _text(references.texts[place], key, references)
@@ -119,7 +119,6 @@ def _rows(texts: Side, references: Side, places: Sequence[int], by_id: bool) -> 
         notes = [f"{side} {how}" for side, how in (("references", how_expected), ("predictions", how_found)) if how]
         stated = {**(references.about[place] if references.about else {}), **(texts.about[row] if texts.about else {})}
         stated |= {"sample_id": key} if unique else {}
-        unit = "id" if by_id else "line"
         yield ForeignRow(row + 1, expected, {(UNKNOWN, UNKNOWN): found}, stated, unit, tuple(notes))
 
 

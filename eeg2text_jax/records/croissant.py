@@ -11,7 +11,12 @@ from typing import Any
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.files import file_digest, write_text
 
-_VOCABULARY = {
+_TERMS = (
+    "citeAs column equivalentProperty extract field fileProperty fileObject fileSet format includes isLiveDataset "
+    "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator "
+    "source subField transform"
+)
+_CONTEXT = {
     "@language": "en",
     "@vocab": "https://schema.org/",
     "sc": "https://schema.org/",
@@ -19,13 +24,6 @@ _VOCABULARY = {
     "rai": "http://mlcommons.org/croissant/RAI/",
     "dct": "http://purl.org/dc/terms/",
     "conformsTo": "dct:conformsTo",
-}
-_TERMS = (
-    "citeAs column equivalentProperty extract field fileProperty fileObject fileSet format includes isLiveDataset "
-    "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator "
-    "source subField transform"
-)
-_CONTEXT = _VOCABULARY | {
     **{term: f"cr:{term}" for term in _TERMS.split()},
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
@@ -33,14 +31,14 @@ _CONTEXT = _VOCABULARY | {
 }
 _COLUMNS = {
     "sentence": ("sc:Text", "The sentence that was read."),
-    "subject": ("sc:Text", "Who read it."),
+    "subject": ("sc:Text", "The subject who read the sentence."),
     "task": ("sc:Text", "The task in which it was read."),
     "sentence_index": ("sc:Integer", "Number of the sentence within its task, the same for every subject."),
 }
 _TIME = {
-    "recording": ("sc:Text", "One run of the subject."),
+    "recording": ("sc:Text", "Name of the recording, one run of one subject."),
     "onset": ("sc:Float", "Seconds from the start of the recording."),
-    "duration": ("sc:Float", "Seconds."),
+    "duration": ("sc:Float", "Duration of the sample in seconds."),
     "order": ("sc:Integer", "Place of the sample in its recording."),
 }
 
@@ -51,7 +49,11 @@ def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence
     `licence` is a name or a URL, `cite` preferably BibTeX; empty: not stated.
     """
     times = {} if data.clock is None else _TIME
-    fields = [_field(column, kind, said) for column, (kind, said) in (_COLUMNS | times).items()]
+    fields = [
+        {"@type": "cr:Field", "@id": f"samples/{column}", "name": column, "description": meaning, "dataType": kind}
+        | {"source": {"fileObject": {"@id": "parquet"}, "extract": {"column": column}}}
+        for column, (kind, meaning) in (_COLUMNS | times).items()
+    ]
     about: dict[str, Any] = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -79,9 +81,3 @@ def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence
     }
     about |= {key: value for key, value in {"license": licence, "citeAs": cite}.items() if value}
     write_text(out, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
-
-
-def _field(column: str, kind: str, said: str) -> dict[str, Any]:
-    source = {"fileObject": {"@id": "parquet"}, "extract": {"column": column}}
-    identity = {"@type": "cr:Field", "@id": f"samples/{column}", "name": column}
-    return {**identity, "description": said, "dataType": kind, "source": source}

@@ -1,6 +1,6 @@
 """Convert results to Every Eval Ever, a JSON schema for evaluations of any kind of model.
 
-There is a record for each arm, with every score of each of its cells. The schema is version 0.3.0 of
+There is a record for each arm (a training condition and seed), with all scores. The schema is version 0.3.0 of
 github.com/evaleval/every_eval_ever.
 """
 
@@ -40,17 +40,6 @@ def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[s
         if not found:
             continue
         arm = f"{name}-{condition}-seed{seed}"
-        model = {
-            "name": arm,
-            "id": f"{developer}/{arm}",
-            "developer": developer,
-            "additional_details": {
-                "deployment_type": "self_deployed",
-                "model_availability": "unknown",
-                "train_condition": condition,
-                "seed": str(seed),
-            },
-        }
         record = {
             "schema_version": SCHEMA,
             "evaluation_id": f"{portable(about.dataset)}/{developer}/{arm}/{about.evaluated:.0f}",
@@ -64,7 +53,17 @@ def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[s
                 "additional_details": about.details,
             },
             "eval_library": {"name": "eeg2text_jax", "version": __version__},
-            "model_info": model,
+            "model_info": {
+                "name": arm,
+                "id": f"{developer}/{arm}",
+                "developer": developer,
+                "additional_details": {
+                    "deployment_type": "self_deployed",
+                    "model_availability": "unknown",
+                    "train_condition": condition,
+                    "seed": str(seed),
+                },
+            },
             "evaluation_results": found,
         }
         digest = content_digest(record | {"retrieved_timestamp": ""})
@@ -73,13 +72,12 @@ def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[s
 
 
 def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
-    """Yield an entry of `evaluation_results` for each score of a cell."""
-    evaluated = f"{cell['eval_condition']}, {cell['mode']}"
+    """Yield an entry of `evaluation_results` for each score under one training and evaluation condition, `cell`."""
     for name, metric in cell["metrics"].items():
-        low, high = _bounds(name, metric["lower_is_better"])
+        is_rate, is_bounded = metric["lower_is_better"], name.startswith(_BOUNDED)
         yield {
             "evaluation_result_id": f"{cell['eval_condition']}/{cell['mode']}/{name}",
-            "evaluation_name": f"EEG-to-text, evaluated on {evaluated}",
+            "evaluation_name": f"EEG-to-text, evaluated on {cell['eval_condition']}, {cell['mode']}",
             "source_data": {
                 "dataset_name": about.dataset,
                 "source_type": "other",
@@ -92,8 +90,8 @@ def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
                 "metric_unit": "percent",
                 "lower_is_better": metric["lower_is_better"],
                 "score_type": "continuous",
-                "min_score": low,
-                "max_score": high,
+                "min_score": 0 if is_rate or is_bounded else "-Infinity",
+                "max_score": 100 if is_bounded and not is_rate else "Infinity",  # insertions let a rate exceed 100 %
                 "additional_details": {"signature": metric["signature"]},
             },
             "score_details": {
@@ -101,13 +99,6 @@ def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
                 "details": {"rows": str(cell["rows"]), "sentences": str(cell.get("sentences", ""))},
             },
         }
-
-
-def _bounds(name: str, lower_is_better: bool) -> tuple[float | str, float | str]:
-    """Return the lowest and the highest possible value of a score."""
-    if lower_is_better:
-        return 0, "Infinity"  # insertions let an error rate exceed 100 %
-    return (0, 100) if name.startswith(_BOUNDED) else ("-Infinity", "Infinity")
 
 
 def portable(name: str) -> str:

@@ -92,12 +92,13 @@ def row(workdir: str | os.PathLike[str]) -> dict[str, Any]:
     name = "UniCoRN" if encoder == "unicorn" else "EEG2Text" if encoder == "transformer" else encoder
     name += "*" if encoder == "unicorn" and not config["pretrain"]["enabled"] else ""
     epochs, data = config["train"].get("epochs"), "Narratives" if scans else "ZuCo"
+    rate = f"{config['optim']['lr']:.0e}".replace("e-0", "e-")  # 1e-4, as the paper writes it, and not 1e-04
     length = f"{epochs}" if epochs else f"{config['train'].get('steps', '?')} steps"
     return {
         "table": "4" if method == "f" else "2" if scans else "3",
         "workdir": workdir.name,
         "model": name,
-        "setting": data if method == "f" else f"{length}+{rate(config['optim']['lr'])}+({method})",
+        "setting": data if method == "f" else f"{length}+{rate}+({method})",
         "recordings": {name: mean(results, "eeg", "free_running", figure) for name, figure in FIGURES.items()},
         "noise": {name: mean(results, "noise", "free_running", figure) for name, figure in FIGURES.items()},
         "forced": [mean(results, arm, "teacher_forced", FIGURES["B-1"]) for arm in ("eeg", "noise")],
@@ -105,11 +106,6 @@ def row(workdir: str | os.PathLike[str]) -> dict[str, Any]:
         "tslr": tslr.get("segment", tslr.get("letters-digits")),  # for windows of a story, by segment
         "verdict": json.loads(audit.read_text("utf8"))["verdict"] if audit.exists() else "",
     }
-
-
-def rate(lr: float) -> str:
-    """Return a learning rate as the paper writes it, such as 1e-4."""
-    return f"{lr:.0e}".replace("e-0", "e-")
 
 
 def mean(results: dict[str, Any], arm: str, mode: str, figure: str) -> float | None:

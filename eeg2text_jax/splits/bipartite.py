@@ -37,7 +37,7 @@ def f(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
         )
     stories_are_fewer = data.is_windows and len(names) <= len(subjects)
     part = split_graph(subject, text, ratio, np.random.default_rng(seed), cut="v" if stories_are_fewer else "u")
-    return Split.of(data, "f", seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
+    return Split.of(data, "f", seed, part)
 
 
 def split_graph(

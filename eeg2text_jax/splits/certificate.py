@@ -79,11 +79,11 @@ def certify(
 
 
 SHOWN = 20  # most duplicates on the terminal; the certificate has all
-FAR = 2.0  # factor between a part's share of the kept samples and the ratio from which on the user is warned
+FAR = 2.0  # warn if a part's share of the kept samples is above or below the ratio by this factor or more
 
 
 def paper_table1(data: DataFile, split: Split) -> str:
-    """Return the numbers of samples of each task in train, dev, test and in total, as Table 1 of the paper has them."""
+    """Return the numbers of samples of each task in train, dev, test and in total, as in Table 1 of `papers/003`."""
     lines = [f"{'task':<12} {'train':>8} {'dev':>8} {'test':>8} {'total':>8}"]
     rows = {
         task: [int(np.sum(data.task[split.parts[name]] == task)) for name in PARTS] for task in dict.fromkeys(data.task)

@@ -45,11 +45,9 @@ def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarra
     if not len(test):
         return 0.0
     segments, n_test = np.unique(test, return_counts=True)
-    known, n_train = np.unique(train, return_counts=True)
-    counts = dict(zip(known.tolist(), n_train.tolist(), strict=True))
-    hits = np.array([min(n, counts.get(j, 0)) for j, n in zip(segments.tolist(), n_test.tolist(), strict=True)])
+    n_train = np.bincount(train, minlength=segments[-1] + 1)[segments]
     weights = np.ones(len(segments)) if lengths is None else lengths[segments]
-    return float(hits @ weights / (n_test @ weights))
+    return float(np.minimum(n_test, n_train) @ weights / (n_test @ weights))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +55,7 @@ class Leakage:
     """Leakage of part `seen` (such as train) into part `judged` (such as test); rates are from 0 to 1.
 
     The rate of subjects is averaged over the subjects of the judged part (`bslr_over_test`) or over all subjects
-    (`bslr_over_all`). The rate of texts `tslr` and the number of `shared_texts` are by comparison of texts.
+    (`bslr_over_all`). `tslr` (rate of texts) and `shared_texts` (number) have an entry for each comparison of texts.
     """
 
     seen: str
@@ -88,24 +86,16 @@ def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[
     found = []
     for seen, judged in PAIRS:
         a, b = parts[seen], parts[judged]
-        subjects = readings.subject
+        subjects = readings.subject[a], readings.subject[b]
         shared = {name: len(set(key[a]) & set(key[b])) for name, key in keys.items()}
         rates = {name: leakage_rate(key[a], key[b]) for name, key in keys.items()}
         if readings.segments is not None:
             there, here = (segments_of(readings.segments.windows[rows]) for rows in (a, b))
             shared = {SEGMENT: len(np.intersect1d(there, here)), **shared}
             rates = {SEGMENT: segment_leakage_rate(there, here, readings.segments.lengths), **rates}
-        found.append(
-            Leakage(
-                seen=seen,
-                judged=judged,
-                shared_subjects=sorted(set(subjects[a]) & set(subjects[b])),
-                bslr_over_test=leakage_rate(subjects[a], subjects[b]),
-                bslr_over_all=leakage_rate(subjects[a], subjects[b], n_subjects),
-                shared_texts=shared,
-                tslr=rates,
-            )
-        )
+        both = sorted(set(subjects[0]) & set(subjects[1]))
+        over_test, over_all = leakage_rate(*subjects), leakage_rate(*subjects, n_subjects)
+        found.append(Leakage(seen, judged, both, over_test, over_all, shared_texts=shared, tslr=rates))
     return found
 
 
@@ -157,18 +147,14 @@ def _near_pairs(
     judged: list[str], seen: list[str], words: dict[str, frozenset[str]], threshold: float
 ) -> list[tuple[str, str, float]]:
     """Return pairs of different texts and their Jaccard index of words, if it is `threshold` or more."""
-    places = {word: i for i, word in enumerate({word for text in (*judged, *seen) for word in words[text]})}
-
-    def incidence(texts: list[str]) -> scipy.sparse.csr_array:
-        """Return 1 for each word of each text, int `[texts, words]`."""
-        columns = [places[word] for text in texts for word in words[text]]
-        ends = np.cumsum([0, *(len(words[text]) for text in texts)])
-        return scipy.sparse.csr_array((np.ones(len(columns), np.int64), columns, ends), (len(texts), len(places)))
-
-    a, b = incidence(judged), incidence(seen)
-    common = (a @ b.T).sorted_indices().tocoo()
-    sizes_a, sizes_b = (np.asarray(m.sum(axis=1)).ravel() for m in (a, b))
-    overlap = common.data / (sizes_a[common.row] + sizes_b[common.col] - common.data)
+    texts = [*judged, *seen]
+    places: dict[str, int] = {}
+    columns = [places.setdefault(word, len(places)) for text in texts for word in words[text]]
+    sizes = np.array([len(words[text]) for text in texts])
+    ones, ends, shape = np.ones(len(columns), np.int64), np.cumsum([0, *sizes]), (len(texts), len(places))
+    incidence = scipy.sparse.csr_array((ones, columns, ends), shape)
+    common = (incidence[: len(judged)] @ incidence[len(judged) :].T).sorted_indices().tocoo()
+    overlap = common.data / (sizes[common.row] + sizes[len(judged) + common.col] - common.data)
     return [
         (judged[i], seen[j], float(o))
         for i, j, o in zip(common.row, common.col, overlap, strict=True)

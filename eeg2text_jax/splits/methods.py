@@ -3,10 +3,9 @@
 Methods (a) to (e) of the splitting paper leak (`papers/003`, section 3.2): (a) shares texts, (b) subjects, (c) texts
 and subjects, (d) and (e) subjects and, for overlapping windows, texts. They show the effect of leaks on scores and
 reproduce published numbers. (f) is in `bipartite.py`, `blocks` in `stretches.py`. `unique_sent` and `unique_subj` are
-the authors' own splits by fixed positions and subjects, as in Wang & Ji's `data.py`.
+the splits of Wang & Ji's `data.py`, by fixed positions and fixed subjects.
 """
 
-import dataclasses
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -16,17 +15,17 @@ import numpy as np
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.splits.bipartite import at_least_one, f
-from eeg2text_jax.splits.split import PARTS, Split, check_ratio, normalize, part_sizes, text_units
+from eeg2text_jax.splits.split import PARTS, Split, check_ratio, part_sizes, text_units
 from eeg2text_jax.splits.splitfile import read_split_file
-from eeg2text_jax.splits.stretches import block_folds, blocks
+from eeg2text_jax.splits.stretches import DEV, LEFT_OUT, TEST, TRAIN, block_folds, blocks
 
 
-def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return the samples of each part: the distinct values of `units` `[N]` are shuffled and cut at `ratio`."""
-    distinct, group = np.unique(units, return_inverse=True)
-    bounds = np.cumsum(at_least_one(len(distinct), ratio))[:-1]
-    chosen = np.split(rng.permutation(len(distinct)), bounds)
-    return {name: np.flatnonzero(np.isin(group, units)) for name, units in zip(PARTS, chosen, strict=True)}
+def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
+    """Return the part of each sample, int `[N]`: distinct values of `units` `[N]` are shuffled and cut at `ratio`."""
+    distinct, unit = np.unique(units, return_inverse=True)
+    part = np.empty(len(distinct), np.int64)
+    part[rng.permutation(len(distinct))] = np.repeat(np.arange(len(PARTS)), at_least_one(len(distinct), ratio))
+    return part[unit]
 
 
 def by_subject(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
@@ -45,18 +44,17 @@ def by_sentence(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
     A text that two tasks share has two ids and may be in two parts; `unique_text` prevents that.
     """
     rng = np.random.default_rng(seed)
-    rows: dict[str, list[np.ndarray]] = {name: [] for name in PARTS}
+    part = np.empty(len(data), np.int64)
     for task in np.unique(data.task.astype(str)):
-        inside = np.flatnonzero(data.task == task)
-        for name, chosen in deal(data.sentence_index[inside], ratio, rng).items():
-            rows[name].append(inside[chosen])
-    return Split.of(data, "d", seed, {name: np.sort(np.concatenate(lists)) for name, lists in rows.items()})
+        inside = data.task == task
+        part[inside] = deal(data.sentence_index[inside], ratio, rng)
+    return Split.of(data, "d", seed, part)
 
 
 def by_task(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
     """Split by method (b): all samples of a task stay together; subjects are in all parts.
 
-    ZuCo has too few tasks. Windows are divided by text group, because two tasks may tell one story.
+    ZuCo has too few tasks for this method. Windows are divided by text group, because two tasks may tell one story.
     """
     units = data.text_group if data.is_windows else data.task
     return Split.of(data, "b", seed, deal(units.astype(str), ratio, np.random.default_rng(seed)))
@@ -80,18 +78,15 @@ def by_block(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Sp
             of_place[begin + cut : begin + cut + others[k - 1]] = k
             begin += cut + others[k - 1]
         part[inside] = of_place[place]
-    return Split.of(data, "e", seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
+    return Split.of(data, "e", seed, part)
 
 
 def unique_text(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
     """Split the distinct normalized texts of all tasks (of windows, the text groups): a text is in one part only."""
-    if data.is_windows:
-        return dataclasses.replace(by_task(data, ratio, seed), method="unique_text")
-    texts = np.array([normalize(text) for text in data.sentence])
-    return Split.of(data, "unique_text", seed, deal(texts, ratio, np.random.default_rng(seed)))
+    return Split.of(data, "unique_text", seed, deal(text_units(data), ratio, np.random.default_rng(seed)))
 
 
-# The authors' fixed subjects for task SR of ZuCo 1.0; they leave ZDN out.
+# Wang & Ji's subjects for task SR of ZuCo 1.0, without ZDN.
 UNIQUE_SUBJ = {
     "train": ("ZAB", "ZDM", "ZGW", "ZJM", "ZJN", "ZJS", "ZKB", "ZKH", "ZKW"),
     "dev": ("ZMG",),
@@ -104,7 +99,7 @@ def sentences_per_task(data: DataFile) -> dict[str, int]:
     """Return the number of sentences of every task, including sentences that the data file lacks for all subjects.
 
     It is the largest of the subjects' counts in the data file's provenance (`sentences`: task -> subject -> count) and
-    the largest sentence index plus 1. The authors use the first subject's count, and their code fails if another
+    the largest sentence index plus 1. Wang & Ji use the first subject's count, and their code fails if another
     subject has fewer sentences.
     """
     stated = data.provenance.get("sentences")
@@ -126,7 +121,7 @@ def unique_sent(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
         inside = data.task == task
         bounds = np.cumsum(part_sizes(n, ratio))[:-1]
         part[inside] = np.searchsorted(bounds, data.sentence_index[inside], side="right")
-    return Split.of(data, "unique_sent", seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
+    return Split.of(data, "unique_sent", seed, part)
 
 
 def unique_subj(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
@@ -142,14 +137,16 @@ def unique_subj(data: DataFile, ratio: tuple[float, float, float], seed: int) ->
             f"found {', '.join(tasks)}; use split.method=a or f."
         )
     inside = np.isin(data.task.astype(str), sr)
-    parts = {name: np.flatnonzero(inside & np.isin(data.subject.astype(str), who)) for name, who in UNIQUE_SUBJ.items()}
-    for name, rows in parts.items():
-        if not len(rows):
+    part = np.full(len(data), LEFT_OUT)
+    for k, name in enumerate(PARTS):
+        rows = inside & np.isin(data.subject.astype(str), UNIQUE_SUBJ[name])
+        if not rows.any():
             raise UserError(
                 f"{data.path}: split 'unique_subj' needs SR samples of {' or '.join(UNIQUE_SUBJ[name])} in its {name} "
                 "part, found none; use split.method=a or f for other subjects."
             )
-    return Split.of(data, "unique_subj", seed, parts)
+        part[rows] = k
+    return Split.of(data, "unique_subj", seed, part)
 
 
 METHODS: dict[str, Callable[..., Split]] = {
@@ -219,10 +216,10 @@ def make_folds(
     Args:
       data: the samples.
       method: what the test part of fold k is. "unique_text": group k of the texts. "f": group k of the texts, read by
-        group k of the subjects; no text and no subject of it trains. "a": group k of the subjects; texts are shared,
+        group k of the subjects; none of these is in train or dev. "a": group k of the subjects; texts are shared,
         which leaks. "blocks": stretch k of each recording, with texts of its own.
       folds: the number of folds, 2 or more; or "subjects", a fold for each subject.
-      ratio: train, dev and test; only that of train to dev counts.
+      ratio: shares of train, dev and test; only the ratio of train to dev counts.
       seed: the only source of randomness.
       gap: least seconds between samples of different parts; only for "blocks".
 
@@ -247,19 +244,24 @@ def make_folds(
     if method == "blocks":
         return block_folds(data, count, share, seed, gap)
     texts, subjects = (np.array_split(rng.permutation(n), min(n, count)) for n in (n_texts, n_subjects))
-    parts = []
+    splits = []
     for k in range(count):
-        divided = [(text, fold_parts(texts, k, share, rng))] if method != "a" else []
-        divided += [(subject, fold_parts(subjects, k, share, rng))] if method != "unique_text" else []
-        inside = {name: [np.isin(unit, units[name]) for unit, units in divided] for name in PARTS}
-        parts.append({name: np.flatnonzero(np.all(masks, axis=0)) for name, masks in inside.items()})
-    return [Split.of(data, f"{method}, fold {k + 1} of {count}", seed, part) for k, part in enumerate(parts)]
+        divided = [fold_parts(texts, k, share, rng)[text]] if method != "a" else []
+        divided += [fold_parts(subjects, k, share, rng)[subject]] if method != "unique_text" else []
+        part = np.where(divided[0] == divided[-1], divided[0], LEFT_OUT)
+        splits.append(Split.of(data, f"{method}, fold {k + 1} of {count}", seed, part))
+    return splits
 
 
-def fold_parts(groups: list[np.ndarray], k: int, share: float, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return the units of each part in fold k: group k is test, `share` of the other units is dev, the rest train."""
+def fold_parts(groups: list[np.ndarray], k: int, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Return the part of each unit in fold k, int `[U]`: group k is test, `share` of the others is dev, the rest train.
+
+    `groups` has the test units of each fold; units are numbered from 0 to U - 1.
+    """
     others = rng.permutation(np.concatenate([group for i, group in enumerate(groups) if i != k]))
     n_dev = min(max(round(len(others) * share), 1), len(others) - 1)
     if n_dev < 1:
         raise UserError("--folds: a fold needs a subject or text each for train, dev and test; there are too few.")
-    return {"train": others[n_dev:], "dev": others[:n_dev], "test": groups[k]}
+    part = np.full(len(others) + len(groups[k]), TRAIN)
+    part[others[:n_dev]], part[groups[k]] = DEV, TEST
+    return part

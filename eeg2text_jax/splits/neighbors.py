@@ -1,5 +1,7 @@
 """Leakage in time: dev and test samples recorded close to a training sample, and groups that the time predicts."""
 
+import itertools
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +11,7 @@ from eeg2text_jax.data.clock import NO_TIME
 from eeg2text_jax.splits.split import Readings
 
 WITHIN = {"s": (5, 30, 120), "samples": (1, 5, 20)}  # distances up to which samples are neighbors, by unit
-DRAWS = 2000  # permutations of a test
+DRAWS = 2000  # permutations in the permutation test
 ONE_BLOCK = 0.8  # warn if this share of the groups has all its samples of a recording in one block
 HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # warn from this share of samples with a neighbor, and this accuracy above chance
 
@@ -21,41 +23,39 @@ def groups_of_readings(readings: Readings) -> dict[str, np.ndarray]:
 
 
 def time_leakage(
-    readings: Readings, parts: Mapping[str, np.ndarray], groups: Mapping[str, np.ndarray] | None = None
+    readings: Readings, parts: Mapping[str, np.ndarray], groups: Mapping[str, np.ndarray]
 ) -> dict[str, Any] | None:
     """Return how close in time dev and test samples are to training samples; None if no time is known.
 
-    `parts` are the rows of train, dev and test; `groups` are labels `[N]` by name (None: `groups_of_readings`).
+    `parts` are the rows of train, dev and test; `groups` are labels `[N]` by name, such as `groups_of_readings`.
 
     Returns:
       `unit` (s or samples); `known`, the share of the parts' samples with a known time; `neighbors`, for dev and test
         the share of samples with a training sample of the same recording within each distance of `WITHIN`; `groups`,
-        by name and part `neighbor_accuracy`; `one_block`, by name the share that the function `one_block` returns.
+        results of `neighbor_accuracy` by name and part; `one_block`, results of the function `one_block` by name.
     """
     clock = readings.clock
     if clock is None or not clock.known.any():
         return None
-    groups = groups_of_readings(readings) if groups is None else groups
     kept = np.concatenate(list(parts.values()))
     found: dict[str, Any] = {"unit": clock.unit, "known": float(clock.known[kept].mean()), "neighbors": {}}
-    found |= {"groups": {name: {} for name in groups}, "one_block": {}}
+    found["groups"] = {name: {} for name in groups}
     for judged in ("dev", "test"):
         near, apart = clock.nearest(parts[judged], parts["train"])
         found["neighbors"][judged] = {str(limit): float(np.mean(apart <= limit)) for limit in WITHIN[clock.unit]}
         for name, labels in groups.items():
             found["groups"][name][judged] = neighbor_accuracy(labels, parts[judged], near)
-    for name, labels in groups.items():
-        share = one_block(readings, labels)
-        found["one_block"] |= {} if share is None else {name: share}
-    return found
+    shares = {name: one_block(readings, labels) for name, labels in groups.items()}
+    return found | {"one_block": {name: share for name, share in shares.items() if share is not None}}
 
 
 def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> dict[str, Any]:
     """Return how often the nearest training sample in time has the same label, with a permutation test.
 
     `labels` are of all samples `[N]`, `judged` are rows `[M]`, and `near` `[M]` the rows of their neighbors, below 0
-    without one. The result has the number of `samples` with a neighbor, the share `told` with its label, the mean share
-    under permutation (`chance`) and `p`. Readings of one sentence are not independent: p describes the recordings only.
+    if there is none. The result has the number of `samples` with a neighbor, the share `told` with its label, the mean
+    share under permutation (`chance`) and `p`. Readings of one sentence are not independent, so p describes the
+    recordings only.
     """
     has = near >= 0
     names = np.unique(labels.astype(str), return_inverse=True)[1]
@@ -74,18 +74,14 @@ def one_block(readings: Readings, labels: np.ndarray) -> float | None:
 
     Groups with one sample in a recording are left out.
     """
-    clock, runs, several = readings.clock, [], False
+    clock, consecutive = readings.clock, []
     for rows in clock.recordings().values():
         rows = rows[clock.known[rows]]
-        shown = labels[rows[np.argsort(clock.spans[rows, 0], kind="stable")]]
-        if len(set(shown)) < 2:
-            continue
-        several = True
-        begins = shown[np.concatenate([[True], shown[1:] != shown[:-1]])]
-        names, counts = np.unique(begins.astype(str), return_counts=True)
-        often = [count for name, count in zip(names, counts, strict=True) if np.sum(shown == name) > 1]
-        runs += [count == 1 for count in often]
-    return float(np.mean(runs)) if several and runs else None
+        shown = labels[rows[np.argsort(clock.spans[rows, 0], kind="stable")]].tolist()
+        blocks = Counter(label for label, _ in itertools.groupby(shown))
+        if len(blocks) > 1:
+            consecutive += [blocks[label] == 1 for label, count in Counter(shown).items() if count > 1]
+    return float(np.mean(consecutive)) if consecutive else None
 
 
 def time_lines(time: Mapping[str, Any] | None) -> list[str]:
@@ -116,7 +112,7 @@ def time_lines(time: Mapping[str, Any] | None) -> list[str]:
 
 
 def high_neighbors(time: Mapping[str, Any] | None) -> list[str]:
-    """Return warnings for a verdict if many test samples have a training neighbor in time, or time tells a group."""
+    """Return warnings for an audit if many test samples have a training neighbor in time, or time tells a group."""
     if time is None:
         return []
     limit, share = list(time["neighbors"]["test"].items())[1]
@@ -124,13 +120,13 @@ def high_neighbors(time: Mapping[str, Any] | None) -> list[str]:
     if share >= HIGH_SHARE:
         found.append(
             f"{share:.0%} of the test samples have a training sample of the same recording within {limit} "
-            f"{time['unit']}: what drifts slowly is known from training"
+            f"{time['unit']}: slow drifts of the signal are known from training"
         )
     for name, by_part in time["groups"].items():
         told = by_part["test"]
         if told["samples"] and told["p"] <= 0.05 and told["told"] - told["chance"] >= HIGH_GAIN:
             found.append(
                 f"the nearest training sample in time tells the {name} of {told['told']:.0%} of the test samples "
-                f"(chance {told['chance']:.0%}): a clock alone would"
+                f"(chance {told['chance']:.0%}): a clock alone would do so"
             )
     return found

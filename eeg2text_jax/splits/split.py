@@ -93,8 +93,12 @@ class Split:
     names: np.ndarray  # ids of all samples of the data file, object `[N]`, see `sample_ids`
 
     @classmethod
-    def of(cls, data: DataFile, method: str, seed: int, parts: Mapping[str, np.ndarray]) -> "Split":
-        """Return a split of a data file. Raises UserError if a part is empty."""
+    def of(cls, data: DataFile, method: str, seed: int, part: np.ndarray) -> "Split":
+        """Return the split of a data file with sample i in part `PARTS[part[i]]`, or in none if `part[i]` is -1.
+
+        Raises UserError if a part is empty.
+        """
+        parts = {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)}
         return cls(method, seed, parts, sample_ids(data.subject, data.sentence_id))
 
     def __post_init__(self) -> None:
@@ -122,7 +126,7 @@ def parts_digest(samples: Mapping[str, Iterable[str]]) -> str:
 
 
 def part_sizes(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int]:
-    """Return the sizes of train, dev and test for `n` units; train and dev are rounded down, as the authors do."""
+    """Return the sizes of train, dev and test for `n` units; train and dev are rounded down, as by Wang & Ji."""
     train, dev = int(n * ratio[0] + 1e-9), int(n * ratio[1] + 1e-9)
     return train, dev, n - train - dev
 
@@ -152,7 +156,7 @@ def check_same_split(expected: str, stated: str | None, path: str | os.PathLike[
 
 
 def check_same_data(expected: str, stated: str | None, path: str | os.PathLike[str]) -> None:
-    """Raise UserError if the checkpoint or predictions file at `path` states another hash of its data, or None."""
+    """Raise UserError if the checkpoint or predictions file at `path` states another hash of its data, or no hash."""
     if stated != expected:
         found = f"data {stated[:16]}" if stated else "no hash of its data"
         raise UserError(

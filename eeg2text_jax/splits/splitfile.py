@@ -27,7 +27,7 @@ from eeg2text_jax.splits.split import PARTS, Readings, Split, readings_of
 from eeg2text_jax.stores.copying import at_hand
 
 FORMAT = "eeg2text-split-2"  # format of a certificate that states the hashes of its data file
-_NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}  # of parts in a file
+_NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}  # part names in files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SplitFile:
         parts = {part: np.sort(np.array(found, np.int64)) for part, found in rows.items()}
         names = np.array(list(row_of), object)
         self._check_disjoint({part: names[found].tolist() for part, found in parts.items()})
-        split = Split(self.method, self.seed, parts, names)
+        split = self._split(parts, names)
         self._check_claims(split, data, other_texts)
         return split
 
@@ -67,16 +67,11 @@ class SplitFile:
         self._check_disjoint({part: sample_id[rows].tolist() for part, rows in parts.items()})
         has_text = all(t is not None for t in text)
         readings = Readings(sample_id, subject, task, sentence_id, text if has_text else None)
-        return readings, Split(self.method, self.seed, parts, sample_id)
+        return readings, self._split(parts, sample_id)
 
-    @property
-    def method(self) -> str:
-        return str(self.record.get("method", "file"))
-
-    @property
-    def seed(self) -> int:
+    def _split(self, parts: dict[str, np.ndarray], names: np.ndarray) -> Split:
         seed = self.record.get("seed", 0)
-        return seed if isinstance(seed, int) else 0
+        return Split(str(self.record.get("method", "file")), seed if isinstance(seed, int) else 0, parts, names)
 
     def check_same_data(self, data: DataFile, *, other_texts: bool = False) -> None:
         """Raise UserError if this certificate was made from another data file, or is no certificate of a data file.

@@ -1,7 +1,7 @@
 """Splitting method `blocks`: a stretch of each recording is in one part, with a gap in time between parts.
 
-A text is in one part only, too: samples of a text in a stretch of another part are discarded. Few are if all subjects
-read the texts in one order, many if orders differ.
+A text is in one part only, too: samples of a text in a stretch of another part are discarded. These are few samples if
+all subjects read the texts in one order, and many if orders differ.
 """
 
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ def text_names(data: DataFile) -> np.ndarray:
 def keep_one_part_per_text(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """Return `part` `[N]` with each text in one part only: samples of the text in other parts get `LEFT_OUT`.
 
-    From the last part to the first, each takes the free texts with the largest share of samples in it, up to `sizes`.
+    From the last part to the first, part k takes `sizes[k]` free texts with the largest shares in it; part 0, the rest.
     """
     text = np.unique(text_names(data), return_inverse=True)[1]
     used = part != LEFT_OUT
@@ -130,7 +130,7 @@ def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: floa
             segments = readings_of(data).segments
             go = np.flatnonzero(part == gives)
             part[go[share_segments(segments[go], segments[part == keeps])]] = LEFT_OUT
-    return Split.of(data, method, seed, {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)})
+    return Split.of(data, method, seed, part)
 
 
 def too_near(spans: np.ndarray, others: np.ndarray, gap: float) -> np.ndarray:

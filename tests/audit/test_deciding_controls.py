@@ -13,7 +13,7 @@ from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.auditing.verdict import Comparison, Verdict, deciding_one
-from eeg2text_jax.predictions.rankings import Ranking, list_of
+from eeg2text_jax.predictions.rankings import Candidates, Ranking
 
 # What may be said with each verdict, from nothing to most.
 STRENGTH = [
@@ -65,7 +65,7 @@ def random_ranks(rng):
     """The same of rankings, among 30 candidates."""
     ids, words = [f"T:{i}" for i in range(30)], 5.0 + np.arange(30) // 4
     texts, tasks = [" ".join([f"x{i}"] * 5) for i in range(30)], ["T"] * 30
-    found = list_of("test", texts, ids, tasks, words, length_strata(tasks, words))
+    found = Candidates("test", texts, ids, tasks, words, length_strata(tasks, words))
 
     def made(condition, own):
         for i, text in enumerate(texts):

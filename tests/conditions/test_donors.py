@@ -10,7 +10,8 @@ import pytest
 from eeg2text_jax.conditions.donors import donor_table, label_rows, train_means
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.methods import normalize, unique_text
+from eeg2text_jax.splits.methods import unique_text
+from eeg2text_jax.splits.split import normalize
 
 
 def make_data(sentences: list[str], subjects: int = 3, seed: int = 0) -> DataFile:

@@ -14,7 +14,7 @@ from eeg2text_jax.decoding.cells import decode_grid, feed_arms
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.predictions.file import read_predictions, write_predictions
-from eeg2text_jax.splits.split import Split
+from eeg2text_jax.splits.split import sample_ids
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.grid import Arm
 from eeg2text_jax.study.ranges import checked_settings
@@ -130,13 +130,13 @@ def test_an_unknown_cut_is_named(study, params):
 
 
 def test_repeated_readings_keep_names_of_their_own(study, params, tmp_path):
-    """A subject read a sentence twice: named as `splits/readings.py` does, so that the predictions file takes them."""
+    """A subject read a sentence twice: named as `sample_ids` does, so that the predictions file takes them."""
     index = study.data.sentence_index.copy()
     first, second = study.split.parts["test"][:2]
     subject, task = study.data.subject.copy(), study.data.task.copy()
     index[second], subject[second], task[second] = index[first], subject[first], task[first]
     data = dataclasses.replace(study.data, sentence_index=index, subject=subject, task=task)
-    split = Split.of(data, study.split.method, study.split.seed, study.split.parts)
+    split = dataclasses.replace(study.split, names=sample_ids(subject, data.sentence_id))
     again = dataclasses.replace(study, data=data, split=split)
     write_predictions(tmp_path / "p.jsonl", {}, decode_grid(again, params))
     names = {p.sample_id for p in read_predictions(tmp_path / "p.jsonl").predictions}

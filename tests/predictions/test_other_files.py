@@ -129,6 +129,11 @@ def test_texts_alone_ask_for_their_references(write, text, message):
         read_any(write(text))
 
 
+def test_an_object_with_other_columns_and_data_is_no_table_of_pandas(write):
+    with pytest.raises(UserError, match="JSON without predictions"):
+        read_any(write(json.dumps({"columns": 2, "data": [["a", "b"]]}, indent=1)))
+
+
 def test_a_packed_file_is_read_as_the_file(write):
     path = write(gzip.compress(table([("truth", "pred"), *EQUAL]).encode()), "file.csv.gz")
     assert texts(path) == EQUAL

@@ -70,6 +70,7 @@ def edited(**changes) -> str:
         (edited(prediction="\ud800"), "line 3: prediction holds the invalid Unicode character '.ud800' at position 1"),
         (edited(prediction_tokens=["a"]), "line 3: prediction_tokens item"),
         (edited(nll=float("nan")), "line 3: nll is nan; expected a finite number"),
+        (edited(nll=10**400), "line 3: nll is 10*; expected a finite number"),
         (edited(hypothesis=-1), "line 3: hypothesis is -1; expected 0 for the first"),
         (edited(hypothesis="1"), 'line 3: hypothesis is "1"; expected a whole number'),
         (edited(hypothesis=1), r"line 3: is hypothesis 1 of sample 's1/NR/0', whose first \(hypothesis 0\) is not in"),

@@ -11,9 +11,9 @@ from scipy import stats
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.ranks import chance, chance_interval, counts_above, score_rankings, statistics
 from eeg2text_jax.predictions.rankings import (
+    Candidates,
     Ranking,
     is_rankings,
-    list_of,
     rank_of,
     read_rankings,
     rounded,
@@ -66,7 +66,7 @@ def test_chance_is_scipys():
 def candidates(n=8):
     texts = [f"sentence number {i}" for i in range(n)]
     strata = np.arange(n) // 4
-    return list_of("test", texts, [f"T:{i}" for i in range(n)], ["T"] * n, 3.0 + strata, strata)
+    return Candidates("test", texts, [f"T:{i}" for i in range(n)], ["T"] * n, 3.0 + strata, strata)
 
 
 def ranking(i, scores, found, **changes):
@@ -160,7 +160,7 @@ def test_candidates_of_impossible_numbers_are_refused(tmp_path, change):
 
 def test_one_sentence_twice_among_the_candidates_is_refused():
     with pytest.raises(UserError, match="is there twice; expected distinct sentences"):
-        list_of("test", ["a  b", "a b"], ["1", "2"], ["T", "T"], [2, 2], np.zeros(2, int))
+        Candidates("test", ["a  b", "a b"], ["1", "2"], ["T", "T"], [2, 2], np.zeros(2, int))
 
 
 def test_a_sample_twice_in_a_cell_is_refused(tmp_path):

@@ -16,7 +16,7 @@ from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.ranks import TOP
-from eeg2text_jax.predictions.rankings import Ranking, list_of, rounded, write_rankings
+from eeg2text_jax.predictions.rankings import Candidates, Ranking, rounded, write_rankings
 from eeg2text_jax.predictions.selection import select_arms
 
 SENTENCES, READERS = 60, ("A", "B")
@@ -26,7 +26,7 @@ WORDS = 5 + np.arange(SENTENCES) // 4  # four of each length, twelve in a stratu
 def candidates():
     tasks = ["T"] * SENTENCES
     texts = [" ".join([f"word{i}"] * int(n)) for i, n in enumerate(WORDS)]
-    return list_of("test", texts, [f"T:{i}" for i in range(SENTENCES)], tasks, WORDS, length_strata(tasks, WORDS))
+    return Candidates("test", texts, [f"T:{i}" for i in range(SENTENCES)], tasks, WORDS, length_strata(tasks, WORDS))
 
 
 def rows(rng, *, own=0.0, length=0.0, condition="eeg", train="eeg", readers=READERS, seed=0):

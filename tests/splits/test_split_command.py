@@ -206,9 +206,10 @@ def test_a_certificate_of_other_texts_is_refused(data_path, tmp_path, capsys):
 def test_the_digest_is_of_the_samples_and_not_of_their_places(data_path, tmp_path):
     data, turned = read_datafile(data_path), read_datafile(write(tmp_path / "b.h5", ZUCO_SUBJECTS[::-1]))
     others = read_datafile(write(tmp_path / "c.h5", [f"X{name}" for name in ZUCO_SUBJECTS]))
-    parts = {name: np.array([row]) for row, name in enumerate(PARTS)}
-    digests = [Split.of(of, "file", 0, parts).digest() for of in (data, turned, others)]
+    part = np.concatenate([np.arange(len(PARTS)), np.full(len(data) - len(PARTS), -1)])
+    splits = [Split.of(of, "file", 0, part) for of in (data, turned, others)]
+    digests = [split.digest() for split in splits]
     assert len(set(digests)) == 3
-    row_of = {name: row for row, name in enumerate(Split.of(turned, "file", 0, parts).names)}
-    moved = {name: np.array([row_of[Split.of(data, "file", 0, parts).names[row]]]) for name, [row] in parts.items()}
+    part_of = dict(zip(splits[0].names, part, strict=True))
+    moved = np.array([part_of[name] for name in splits[1].names])
     assert Split.of(turned, "file", 0, moved).digest() == digests[0]

@@ -21,7 +21,7 @@ from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.neighbors import WITHIN, neighbor_accuracy, time_leakage
+from eeg2text_jax.splits.neighbors import WITHIN, groups_of_readings, neighbor_accuracy, time_leakage
 from eeg2text_jax.splits.split import readings_of
 
 RATIO = (0.8, 0.1, 0.1)
@@ -127,7 +127,7 @@ def main() -> None:
         except UserError as error:
             print(f"| {name} | cannot be made: {str(error).partition(': ')[2]} | | | | |")
             continue
-        found = time_leakage(readings, split.parts)
+        found = time_leakage(readings, split.parts, groups_of_readings(readings))
         near = " | ".join(f"{share:.1%}" for share in found["neighbors"]["test"].values())
         told = []
         for group, by_part in found["groups"].items():

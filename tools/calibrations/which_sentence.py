@@ -46,7 +46,7 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.predictions.file import sentence_key
-from eeg2text_jax.predictions.rankings import Candidates, Ranking, list_of, rounded
+from eeg2text_jax.predictions.rankings import Candidates, Ranking, rounded
 from eeg2text_jax.predictions.selection import select_arms
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import Split
@@ -201,7 +201,9 @@ def candidates(known: Known, rows: np.ndarray) -> Candidates:
     data, first = known.data, first_readings(known, rows)
     tasks, words = [str(data.task[i]) for i in first], [int(data.n_words[i]) for i in first]
     ids = [f"{data.task[i]}:{data.sentence_index[i]}" for i in first]
-    return list_of("test", [str(data.sentence[i]) for i in first], ids, tasks, words, length_strata(tasks, words))
+    return Candidates(
+        "test", [str(data.sentence[i]) for i in first], ids, tasks, np.array(words, float), length_strata(tasks, words)
+    )
 
 
 def row_of(known: Known, i: int, scores: np.ndarray, arm: Arm, condition: str, found: Candidates) -> Ranking:
