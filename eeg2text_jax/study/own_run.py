@@ -65,11 +65,8 @@ def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
 def _has_checkpoint(workdir: Workdir, header: dict[str, Any], digest: str) -> bool:
     """Return whether a checkpoint of the workdir names the header's split and the configuration `digest`."""
     wanted = {"split": header.get("split"), "config": digest}
-    below = (
-        "checkpoints/step_*/info/metadata",
-        "*/checkpoints/step_*/info/metadata",
-    )  # the second pattern is for waves
-    for path in itertools.chain.from_iterable(map(workdir.root.glob, below)):
+    patterns = (f"{wave}checkpoints/step_*/info/metadata" for wave in ("", "*/"))  # each wave has its own folder
+    for path in itertools.chain.from_iterable(map(workdir.root.glob, patterns)):
         try:
             info = json.loads(path.read_bytes())
         except (OSError, ValueError):
