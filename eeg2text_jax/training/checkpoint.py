@@ -68,7 +68,7 @@ class Preemption:
 
 DIGESTS = "digests.json"
 _CHANGED_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")  # orbax adds the time later; a restore reads neither
-_NONE = -1  # in place of a step: there is no undamaged checkpoint
+_NONE = -1  # in place of a step number: there is no checkpoint
 
 
 class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
@@ -173,7 +173,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         else:
             pull_folder(self.directory / f"step_{step}")
             self._manager = self._open(read_only=True)
-        state = ocp.args.PyTreeRestore(abstract_state, restore_args=jax.tree.map(_restore_args, abstract_state))
+        restore_args = ocp.checkpoint_utils.construct_restore_args(abstract_state)
+        state = ocp.args.PyTreeRestore(abstract_state, restore_args=restore_args)
         try:
             restored = self._manager.restore(step, args=ocp.args.Composite(state=state, info=ocp.args.JsonRestore()))
         except Exception as error:  # orbax and tensorstore raise many kinds
@@ -237,12 +238,6 @@ def _listed_files(folder: epath.Path) -> list[str]:
 def _digests(folder: epath.Path, names: list[str]) -> dict[str, str]:
     with ThreadPoolExecutor(4) as readers:
         return dict(zip(names, readers.map(lambda name: file_digest(folder / name), names), strict=True))
-
-
-def _restore_args(leaf: Any) -> ocp.RestoreArgs:
-    if leaf is ocp.PLACEHOLDER:
-        return ocp.RestoreArgs()
-    return ocp.ArrayRestoreArgs(sharding=leaf.sharding, global_shape=leaf.shape, dtype=leaf.dtype)
 
 
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:
