@@ -52,7 +52,7 @@ class Lease:
 
     @property
     def label(self) -> str:
-        """The fencing token, number and owner; it is stored as metadata of every object that this holder writes."""
+        """The fencing token, NUMBER.OWNER, which is stored as metadata of every object that this holder writes."""
         return f"{self._about['fence']}.{self._about['owner']}"
 
     def __enter__(self) -> "Lease":

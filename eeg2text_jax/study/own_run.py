@@ -1,4 +1,4 @@
-"""Verify by digests that the run of a workdir wrote the predictions file in it; its header could be forged."""
+"""Verify by digests that a predictions file was written by the run of its workdir: a header could be forged."""
 
 import itertools
 import json
@@ -51,7 +51,7 @@ def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
 
 
 def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
-    """Return the certificate's record on neighbors in time; None if the split beside the predictions is another."""
+    """Return what the split file beside the predictions records on neighbors in time; None for another split."""
     workdir = Workdir(epath.Path(found.path).parent)
     if found.layout != "jsonl" or not workdir.split.exists():
         return None

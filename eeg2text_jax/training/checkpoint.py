@@ -1,9 +1,9 @@
 """Orbax checkpoints: written asynchronously, atomic, and verified before a restore.
 
 Each checkpoint contains `digests.json`, the SHA-256 of its other files, written before the checkpoint gets its final
-name. A resume takes the newest checkpoint whose files match. Training prints and renames a damaged checkpoint and takes
-the previous one; a read-only user gets an error. A restore that fails although all digests match (out of memory,
-network, another model) raises that error.
+name. A resume takes the newest checkpoint whose files match. Training reports and renames a damaged checkpoint and
+takes the previous one; decoding, which opens checkpoints with `read_only`, raises an error. A restore that fails
+although all digests match (out of memory, network, another model) raises an error, too.
 
 Only the first of several hosts writes checkpoints and computes digests: in a thread after each save, and before each
 restore. It gathers all shards first, so the files of a checkpoint do not depend on the number of hosts.
@@ -90,9 +90,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     def _open(self, *, read_only: bool) -> ocp.CheckpointManager:
         """Return an orbax manager that does not synchronize with the managers of other hosts."""
         own = host_number()
-        this_host = ocp.options.MultiprocessingOptions(
-            primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"host_{own}"
-        )
+        hosts = {"primary_host": own, "active_processes": {own}, "barrier_sync_key_prefix": f"host_{own}"}
         options = ocp.CheckpointManagerOptions(
             max_to_keep=2,
             create=False,
@@ -100,7 +98,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             cleanup_tmp_directories=not read_only,  # left by a process that was killed during a save
             step_prefix="step",
             async_options=ocp.AsyncOptions(post_finalization_callback=self._write_digests),
-            multiprocessing_options=this_host,
+            multiprocessing_options=ocp.options.MultiprocessingOptions(**hosts),
         )
         return ocp.CheckpointManager(self.directory, options=options)
 
@@ -222,7 +220,7 @@ def find_damage(folder: epath.Path) -> str | None:
         return f"{listed} is damaged"
     missing = next((name for name in expected if not (folder / name).exists()), None)
     if missing and not expected.keys() >= set(_listed_files(folder)):
-        return f"{listed} is of other files than those that are there ({missing} is missing)"
+        return f"{listed} lists other files than the checkpoint has ({missing} is missing)"
     if missing:
         return f"{folder / missing} is missing"
     found = _digests(folder, list(expected))

@@ -122,7 +122,7 @@ class DevLoss:
 def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
     """Return the dev losses of the trivial predictors by name, each `[A]`: zero, and the mean of the training inputs.
 
-    The mean is over each arm's inputs, from at most 1,000 evenly spaced samples; the mean of noise is close to zero.
+    The mean is over each arm's own inputs (close to zero under `noise`), from at most 1,000 evenly spaced samples.
     """
     arrays, config = study.placement.constants(study.arrays), study.config.batch
 

@@ -1,6 +1,6 @@
 """Train the arms in waves if they do not all fit into device memory: as many as fit, then the next ones.
 
-Arms never communicate, so a wave is a study with some of the arms and its own folder for checkpoints and curves.
+Arms (training runs of the grid) never communicate, so a wave is a study with some of the arms and its own folder.
 """
 
 import dataclasses
