@@ -121,7 +121,7 @@ def rows_of(metrics: epath.Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # a kill may cut the last line
 
 
-def series(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float | None]]:
+def curve(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float | None]]:
     """Return the steps at which the scalar `name` was recorded, and its values (None: not finite)."""
     points = [(row["step"], row[name]) for row in rows if name in row]
     return [step for step, _ in points], [value for _, value in points]
@@ -135,8 +135,8 @@ def loss_figure(metrics: epath.Path) -> Figure:
     names = list(dict.fromkeys(key.partition("/")[2] for row in rows for key in row if key.startswith("dev_loss/")))
     for i, name in enumerate(names):
         style = line_style(i)
-        axes.plot(*series(rows, f"loss/{name}"), lw=0.7, alpha=0.6, label=f"{name}, train", **style)
-        axes.plot(*series(rows, f"dev_loss/{name}"), lw=1.8, marker="o", ms=3, label=f"{name}, dev", **style)
+        axes.plot(*curve(rows, f"loss/{name}"), lw=0.7, alpha=0.6, label=f"{name}, train", **style)
+        axes.plot(*curve(rows, f"dev_loss/{name}"), lw=1.8, marker="o", ms=3, label=f"{name}, dev", **style)
     axes.set_xlabel("step")
     axes.set_ylabel("loss, nats per token")
     axes.set_ylim(bottom=0)

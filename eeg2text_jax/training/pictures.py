@@ -14,7 +14,7 @@ from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.loop import TRIVIAL
-from eeg2text_jax.training.metrics_log import line_style, rows_of, write_figure
+from eeg2text_jax.training.metrics_log import curve, line_style, rows_of, write_figure
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.stages import RECONSTRUCTIONS, stages
 
@@ -44,7 +44,7 @@ def curves_figure(curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms
         series = [(label, rows, arm) for label, rows in by_label.items() for arm in arms]
         for number, (label, rows, arm) in enumerate(series):
             style = line_style(number)
-            points = series(rows, f"dev_loss/{arm}")
+            points = curve(rows, f"dev_loss/{arm}")
             axes.plot(*points, lw=1.6, marker="o", ms=3, label=f"{label} {arm}".strip(), **style)
             for trivial, dash in zip(TRIVIAL, ((0, (4, 2)), (0, (1, 2))), strict=True):
                 level, name = rows[0][f"{trivial}/{arm}"], f"{label} {arm}: {trivial}".strip()

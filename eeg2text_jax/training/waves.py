@@ -26,7 +26,7 @@ from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.loop import TRIVIAL, train
-from eeg2text_jax.training.metrics_log import rows_of, series, write_lines
+from eeg2text_jax.training.metrics_log import curve, rows_of, write_lines
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.stages import stage_names, stages
 
@@ -59,7 +59,7 @@ def reconstruction_lines(study: Study) -> list[str]:
         return []
     rows, lines = rows_of(study.workdir.metrics), []
     for arm in study.arms:
-        best = min(series(rows, f"dev_loss/{arm}")[1])
+        best = min(curve(rows, f"dev_loss/{arm}")[1])
         zero, mean = (rows[0][f"{name}/{arm}"] for name in TRIVIAL)
         lines.append(
             f"{study.model.of} of {arm} reconstructed: {study.config.pretrain.loss} {best:.4f} on dev; zero has "
