@@ -30,6 +30,12 @@ def test_buckets_as_pairs(written, read):
     assert parse(f"--config.batch.buckets={written}").config.batch.buckets == read
 
 
+@pytest.mark.parametrize("argv", [["--config"], ["--config", "--workdir=DIR"], ["--workdir=DIR"], ["--config="]])
+def test_a_missing_configuration_is_said(argv):
+    with pytest.raises(UserError, match=r"^--config is missing; usage"):
+        parse_config(argv, "run", options=("workdir",))
+
+
 def test_argument_of_a_file():
     assert load_config(f"{ROOT / 'configs/demo.py'}:null").data.synthetic.signal == 0.0
     with pytest.raises(UserError, match="expected `planted` or `null`"):

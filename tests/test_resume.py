@@ -168,7 +168,7 @@ def test_digests_of_another_checkpoint_are_named(two_saved):
     (folder / "step_2/digests.json").write_bytes((folder / "step_1/digests.json").read_bytes())
     with (
         Checkpoints(two_saved, read_only=True) as checkpoints,
-        pytest.raises(UserError, match=r"step_2/digests\.json is of other files than those that are there"),
+        pytest.raises(UserError, match=r"step_2/digests\.json lists other files than the checkpoint has"),
     ):
         checkpoints.restore(abstract())
 

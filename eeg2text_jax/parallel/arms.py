@@ -1,11 +1,11 @@
-"""Run a function of one arm for all arms on a mesh, partitioned by XLA (training) or with `shard_map` (decoding)."""
+"""Run a function for all arms (training runs of the grid) on a mesh, partitioned by XLA or by `shard_map`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from eeg2text_jax.parallel.mesh import ARM, DATA, whole_batch, with_mesh
 from eeg2text_jax.parallel.placement import arm_sharding, replicated, seeds_sharding
@@ -119,7 +119,7 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
 
 
 def tensor_parallel_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
-    """Jit `function` with the same signature as `shard_map_arms`, for a frozen model divided over `data`.
+    """Return what `shard_map_arms` returns, for a frozen model whose weights are sharded along `data`.
 
     The devices of an arm decode the whole batch together. A device multiplies by its part of every weight matrix, and
     the activations of one position are exchanged (small) instead of the weights (all of them at every step). The loop
@@ -129,20 +129,12 @@ def tensor_parallel_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[.
     def local(own: Any, fed: Any, rest: tuple[Any, Any]) -> Any:
         frozen, shared = rest
         with whole_batch():
-            return _each_local(lambda arm: function(Divided(arm[0], frozen), arm[1], shared), (own, fed), "map")
+            return function(Divided(own, frozen), fed, shared)
 
     def together(params: Divided, fed: Any, shared: Any) -> Any:
-        everywhere = NamedSharding(mesh, PartitionSpec())
         fed = jax.lax.with_sharding_constraint(fed, arm_sharding(mesh))
-        rest = (params.frozen, jax.lax.with_sharding_constraint(shared, everywhere))
-        if mesh.shape[ARM] == 1:
-            result = local(params.own, fed, rest)
-        else:
-            arms = PartitionSpec(ARM)
-            specs = (arms, arms, PartitionSpec())
-            result = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=arms, axis_names={ARM}, check_vma=False)(
-                params.own, fed, rest
-            )
+        rest = (params.frozen, jax.lax.with_sharding_constraint(shared, replicated(mesh)))
+        result = each_arm(local, mesh, "map", (params.own, fed), rest)
         return jax.lax.with_sharding_constraint(result, arm_sharding(mesh))
 
     return jax.jit(together)

@@ -1,7 +1,6 @@
 """Runs on several hosts: join them, check that they agree, let the first one act, and gather arrays from all."""
 
 import functools
-import hashlib
 import json
 import os
 import socket
@@ -17,6 +16,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from eeg2text_jax.errors import HostLost, UserError, first_line
+from eeg2text_jax.files import content_digest
 from eeg2text_jax.parallel import ParallelSettings, supervisor
 from eeg2text_jax.stores import copying
 from eeg2text_jax.stores.address import is_address
@@ -36,11 +36,11 @@ def initialize(parallel: ParallelSettings) -> None:
 
     `parallel.hosts` is `"one"`: this machine alone; `"auto"`: the cluster that JAX finds (a TPU slice, Slurm, Open
     MPI); `"env"`: the environment has `EEG2TEXT_COORDINATOR` (address:port of process 0), `EEG2TEXT_PROCESSES` (number
-    of processes) and `EEG2TEXT_PROCESS` (number of this process). Raises UserError if the field has another
-    value, the environment is incomplete, the hosts cannot be joined, or there is no device of the requested kind.
+    of processes) and `EEG2TEXT_PROCESS` (number of this process). Raises UserError if the field has another value, the
+    environment is incomplete, the hosts cannot be joined, or JAX finds no device of the kind in JAX_PLATFORMS.
     """
     hosts = parallel.hosts
-    if hosts == "one" or jax.distributed.is_initialized():  # an earlier fold has joined the hosts
+    if hosts == "one" or jax.distributed.is_initialized():  # initialized by an earlier fold of the same process
         check_devices()
         return
     if hosts not in ("auto", "env"):
@@ -48,17 +48,14 @@ def initialize(parallel: ParallelSettings) -> None:
     arguments = _from_environment() if hosts == "env" else {}
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    seconds = {"initialization_timeout": parallel.startup, "heartbeat_timeout_seconds": parallel.heartbeat}
     try:
-        jax.distributed.initialize(
-            **arguments,
-            initialization_timeout=int(parallel.startup),
-            heartbeat_timeout_seconds=int(parallel.heartbeat),
-        )
+        jax.distributed.initialize(**arguments, **seconds)
     except (RuntimeError, ValueError) as error:
         raise HostLost(f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}).") from error
     check_devices()
     if not is_main():
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  open until the process ends
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  stays open until the process ends
 
 
 def is_main() -> bool:
@@ -128,7 +125,7 @@ def workdir_at(place: str, stack: ExitStack) -> str:
 
 
 def main_decides(decide: Callable[[], int]) -> int:
-    """Return on every host the result of `decide` on the first. All hosts must call this; errors as `main_first`."""
+    """Return on every host what `decide` returns on the first; all hosts must call this. Errors: see `main_first`."""
     number: list[int] = []
     main_first(lambda: number.append(decide()) if is_main() else None)
     if jax.process_count() == 1:
@@ -157,15 +154,14 @@ def to_main(tree: Any) -> Any:
     """
     if jax.process_count() == 1:
         return tree
-    found = jax.tree.map(_on_main, tree)
+
+    def on_main(leaf: Any) -> np.ndarray | None:
+        if not (leaf.is_fully_addressable or leaf.is_fully_replicated):
+            leaf = multihost_utils.process_allgather(leaf, tiled=True)
+        return np.asarray(leaf) if is_main() else None
+
+    found = jax.tree.map(on_main, tree)
     return found if is_main() else None
-
-
-def _on_main(leaf: Any) -> np.ndarray | None:
-    """Return the whole array on the first host, None on the other hosts."""
-    if not (leaf.is_fully_addressable or leaf.is_fully_replicated):
-        leaf = multihost_utils.process_allgather(leaf, tiled=True)
-    return np.asarray(leaf) if is_main() else None
 
 
 def _from_environment() -> dict[str, str | int]:
@@ -190,11 +186,11 @@ def _from_environment() -> dict[str, str | int]:
 def check_code(config: Mapping[str, object]) -> None:
     """Raise UserError on every host if a host has another code, version, configuration or clock than the first host.
 
-    All hosts must call this together. `config` is the configuration as nested dicts.
+    All hosts must call this together. `config` is the content of `config.json`.
     """
     if jax.process_count() == 1:
         return
-    sections = {f"config.{name}": _digest(json.dumps(value, default=str)) for name, value in config.items()}
+    sections = {f"config.{name}": content_digest(value)[:12] for name, value in config.items()}
     own = {"code": f"{__version__}, digest {code_digest()}", "jax": jax.__version__, **sections}
     multihost_utils.sync_global_devices("clocks")  # all hosts then read their clocks at the same time
     hosts = exchanged({"host": socket.gethostname(), "clock": time.time(), "same": own})
@@ -204,7 +200,7 @@ def check_code(config: Mapping[str, object]) -> None:
 
 
 def check_data(**digests: str) -> None:
-    """Raise UserError on every host if a host has other digests (of the files that it read) than the first host."""
+    """Raise UserError on every host if the `digests` (of the files that a host read) differ between hosts."""
     if jax.process_count() > 1:
         _compare(exchanged({"host": socket.gethostname(), "same": digests}))
 
@@ -238,11 +234,6 @@ def _compare(hosts: list) -> None:
 
 @functools.cache
 def code_digest() -> str:
-    """Return a digest of the package's source."""
+    """Return a digest of the package's source, 12 hexadecimal digits."""
     root = Path(__file__).parents[1]
-    files = sorted(root.rglob("*.py"))
-    return _digest("".join(f"{path.relative_to(root)} {_digest(path.read_text())}\n" for path in files))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return content_digest({str(path.relative_to(root)): path.read_text() for path in root.rglob("*.py")})[:12]

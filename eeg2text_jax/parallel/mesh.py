@@ -1,4 +1,4 @@
-"""The device mesh with axes `arm` (arms of the grid, which never communicate) and `data` (samples of a batch).
+"""The device mesh with axes `arm` (training runs of the grid, which never communicate) and `data` (samples of a batch).
 
 The module also has sharding constraints for programs that XLA partitions, and a table of accelerators from data sheets.
 """

@@ -69,7 +69,7 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def put_batch(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, jax.Array]:
-    """Place a batch `[B, ...]`, of which every host has all rows, on the mesh: axis B along `data`."""
+    """Place a batch `[B, ...]` on the mesh, axis B along `data`; every host must have all rows."""
     return put(dict(batch), batch_sharding(mesh))
 
 
@@ -79,7 +79,7 @@ def seeds_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def put_training_batch(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, jax.Array]:
-    """Place a training batch `[S, B, ...]`, of which every host has all rows, on the mesh: axis B along `data`."""
+    """Place a training batch `[S, B, ...]` on the mesh, axis B along `data`; every host must have all rows."""
     return put(dict(batch), seeds_sharding(mesh))
 
 
@@ -96,7 +96,7 @@ def put(tree: Any, sharding: NamedSharding) -> Any:
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of arrays of which every device has a whole copy."""
+    """Return the sharding that gives every device a copy of the whole array."""
     return NamedSharding(mesh, PartitionSpec())
 
 
@@ -148,12 +148,10 @@ class Placement:
         """Return the placement that the section `parallel` asks for.
 
         `devices` are devices, or descriptions of devices that are not present; None: all devices of all hosts. For a
-        number of devices programs can be lowered but not compiled. Raises UserError if `parallel.mesh` does not fit the
-        devices, the arms or the batch, or `train.accumulate` does not fit the batch.
+        number of devices the mesh is abstract: programs can be lowered but not compiled. Raises UserError if
+        `parallel.mesh` does not fit the devices, the arms or the batch, or `train.accumulate` does not fit the batch.
         """
-        wanted = tuple(int(n) for n in parallel.mesh)
-        if len(wanted) != 2 or min(wanted) < 0:
-            raise UserError(f"parallel.mesh = {wanted}; expected devices along (arm, data), 0 for a free choice.")
+        wanted = parallel.mesh
         if arms_mapping(parallel) == "map":
             if wanted[0] > 1:
                 raise UserError(
@@ -210,10 +208,6 @@ class Placement:
     def batch(self, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
         """Place a batch `[B, ...]` on the mesh, axis B along `data`."""
         return put_batch(batch, self.mesh)
-
-    def training_batch(self, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """Place a training batch `[S, B, ...]` on the mesh, axis B along `data`."""
-        return put_training_batch(batch, self.mesh)
 
     def constants(self, tree: Any) -> Any:
         """Place a copy of the arrays on every device."""

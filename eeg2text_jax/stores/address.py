@@ -31,7 +31,7 @@ class Address:
 
     @property
     def copy(self) -> Path:
-        """The cache path of a read-only copy; the URL can be read from it."""
+        """The cache path of a read-only copy; `address_of` turns it back into the URL."""
         return cache_folder() / COPIES / self.scheme / self.bucket / self.key
 
     @property
@@ -40,7 +40,7 @@ class Address:
         return cache_folder() / RUNS / self.scheme / self.bucket / self.key
 
     def run_of(self, host: int) -> Path:
-        """Return the cache folder of a workdir on a later host; hosts may share a cache."""
+        """Return the cache folder of a workdir on another host than the first; hosts may share a cache."""
         return cache_folder() / f"{RUNS}_of_host_{host}" / self.scheme / self.bucket / self.key
 
 

@@ -12,23 +12,13 @@ from typing import Any
 
 import requests
 from google.api_core import exceptions
-from google.api_core.retry import Retry, if_exception_type
 from google.auth.credentials import AnonymousCredentials
-from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError, TransportError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError
 from google.cloud import storage
+from google.cloud.storage.retry import DEFAULT_RETRY
 
 from eeg2text_jax.errors import first_line
 from eeg2text_jax.stores.store import ANY, ATTEMPTS, DIGEST, NONE, Advance, Entry, StoreError, seconds, translate_errors
-
-_RETRIED = (
-    exceptions.TooManyRequests,
-    exceptions.ServerError,
-    requests.ConnectionError,
-    requests.Timeout,
-    requests.exceptions.ChunkedEncodingError,
-    ConnectionError,
-    TransportError,
-)
 
 
 def open_bucket(name: str) -> "GCSStore":
@@ -48,7 +38,7 @@ class GCSStore:
         self._name, self._client = bucket, client
         self._bucket = client.bucket(bucket)
         self._translated = functools.partial(translate_errors, f"gs://{bucket}", _translate)
-        retry = Retry(if_exception_type(*_RETRIED), initial=0.5, maximum=8.0, timeout=seconds() * ATTEMPTS)
+        retry = DEFAULT_RETRY.with_delay(initial=0.5, maximum=8.0).with_timeout(seconds() * ATTEMPTS)
         self._limits = {"timeout": (min(10.0, seconds()), seconds()), "retry": retry}
 
     def entries(self, prefix: str) -> list[Entry]:

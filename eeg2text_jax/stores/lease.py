@@ -21,8 +21,7 @@ from typing import Any
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.stores.address import Address, cache_folder
-from eeg2text_jax.stores.store import LOCK as NAME
-from eeg2text_jax.stores.store import Store, StoreError
+from eeg2text_jax.stores.store import LOCK, Store, StoreError
 
 BEAT = 20.0  # seconds between two heartbeats
 PATIENCE = 90.0  # seconds without a change after which a lease is dead
@@ -37,7 +36,7 @@ class Lease:
 
     def __init__(self, store: Store, address: Address):
         self._store, self._place = store, str(address)
-        self._key = address.below(NAME).key
+        self._key = address.below(LOCK).key
         self._ended = threading.Event()
         self._turn = threading.Lock()  # one renewal at a time
         self._about: dict[str, Any] = {
@@ -53,7 +52,7 @@ class Lease:
 
     @property
     def label(self) -> str:
-        """The fencing token, number and owner; it is stored as metadata of every object that this holder writes."""
+        """The fencing token, NUMBER.OWNER, which is stored as metadata of every object that this holder writes."""
         return f"{self._about['fence']}.{self._about['owner']}"
 
     def __enter__(self) -> "Lease":

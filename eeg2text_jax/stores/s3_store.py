@@ -32,11 +32,8 @@ _UNCONDITIONAL = ("NotImplemented", "501")  # errors of servers without conditio
 def open_bucket(name: str) -> "S3Store":
     place = f"s3://{name}"
     with translate_errors(place, _translate):
-        limits = Config(
-            connect_timeout=min(10.0, seconds()),
-            read_timeout=seconds(),
-            retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
-        )
+        retries = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
+        limits = Config(connect_timeout=min(10.0, seconds()), read_timeout=seconds(), retries=retries)
         return S3Store(name, boto3.session.Session().client("s3", config=limits))
 
 

@@ -16,10 +16,10 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.stores.address import SCHEMES, Address
 
 SECONDS = "EEG2TEXT_BUCKET_SECONDS"  # environment variable: timeout of one attempt in seconds
-ATTEMPTS = 4  # of one request
+ATTEMPTS = 4  # maximum number of attempts of a request
 DIGEST = "sha256"  # metadata key: the SHA-256 of an object
-FENCE = "fence"  # metadata key: the label of the lease under which it was written
-LOCK = ".lock"  # the lease object of a workdir
+FENCE = "fence"  # metadata key: the label of the lease under which the object was written
+LOCK = ".lock"  # name of the lease object of a workdir, see `lease`
 ANY = "any content, or none"  # instead of a tag: an unconditional request
 
 NONE: Mapping[str, str] = MappingProxyType({})  # no labels

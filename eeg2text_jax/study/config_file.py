@@ -21,15 +21,17 @@ from eeg2text_jax.study.workdir import Workdir, check_ours, read_object
 def open_workdir(root: str, config: Settings) -> Workdir:
     """Create the workdir, or check that its finished stages were made with the same configuration; write `config.json`.
 
-    Partial files of killed processes are removed. Raises UserError if the folder is not a workdir, or a field differs
-    that a finished stage depends on.
+    Partial files of killed processes are removed. Raises UserError if the folder is not a workdir, or if a field on
+    which a finished stage depends has another value in `config.json`.
     """
     workdir = Workdir(epath.Path(root))
     check_ours(workdir.root)
     if workdir.config.exists():
         check_configuration(workdir, config)
         config = lengths.carried(config, read_configuration(workdir))
-        _remove_partial_files(workdir.root)
+        for pattern in (".*.partial", ".*.lock", "*/.*.partial", "*/*/.*.partial"):  # left by killed processes
+            for path in workdir.root.glob(pattern):
+                remove(path)
     workdir.root.mkdir(parents=True, exist_ok=True)
     write_configuration(workdir, config.document)
     return workdir
@@ -104,12 +106,5 @@ def forget(workdir: Workdir) -> None:
 def product(workdir: Workdir, stage: str) -> str | None:
     """Return the name of the first file that a stage has made in the workdir; None if it has made none."""
     found = (path for pattern in STAGES[stage].products for path in sorted(workdir.root.glob(pattern)))
-    finished = (path for path in found if "tmp" not in path.name)  # unfinished checkpoints of orbax have it
+    finished = (path for path in found if "tmp" not in path.name)  # names of unfinished orbax checkpoints have "tmp"
     return next((str(path.relative_to(workdir.root)) for path in finished), None)
-
-
-def _remove_partial_files(root: epath.Path) -> None:
-    """Remove partial files of killed processes."""
-    for pattern in (".*.partial", ".*.lock", "*/.*.partial", "*/*/.*.partial"):
-        for path in root.glob(pattern):
-            remove(path)

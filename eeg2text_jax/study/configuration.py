@@ -3,6 +3,7 @@
 The table `STAGES` says which stage of a run depends on which field of the configuration.
 """
 
+import argparse
 import dataclasses
 import functools
 import json
@@ -74,20 +75,21 @@ def parse_config(
     argv = [f"-{argument}" if re.match(r"-config([.=]|$)", argument) else argument for argument in argv]
     check_options(argv, ["config", *options, *optional, *switches])
     given = {name: "yes" if f"--{name}" in argv else "" for name in switches}
-    place, argv = _take_config([argument for argument in argv if argument.removeprefix("--") not in switches], default)
-    if not place:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", nargs="?", default=default)
+    known, argv = parser.parse_known_args([each for each in argv if each.removeprefix("--") not in switches])
+    if not known.config:
         raise UserError(f"--config is missing; {usage}")
-    config = load_config(place)
+    config = load_config(known.config)
     for argument in argv:
         check_prefix(argument, list(config))
         _check_override(config, argument)
     argv = [with_pairs(argument) for argument in _last_of_each(config, argv)]
-    for name in (*options, *optional):
-        if sum(bool(re.match(rf"--?{name}(=|$)", argument)) for argument in argv) > 1:
-            raise UserError(f"--{name} is given twice; give it once.")
     values = flags.FlagValues()
     config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=[command, *argv])
     for name in (*options, *optional):
+        if sum(bool(re.match(rf"--?{name}(=|$)", argument)) for argument in argv) > 1:
+            raise UserError(f"--{name} is given twice; give it once.")
         flags.DEFINE_string(name, None if name in options else "", "", flag_values=values)
     try:
         rest = values([command, *argv])[1:]
@@ -139,20 +141,6 @@ def load_config(place: str) -> ConfigDict:
             "that of configs/default.py with changes."
         )
     return config.lock()
-
-
-def _take_config(argv: Sequence[str], place: str) -> tuple[str, list[str]]:
-    """Return the value of `--config`, by default `place`, and the remaining arguments."""
-    others = []
-    rest = iter(argv)
-    for argument in rest:
-        if argument == "--config":
-            place = next(rest, "")
-        elif argument.startswith("--config="):
-            place = argument.removeprefix("--config=")
-        else:
-            others.append(argument)
-    return place, others
 
 
 def _last_of_each(config: ConfigDict, argv: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from eeg2text_jax.study.sections import Settings
 
 
 def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqModel:
-    """Return the model with prompt, adapters and frozen weights.
+    """Return the model with the prompt, adapters and frozen weights that `config` asks for.
 
     Raises UserError if the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
     """

@@ -39,12 +39,10 @@ def declared(config: Any) -> dict[str, Derived]:
 
 def resolved(config: Settings, samples: int) -> Settings:
     """Return the configuration with steps derived from epochs, for a train part of `samples` samples."""
-    return config.changed(
-        {
-            steps: field(config, name) * count_batches(samples, field(config, batch))
-            for name, (steps, batch) in declared(config).items()
-        }
-    )
+    changes = {}
+    for name, (steps, batch) in declared(config).items():
+        changes[steps] = field(config, name) * count_batches(samples, field(config, batch))
+    return config.changed(changes)
 
 
 def lines(config: Settings, samples: int) -> list[str]:
@@ -53,22 +51,15 @@ def lines(config: Settings, samples: int) -> list[str]:
     for name, (steps, batch) in declared(config).items():
         training, _, last = name.rpartition(".")
         if last == "epochs" and (config.pretrain.enabled or not name.startswith("pretrain.")):
-            batches = count_batches(samples, field(config, batch))
-            shown.append(
-                f"{training}: {field(config, name)} epochs of {batches:,} batches: {field(config, steps):,} steps"
-            )
+            batches, total = count_batches(samples, field(config, batch)), field(config, steps)
+            shown.append(f"{training}: {field(config, name)} epochs of {batches:,} batches: {total:,} steps")
     return shown
 
 
 def carried(config: Settings, stored: Mapping[str, Any]) -> Settings:
     """Return the configuration with the derived steps of `stored`, the content of a workdir's `config.json`."""
-    return config.changed(
-        {
-            steps: found
-            for steps, _ in declared(config).values()
-            if type(found := field(stored, steps)) is int and found > 0
-        }
-    )
+    found = {steps: field(stored, steps) for steps, _ in declared(config).values()}
+    return config.changed({name: steps for name, steps in found.items() if type(steps) is int and steps > 0})
 
 
 def field(tree: Any, name: str) -> Any:

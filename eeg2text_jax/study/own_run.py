@@ -1,4 +1,4 @@
-"""Verify by digests that the run of a workdir wrote the predictions file in it; its header could be forged."""
+"""Verify by digests that a predictions file was written by the run of its workdir: a header could be forged."""
 
 import itertools
 import json
@@ -51,7 +51,7 @@ def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
 
 
 def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
-    """Return the certificate's record on neighbors in time; None if the split beside the predictions is another."""
+    """Return what the split file beside the predictions records on neighbors in time; None for another split."""
     workdir = Workdir(epath.Path(found.path).parent)
     if found.layout != "jsonl" or not workdir.split.exists():
         return None
@@ -65,11 +65,8 @@ def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
 def _has_checkpoint(workdir: Workdir, header: dict[str, Any], digest: str) -> bool:
     """Return whether a checkpoint of the workdir names the header's split and the configuration `digest`."""
     wanted = {"split": header.get("split"), "config": digest}
-    below = (
-        "checkpoints/step_*/info/metadata",
-        "*/checkpoints/step_*/info/metadata",
-    )  # the second pattern is for waves
-    for path in itertools.chain.from_iterable(map(workdir.root.glob, below)):
+    patterns = (f"{wave}checkpoints/step_*/info/metadata" for wave in ("", "*/"))  # each wave has its own folder
+    for path in itertools.chain.from_iterable(map(workdir.root.glob, patterns)):
         try:
             info = json.loads(path.read_bytes())
         except (OSError, ValueError):

@@ -3,6 +3,7 @@
 `check_config` runs whenever a configuration is read, from the command line or from Python.
 """
 
+import operator
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -33,8 +34,7 @@ def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Map
     if ranges is not None:
         _check_fields(config, ranges, list(ranges))
         return
-    found = dict(fields(config))
-    for name in found.keys() & RENAMED.keys():
+    for name in dict(fields(config)).keys() & RENAMED.keys():
         raise UserError(f"{name} is called {RENAMED[name]} now; rename it in the configuration.")
     known = [name for name in RANGES if not sections or name.partition(".")[0] in sections]
     _check_fields(config, RANGES, known)
@@ -64,10 +64,10 @@ def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], known: Collec
             raise UserError(f"{name}: there is no such field; {did_you_mean(name, ranges)}")
 
 
-def refusal(name: str, value: Any, ranges: Mapping[str, Range] | None = None) -> UserError:
+def refusal(name: str, value: Any, ranges: Mapping[str, Range] = RANGES) -> UserError:
     """Return the error about the value of field `name`, which is out of its range."""
     plain = value.to_dict() if isinstance(value, ConfigDict) else value
-    return UserError(f"{name} is {shortly(plain)}; expected {(ranges or RANGES)[name].expected}.")
+    return UserError(f"{name} is {shortly(plain)}; expected {ranges[name].expected}.")
 
 
 def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -83,16 +83,14 @@ def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def notes(config: Settings) -> list[str]:
     """Return messages about a warm-up that a training stage will cut because it is longer than half of the stage."""
     found = []
-    stages: list[tuple[str, str, Any, int]] = [("optim", "train", config.optim, config.train.steps)]
-    stages += [("optim", "step_one", config.optim, config.step_one.steps)]
-    if config.pretrain.enabled:
-        own = {"pretrain.snapshot": config.pretrain.snapshot, "pretrain.series": config.pretrain.series}
-        stages += [(name, name, section, section.steps) for name, section in own.items()]
-    for section, counted, rates, steps in stages:
-        if steps and rates.warmup_steps > steps // 2:
+    stages = [("optim", "train"), ("optim", "step_one")]
+    stages += [(name, name) for name in ("pretrain.snapshot", "pretrain.series") if config.pretrain.enabled]
+    for section, counted in stages:
+        warmup, steps = (operator.attrgetter(name)(config) for name in (f"{section}.warmup_steps", f"{counted}.steps"))
+        if steps and warmup > steps // 2:
             found.append(
-                f"{section}.warmup_steps is {rates.warmup_steps}, more than half of {counted}.steps ({steps}): "
-                f"the warm-up is cut to {steps // 2} steps."
+                f"{section}.warmup_steps is {warmup}, more than half of {counted}.steps ({steps}): the warm-up is cut "
+                f"to {steps // 2} steps."
             )
     return found
 

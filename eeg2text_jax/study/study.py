@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -163,8 +164,8 @@ def open_tokenizer(config: Settings, workdir: Workdir, data: DataFile, split: Sp
 
 def cuts(
     config: Settings, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, alone: bool = False
-) -> list[str]:
-    """Return messages on how many samples have more words or tokens than the configuration keeps.
+) -> Iterator[str]:
+    """Yield messages on how many samples have more words or tokens than the configuration keeps.
 
     `alone` is for a decoder-only model. Raises UserError if a sample has more words than the widest bucket.
     """
@@ -177,18 +178,16 @@ def cuts(
         )
     most_tokens = config.text.max_tokens
     too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens, alone)
-    found = []
     if (words > most).any():
-        found.append(
+        yield (
             f"{np.sum(words > most)} of {len(rows)} samples have more than data.max_words={most} words (up to "
             f"{words.max()}): the rest is cut."
         )
     if too_long.any():
-        found.append(
+        yield (
             f"{too_long.sum()} of {len(rows)} sentences have more than text.max_tokens={most_tokens} tokens: "
             "as targets they are cut."
         )
-    return found
 
 
 def make_samples(

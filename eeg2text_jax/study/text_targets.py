@@ -106,7 +106,7 @@ def chosen_layer(name: str, layer: int) -> int:
     Raises UserError if the checkpoint or the layer does not exist.
     """
     config: Any = read_config(checkpoint_folder(name))
-    names = ("num_hidden_layers", "encoder_layers", "num_layers")
+    names = ("num_hidden_layers", "encoder_layers", "num_layers")  # fields of transformers configurations: the depth
     depth = next((int(value) for known in names if (value := getattr(config, known, None)) is not None), 0)
     if layer > depth:
         raise UserError(f"contrastive.layer is {layer}; {name} has layers 0 (its embeddings) to {depth}.")

@@ -22,14 +22,9 @@ OPENED = ("data.h5", "split.json", "tokenizer", "targets.npz", "waves.json")
 DECODED = ("predictions.jsonl", "rankings.jsonl", "channels.json", "metrics.jsonl")
 
 
-class _Path:
-    """A descriptor: the path of a file or folder of a workdir, by its name."""
-
-    def __init__(self, name: str):
-        self._name = name
-
-    def __get__(self, workdir: "Workdir", _: type) -> epath.Path:
-        return workdir.root / self._name
+def _path(name: str) -> property:
+    """Return a property of `Workdir`: the path of its file or folder `name`."""
+    return property(lambda workdir: workdir.root / name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,17 +32,17 @@ class Workdir:
     """The paths of a run's files, and the digests of those that are finished."""
 
     root: epath.Path
-    config = _Path("config.json")
-    data = _Path("data.h5")
-    split = _Path("split.json")
-    tokenizer = _Path("tokenizer")
-    targets = _Path("targets.npz")
-    rankings = _Path("rankings.jsonl")
-    metrics = _Path("metrics.jsonl")
-    predictions = _Path("predictions.jsonl")
-    channels = _Path("channels.json")
-    results = _Path("results.json")
-    finished = _Path("finished.json")
+    config = _path("config.json")
+    data = _path("data.h5")
+    split = _path("split.json")
+    tokenizer = _path("tokenizer")
+    targets = _path("targets.npz")
+    rankings = _path("rankings.jsonl")
+    metrics = _path("metrics.jsonl")
+    predictions = _path("predictions.jsonl")
+    channels = _path("channels.json")
+    results = _path("results.json")
+    finished = _path("finished.json")
 
     def record(self, *names: str) -> None:
         """Store the digests of these files and folders, if they exist, in `finished.json`."""

@@ -1,9 +1,9 @@
 """Orbax checkpoints: written asynchronously, atomic, and verified before a restore.
 
 Each checkpoint contains `digests.json`, the SHA-256 of its other files, written before the checkpoint gets its final
-name. A resume takes the newest checkpoint whose files match. Training prints and renames a damaged checkpoint and takes
-the previous one; a read-only user gets an error. A restore that fails although all digests match (out of memory,
-network, another model) raises that error.
+name. A resume takes the newest checkpoint whose files match. Training reports and renames a damaged checkpoint and
+takes the previous one; decoding, which opens checkpoints with `read_only`, raises an error. A restore that fails
+although all digests match (out of memory, network, another model) raises an error, too.
 
 Only the first of several hosts writes checkpoints and computes digests: in a thread after each save, and before each
 restore. It gathers all shards first, so the files of a checkpoint do not depend on the number of hosts.
@@ -68,7 +68,7 @@ class Preemption:
 
 DIGESTS = "digests.json"
 _CHANGED_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")  # orbax adds the time later; a restore reads neither
-_NONE = -1  # in place of a step: there is no undamaged checkpoint
+_NONE = -1  # in place of a step number: there is no checkpoint
 
 
 class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
@@ -90,9 +90,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     def _open(self, *, read_only: bool) -> ocp.CheckpointManager:
         """Return an orbax manager that does not synchronize with the managers of other hosts."""
         own = host_number()
-        this_host = ocp.options.MultiprocessingOptions(
-            primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"host_{own}"
-        )
+        hosts = {"primary_host": own, "active_processes": {own}, "barrier_sync_key_prefix": f"host_{own}"}
         options = ocp.CheckpointManagerOptions(
             max_to_keep=2,
             create=False,
@@ -100,7 +98,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             cleanup_tmp_directories=not read_only,  # left by a process that was killed during a save
             step_prefix="step",
             async_options=ocp.AsyncOptions(post_finalization_callback=self._write_digests),
-            multiprocessing_options=this_host,
+            multiprocessing_options=ocp.options.MultiprocessingOptions(**hosts),
         )
         return ocp.CheckpointManager(self.directory, options=options)
 
@@ -173,7 +171,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         else:
             pull_folder(self.directory / f"step_{step}")
             self._manager = self._open(read_only=True)
-        state = ocp.args.PyTreeRestore(abstract_state, restore_args=jax.tree.map(_restore_args, abstract_state))
+        restore_args = ocp.checkpoint_utils.construct_restore_args(abstract_state)
+        state = ocp.args.PyTreeRestore(abstract_state, restore_args=restore_args)
         try:
             restored = self._manager.restore(step, args=ocp.args.Composite(state=state, info=ocp.args.JsonRestore()))
         except Exception as error:  # orbax and tensorstore raise many kinds
@@ -221,7 +220,7 @@ def find_damage(folder: epath.Path) -> str | None:
         return f"{listed} is damaged"
     missing = next((name for name in expected if not (folder / name).exists()), None)
     if missing and not expected.keys() >= set(_listed_files(folder)):
-        return f"{listed} is of other files than those that are there ({missing} is missing)"
+        return f"{listed} lists other files than the checkpoint has ({missing} is missing)"
     if missing:
         return f"{folder / missing} is missing"
     found = _digests(folder, list(expected))
@@ -237,12 +236,6 @@ def _listed_files(folder: epath.Path) -> list[str]:
 def _digests(folder: epath.Path, names: list[str]) -> dict[str, str]:
     with ThreadPoolExecutor(4) as readers:
         return dict(zip(names, readers.map(lambda name: file_digest(folder / name), names), strict=True))
-
-
-def _restore_args(leaf: Any) -> ocp.RestoreArgs:
-    if leaf is ocp.PLACEHOLDER:
-        return ocp.RestoreArgs()
-    return ocp.ArrayRestoreArgs(sharding=leaf.sharding, global_shape=leaf.shape, dtype=leaf.dtype)
 
 
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:

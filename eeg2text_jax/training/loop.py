@@ -13,7 +13,7 @@ from eeg2text_jax.models.layers import at_padding
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.parallel.arms import compile_step
 from eeg2text_jax.parallel.distributed import to_host
-from eeg2text_jax.parallel.placement import Placement, arms_mapping
+from eeg2text_jax.parallel.placement import arms_mapping, put_training_batch
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.study.grid import StudyArrays
 from eeg2text_jax.study.study import Study
@@ -43,7 +43,7 @@ def train(study: Study) -> TrainState:
     profile = StepProfile(config.profile, study.workdir.root)
 
     with Checkpoints(study.workdir.root) as checkpoints, Preemption() as preemption:
-        state, iterator, lines, ended = restore_or_init(study, program, placement, checkpoints)
+        state, iterator, lines, ended = restore_or_init(study, program, checkpoints)
         formats = placement.formats(state)
         state = jax.device_put(state, formats, donate=True)
         arrays = study_arrays(study)
@@ -55,7 +55,7 @@ def train(study: Study) -> TrainState:
         if first >= config.steps or ended:
             write_lines(study.workdir.root, lines)
             return state
-        announce(study, placement, first)
+        announce(study, first)
         with (
             tracker_of(study) as tracker,
             MetricsLog(study.workdir.root, first, lines, tracker) as log,
@@ -68,7 +68,7 @@ def train(study: Study) -> TrainState:
             for step in range(first + 1, config.steps + 1):
                 with profile.step(step):
                     batch = pending.next_batch(iterator)
-                    state, metrics = train_step(state, placement.training_batch(batch), arrays)
+                    state, metrics = train_step(state, put_training_batch(batch, placement.mesh), arrays)
                     pending.swap(step, batch, metrics)  # reads the previous step's metrics meanwhile
                 profile.after(step, pending.flush)
                 if step % config.eval_every == 0 or step == config.steps:
@@ -87,14 +87,14 @@ def train(study: Study) -> TrainState:
     return state
 
 
-def announce(study: Study, placement: Placement, first: int) -> None:
+def announce(study: Study, first: int) -> None:
     """Print which arms are trained, how, from step `first` to the last one, and on which devices."""
     if first:
         print(f"going on from the checkpoint of step {first}")
     names = ", ".join(map(str, study.arms))
     how = "one after the other" if arms_mapping(study.config.parallel) == "map" else "side by side"
     steps = f"steps {first} to {study.config.train.steps}"
-    print(f"training {len(study.arms)} arms ({names}) {how}, {steps}, on {placement}")
+    print(f"training {len(study.arms)} arms ({names}) {how}, {steps}, on {study.placement}")
 
 
 class DevLoss:
@@ -122,7 +122,7 @@ class DevLoss:
 def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
     """Return the dev losses of the trivial predictors by name, each `[A]`: zero, and the mean of the training inputs.
 
-    The mean is over each arm's inputs, from at most 1,000 evenly spaced samples; the mean of noise is close to zero.
+    The mean is over each arm's own inputs (close to zero under `noise`), from at most 1,000 evenly spaced samples.
     """
     arrays, config = study.placement.constants(study.arrays), study.config.batch
 

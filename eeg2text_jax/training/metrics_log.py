@@ -115,25 +115,31 @@ def write_figure(figure: Figure, out: epath.Path) -> None:
         figure.savefig(file, format="png", dpi=150)
 
 
+def rows_of(metrics: epath.Path) -> list[dict[str, Any]]:
+    """Return the complete lines of a file `metrics.jsonl`, each a dict with a step and its scalars."""
+    text = metrics.read_text()
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # a kill may cut the last line
+
+
+def curve(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float | None]]:
+    """Return the steps at which the scalar `name` was recorded, and its values (None: not finite)."""
+    points = [(row["step"], row[name]) for row in rows if name in row]
+    return [step for step, _ in points], [value for _, value in points]
+
+
 def loss_figure(metrics: epath.Path) -> Figure:
     """Plot training loss (thin) and dev loss (thick, dots) of every arm by step, from a file `metrics.jsonl`."""
-    text = metrics.read_text()
-    rows = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # a kill may cut the last line
+    rows = rows_of(metrics)
     figure = Picture(figsize=(6.0, 3.6), layout="constrained")
     axes = figure.subplots()
     names = list(dict.fromkeys(key.partition("/")[2] for row in rows for key in row if key.startswith("dev_loss/")))
     for i, name in enumerate(names):
         style = line_style(i)
-        axes.plot(*_series(rows, f"loss/{name}"), lw=0.7, alpha=0.6, label=f"{name}, train", **style)
-        axes.plot(*_series(rows, f"dev_loss/{name}"), lw=1.8, marker="o", ms=3, label=f"{name}, dev", **style)
+        axes.plot(*curve(rows, f"loss/{name}"), lw=0.7, alpha=0.6, label=f"{name}, train", **style)
+        axes.plot(*curve(rows, f"dev_loss/{name}"), lw=1.8, marker="o", ms=3, label=f"{name}, dev", **style)
     axes.set_xlabel("step")
     axes.set_ylabel("loss, nats per token")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
-
-
-def _series(rows: list[dict], key: str) -> tuple[list[int], list[float | None]]:
-    points = [(row["step"], row[key]) for row in rows if key in row]
-    return [step for step, _ in points], [value for _, value in points]

@@ -1,6 +1,5 @@
 """Figures of reconstructions: dev losses beside trivial predictors, and slices of a volume and its reconstruction."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.loop import TRIVIAL
-from eeg2text_jax.training.metrics_log import line_style, write_figure
+from eeg2text_jax.training.metrics_log import curve, line_style, rows_of, write_figure
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.stages import RECONSTRUCTIONS, stages
 
@@ -35,11 +34,6 @@ def write_reconstructions(study: Study) -> list[epath.Path]:
     return list(figures)
 
 
-def rows_of(metrics: epath.Path) -> list[dict[str, Any]]:
-    """Return the lines of a file `metrics.jsonl`, each a dict with a step and its scalars."""
-    return [json.loads(line) for line in metrics.read_text().splitlines()]
-
-
 def curves_figure(curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms: Sequence[str]) -> Figure:
     """Plot dev losses by step, one panel per stage, with horizontal lines at the trivial predictors' losses.
 
@@ -50,8 +44,8 @@ def curves_figure(curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms
         series = [(label, rows, arm) for label, rows in by_label.items() for arm in arms]
         for number, (label, rows, arm) in enumerate(series):
             style = line_style(number)
-            points = [(row["step"], row[f"dev_loss/{arm}"]) for row in rows if f"dev_loss/{arm}" in row]
-            axes.plot(*zip(*points, strict=True), lw=1.6, marker="o", ms=3, label=f"{label} {arm}".strip(), **style)
+            points = curve(rows, f"dev_loss/{arm}")
+            axes.plot(*points, lw=1.6, marker="o", ms=3, label=f"{label} {arm}".strip(), **style)
             for trivial, dash in zip(TRIVIAL, ((0, (4, 2)), (0, (1, 2))), strict=True):
                 level, name = rows[0][f"{trivial}/{arm}"], f"{label} {arm}: {trivial}".strip()
                 axes.axhline(level, lw=0.9, linestyle=dash, color=style["color"], label=name if not label else None)

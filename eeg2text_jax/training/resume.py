@@ -36,27 +36,18 @@ class StartingPoint(NamedTuple):
     ended: bool = False  # whether early stopping ended the run before its last step
 
 
-def restore_or_init(
-    study: Study, program: GridProgram, placement: Placement, checkpoints: Checkpoints
-) -> StartingPoint:
+def restore_or_init(study: Study, program: GridProgram, checkpoints: Checkpoints) -> StartingPoint:
     """Return the state and the data position of the newest checkpoint, or initial ones.
 
     Raises UserError if the checkpoint belongs to another split or another run.
     """
     config = study.config
-    batches = training_batches(
-        study.samples,
-        study.split.parts["train"],
-        config.batch.buckets,
-        config.batch.size,
-        config.seed,
-        config.train.steps,
-        list(dict.fromkeys(arm.seed for arm in study.arms)),
-    )
+    rows, batch, seeds = study.split.parts["train"], config.batch, list(dict.fromkeys(arm.seed for arm in study.arms))
+    batches = training_batches(study.samples, rows, batch.buckets, batch.size, config.seed, config.train.steps, seeds)
     iterator = iter(batches)
-    restored = checkpoints.restore(placement.abstract(program.state_shapes()))
+    restored = checkpoints.restore(study.placement.abstract(program.state_shapes()))
     if restored is None:
-        return StartingPoint(make_initial_state(study, program, placement), iterator, [])
+        return StartingPoint(make_initial_state(study, program, study.placement), iterator, [])
     _, state, info = restored
     _check_origin(study, info, checkpoints)
     iterator.set_state(info["iterator"])

@@ -20,7 +20,7 @@ from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
 
 RECONSTRUCTIONS = ("snapshot", "series")
-ALONE = {"pretrain.enabled": False, "step_one.steps": 0}  # fields of a run with a single stage
+ALONE = {"pretrain.enabled": False, "step_one.steps": 0}  # a stage's own configuration has no further stages
 
 
 def stages(study: Study) -> list[Study]:

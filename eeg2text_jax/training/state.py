@@ -1,5 +1,6 @@
 """The training state (parameters, optimizer state, best parameters so far), the optimizer, and what it may change."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,9 +28,8 @@ def stop_frozen(params: Any, frozen: Sequence[str]) -> Any:
     """Apply `stop_gradient` to the parameters at or below the paths `frozen`."""
     if not frozen:
         return params
-    return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: jax.lax.stop_gradient(leaf) if is_frozen(path, frozen) else leaf, params
-    )
+    stop = jax.lax.stop_gradient
+    return jax.tree.map_with_path(lambda path, leaf: stop(leaf) if is_frozen(path, frozen) else leaf, params)
 
 
 def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str]) -> optax.GradientTransformation:
@@ -37,12 +37,11 @@ def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str
     if not frozen:
         return optimizer
 
-    def label(params: Any) -> Any:
-        return jax.tree_util.tree_map_with_path(
-            lambda path, _: "frozen" if is_frozen(path, frozen) else "trained", params
-        )
+    def label(path: tuple, _: Any) -> str:
+        return "frozen" if is_frozen(path, frozen) else "trained"
 
-    return optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, label)
+    kinds = {"trained": optimizer, "frozen": optax.set_to_zero()}
+    return optax.partition(kinds, functools.partial(jax.tree.map_with_path, label))
 
 
 def own_params(model: AnyModel, params: Any) -> Any:
@@ -92,9 +91,8 @@ def trainable_only(
         return optimizer
 
     def zero_frozen(tree: Any, params: Any = None) -> Any:
-        return jax.tree.map(
-            lambda x, free: jnp.where(free, x, jnp.zeros_like(x)), tree, trainable_mask(model, tree, phase)
-        )
+        mask = trainable_mask(model, tree, phase)
+        return jax.tree.map(lambda x, free: jnp.where(free, x, jnp.zeros_like(x)), tree, mask)
 
     return optax.chain(optax.stateless(zero_frozen), optimizer, optax.stateless(zero_frozen))
 
@@ -138,15 +136,8 @@ def make_optimizer(config: OptimSettings, steps: int, lr: Rate | None = None) ->
     if config.name == "sgd":
         decay = optax.add_decayed_weights(config.weight_decay) if config.weight_decay else optax.identity()
         return optax.chain(clip, decay, optax.sgd(schedule, momentum=config.momentum))
-    adafactor = optax.adafactor(
-        schedule,
-        factored=False,
-        decay_rate=0.8,
-        multiply_by_parameter_scale=False,
-        clipping_threshold=1.0,
-        weight_decay_rate=config.weight_decay or None,
-    )
-    return optax.chain(clip, adafactor)
+    options = {"factored": False, "decay_rate": 0.8, "multiply_by_parameter_scale": False, "clipping_threshold": 1.0}
+    return optax.chain(clip, optax.adafactor(schedule, weight_decay_rate=config.weight_decay or None, **options))
 
 
 class TrainState(NamedTuple):

@@ -1,6 +1,6 @@
 """Train the arms in waves if they do not all fit into device memory: as many as fit, then the next ones.
 
-Arms never communicate, so a wave is a study with some of the arms and its own folder for checkpoints and curves.
+Arms (training runs of the grid) never communicate, so a wave is a study with some of the arms and its own folder.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.loop import TRIVIAL, train
-from eeg2text_jax.training.metrics_log import write_lines
+from eeg2text_jax.training.metrics_log import curve, rows_of, write_lines
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.stages import stage_names, stages
 
@@ -57,10 +57,9 @@ def reconstruction_lines(study: Study) -> list[str]:
     """Return a line for each arm of a reconstruction stage: its best dev loss and those of the trivial predictors."""
     if not isinstance(study.model, ReconstructionModel):
         return []
-    rows = [json.loads(line) for line in study.workdir.metrics.read_text().splitlines()]
-    lines = []
+    rows, lines = rows_of(study.workdir.metrics), []
     for arm in study.arms:
-        best = min(row[f"dev_loss/{arm}"] for row in rows if f"dev_loss/{arm}" in row)
+        best = min(curve(rows, f"dev_loss/{arm}")[1])
         zero, mean = (rows[0][f"{name}/{arm}"] for name in TRIVIAL)
         lines.append(
             f"{study.model.of} of {arm} reconstructed: {study.config.pretrain.loss} {best:.4f} on dev; zero has "
@@ -105,9 +104,8 @@ def trained_arm(study: Study, number: int) -> Any:
     arm = study.arms[number]
     part = next(part for part in waves(study) if arm in part.arms)
     params, place = trained_params(part), part.arms.index(arm)
-    if isinstance(params, Divided):
-        return params._replace(own=jax.tree.map(lambda leaf: leaf[place], params.own))
-    return jax.tree.map(lambda leaf: leaf[place], params)
+    take = functools.partial(jax.tree.map, lambda leaf: leaf[place])
+    return params._replace(own=take(params.own)) if isinstance(params, Divided) else take(params)
 
 
 def _arms_at_once(study: Study) -> int:

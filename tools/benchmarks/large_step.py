@@ -17,6 +17,7 @@ import numpy as np
 
 from eeg2text_jax.data.batches import make_batch, stack_seeds
 from eeg2text_jax.parallel.arms import compile_step
+from eeg2text_jax.parallel.placement import put_training_batch
 from eeg2text_jax.preflight.programs import VOCABULARY
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.configuration import load_config
@@ -64,7 +65,7 @@ def take_steps(study: Study, steps: int) -> list[float]:
     print(f"{sum(leaf.size for leaf in jax.tree.leaves(state.params)) / 1e6:.0f} M parameters on {placement}")
     rows = study.split.parts["train"][: study.config.batch.size]
     batch = make_batch(study.samples, rows, (56, 56), study.config.batch.size)
-    batch = placement.training_batch(stack_seeds([batch]))
+    batch = put_training_batch(stack_seeds([batch]), placement.mesh)
     arrays = placement.constants(study.arrays)
     begun = time.perf_counter()
     step = compile_step(program.train_step, placement.mesh, placement.shardings(state))

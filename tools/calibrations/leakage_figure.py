@@ -10,8 +10,8 @@ import sys
 
 from etils import epath
 
-from eeg2text_jax.training.metrics_log import write_figure
-from eeg2text_jax.training.pictures import curves_figure, rows_of
+from eeg2text_jax.training.metrics_log import rows_of, write_figure
+from eeg2text_jax.training.pictures import curves_figure
 from eeg2text_jax.training.stages import RECONSTRUCTIONS
 
 
