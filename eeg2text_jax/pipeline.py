@@ -182,7 +182,7 @@ def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
     """Write `audit.json` and `report.html`; print the verdict if `show`."""
     config, workdir = study.config, study.workdir
     sections = functools.cache(lambda: report_sections(study))
-    judged = workdir.rankings
+    judged, found = workdir.rankings, None
     if rank_run.is_ranked(config):
         rows = rank_run.read_ranked(study)
         found = rank_run.judge_ranked(config, workdir.root, rows, _facts(study), sections, show=show)
@@ -194,7 +194,7 @@ def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
         count = sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
         table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
         rank_run.publish(found, judged, count, table, sections, show=show)
-    if show:
+    if show and found is not None:
         files = f"report.html, results.md, results.json, {judged.name}, audit.json"
         print(f"everything is in {address_of(workdir.root)}: {files}")
 

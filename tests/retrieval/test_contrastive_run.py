@@ -20,7 +20,7 @@ from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.predictions.file import FIELDS, Prediction, write_predictions
 from eeg2text_jax.predictions.rankings import read_rankings, write_rankings
 from eeg2text_jax.preflight.programs import make_outline
-from eeg2text_jax.rank_run import candidates_of, judge_ranked_folds, rank, read_ranked
+from eeg2text_jax.rank_run import NO_AUDIT, candidates_of, judge_ranked_folds, rank, read_ranked
 from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.study import open_study
 from eeg2text_jax.study.workdir import Workdir
@@ -50,6 +50,14 @@ def whole(tmp_path_factory):
     root = tmp_path_factory.mktemp("contrastive") / "whole"
     pipeline.run(contrastive(), str(root))
     return root
+
+
+def test_a_run_without_an_eeg_arm_names_no_audit(tmp_path, capsys):
+    pipeline.run(contrastive(grid__train_conditions=("noise",), train__steps=2), str(tmp_path / "run"))
+    said = capsys.readouterr().out
+    assert not (tmp_path / "run/audit.json").exists()
+    assert NO_AUDIT in said
+    assert "everything is in" not in said
 
 
 class Killed(BaseException):
