@@ -20,14 +20,11 @@ def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> floa
         series = stack_flops(series_spec(model.eeg), words, words, 0) if model.of == "series" else 0.0
         return 3.0 * batch * (2.0 * words * snapshot_flops(model.eeg) + series)
     if isinstance(model, ContrastiveModel):
-        return 3.0 * batch * tower_flops(model, batch, words)
+        # One recording, and its cosines with the texts of the batch.
+        encoder = brain_flops(model.eeg, words, model.width)
+        dense = 2.0 * model.width * (LENGTH_FEATURES + model.outputs)
+        return 3.0 * batch * (encoder + dense + 2.0 * batch * model.outputs)
     return 3.0 * batch * (encode_flops(model, words) + decode_flops(model, words, tokens))
-
-
-def tower_flops(model: ContrastiveModel, batch: int, words: int) -> float:
-    """Return the FLOPs of a forward pass of one recording, and of its cosines with the texts of the batch."""
-    encoder = brain_flops(model.eeg, words, model.width)
-    return encoder + 2.0 * model.width * (LENGTH_FEATURES + model.outputs) + 2.0 * batch * model.outputs
 
 
 def search_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:
