@@ -120,7 +120,7 @@ def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]],
     return found
 
 
-def export(table: Table, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def export(table: Table, params: dict[str, Any]) -> dict[str, np.ndarray]:
     """Return our parameters as tensors by PyTorch's names, views where possible: the inverse of `match`.
 
     Tied copies are left out, as in safetensors files of transformers.

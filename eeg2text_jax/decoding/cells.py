@@ -1,4 +1,7 @@
-"""Decode the test part for every arm and evaluation condition, in both modes, into rows of the predictions file."""
+"""Decode the test part in both modes, for every arm and evaluation condition, into rows of the predictions file.
+
+An arm is a trained model: one training condition (EEG or a control) and one seed.
+"""
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -60,7 +63,7 @@ CUTS = ("reference", "authors")  # values of decode.teacher_forced_cut
 
 
 class Cell(NamedTuple):
-    """A trained arm (training condition and seed) under one evaluation condition."""
+    """An arm (training condition and seed) under one evaluation condition."""
 
     arm: Arm
     condition: str
@@ -150,7 +153,7 @@ def check_decoding(decode: DecodeSettings, model: TokenIds) -> GenerationSpec:
 
 
 def place_params(study: Study, params: Any, mesh: Mesh) -> Any:
-    """Replicate parameters `[A, ...]` over the devices of their arm, so the search need not gather them each step.
+    """Replicate the parameters `[A, ...]` of A arms over the devices of their arm, so no search step gathers them.
 
     A frozen model that all arms share is replicated over all devices, or divided for `decode.tensor_parallel`.
     """

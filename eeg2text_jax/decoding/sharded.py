@@ -1,4 +1,4 @@
-"""Decode whole test sets for all arms on a mesh.
+"""Decode whole test sets on a mesh for all arms, the trained models of a run: one per training condition and seed.
 
 Each device runs the search on its arms and rows without collectives, unless a frozen model is divided over devices. A
 `while_loop` under `vmap`, or partitioned by XLA, would need an all-reduce per step for its stop condition; with
@@ -122,7 +122,7 @@ def generate_arms(
     compactions: int = 0,
     tensor_parallel: bool = False,
 ) -> Generated:
-    """`generate` for stacked arms; takes no target. Leaves of the result are `[A, N, ...]`.
+    """Run `generate` for A arms (trained models) at once; takes no target. Leaves of the result are `[A, N, ...]`.
 
     Args:
       params: parameters of every arm, `[A, ...]`; A is a multiple of the mesh's `arm` axis.
@@ -167,5 +167,5 @@ def teacher_forced_program(
 
 
 def program_of_arms(function: Callable[..., Any], mesh: Mesh, tensor_parallel: bool) -> Callable[..., Any]:
-    """Jit `function` of one arm for all arms of a mesh."""
+    """Return the jitted function that applies `function`, written for one trained model, to all arms of a mesh."""
     return (tensor_parallel_arms if tensor_parallel else shard_map_arms)(function, mesh)

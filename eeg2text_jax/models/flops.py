@@ -15,7 +15,7 @@ AnyModel = Seq2SeqModel | ContrastiveModel | ReconstructionModel
 
 
 def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> float:
-    """Return the FLOPs of a training step of one arm, forward and backward; backward costs twice as much as forward."""
+    """Return the FLOPs of a training step of one model, forward and backward; backward costs twice as much."""
     if isinstance(model, ReconstructionModel):
         series = stack_flops(series_spec(model.eeg), words, words, 0) if model.of == "series" else 0.0
         return 3.0 * batch * (2.0 * words * snapshot_flops(model.eeg) + series)
@@ -28,7 +28,7 @@ def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> floa
 
 
 def search_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:
-    """Return the FLOPs of a beam search of one arm that writes `length` tokens for each sentence of a batch.
+    """Return the FLOPs of a beam search by one model that writes `length` tokens for each sentence of a batch.
 
     Every beam attends to the cache entries of all beams of its sentence (see `models.cache`).
     """

@@ -133,7 +133,7 @@ class Start:
 def start_from_checkpoint(
     model: Seq2SeqModel, checkpoint: str | Path, keys: jax.Array, shardings: Shardings | None = None
 ) -> Start:
-    """Return the parameters of every arm, `[A, ...]`: the checkpoint's, the same for all, and random ones for the rest.
+    """Return initial parameters `[A, ...]` of A arms (training runs): the checkpoint's, and random ones for the rest.
 
     A checkpoint of an encoder-decoder lacks the EEG encoder, unless `eeg2text export` wrote one of the same shape
     beside it. A BERT fills both sides of a BERT2BERT and lacks the cross-attention (Rothe et al. 2020) and, without
@@ -211,7 +211,7 @@ def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: dict[str, Any], whe
 def _random_params(
     model: Seq2SeqModel, keys: jax.Array, paths: tuple[str, ...], shardings: Shardings | None
 ) -> dict[str, jax.Array]:
-    """Return random parameters `[A, ...]` of some paths; the others are never made."""
+    """Return the random parameters `[A, ...]` at `paths`; other parameters are not allocated."""
 
     def init(keys: jax.Array) -> dict[str, jax.Array]:
         params = flatten(jax.vmap(model.init)(keys))
