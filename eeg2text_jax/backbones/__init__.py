@@ -1,7 +1,7 @@
-"""Language models: their descriptions and the names in their checkpoints.
+"""Language models (backbones): descriptions made from transformers configurations, and names in their checkpoints.
 
-BART, BERT2BERT, PEGASUS and T5 have an encoder, and a module each; Llama, Mistral, Qwen and Gemma are decoders alone,
-and entries of `decoder_only.MODELS`.
+BART, BERT2BERT, PEGASUS and T5 are encoder-decoders with a module each; Llama, Mistral, Qwen and Gemma are decoder-only
+models, which are entries of `decoder_only.MODELS`.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from eeg2text_jax.models.brain import ENCODERS
 
 ENCODER_DECODERS = ("bart", "bert2bert", "pegasus", "t5")
 DECODERS = ("gemma", "gemma2", "gemma3", "llama", "mistral", "qwen2", "qwen3")
-# Projections that may have an adapter, by their names in checkpoints, and here.
+# Dense layers that can have a low-rank adapter: name in checkpoints -> name here.
 LORA_TARGETS = {
     "q_proj": "query",
     "k_proj": "key",
@@ -53,7 +53,7 @@ class ModelSettings:
 
     backbone: Annotated[str, one_of(*BACKBONES)]
     checkpoint: Annotated[str, place()]
-    dtype: Annotated[str, one_of("float32", "bfloat16")]  # float16 would need its loss scaled
+    dtype: Annotated[str, one_of("float32", "bfloat16")]  # float16 would need loss scaling
     shape: Annotated[Mapping[str, Any], settings()]
     encoder: Annotated[str, one_of(*ENCODERS)]
     encoder_layers: Annotated[int, whole(0, 1000)]

@@ -7,11 +7,13 @@ from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
 
 CONFIG = BartConfig  # configuration class of models with random weights
 MODEL_TYPE = "bart"  # in config.json of its checkpoints
-ARCHITECTURE = "BartForConditionalGeneration"  # the class of transformers that loads them
+ARCHITECTURE = "BartForConditionalGeneration"  # the class of transformers that loads its checkpoints
+
+_PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
 
 
 def spec_from_config(config: BartConfig) -> Seq2SeqSpec:
-    """Hugging Face configuration -> description of the backbone."""
+    """Return the description of the backbone that a Hugging Face configuration asks for."""
     encoder, decoder = (_stack(config, side) for side in ("encoder", "decoder"))
     return Seq2SeqSpec(
         backbone="bart",
@@ -50,13 +52,13 @@ def _stack(config: BartConfig, side: str) -> StackSpec:
 
 
 def random_config(fields: dict) -> BartConfig:
-    """Configuration of a model with random weights; the decoder starts with the end token, as in BART."""
+    """Return the configuration of a model with random weights; its decoder starts with the end token, as in BART."""
     end = fields["eos_token_id"]
     return CONFIG(**{"decoder_start_token_id": end, "forced_eos_token_id": end, **fields})
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Rules of `backbone/...`."""
+    """Return the table of names in BART's checkpoints."""
     rules = shared_rules()
     for side, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         rules += layer_rules(side, stack.layers)
@@ -66,7 +68,7 @@ def table(spec: Seq2SeqSpec) -> Table:
 
 
 def shared_rules() -> list[Rule]:
-    """Embedding table and output bias, named the same in PEGASUS."""
+    """Return the rules of the embedding table and the output bias, for PEGASUS, too."""
     copies = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
     return [
         Rule("backbone/shared/embedding", "model.shared.weight", tied=copies),
@@ -75,21 +77,16 @@ def shared_rules() -> list[Rule]:
 
 
 def layer_rules(side: str, layers: int) -> list[Rule]:
-    """Layers of BART's encoder or decoder, named the same in PEGASUS."""
+    """Return the rules of the layers of an encoder or decoder (`side`), for PEGASUS, too."""
     target, source = f"backbone/{side}/layers", f"model.{side}.layers.{{layer}}"
     rules = [
-        *attention(f"{target}/self_attention", _projections(f"{source}.self_attn"), layers),
+        *attention(f"{target}/self_attention", f"{source}.self_attn", _PROJECTIONS, layers),
         *norm(f"{target}/self_norm", f"{source}.self_attn_layer_norm", layers),
         *dense(f"{target}/ffn/inner", f"{source}.fc1", layers),
         *dense(f"{target}/ffn/outer", f"{source}.fc2", layers),
         *norm(f"{target}/ffn_norm", f"{source}.final_layer_norm", layers),
     ]
     if side == "decoder":
-        rules += attention(f"{target}/cross_attention", _projections(f"{source}.encoder_attn"), layers)
+        rules += attention(f"{target}/cross_attention", f"{source}.encoder_attn", _PROJECTIONS, layers)
         rules += norm(f"{target}/cross_norm", f"{source}.encoder_attn_layer_norm", layers)
     return rules
-
-
-def _projections(source: str) -> dict[str, str]:
-    parts = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
-    return {part: f"{source}.{name}" for part, name in parts.items()}

@@ -1,7 +1,8 @@
 """BERT2BERT: a BERT encoder and a BERT decoder with cross-attention (Rothe et al. 2020).
 
-As `EncoderDecoderModel` of transformers: two embedding tables, a transformed head tied to the decoder's, a dense layer
-between the stacks where their widths differ.
+It equals `EncoderDecoderModel` of transformers. Encoder and decoder have an embedding table each. The output head has a
+dense layer and a norm before logits, which are products with the decoder's embedding table. If the widths of encoder
+and decoder differ, a dense layer is between them.
 """
 
 import numpy as np
@@ -13,12 +14,18 @@ from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
 
 CONFIG = BertConfig  # configuration class of models with random weights
 MODEL_TYPE = "encoder-decoder"  # in config.json of its checkpoints
-ARCHITECTURE = "EncoderDecoderModel"  # the class of transformers that loads them
-SIDES = ("encoder_", "decoder_")  # a field with one of these prefixes is for that side alone
+ARCHITECTURE = "EncoderDecoderModel"  # the class of transformers that loads its checkpoints
+SIDES = ("encoder_", "decoder_")  # prefixes of fields in `config.model.shape` that are for encoder or decoder alone
+
+_ATTENTION = {"query": "self.query", "key": "self.key", "value": "self.value", "out": "output.dense"}
 
 
 def spec_from_config(config: EncoderDecoderConfig) -> Seq2SeqSpec:
-    """Hugging Face configuration -> description; raise a UserError if it has no start or end token."""
+    """Return the description of the backbone of a Hugging Face configuration.
+
+    Raises:
+      UserError: the configuration has no padding, end or start token.
+    """
     decoder = config.decoder
     return Seq2SeqSpec(
         backbone="bert2bert",
@@ -38,6 +45,7 @@ def spec_from_config(config: EncoderDecoderConfig) -> Seq2SeqSpec:
 
 
 def bert_stack(config: BertConfig, *, decoder: bool) -> StackSpec:
+    """Return the description of the layers of a BERT, as an encoder, or as a decoder with cross-attention."""
     return StackSpec(
         layers=config.num_hidden_layers,
         width=config.hidden_size,
@@ -67,7 +75,10 @@ def _token(config: EncoderDecoderConfig, name: str, otherwise: int | None) -> in
 
 
 def random_config(fields: dict) -> EncoderDecoderConfig:
-    """Configuration of a model with random weights; the decoder starts with the tokenizer's first special token."""
+    """Return the configuration of a model with random weights.
+
+    The decoder starts with the token at the beginning of texts, or with padding if the tokenizer has no such token.
+    """
     sides = []
     for prefix in SIDES:
         own = {name.removeprefix(prefix): value for name, value in fields.items() if name.startswith(prefix)}
@@ -85,12 +96,14 @@ UNUSED = (r"(.*\.)?pooler\.dense\.(weight|bias)", r"(.*\.)?embeddings\.position_
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Rules of `backbone/...`."""
-    head = "decoder.cls.predictions"
+    """Return the table of names in BERT2BERT's checkpoints."""
+    head, layers = "decoder.cls.predictions", "backbone/decoder/layers"
+    crossing = "decoder.bert.encoder.layer.{layer}.crossattention"
     rules = [
         *bert_rules("encoder", "encoder", spec.encoder.layers),
         *bert_rules("decoder", "decoder.bert", spec.decoder.layers, tied=(f"{head}.decoder.weight",)),
-        *_cross_attention("decoder.bert", spec.decoder.layers),
+        *attention(f"{layers}/cross_attention", crossing, _ATTENTION, spec.decoder.layers),
+        *norm(f"{layers}/cross_norm", f"{crossing}.output.LayerNorm", spec.decoder.layers),
         *dense("backbone/head/transform", f"{head}.transform.dense"),
         *norm("backbone/head/transform_norm", f"{head}.transform.LayerNorm"),
         Rule("backbone/head/bias", f"{head}.bias", tied=(f"{head}.decoder.bias",)),
@@ -101,7 +114,7 @@ def table(spec: Seq2SeqSpec) -> Table:
 
 
 def only_exported(spec: Seq2SeqSpec, config: PretrainedConfig) -> dict[str, np.ndarray]:
-    """The encoder's pooler, which transformers makes and nothing in a BERT2BERT reads: zeros."""
+    """Return zeros for the encoder's pooler, which transformers expects in a file although no BERT2BERT uses it."""
     width = spec.encoder.width
     return {
         "encoder.pooler.dense.weight": np.zeros((width, width), np.float32),
@@ -110,14 +123,14 @@ def only_exported(spec: Seq2SeqSpec, config: PretrainedConfig) -> dict[str, np.n
 
 
 def warm_start_table(spec: Seq2SeqSpec, side: str) -> Table:
-    """Rules that fill the encoder or the decoder (`side`) from a BERT's checkpoint; the rest stays as initialised."""
+    """Return the table of names that fill the encoder or the decoder (`side`) from the checkpoint of a BERT."""
     layers = spec.encoder.layers if side == "encoder" else spec.decoder.layers
     rules = bert_rules(side, "bert", layers)
     return Table("BERT", tuple(rules), ignored=UNUSED, spellings=((r"^bert\.", ""), *OLD_NORMS))
 
 
 def bert_rules(side: str, source: str, layers: int, tied: tuple[str, ...] = ()) -> list[Rule]:
-    """A BERT named `source`: embeddings and layers, without cross-attention."""
+    """Return the rules of embeddings and layers of the BERT under the name `source`, without cross-attention."""
     ours, target, layer = f"backbone/{side}", f"backbone/{side}/layers", f"{source}.encoder.layer.{{layer}}"
     embeddings = f"{source}.embeddings"
     return [
@@ -125,22 +138,9 @@ def bert_rules(side: str, source: str, layers: int, tied: tuple[str, ...] = ()) 
         Rule(f"{ours}/positions/embedding", f"{embeddings}.position_embeddings.weight"),
         Rule(f"{ours}/token_types", f"{embeddings}.token_type_embeddings.weight"),
         *norm(f"{ours}/embedding_norm", f"{embeddings}.LayerNorm"),
-        *attention(f"{target}/self_attention", _attention(f"{layer}.attention"), layers),
+        *attention(f"{target}/self_attention", f"{layer}.attention", _ATTENTION, layers),
         *norm(f"{target}/self_norm", f"{layer}.attention.output.LayerNorm", layers),
         *dense(f"{target}/ffn/inner", f"{layer}.intermediate.dense", layers),
         *dense(f"{target}/ffn/outer", f"{layer}.output.dense", layers),
         *norm(f"{target}/ffn_norm", f"{layer}.output.LayerNorm", layers),
     ]
-
-
-def _cross_attention(source: str, layers: int) -> list[Rule]:
-    target, name = "backbone/decoder/layers", f"{source}.encoder.layer.{{layer}}.crossattention"
-    return [
-        *attention(f"{target}/cross_attention", _attention(name), layers),
-        *norm(f"{target}/cross_norm", f"{name}.output.LayerNorm", layers),
-    ]
-
-
-def _attention(source: str) -> dict[str, str]:
-    names = {"query": "self.query", "key": "self.key", "value": "self.value", "out": "output.dense"}
-    return {part: f"{source}.{name}" for part, name in names.items()}

@@ -1,4 +1,4 @@
-"""Configuration -> model: which backbone, of what shape, behind which brain encoder."""
+"""Build models from the section `model` of the configuration: a language model (backbone) and a brain encoder."""
 
 import importlib
 import math
@@ -19,7 +19,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 def build_model(config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any) -> Seq2SeqModel:
     """Return a model with random weights: the backbone of `config.shape` with the tokenizer's vocabulary.
 
-    `config` is the section `model`; `feature_shape` is F, numbers per word, or (X, Y, Z) of volumes.
+    `config` is the section `model`; `feature_shape` is F, the numbers per word, or the (X, Y, Z) of volumes.
 
     Raises:
       UserError: an unknown backbone, dtype or field of `shape`, or a tokenizer without end or padding token.
@@ -31,7 +31,7 @@ def build_model(config: ModelSettings, feature_shape: int | Sequence[int], token
 def model_around(
     spec: Seq2SeqSpec, config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any
 ) -> Seq2SeqModel:
-    """Return the model of the section `model` around a backbone: with its brain encoder and bridge."""
+    """Return the model with this backbone, and the brain encoder and bridge that the section `model` describes."""
     if config.dtype not in DTYPES:
         raise UserError(f"config.model.dtype is {config.dtype!r}; it must be one of {', '.join(DTYPES)}.")
     prompt = tokenizer(config.prompt, add_special_tokens=False)["input_ids"] if config.prompt else []
@@ -49,17 +49,17 @@ def brain_spec(
 ) -> EEGSpec:
     """Return the description of the brain encoder of the section `model`.
 
-    `d_model`, the width of the language model, is UniCoRN's width if the configuration gives none.
+    `d_model`, the width of the language model, is UniCoRN's width if `encoder_width` is 0.
 
     Raises:
-      UserError: volumes have no width to be projected to, or heads do not divide the width.
+      UserError: `encoder_width` is 0 for volumes, or not a multiple of the heads.
     """
     shape = (feature_shape,) if isinstance(feature_shape, int) else tuple(map(int, feature_shape))
     unicorn, volume = config.encoder == "unicorn", shape if len(shape) > 1 else ()
     if volume and not unicorn and not config.encoder_width:
         raise UserError(
-            f"config.model.encoder_width is 0, which is for words; a volume has {math.prod(shape):,} voxels: give the "
-            "width that they are projected to, as 256."
+            f"config.model.encoder_width is 0, but a volume of {math.prod(shape):,} voxels must be projected to a "
+            "smaller width; set encoder_width, for example to 256."
         )
     width = config.encoder_width or (d_model if unicorn else 0)
     if unicorn and width % config.encoder_heads:
@@ -90,10 +90,10 @@ def brain_spec(
 
 
 def backbone_module(name: str) -> Any:
-    """Return the module of a backbone, or for a decoder-only one an object with the same interface.
+    """Return the module of the backbone `name`, or for a decoder-only model an object with the same interface.
 
-    Each has `spec_from_config`, `random_config`, the `table` of names in its checkpoints, and some have `as_stored` and
-    `only_exported` (see PEGASUS). `name` is a value of `config.model.backbone`.
+    Each has `spec_from_config`, `random_config` and `table`; PEGASUS also has `as_stored` and, like BERT2BERT,
+    `only_exported`.
 
     Raises:
       UserError: no such backbone.
@@ -106,7 +106,7 @@ def backbone_module(name: str) -> Any:
 
 
 def backbone_of(config: PretrainedConfig) -> str | None:
-    """Return the name of the backbone whose checkpoints have such a configuration; None if there is none."""
+    """Return the name of the backbone that a Hugging Face configuration is for; None if it is not supported."""
     return next((name for name in BACKBONES if config.model_type == backbone_module(name).MODEL_TYPE), None)
 
 
@@ -117,7 +117,7 @@ def random_spec(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Seq2Seq
       UserError: see `random_config` and `describe`; or the vocabulary is smaller than the tokenizer's.
     """
     spec = describe(random_config(backbone, shape, tokenizer), backbone, "config.model.shape")
-    if len(tokenizer) > spec.vocab_size:  # JAX reads the last row for every token beyond it
+    if len(tokenizer) > spec.vocab_size:  # for a larger token id, JAX would silently read the last row of the table
         raise UserError(
             f"config.model.shape: vocab_size is {spec.vocab_size}, but the tokenizer has {len(tokenizer)} tokens; "
             "leave vocab_size out."
@@ -126,11 +126,10 @@ def random_spec(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Seq2Seq
 
 
 def describe(config: PretrainedConfig, backbone: str, where: str) -> Seq2SeqSpec:
-    """Return the description of a backbone from its Hugging Face configuration, which was read from `where`.
+    """Return the description of a backbone from its Hugging Face configuration; messages name its file, `where`.
 
     Raises:
-      UserError: an unknown activation, a size below 1, an invalid dropout rate, or not one padding, end and start
-        token.
+      UserError: an unknown activation, a size below 1, an invalid dropout rate, or a missing or invalid token id.
     """
     try:
         spec = backbone_module(backbone).spec_from_config(config)

@@ -1,4 +1,8 @@
-"""Decoder-only language models: Llama, Mistral, Qwen and Gemma as the details in which each differs from the others."""
+"""Decoder-only language models: Llama, Mistral, Qwen and Gemma.
+
+All have RMS norms, rotary positions and a gated feed-forward network. Each model is the function of the details in
+which it differs from the others, and an entry in `MODELS`.
+"""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -8,7 +12,7 @@ import numpy as np
 import transformers
 from transformers import PretrainedConfig
 
-from eeg2text_jax.backbones.mapping import Rule, Table, attention, dense, norm
+from eeg2text_jax.backbones.mapping import Rule, Table, dense, norm
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
@@ -17,56 +21,6 @@ PROJECTIONS = {
     "gate": "mlp.gate_proj", "inner": "mlp.up_proj", "outer": "mlp.down_proj",
 }  # fmt: skip
 _ATTENTION = ("query", "key", "value", "out")
-
-
-def describe(config: PretrainedConfig, backbone: str, activation: str, **details: Any) -> Seq2SeqSpec:
-    """Return the description of a model with RMS norms, rotary positions and a gated feed-forward network.
-
-    `details` are further fields of `Seq2SeqSpec` or of its `StackSpec`.
-    """
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    of_model = {field.name for field in dataclasses.fields(Seq2SeqSpec)}
-    if "rotary" not in details:
-        details["rotary"] = frequencies(config.rope_parameters, head_dim)
-    stack = {
-        "kv_heads": config.num_key_value_heads,
-        **{name: value for name, value in details.items() if name not in of_model},
-    }
-    ends = config.eos_token_id if isinstance(config.eos_token_id, list | tuple) else [config.eos_token_id]
-    pad = config.pad_token_id if config.pad_token_id not in ends else None
-    return Seq2SeqSpec(
-        backbone=backbone,
-        vocab_size=config.vocab_size,
-        encoder=None,
-        decoder=StackSpec(
-            layers=config.num_hidden_layers,
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            head_dim=head_dim,
-            ffn=config.intermediate_size,
-            activation=activation,
-            decoder=True,
-            alone=True,
-            gated=True,
-            pre_norm=True,
-            norm="rms",
-            norm_eps=config.rms_norm_eps,
-            bias=False,
-            positions="rotary",
-            max_positions=config.max_position_embeddings,
-            final_norm=True,
-            attention_dropout=config.attention_dropout,
-            init_std=config.initializer_range,
-            **stack,
-        ),
-        pad_token=config.vocab_size if pad is None else pad,
-        eos_token=ends[0],
-        start_token=config.vocab_size,
-        embedding_std=config.initializer_range,
-        frozen_pad=config.pad_token_id is not None,
-        tied_head=config.tie_word_embeddings,
-        **{name: value for name, value in details.items() if name in of_model},
-    )
 
 
 def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
@@ -83,66 +37,36 @@ def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
     elif kind == "llama3":
         plain = _llama3(plain, rope)
     elif kind != "default":
-        raise UserError(f"config.json: rope_type is {kind!r}; expected default, linear or llama3.")
+        raise UserError(f"config.json: rope_type is {kind!r}; choose a model with default, linear or llama3.")
     return tuple(map(float, plain))
 
 
 def _llama3(plain: np.ndarray, rope: Mapping[str, Any]) -> np.ndarray:
-    """Slow pairs are slowed by a factor, fast ones stay, those between are blended (Llama 3.1)."""
-    longest, low, high = (rope[name] for name in _LLAMA3)
-    turns = longest * plain / np.float32(2 * np.pi)  # within the context of the first training
+    """Divide low frequencies by a factor, keep high ones, and blend those in between (Llama 3.1)."""
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    # Rotations within the context length of the first training.
+    turns = rope["original_max_position_embeddings"] * plain / np.float32(2 * np.pi)
     blend = np.clip((turns - low) / (high - low), 0, 1).astype(np.float32)
     return (1 - blend) * plain / np.float32(rope["factor"]) + blend * plain
 
 
-_LLAMA3 = ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
-
-
 def windows(config: PretrainedConfig) -> dict[str, Any]:
-    """Fields of the local layers of a configuration with `layer_types`."""
+    """Return the fields of `StackSpec` on sliding-window layers, from a configuration with `layer_types`."""
     local = tuple(kind == "sliding_attention" for kind in config.layer_types)
     return {"window": config.sliding_window or 0, "local_layers": local if any(local) else ()}
 
 
 def biased(config: PretrainedConfig) -> tuple[str, ...]:
-    """Projections with biases by the field `attention_bias`."""
+    """Return the dense layers that have biases according to the field `attention_bias` of the configuration."""
     return _ATTENTION if config.attention_bias else ()
 
 
-def table(spec: Seq2SeqSpec, architecture: str) -> Table:
-    """Rules of `backbone/...`."""
-    stack, layer = spec.decoder, "model.layers.{layer}"
-    target = "backbone/decoder/layers"
-    rules = [
-        Rule("backbone/shared/embedding", "model.embed_tokens.weight", tied=("lm_head.weight",) * spec.tied_head),
-        *norm("backbone/decoder/final_norm", "model.norm", bias=False),
-    ]
-    if not spec.tied_head:
-        rules.append(Rule("backbone/head/embedding", "lm_head.weight"))
-    for part in _ATTENTION:
-        names = {part: f"{layer}.{PROJECTIONS[part]}"}
-        rules += attention(f"{target}/self_attention", names, stack.layers, bias=part in stack.biases)
-    for part in ("gate", "inner", "outer"):
-        rules += dense(f"{target}/ffn/{part}", f"{layer}.{PROJECTIONS[part]}", stack.layers, bias=False)
-    norms = {"self_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
-    if stack.sandwich_norm:
-        norms = {
-            "self_norm": "input_layernorm", "self_norm_after": "post_attention_layernorm",
-            "ffn_norm": "pre_feedforward_layernorm", "ffn_norm_after": "post_feedforward_layernorm",
-        }  # fmt: skip
-    if stack.head_norm:
-        norms |= {f"self_attention/{part}_norm": f"self_attn.{part[0]}_norm" for part in ("query", "key")}
-    for part, name in norms.items():
-        rules += norm(f"{target}/{part}", f"{layer}.{name}", stack.layers, bias=False)
-    return Table(architecture, tuple(rules), ignored=(r".*rotary_emb\.inv_freq",))
-
-
-# Details of each model, from its transformers configuration.
+# One function for each model: its transformers configuration -> fields of `StackSpec` and `Seq2SeqSpec`.
 
 
 def _llama(config: Any) -> dict[str, Any]:
     if config.mlp_bias:
-        raise UserError("config.json: mlp_bias is true; no Llama that was published has biases there.")
+        raise UserError("config.json: mlp_bias is true; expected false, as in every published Llama; set it to false.")
     return {"biases": biased(config)}
 
 
@@ -187,13 +111,13 @@ def _gemma3(config: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class DecoderOnly:
-    """A decoder-only backbone, with the interface of the modules of the other backbones."""
+    """A decoder-only backbone, with the interface of the modules `bart`, `bert2bert`, `pegasus` and `t5`."""
 
     name: str
-    title: str  # in messages
-    transformers_name: str  # first part of the names of its classes in transformers
-    MODEL_TYPE: str  # in config.json of its checkpoints
-    details: Callable[[Any], dict[str, Any]]
+    title: str  # name for messages
+    transformers_name: str  # first part of the names of the model's classes in transformers
+    MODEL_TYPE: str  # in config.json of the model's checkpoints
+    details: Callable[[Any], dict[str, Any]]  # configuration -> fields of `StackSpec` and `Seq2SeqSpec`
     config_suffix: str = "Config"
 
     @property
@@ -203,21 +127,80 @@ class DecoderOnly:
 
     @property
     def ARCHITECTURE(self) -> str:
-        """The transformers class that loads its checkpoints."""
+        """The transformers class that loads the model's checkpoints."""
         return f"{self.transformers_name}ForCausalLM"
 
     def spec_from_config(self, config: Any) -> Seq2SeqSpec:
-        """Return the description of the backbone of a Hugging Face configuration."""
-        activation = config.hidden_activation if hasattr(config, "hidden_activation") else config.hidden_act
-        return describe(config, self.name, activation, **self.details(config))
+        """Return the description of the backbone that a Hugging Face configuration asks for."""
+        details = {"kv_heads": config.num_key_value_heads, **self.details(config)}
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        if "rotary" not in details:
+            details["rotary"] = frequencies(config.rope_parameters, head_dim)
+        of_model = {field.name for field in dataclasses.fields(Seq2SeqSpec)} & details.keys()
+        ends = config.eos_token_id if isinstance(config.eos_token_id, list | tuple) else [config.eos_token_id]
+        pad = config.pad_token_id if config.pad_token_id not in ends else None
+        return Seq2SeqSpec(
+            backbone=self.name,
+            vocab_size=config.vocab_size,
+            encoder=None,
+            decoder=StackSpec(
+                layers=config.num_hidden_layers,
+                width=config.hidden_size,
+                heads=config.num_attention_heads,
+                head_dim=head_dim,
+                ffn=config.intermediate_size,
+                activation=config.hidden_activation if hasattr(config, "hidden_activation") else config.hidden_act,
+                decoder=True,
+                alone=True,
+                gated=True,
+                pre_norm=True,
+                norm="rms",
+                norm_eps=config.rms_norm_eps,
+                bias=False,
+                positions="rotary",
+                max_positions=config.max_position_embeddings,
+                final_norm=True,
+                attention_dropout=config.attention_dropout,
+                init_std=config.initializer_range,
+                **{name: value for name, value in details.items() if name not in of_model},
+            ),
+            pad_token=config.vocab_size if pad is None else pad,
+            eos_token=ends[0],
+            start_token=config.vocab_size,
+            embedding_std=config.initializer_range,
+            frozen_pad=config.pad_token_id is not None,
+            tied_head=config.tie_word_embeddings,
+            **{name: details[name] for name in of_model},
+        )
 
     def random_config(self, fields: dict[str, Any]) -> PretrainedConfig:
         """Return the configuration of a model with random weights."""
         return self.CONFIG(**fields)
 
     def table(self, spec: Seq2SeqSpec) -> Table:
-        """Return the rules of `backbone/...`."""
-        return table(spec, self.title)
+        """Return the table of names in the model's checkpoints."""
+        stack, layer = spec.decoder, "model.layers.{layer}"
+        target = "backbone/decoder/layers"
+        rules = [
+            Rule("backbone/shared/embedding", "model.embed_tokens.weight", tied=("lm_head.weight",) * spec.tied_head),
+            *norm("backbone/decoder/final_norm", "model.norm", bias=False),
+        ]
+        if not spec.tied_head:
+            rules.append(Rule("backbone/head/embedding", "lm_head.weight"))
+        for part, name in PROJECTIONS.items():
+            ours = f"{target}/{'self_attention' if part in _ATTENTION else 'ffn'}/{part}"
+            rules += dense(ours, f"{layer}.{name}", stack.layers, bias=part in stack.biases)
+        norms = {"self_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+        if stack.sandwich_norm:
+            norms = {
+                "self_norm": "input_layernorm", "self_norm_after": "post_attention_layernorm",
+                "ffn_norm": "pre_feedforward_layernorm", "ffn_norm_after": "post_feedforward_layernorm",
+            }  # fmt: skip
+        if stack.head_norm:
+            norms |= {f"self_attention/{part}_norm": f"self_attn.{part[0]}_norm" for part in ("query", "key")}
+        for part, name in norms.items():
+            rules += norm(f"{target}/{part}", f"{layer}.{name}", stack.layers, bias=False)
+        return Table(self.title, tuple(rules), ignored=(r".*rotary_emb\.inv_freq",))
 
 
 MODELS = {

@@ -1,8 +1,9 @@
-"""Names of a foreign checkpoint <-> places in our parameters: one table per architecture, read in both directions.
+"""Conversion between the tensors of a PyTorch checkpoint and our parameters, by one table of names per architecture.
 
-A parameter is named by its path (`backbone/encoder/layers/ffn/inner/kernel`), a tensor by PyTorch's name with
-`{layer}` where one of our stacked arrays is spread over the layers. Nothing is matched by shape.
-`dense`, `norm` and `attention` make the rules that every table consists of.
+A parameter is named by its path in the nested dict (`backbone/encoder/layers/ffn/inner/kernel`), a tensor by its name
+in PyTorch. We stack the layers of an encoder or decoder in one array; PyTorch has a tensor for each, with `{layer}` in
+its name here. `match` reads a checkpoint and `export` writes one, both by the same table; nothing is matched by shape.
+`dense`, `norm` and `attention` make the rules of a table.
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from flax import traverse_util
 
 from eeg2text_jax.errors import UserError
 
@@ -20,69 +22,73 @@ Tensors = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One parameter and the tensor it is stored as."""
+    """One parameter, and the tensors of a checkpoint file in which it is stored."""
 
     target: str  # path of the parameter
-    source: str  # name of the tensor; with "{layer}" the parameter is stacked over layers
-    layers: int = 0  # how many, where stacked
+    source: str  # name of the tensor; with "{layer}", one tensor for each layer of a stacked parameter
+    layers: int = 0  # number of layers of a stacked parameter; 0: it is not stacked
     transpose: bool = False  # dense layers: [out, in] in the file, [in, out] here
-    squeeze: bool = False  # the file has a leading axis of 1 more
-    optional: bool = False  # zeros where the file lacks it
+    squeeze: bool = False  # the tensor in the file has an additional first axis of size 1
+    optional: bool = False  # a file without the tensor gives zeros
     tied: tuple[str, ...] = ()  # other names of the same tensor: files may hold any or all of them
-    otherwise: str = ""  # the tensor to take instead where the file lacks this one
+    otherwise: str = ""  # name of the tensor to read from a file that lacks `source`
 
     def names(self) -> list[str]:
-        """Tensors that make up the parameter, in order of layers."""
+        """Return the names of the tensors that make up the parameter, in the order of the layers."""
         return [self.source.format(layer=i) for i in range(self.layers)] if self.layers else [self.source]
 
     def oriented(self, tensor: np.ndarray) -> np.ndarray:
-        """The file's tensor as we keep it: a view."""
+        """Return a view of a tensor from the file in the shape of the parameter, or of one layer of it."""
         tensor = tensor[0] if self.squeeze else tensor
         return tensor.T if self.transpose else tensor
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """All rules of an architecture."""
+    """The rules of all parameters of an architecture."""
 
-    architecture: str
+    architecture: str  # name for messages
     rules: tuple[Rule, ...]
     ignored: tuple[str, ...] = ()  # regular expressions of tensors that files have and the model does not use
-    spellings: tuple[tuple[str, str], ...] = ()  # (regular expression, replacement): how else files write a name
+    spellings: tuple[tuple[str, str], ...] = ()  # (regular expression, replacement): other spellings of names in files
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """The pieces of one parameter: views on the file, in our orientation, one per layer if it is stacked."""
+    """Where one parameter is read from: views on the mapped file, in the orientation of the parameter."""
 
-    pieces: tuple[np.ndarray, ...]
+    pieces: tuple[np.ndarray, ...]  # one for each layer of a stacked parameter, else one
     stacked: bool
 
 
 def dense(target: str, source: str, layers: int = 0, *, bias: bool = True) -> list[Rule]:
-    """A dense layer: `weight [out, in]`, `bias [out]`."""
+    """Return the rules of a dense layer: `weight [out, in]`, `bias [out]`."""
     kernel = Rule(f"{target}/kernel", f"{source}.weight", layers, transpose=True)
     return [kernel, Rule(f"{target}/bias", f"{source}.bias", layers)] if bias else [kernel]
 
 
 def norm(target: str, source: str, layers: int = 0, *, bias: bool = True) -> list[Rule]:
-    """A layer norm: `weight [D]`, `bias [D]`; without bias a root-mean-square norm."""
+    """Return the rules of a layer norm, `weight [D]` and `bias [D]`, or of an RMS norm, which has no bias."""
     scale = Rule(f"{target}/scale", f"{source}.weight", layers)
     return [scale, Rule(f"{target}/bias", f"{source}.bias", layers)] if bias else [scale]
 
 
-def attention(target: str, names: dict[str, str], layers: int, *, bias: bool = True) -> list[Rule]:
-    """The four dense layers of an attention; `names` gives the source of query, key, value and out."""
-    return [rule for part, source in names.items() for rule in dense(f"{target}/{part}", source, layers, bias=bias)]
+def attention(target: str, source: str, names: Mapping[str, str], layers: int, *, bias: bool = True) -> list[Rule]:
+    """Return the rules of an attention's dense layers; `names` has PyTorch's names of query, key, value and out."""
+    parts = names.items()
+    return [rule for ours, own in parts for rule in dense(f"{target}/{ours}", f"{source}.{own}", layers, bias=bias)]
 
 
 def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, Source]:
-    """Find every parameter of the table in a checkpoint; nothing is copied.
+    """Find the parameters of a table in a checkpoint, by path; nothing is copied.
 
-    `shapes` are those of our parameters, by path; `where` is the checkpoint's place, for messages.
+    Args:
+      tensors: the checkpoint's tensors by their names.
+      shapes: shapes of our parameters by path.
+      where: the checkpoint's folder or file, for messages.
 
     Raises:
-      UserError: tensors are missing, left over, wrongly shaped, or tied ones differ; all are named.
+      UserError: tensors are missing, unknown or wrongly shaped, or tied tensors differ; the message names all of them.
     """
     known = (name for rule in table.rules for name in (*rule.names(), *rule.tied))
     spelled = {name: _spelling(name, table, tensors) for name in known}
@@ -108,15 +114,16 @@ def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]],
             found[rule.target] = Source(arrays, stacked=bool(rule.layers))
         elif not pieces and rule.optional:
             found[rule.target] = Source((np.broadcast_to(np.float32(0), expected),), stacked=False)
-    unused = [name for name in tensors if name not in set(spelled.values()) and not _ignored(name, table)]
+    read = {*spelled.values()}
+    unused = [name for name in tensors if name not in read and not any(re.fullmatch(p, name) for p in table.ignored)]
     _refuse(table, where, missing, unused, misshapen, differing)
     return found
 
 
-def export(table: Table, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Our parameters -> tensors by PyTorch's names, the exact inverse of `match`: views where possible.
+def export(table: Table, params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return our parameters as tensors by PyTorch's names, views where possible: the inverse of `match`.
 
-    Tied copies are left out, as transformers does in safetensors files.
+    Tied copies are left out, as in safetensors files of transformers.
     """
     tensors = {}
     flat = flatten(params)
@@ -128,28 +135,18 @@ def export(table: Table, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return tensors
 
 
-def flatten(params: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested parameters -> leaves by path, `a/b/c`."""
-    flat: dict[str, Any] = {}
-    for name, value in params.items():
-        flat |= flatten(value, f"{above}{name}/") if isinstance(value, Mapping) else {above + name: value}
-    return flat
+def flatten(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the leaves of nested parameters by path, `a/b/c`."""
+    return traverse_util.flatten_dict(params, sep="/")
 
 
-def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Leaves by path -> nested parameters."""
-    params: dict[str, Any] = {}
-    for path, value in flat.items():
-        *folders, leaf = path.split("/")
-        node = params
-        for folder in folders:
-            node = node.setdefault(folder, {})
-        node[leaf] = value
-    return params
+def unflatten(flat: dict[str, Any]) -> dict[str, Any]:
+    """Return nested parameters from leaves by path."""
+    return traverse_util.unflatten_dict(flat, sep="/")
 
 
 def _spelling(name: str, table: Table, tensors: Tensors) -> str:
-    """Return the file's name of tensor `name`: the table's, unless the file has another known spelling."""
+    """Return how the file spells `name`, a name of the table; `name` itself if the file has no known spelling."""
     for count in range(len(table.spellings) + 1):
         for chosen in itertools.combinations(table.spellings, count):
             spelled = name
@@ -161,7 +158,7 @@ def _spelling(name: str, table: Table, tensors: Tensors) -> str:
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a is b or (a.shape == b.shape and bool(np.array_equal(a, b)))
+    return a is b or np.array_equal(a, b)
 
 
 def _misfit(name: str, tensor: np.ndarray, rule: Rule, expected: tuple[int, ...]) -> str:
@@ -170,20 +167,18 @@ def _misfit(name: str, tensor: np.ndarray, rule: Rule, expected: tuple[int, ...]
     return "" if tensor.shape == in_file else f"{name} {list(tensor.shape)} instead of {list(in_file)}"
 
 
-def _ignored(name: str, table: Table) -> bool:
-    return any(re.fullmatch(pattern, name) for pattern in table.ignored)
-
-
 def _refuse(table: Table, where: str, missing: list, unused: list, misshapen: list, differing: list) -> None:
     problems = [
         (missing, "the file lacks"),
         (unused, "the file has, and the model does not use,"),
         (misshapen, "wrongly shaped are"),
-        (differing, "one tensor here, whatever tie_word_embeddings says, but in the file different ones are"),
+        (differing, "these are one tensor here, whatever tie_word_embeddings says, but differ in the file:"),
     ]
-    said = [f"{words} {_listed(names)}" for names, words in problems if names]
-    if said:
-        raise UserError(f"{where}: is no {table.architecture} checkpoint of its configuration; {'; '.join(said)}.")
+    if said := [f"{words} {_listed(names)}" for names, words in problems if names]:
+        raise UserError(
+            f"{where}: the tensors do not fit the {table.architecture} model that the configuration describes: "
+            f"{'; '.join(said)}. Use weights and configuration of one checkpoint."
+        )
 
 
 def _listed(names: Iterable[str]) -> str:

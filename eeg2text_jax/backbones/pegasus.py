@@ -14,11 +14,11 @@ from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
 CONFIG = PegasusConfig  # configuration class of models with random weights
 MODEL_TYPE = "pegasus"  # in config.json of its checkpoints
-ARCHITECTURE = "PegasusForConditionalGeneration"  # the class of transformers that loads them
+ARCHITECTURE = "PegasusForConditionalGeneration"  # the class of transformers that loads its checkpoints
 
 
 def spec_from_config(config: PegasusConfig) -> Seq2SeqSpec:
-    """Hugging Face configuration, whose fields are BART's -> description of the backbone."""
+    """Return the description of the backbone of a Hugging Face configuration, whose fields are named as BART's."""
     spec = bart.spec_from_config(config)
     return dataclasses.replace(
         spec, backbone="pegasus", encoder=_pre_norm(spec.encoder), decoder=_pre_norm(spec.decoder)
@@ -38,16 +38,16 @@ def _pre_norm(stack: StackSpec) -> StackSpec:
 
 
 def random_config(fields: dict) -> PegasusConfig:
-    """Configuration of a model with random weights; the decoder starts with the padding token."""
+    """Return the configuration of a model with random weights; its decoder starts with the padding token."""
     return CONFIG(**{"decoder_start_token_id": fields["pad_token_id"], **fields})
 
 
 _SIDES = ("encoder", "decoder")
-_CLOSE = 1e-6  # between two ways of computing a sine; float16 rounds by 2e-4
+_CLOSE = 1e-6  # largest difference of two float32 computations of a sine; rounding to float16 changes it by 2e-4
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Rules of `backbone/...`."""
+    """Return the table of names in PEGASUS's checkpoints."""
     rules = shared_rules()
     for side, stack in zip(_SIDES, (spec.encoder, spec.decoder), strict=True):
         rules += layer_rules(side, stack.layers)
@@ -63,9 +63,9 @@ def table(spec: Seq2SeqSpec) -> Table:
 
 
 def as_stored(spec: Seq2SeqSpec, tensors: Tensors) -> Seq2SeqSpec:
-    """The description with the file's tables of positions where those are not the sinusoidal one.
+    """Return the description with learned positions for each stack whose position table in the file is not sinusoidal.
 
-    transformers loads the table like any other tensor, so a file in half precision has rounded sines.
+    transformers uses the table in the file. In a file of half precision, the sines are rounded.
     """
     stacks: dict[str, Any] = {side: _stored_positions(getattr(spec, side), side, tensors) for side in _SIDES}
     return dataclasses.replace(spec, **stacks)
@@ -83,7 +83,7 @@ def _stored_positions(stack: StackSpec, side: str, tensors: Tensors) -> StackSpe
 
 
 def only_exported(spec: Seq2SeqSpec, config: PretrainedConfig) -> dict[str, np.ndarray]:
-    """Tensors of which transformers wants a copy in the file though both sides compute them."""
+    """Return the sinusoidal tables, which transformers expects in a file although it can compute them."""
     return {
         f"model.{side}.embed_positions.weight": sinusoidal_table(config.max_position_embeddings, stack.width)
         for side, stack in zip(_SIDES, (spec.encoder, spec.decoder), strict=True)

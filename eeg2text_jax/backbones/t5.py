@@ -1,7 +1,7 @@
 """T5: root-mean-square norms, relative position bias, unscaled attention, no biases (Raffel et al. 2020).
 
-Version 1.0 has a ReLU and ties its head to the embeddings, scaling what enters it; 1.1 and Flan have a gated GELU and
-a head of their own.
+Version 1.0 has a ReLU; its output head is the embedding table, applied to scaled hidden states. Version 1.1 and Flan-T5
+have a gated GELU and a separate output head.
 """
 
 from transformers import T5Config
@@ -11,11 +11,11 @@ from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
 CONFIG = T5Config  # configuration class of models with random weights
 MODEL_TYPE = "t5"  # in config.json of its checkpoints
-ARCHITECTURE = "T5ForConditionalGeneration"  # the class of transformers that loads them
+ARCHITECTURE = "T5ForConditionalGeneration"  # the class of transformers that loads its checkpoints
 
 
 def spec_from_config(config: T5Config) -> Seq2SeqSpec:
-    """Hugging Face configuration -> description of the backbone."""
+    """Return the description of the backbone that a Hugging Face configuration asks for."""
     # transformers 5 turns `tie_word_embeddings: false` of a config.json into `scale_decoder_outputs: false`.
     tied = config.scale_decoder_outputs
     start = getattr(config, "decoder_start_token_id", None)
@@ -63,7 +63,7 @@ def _stack(config: T5Config, layers: int, *, decoder: bool) -> StackSpec:
 
 
 def random_config(fields: dict) -> T5Config:
-    """Configuration of a model with random weights; the decoder starts with the padding token."""
+    """Return the configuration of a model with random weights; its decoder starts with the padding token."""
     return CONFIG(**{"decoder_start_token_id": fields["pad_token_id"], **fields})
 
 
@@ -72,11 +72,11 @@ _PROJECTIONS = {"query": "q", "key": "k", "value": "v", "out": "o"}
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Rules of `backbone/...`."""
+    """Return the table of names in T5's checkpoints."""
     if spec.tied_head:
         rules = [Rule("backbone/shared/embedding", "shared.weight", tied=(*_COPIES, "lm_head.weight"))]
     else:
-        # transformers 5 ties every T5 it makes itself and leaves the copy out of the file, whatever the version.
+        # transformers 5 ties the head of every T5 that it makes, and then writes the embedding table alone.
         rules = [
             Rule("backbone/shared/embedding", "shared.weight", tied=_COPIES),
             Rule("backbone/head/embedding", "lm_head.weight", otherwise="shared.weight"),
@@ -94,18 +94,14 @@ def _stack_rules(side: str, stack: StackSpec) -> list[Rule]:
     rules = [
         Rule(f"backbone/{side}/relative/embedding", relative),
         *norm(f"backbone/{side}/final_norm", f"{side}.final_layer_norm", bias=False),
-        *_attention(f"{target}/self_attention", f"{source}.0.SelfAttention", layers),
+        *attention(f"{target}/self_attention", f"{source}.0.SelfAttention", _PROJECTIONS, layers, bias=False),
         *norm(f"{target}/self_norm", f"{source}.0.layer_norm", layers, bias=False),
         *norm(f"{target}/ffn_norm", f"{source}.{last}.layer_norm", layers, bias=False),
     ]
     for part, name in parts.items():
         rules += dense(f"{target}/ffn/{part}", f"{source}.{last}.DenseReluDense.{name}", layers, bias=False)
     if stack.decoder:
-        rules += _attention(f"{target}/cross_attention", f"{source}.1.EncDecAttention", layers)
+        names = f"{source}.1.EncDecAttention"
+        rules += attention(f"{target}/cross_attention", names, _PROJECTIONS, layers, bias=False)
         rules += norm(f"{target}/cross_norm", f"{source}.1.layer_norm", layers, bias=False)
     return rules
-
-
-def _attention(target: str, source: str, layers: int) -> list[Rule]:
-    names = {part: f"{source}.{name}" for part, name in _PROJECTIONS.items()}
-    return attention(target, names, layers, bias=False)

@@ -1,7 +1,7 @@
-"""Which channels a model's own text depends on: gradient times input of the free-running likelihood.
+"""Attribute a model's own free-running text to EEG channels: gradient times input of the text's likelihood.
 
-The map shows to which channels the likelihood is sensitive, not whether the text is right: an arm trained on noise has
-a map, too, and is shown beside. It is a picture, not a test.
+The resulting map shows to which channels the likelihood is sensitive, not whether the text is right: a model that was
+trained on noise has a map, too, which is shown for comparison.
 """
 
 import collections
@@ -17,8 +17,8 @@ from etils import epath
 from jax.sharding import Mesh
 
 from eeg2text_jax.data.raw.electrodes import Place, electrodes_of
-from eeg2text_jax.decoding.cells import place_params
-from eeg2text_jax.decoding.retrieve import over_slices, padded_labels, summed_nll
+from eeg2text_jax.decoding.cells import over_slices, place_params
+from eeg2text_jax.decoding.retrieve import padded_labels, summed_nll
 from eeg2text_jax.decoding.sharded import Inputs, program_of_arms
 from eeg2text_jax.files import write_text
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -27,9 +27,9 @@ from eeg2text_jax.study.study import Study
 
 
 class ChannelShares:
-    """The share of each channel by training condition, added while predictions are written.
+    """The share of each channel in the attribution, by training condition; arms are added wave by wave.
 
-    Nothing is computed if the data file has no positions of electrodes.
+    `places` is empty, and nothing can be added, if the data file has no positions of electrodes.
     """
 
     def __init__(self, study: Study):
@@ -37,24 +37,28 @@ class ChannelShares:
         self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # each [channels]
 
     def add(self, study: Study, params: Any, mesh: Mesh, texts: Sequence[Sequence[str]]) -> None:
-        """Add the arms of a run, or of one wave; `texts [A][N]` are what each wrote from the EEG of the test part."""
+        """Add the arms of `study`; `texts [A][N]` are the texts that they decoded from the EEG of the test part."""
         rows = study.split.parts["test"]
         found = padded_labels(study, [text for own in texts for text in own]).reshape(len(study.arms), len(rows), -1)
         program = attribution_program(study.model, mesh, study.config.decode.tensor_parallel)
         params = place_params(study, params, mesh)
-        sizes = over_slices(study, params, rows, "eeg", mesh, program, "which channels count", found)  # [A, N, F]
+
+        def run(fed: Inputs, shared: Inputs, _: Inputs) -> jax.Array:
+            return program(params, fed, shared)
+
+        sizes = over_slices(study, rows, "eeg", mesh, run, "attribute texts to channels", found)  # [A, N, F]
         for arm, own in zip(study.arms, sizes, strict=True):
             channels = own.reshape(len(rows), -1, len(self.places)).sum(axis=1, dtype=np.float64)
             self._of_arms[arm.condition].append(mean_share(channels, study.data.subject[rows]))
 
     def write(self, out: epath.Path) -> None:
-        """Write the positions, and the mean share of each channel over the arms of a condition."""
+        """Write electrode positions, and for each training condition the shares of all channels, mean over its arms."""
         shares = {name: np.mean(own, axis=0).round(6).tolist() for name, own in self._of_arms.items()}
         write_text(out, json.dumps({"electrodes": self.places, "shares": shares}) + "\n")
 
 
 def own_texts(study: Study, rows: Iterable[Prediction]) -> list[list[str]]:
-    """Each arm's first free-running hypotheses from EEG, `[A][N]`, in the order of the rows."""
+    """Return each arm's best free-running text from EEG for every sample, `[A][N]`, in the order of `rows`."""
     own: dict[tuple[str, int], list[str]] = {(arm.condition, arm.seed): [] for arm in study.arms}
     for row in rows:
         if row.mode == "free_running" and row.eval_condition == "eeg" and not row.hypothesis:
@@ -63,7 +67,7 @@ def own_texts(study: Study, rows: Iterable[Prediction]) -> list[list[str]]:
 
 
 def mean_share(sizes: np.ndarray, subjects: np.ndarray) -> np.ndarray:
-    """Return each channel's share of `sizes [N, channels]`, the mean over subjects, which count alike."""
+    """Return each channel's share of `sizes [N, channels]`: shares sum to 1 for each subject, then are averaged."""
     of_subject = [sizes[subjects == name].mean(axis=0) for name in np.unique(subjects.astype(str))]
     return np.mean([own / max(own.sum(), np.finfo(float).tiny) for own in of_subject], axis=0)
 

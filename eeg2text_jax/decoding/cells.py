@@ -1,4 +1,7 @@
-"""Decode every cell of a grid, (arm, evaluation condition), in both modes: rows of the predictions file."""
+"""Decode the test part in both modes, for every arm and evaluation condition, into rows of the predictions file.
+
+An arm is a trained model: one training condition (EEG or a control) and one seed.
+"""
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +18,14 @@ from eeg2text_jax.data.batches import given_prompts, make_batch
 from eeg2text_jax.data.clock import UNIT, known_time
 from eeg2text_jax.data.text import decode_tokens
 from eeg2text_jax.decoding.generate import Generated
-from eeg2text_jax.decoding.sharded import Slice, decode_dataset, generate_arms, plan_slices, teacher_forced_arms
+from eeg2text_jax.decoding.sharded import (
+    Inputs,
+    Slice,
+    decode_dataset,
+    generate_arms,
+    plan_slices,
+    teacher_forced_program,
+)
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.arms import Divided
@@ -39,9 +49,10 @@ from eeg2text_jax.study.study import Study
 
 
 class BothModes(NamedTuple):
-    """Both decodings of one batch, under the mode names of the predictions file.
+    """Both decodings of a batch, by the mode names of the predictions file.
 
-    Free-running leaves have an axis of hypotheses, R = num_return_sequences, after the axis of samples.
+    Leaves are `[A, B, ...]`, or `[B, ...]` for one arm; those of the free-running mode are `[A, B, R, ...]`, with
+    R = num_return_sequences hypotheses per sample, best first.
     """
 
     free_running: Generated
@@ -52,49 +63,80 @@ CUTS = ("reference", "authors")  # values of decode.teacher_forced_cut
 
 
 class Cell(NamedTuple):
-    """One row of the paper's tables."""
+    """An arm (training condition and seed) under one evaluation condition."""
 
     arm: Arm
-    condition: str  # evaluation condition
+    condition: str
 
 
 def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator[Prediction]:
     """Decode the test part of the study under every evaluation condition, all arms at once.
 
-    Yields for every condition and arm the teacher-forced rows, then the free-running ones, in the order of the split.
+    Yields for every condition and arm the teacher-forced rows, then the free-running rows, in the order of the split.
 
     Args:
       params: each arm's parameters, `[A, ...]`; on several hosts, placed on `mesh`.
-      mesh: by default one device, on which arms take turns. Batch sizes are rounded up to a multiple of the `data`
-        axis; predictions do not depend on the mesh.
+      mesh: by default one device, which decodes the arms one after the other. Predictions do not depend on the mesh.
     """
     mesh = mesh or make_mesh(1, 1, jax.devices()[:1])
     params = place_params(study, params, mesh)
-    arrays = put(study.arrays, replicated(mesh))
-    spec = check_decoding(study.config.decode, study.model)
-    rows = study.split.parts["test"]
-    slices = slices_of(study, rows, mesh)
+    decode = study.config.decode
+    spec, rows = check_decoding(decode, study.model), study.split.parts["test"]
+
+    def both_modes(fed: Inputs, shared: Inputs, batch: Inputs) -> BothModes:
+        keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
+        options: dict[str, Any] = {"compactions": decode.compactions, "tensor_parallel": decode.tensor_parallel}
+        free = generate_arms(study.model, params, fed, shared, spec, mesh, keys=keys, **options)
+        force = teacher_forced_program(study.model, mesh, decode.tensor_parallel)
+        return BothModes(
+            jax.tree.map(lambda x: x.reshape(x.shape[0], -1, spec.num_return_sequences, *x.shape[2:]), free),
+            force(params, fed, (shared, batch["labels"])),
+        )
+
     for condition in study.config.grid.eval_conditions:
         if condition == NEAREST:
             yield from nearest_predictions(study, rows)
             continue
-        decode = functools.partial(_decode_slice, study, arrays, params, rows, condition, spec, mesh)
-        both = decode_dataset(slices, decode, f"decode under {condition}", axis=1, sentences=len(study.arms))
+        both = over_slices(study, rows, condition, mesh, both_modes, f"decode under {condition}")
         for a, arm in enumerate(study.arms):
             own = jax.tree.map(lambda leaf, a=a: leaf[a], both)
             yield from cell_predictions(study, Cell(arm, condition), rows, own)
 
 
-def slices_of(study: Study, rows: np.ndarray, mesh: Mesh) -> list[Slice]:
-    """Cut samples of a study into slices of `decode.batch_size`, rounded up to a multiple of the mesh's `data` axis."""
+def over_slices(
+    study: Study,
+    rows: np.ndarray,
+    condition: str,
+    mesh: Mesh,
+    run: Callable[[Inputs, Inputs, Inputs], Any],
+    title: str,
+    texts: np.ndarray | None = None,
+) -> Any:
+    """Call `run(fed, shared, batch)` on batches of similar length; return its results, leaves `[A, N, ...]`.
+
+    Batches have `decode.batch_size` samples, rounded up to a multiple of the mesh's `data` axis.
+
+    Args:
+      rows: N samples, in the order of the results.
+      condition: evaluation condition of the features.
+      run: `fed` has each arm's `features [A, B, W, F]`, `shared` the mask `[B, W]` of real words and any prompts of
+        samples; `batch` is from `make_batch`.
+      title: label of the progress display.
+      texts: token ids of each arm's own texts `[A, N, T]`, which `fed` then has as `labels [A, B, T]`.
+    """
+    arrays = put(study.arrays._replace(texts=None), replicated(mesh))
+
+    def decode(part: Slice) -> Any:
+        shape = (part.words, study.config.text.max_tokens)
+        batch = put_batch(make_batch(study.samples, rows[part.samples], shape, len(part.samples)), mesh)
+        fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
+        if texts is not None:
+            fed["labels"] = put(texts[:, part.samples], fed_sharding(mesh))
+        return run(fed, {"mask": fed_mask([condition], batch["mask"][None])[0], **given_prompts(batch)}, batch)
+
     size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
-    return plan_slices(study.samples.n_words()[rows], [words for words, _ in study.config.batch.buckets], size)
-
-
-def batch_of(study: Study, rows: np.ndarray, part: Slice, mesh: Mesh) -> dict[str, jax.Array]:
-    """Return the batch of a slice, placed on the mesh."""
-    shape = (part.words, study.config.text.max_tokens)
-    return put_batch(make_batch(study.samples, rows[part.samples], shape, len(part.samples)), mesh)
+    slices = plan_slices(study.samples.n_words()[rows], [words for words, _ in study.config.batch.buckets], size)
+    return decode_dataset(slices, decode, title, axis=1, sentences=len(study.arms))
 
 
 def check_decoding(decode: DecodeSettings, model: TokenIds) -> GenerationSpec:
@@ -111,7 +153,7 @@ def check_decoding(decode: DecodeSettings, model: TokenIds) -> GenerationSpec:
 
 
 def place_params(study: Study, params: Any, mesh: Mesh) -> Any:
-    """Replicate parameters `[A, ...]` over the devices of their arm, so the search need not gather them each step.
+    """Replicate the parameters `[A, ...]` of A arms over the devices of their arm, so no search step gathers them.
 
     A frozen model that all arms share is replicated over all devices, or divided for `decode.tensor_parallel`.
     """
@@ -120,51 +162,6 @@ def place_params(study: Study, params: Any, mesh: Mesh) -> Any:
         rules = FULLY_SHARDED if study.config.decode.tensor_parallel else REPLICATED
         where = Divided(where, frozen_shardings(params.frozen, mesh, rules))
     return jax.jit(lambda params: params, out_shardings=where)(params)
-
-
-def _decode_slice(
-    study: Study,
-    arrays: StudyArrays,
-    params: Any,
-    rows: np.ndarray,
-    condition: str,
-    spec: GenerationSpec,
-    mesh: Mesh,
-    part: Slice,
-) -> BothModes:
-    """Decode one slice in both modes for all arms; leaves are `[A, B, ...]`."""
-    batch = batch_of(study, rows, part, mesh)
-    labels = batch.pop("labels")  # free-running decoding below never sees a target
-    fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
-    shared = read_inputs(condition, batch)
-    keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
-    free = generate_arms(
-        study.model,
-        params,
-        fed,
-        shared,
-        spec,
-        mesh,
-        keys=keys,
-        compactions=study.config.decode.compactions,
-        tensor_parallel=study.config.decode.tensor_parallel,
-    )
-    return BothModes(
-        free_running=by_sample(free, spec.num_return_sequences),
-        teacher_forced=teacher_forced_arms(
-            study.model, params, fed, shared, labels, mesh, tensor_parallel=study.config.decode.tensor_parallel
-        ),
-    )
-
-
-def read_inputs(condition: str, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """Return the inputs that all arms share besides features: the mask of real words, and prompts of samples."""
-    return {"mask": fed_mask([condition], batch["mask"][None])[0], **given_prompts(batch)}
-
-
-def by_sample(free: Generated, returned: int) -> Generated:
-    """Reshape leaves `[A, B * R, ...]` to `[A, B, R, ...]`: R hypotheses per sample, best first."""
-    return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0], -1, returned, *leaf.shape[2:]), free)
 
 
 @jax.jit
@@ -194,7 +191,7 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
 
 
 def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothModes) -> Iterator[Prediction]:
-    """Yield the rows of one cell, mode by mode; `decoded` has one entry per sample."""
+    """Yield the rows of one arm under one condition, mode by mode; `decoded` has one entry per sample."""
     special = frozenset({*study.tokenizer.all_special_ids, study.model.start_token, study.model.pad_token})
     forced = _forced_tokens(decoded.teacher_forced, study.config.decode.teacher_forced_cut, study.model.eos_token)
     tokens = {
@@ -204,18 +201,20 @@ def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothMo
     targets = [_plain(study.samples.targets[i], special) for i in rows]
     for mode in MODES:
         texts = decode_tokens(study.tokenizer, tokens[mode])
-        scores = decoded.teacher_forced if mode == "teacher_forced" else None
         returned = len(texts) // len(rows)
         for n, text in enumerate(texts):
             k, hypothesis = divmod(n, returned)
-            fields = row_fields(study, cell, int(rows[k]), mode) | _likelihood(scores, k)
+            fields = row_fields(study, cell, int(rows[k]), mode)
+            if mode == "teacher_forced":
+                scores = decoded.teacher_forced
+                fields |= {"nll": float(scores.nll[k]), "n_tokens": int(scores.n_tokens[k])}
             if returned > 1:
                 fields["hypothesis"] = hypothesis
             yield Prediction(**fields, prediction=text, prediction_tokens=tokens[mode][n], reference_tokens=targets[k])
 
 
 def nearest_predictions(study: Study, rows: np.ndarray) -> Iterator[Prediction]:
-    """Yield the rows of `nearest_in_time`, the same for every arm: the nearest training text in time."""
+    """Yield the rows of the condition `nearest_in_time`, for every arm alike: the training text nearest in time."""
     special = frozenset(study.tokenizer.all_special_ids)
     for arm in study.arms:
         for i in rows.tolist():
@@ -228,14 +227,8 @@ def nearest_predictions(study: Study, rows: np.ndarray) -> Iterator[Prediction]:
             )
 
 
-def _likelihood(forced: TeacherForced | None, k: int) -> dict[str, Any]:
-    if forced is None:
-        return {}
-    return {"nll": float(forced.nll[k]), "n_tokens": int(forced.n_tokens[k])}
-
-
 def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
-    """Return the fields that identify sample `i`, its cell and mode in a row of predictions or rankings."""
+    """Return the fields of a row of predictions or rankings that identify sample `i`, arm, condition and mode."""
     data = study.data
     donors = study.samples.donors if cell.condition == "shuffled" else None
     return {
@@ -256,7 +249,7 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
 
 
 def _free_tokens(free: Generated) -> list[np.ndarray]:
-    """Return the tokens of every hypothesis; those of one sample are adjacent."""
+    """Return the tokens of every hypothesis up to its end; hypotheses of one sample are adjacent."""
     sequences = free.sequences.reshape(-1, free.sequences.shape[-1])
     return [row[:length] for row, length in zip(sequences, free.lengths.reshape(-1), strict=True)]
 

@@ -27,7 +27,7 @@ from eeg2text_jax.search.settings import GenerationSpec
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Exported:
-    """A trained arm with its tokenizer, standardization and generation settings; `decode` turns features into text."""
+    """A trained model, its tokenizer, standardization and generation settings; `decode` turns features into text."""
 
     model: Seq2SeqModel
     params: Params

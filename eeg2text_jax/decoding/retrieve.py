@@ -15,12 +15,11 @@ from jax.sharding import Mesh
 from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.data.prompt import pad_ids
 from eeg2text_jax.data.text import encode_targets
-from eeg2text_jax.decoding.cells import Cell, batch_of, feed_arms, place_params, read_inputs, row_fields, slices_of
-from eeg2text_jax.decoding.sharded import Inputs, Slice, decode_dataset, program_of_arms
+from eeg2text_jax.decoding.cells import Cell, over_slices, place_params, row_fields
+from eeg2text_jax.decoding.sharded import Inputs, program_of_arms
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel.arms import shard_map_arms
-from eeg2text_jax.parallel.placement import fed_sharding, put, replicated
 from eeg2text_jax.predictions.rankings import Candidates, Ranking, rounded
 from eeg2text_jax.study.study import Study
 
@@ -30,63 +29,28 @@ COSINE = "cosine of the recording's and the sentence's embedding"
 def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
     """Score all candidates for the test part under every evaluation condition, all arms at once.
 
-    Candidates are distinct sentences, including those of the test part. Yields for every condition and arm one row per
-    sample, in the order of the split.
+    Candidates are distinct sentences, including the sentences of the test part. Yields for every condition and arm one
+    row per sample, in the order of the split. The score is the cosine with the model's embedding of the recording, or
+    under `nearest_in_time`, with the embedding of the training text that is nearest in time.
     """
     params = place_params(study, params, mesh)
     rows = study.split.parts["test"]
     texts = study.targets.vectors[study.targets.rows(candidates.references)].astype(np.float64)
     texts /= np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-12)  # --> [N, E]
     program = embed_program(study.model, mesh)
+
+    def embed(fed: Inputs, shared: Inputs, _: Inputs) -> jax.Array:
+        return program(params, fed, shared)
+
     for condition in study.config.grid.eval_conditions:
         if condition == NEAREST:
-            yield from nearest_rankings(study, rows, texts, candidates, "contrastive")
-            continue
-        embedded = over_slices(study, params, rows, condition, mesh, program, f"retrieve under {condition}")
-        for arm, brain in zip(study.arms, embedded, strict=True):
-            scores = rounded(brain.astype(np.float64) @ texts.T)
+            copied = study.data.sentence[study.samples.nearest[rows]].tolist()
+            embedded = [study.targets.vectors[study.targets.rows(copied)]] * len(study.arms)
+        else:
+            embedded = over_slices(study, rows, condition, mesh, embed, f"retrieve under {condition}")
+        for arm, vectors in zip(study.arms, embedded, strict=True):
+            scores = rounded(vectors.astype(np.float64) @ texts.T)
             yield from cell_rankings(study, Cell(arm, condition), rows, scores, candidates, "contrastive")
-
-
-def nearest_rankings(
-    study: Study, rows: np.ndarray, texts: np.ndarray, candidates: Candidates, mode: str
-) -> Iterator[Ranking]:
-    """Yield the rows of `nearest_in_time`: candidates by their cosine with the training text that is nearest in time.
-
-    `texts` are the unit-norm embeddings of the candidates, float64 `[N, E]`.
-    """
-    near = study.samples.nearest[rows]
-    copied = study.targets.vectors[study.targets.rows(study.data.sentence[near].tolist())].astype(np.float64)
-    for arm in study.arms:
-        yield from cell_rankings(study, Cell(arm, NEAREST), rows, rounded(copied @ texts.T), candidates, mode)
-
-
-def over_slices(
-    study: Study,
-    params: Any,
-    rows: np.ndarray,
-    condition: str,
-    mesh: Mesh,
-    run: Callable[[Any, Inputs, Inputs], Any],
-    title: str,
-    labels: np.ndarray | None = None,
-) -> Any:
-    """Call `run(params, fed, shared)` on slices of similar length; return leaves `[A, N, ...]` in the order of `rows`.
-
-    `fed` has each arm's `features [A, B, W, F]` under the condition, and of `labels [A, N, T]` its own `[A, B, T]`;
-    `shared` the `mask [B, W]`.
-    """
-    arrays = put(study.arrays._replace(texts=None), replicated(mesh))
-
-    def decode(part: Slice) -> Any:
-        batch = batch_of(study, rows, part, mesh)
-        batch.pop("labels")
-        fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
-        if labels is not None:
-            fed["labels"] = put(labels[:, part.samples], fed_sharding(mesh))
-        return run(params, fed, read_inputs(condition, batch))
-
-    return decode_dataset(slices_of(study, rows, mesh), decode, title, axis=1, sentences=len(study.arms))
 
 
 @functools.lru_cache(maxsize=16)
@@ -102,7 +66,7 @@ def embed_program(model: ContrastiveModel, mesh: Mesh) -> Callable[..., jax.Arra
 def cell_rankings(
     study: Study, cell: Cell, rows: np.ndarray, scores: np.ndarray, candidates: Candidates, mode: str
 ) -> Iterator[Ranking]:
-    """Yield the rows of one cell from scores `[R, N]`."""
+    """Yield the rows of one arm under one condition from scores `[R, N]` of N candidates for the R samples `rows`."""
     for i, own in zip(rows.tolist(), scores, strict=True):
         yield Ranking(
             **row_fields(study, cell, i, mode),
@@ -129,17 +93,17 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
     labels = padded_labels(study, candidates.references)
     program = likelihood_program(study.model, mesh, study.config.decode.tensor_parallel)
 
-    def run(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
+    def run(fed: Inputs, shared: Inputs, _: Inputs) -> jax.Array:
         # Rows come first because arrays are sharded along `data` by their first axis; each device has all texts.
         texts = jnp.broadcast_to(labels[None], (len(shared["mask"]), *labels.shape))
         return program(params, fed, (shared, texts))
 
     for condition in study.config.grid.eval_conditions:
-        if condition == NEAREST:  # a text without a model has no likelihood
+        if condition == NEAREST:  # its texts come from no model, so no likelihood is defined
             continue
         title = f"likelihoods under {condition}"
-        usual = over_slices(study, params, prior, condition, mesh, run, f"{title}, dev")
-        found = over_slices(study, params, test, condition, mesh, run, title)
+        usual = over_slices(study, prior, condition, mesh, run, f"{title}, dev")
+        found = over_slices(study, test, condition, mesh, run, title)
         evidence = usual.mean(axis=1, dtype=np.float64, keepdims=True) - found  # --> [A, R, N]
         for arm, scores in zip(study.arms, evidence, strict=True):
             yield from cell_rankings(study, Cell(arm, condition), test, rounded(scores), candidates, "likelihood")

@@ -1,7 +1,8 @@
-"""Decode whole test sets for all arms on a mesh; each device runs beam search on its arms and rows, no collectives.
+"""Decode whole test sets on a mesh for all arms, the trained models of a run: one per training condition and seed.
 
-A `while_loop` under `vmap`, or partitioned by XLA, would need an all-reduce per step for its stop condition; with
-`shard_map` each shard runs its own loop.
+Each device runs the search on its arms and rows without collectives, unless a frozen model is divided over devices. A
+`while_loop` under `vmap`, or partitioned by XLA, would need an all-reduce per step for its stop condition; with
+`shard_map`, each shard runs its own loop.
 
 Batches have one shape per length bucket; results come in the order of the samples. The assignment of samples to batches
 depends on word counts alone, so other reference texts in the data file cannot change the predictions.
@@ -95,6 +96,7 @@ def decode_dataset(
 
 
 def _one_ahead(slices: Sequence[Slice], decode: Callable[[Slice], Any]) -> Iterator[tuple[Slice, Any]]:
+    """Yield each slice and its results; the next slice is dispatched before."""
     pending = None
     for part in slices:
         dispatched = part, decode(part)
@@ -120,7 +122,7 @@ def generate_arms(
     compactions: int = 0,
     tensor_parallel: bool = False,
 ) -> Generated:
-    """`generate` for stacked arms; takes no target. Leaves of the result are `[A, N, ...]`.
+    """Run `generate` for A arms (trained models) at once; takes no target. Leaves of the result are `[A, N, ...]`.
 
     Args:
       params: parameters of every arm, `[A, ...]`; A is a multiple of the mesh's `arm` axis.
@@ -135,25 +137,11 @@ def generate_arms(
     return program(params, fed, (shared, keys if spec.do_sample else None))
 
 
-def teacher_forced_arms(
-    model: Seq2SeqModel,
-    params: Any,
-    fed: Inputs,
-    shared: Inputs,
-    labels: jax.Array,
-    mesh: Mesh,
-    *,
-    tensor_parallel: bool = False,
-) -> TeacherForced:
-    """`teacher_forced` for stacked arms: labels are `[B, T]`, result leaves `[A, B, ...]`."""
-    return teacher_forced_program(model, mesh, tensor_parallel)(params, fed, (shared, labels))
-
-
 @functools.lru_cache(maxsize=64)
 def generate_program(
     model: Seq2SeqModel, spec: GenerationSpec, mesh: Mesh, compactions: int = 0, tensor_parallel: bool = False
 ) -> Callable[..., Generated]:
-    """Return the jitted `(params, fed, (shared, keys)) -> Generated`; one compilation per input shape."""
+    """Return the jitted function `(params, fed, (shared, keys)) -> Generated` of `generate_arms`."""
 
     def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array | None]) -> Generated:
         inputs, keys = shared
@@ -166,7 +154,10 @@ def generate_program(
 def teacher_forced_program(
     model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool = False
 ) -> Callable[..., TeacherForced]:
-    """Return the jitted `(params, fed, (shared, labels)) -> TeacherForced`."""
+    """Return the jitted function `(params, fed, (shared, labels [B, T])) -> TeacherForced`, leaves `[A, B, ...]`.
+
+    See `generate_arms` for the first three arguments.
+    """
 
     def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array]) -> TeacherForced:
         inputs, labels = shared
@@ -176,5 +167,5 @@ def teacher_forced_program(
 
 
 def program_of_arms(function: Callable[..., Any], mesh: Mesh, tensor_parallel: bool) -> Callable[..., Any]:
-    """Jit `function` of one arm for all arms of a mesh."""
+    """Return the jitted function that applies `function`, written for one trained model, to all arms of a mesh."""
     return (tensor_parallel_arms if tensor_parallel else shard_map_arms)(function, mesh)

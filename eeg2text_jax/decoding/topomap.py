@@ -13,13 +13,13 @@ from scipy.interpolate import RBFInterpolator
 from eeg2text_jax.data.raw.electrodes import Place
 from eeg2text_jax.training.metrics_log import Picture
 
-POINTS = 120  # of the picture, each way
-NAMED = 20  # more names of channels would overlap
+POINTS = 120  # interpolated points along each side of the picture
+NAMED = 20  # largest number of channels whose names are drawn; more names would overlap
 EDGE = 1.15  # radius to which values are drawn; 1 is the plane through the ears and the bridge of the nose
 
 
 def map_figure(places: Sequence[Place], shares: Mapping[str, Sequence[float]]) -> Picture:
-    """Plot one head for each entry of `shares`, in percent of all channels, with one scale of colours."""
+    """Plot one head for each training condition in `shares`, in percent of all channels, on one colour scale."""
     figure = Picture(figsize=(2.1 * len(shares) + 0.6, 2.6), layout="constrained")
     most = 100 * max(max(own) for own in shares.values())
     flat = flattened(np.array([place[1:] for place in places]))
@@ -34,7 +34,7 @@ def map_figure(places: Sequence[Place], shares: Mapping[str, Sequence[float]]) -
 
 
 def flattened(places: np.ndarray) -> np.ndarray:
-    """Azimuthal equidistant projection `[channels, 2]` of positions `[channels, 3]`: the top of the head is (0, 0)."""
+    """Return the azimuthal equidistant projection `[channels, 2]` of positions `[channels, 3]`; the top is (0, 0)."""
     right, front, up = places.T
     out = np.arctan2(np.hypot(right, front), up) / (np.pi / 2)
     return np.stack([out * np.sin(np.arctan2(right, front)), out * np.cos(np.arctan2(right, front))], axis=1)

@@ -15,23 +15,20 @@ AnyModel = Seq2SeqModel | ContrastiveModel | ReconstructionModel
 
 
 def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> float:
-    """Return the FLOPs of a training step of one arm, forward and backward; backward costs twice as much as forward."""
+    """Return the FLOPs of a training step of one model, forward and backward; backward costs twice as much."""
     if isinstance(model, ReconstructionModel):
         series = stack_flops(series_spec(model.eeg), words, words, 0) if model.of == "series" else 0.0
         return 3.0 * batch * (2.0 * words * snapshot_flops(model.eeg) + series)
     if isinstance(model, ContrastiveModel):
-        return 3.0 * batch * tower_flops(model, batch, words)
+        # One recording, and its cosines with the texts of the batch.
+        encoder = brain_flops(model.eeg, words, model.width)
+        dense = 2.0 * model.width * (LENGTH_FEATURES + model.outputs)
+        return 3.0 * batch * (encoder + dense + 2.0 * batch * model.outputs)
     return 3.0 * batch * (encode_flops(model, words) + decode_flops(model, words, tokens))
 
 
-def tower_flops(model: ContrastiveModel, batch: int, words: int) -> float:
-    """Return the FLOPs of a forward pass of one recording, and of its cosines with the texts of the batch."""
-    encoder = brain_flops(model.eeg, words, model.width)
-    return encoder + 2.0 * model.width * (LENGTH_FEATURES + model.outputs) + 2.0 * batch * model.outputs
-
-
 def search_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:
-    """Return the FLOPs of a beam search of one arm that writes `length` tokens for each sentence of a batch.
+    """Return the FLOPs of a beam search by one model that writes `length` tokens for each sentence of a batch.
 
     Every beam attends to the cache entries of all beams of its sentence (see `models.cache`).
     """

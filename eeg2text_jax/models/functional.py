@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
+from flax import nnx, traverse_util
 
 from eeg2text_jax.models.brain.encoder import make_encoder
 from eeg2text_jax.models.cache import Cache
@@ -121,7 +121,7 @@ class Seq2SeqModel(PureModel):
         logits from the last hidden states `[B, T, D]`, the output head's table `[V, D]`, its bias `[V]` and its cap.
         """
         encode_key, decode_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
-        network, options = self._bind_for_training(params), self._options
+        network, options = self._bind(params, layers=not self.remat), self._options
         hidden, mask = network.encode(inputs, encode_key, **options)
         options |= {"read_out": read_out, "dropout_key": decode_key}
         return network.backbone.decode(decoder_input_ids, decoder_mask, hidden, mask, **options)
@@ -130,7 +130,7 @@ class Seq2SeqModel(PureModel):
         self, params: Params, inputs: Inputs, *, dropout_key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
         """Return the encoder output `[B, S, D]` and its mask `[B, S]`; S counts EEG positions and prompt tokens."""
-        return self._bind_for_training(params).encode(inputs, dropout_key, **self._options)
+        return self._bind(params, layers=not self.remat).encode(inputs, dropout_key, **self._options)
 
     def embed(self, params: Params, ids: jax.Array) -> jax.Array:
         """Return the encoder's input embeddings `[B, S, D]` of token ids `[B, S]`, which `encode` takes, too."""
@@ -183,12 +183,11 @@ class Seq2SeqModel(PureModel):
         return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
 
     def _bind(self, params: Params, *, layers: bool = True, biases: bool = True) -> EEG2Text:
-        """Return the network with parameters in the compute dtype, see `in_compute_dtype`."""
-        return self._module(in_compute_dtype(joined(params), jnp.dtype(self.dtype), layers=layers, biases=biases))
+        """Return the network with parameters in the compute dtype, see `in_compute_dtype`.
 
-    def _bind_for_training(self, params: Params) -> EEG2Text:
-        """Return the network with parameters in the compute dtype; remat casts each layer when it computes it."""
-        return self._bind(params, layers=not self.remat)
+        With `remat`, layers are cast when they are computed, so `forward` and `encode` leave them as they are.
+        """
+        return self._module(in_compute_dtype(joined(params), jnp.dtype(self.dtype), layers=layers, biases=biases))
 
 
 def divide(params: Params) -> tuple[Params, Params]:
@@ -196,18 +195,7 @@ def divide(params: Params) -> tuple[Params, Params]:
 
     Leaves may be arrays or shapes. `parallel.arms.joined` is the inverse.
     """
-    own: Params = {}
-    frozen: Params = {}
-    for name, value in params.items():
-        if name in OUTSIDE:
-            own[name] = value
-        elif isinstance(value, dict):
-            mine, rest = divide(value)
-            own |= {name: mine} if mine else {}
-            frozen |= {name: rest} if rest else {}
-        else:
-            frozen[name] = value
-    return own, frozen
-
-
-OUTSIDE = ("eeg", "lora_a", "lora_b")  # names of parameters, or of dicts of them, outside of the language model
+    outside, flat = {"eeg", "lora_a", "lora_b"}, traverse_util.flatten_dict(params)
+    own = {path: leaf for path, leaf in flat.items() if outside & {*path}}
+    frozen = {path: leaf for path, leaf in flat.items() if path not in own}
+    return traverse_util.unflatten_dict(own), traverse_util.unflatten_dict(frozen)

@@ -24,8 +24,8 @@ HIGHEST_SCALE = math.log(100.0)  # largest log(1 / temperature) that is learned,
 class BrainTower(nnx.Module):
     """Brain encoder, mean over words plus features of their number, and a dense layer to the targets' width E.
 
-    Every arm must know the number of words; an arm that cannot know it is no control for one that does. The mean alone
-    does not change with the length for constant features, and shrinks with it for noise.
+    Models of EEG and of controls such as noise must all know the number of words, or comparing them is unfair. From the
+    mean alone, they could not: of constant features it does not change with the number, of noise it shrinks.
     """
 
     def __init__(self, model: "ContrastiveModel", dtype: jnp.dtype, rngs: nnx.Rngs) -> None:

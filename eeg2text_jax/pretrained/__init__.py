@@ -1,1 +1,1 @@
-"""Files of checkpoints -> our parameters, and back."""
+"""Read checkpoint files into our parameters, and write our parameters to such files."""

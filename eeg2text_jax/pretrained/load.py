@@ -1,4 +1,4 @@
-"""Load a checkpoint folder or Hub name: model and parameters on their devices."""
+"""Load a model and its parameters from a checkpoint's folder or its name on the Hugging Face Hub."""
 
 import dataclasses
 import math
@@ -24,8 +24,8 @@ from eeg2text_jax.pretrained.folder import checkpoint_folder, fingerprint, read_
 # Parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
 _AT_ONCE = 2
 
-# Columns copied at once out of a transposed view. Whole rows of such a view jump through the file: 0.4 GB/s, against
-# 2 GB/s in strips of 16 (1024 x 4096, float32).
+# Columns that are copied at once from a transposed view: 2 GB/s, against 0.4 GB/s row by row, since the values of a row
+# are far apart in the file (1024 x 4096, float32).
 _STRIP = 16
 
 # Abstract parameters (a nested dict of jax.ShapeDtypeStruct) -> a sharding for each, in the same structure.
@@ -35,18 +35,19 @@ Shardings = Callable[[Params], Any]
 def load_pretrained(
     name: str | Path, *, shardings: Shardings | None = None, dtype: str = "float32"
 ) -> tuple[Seq2SeqModel, Params]:
-    """Loads a checkpoint of a backbone here, or what `eeg2text export` wrote, EEG encoder included.
+    """Load a checkpoint of a language model, or an export of `eeg2text export` with its EEG encoder.
 
-    Parameters are float32 whatever the file holds; each goes to its devices shard by shard.
+    Parameters become float32, except those of an export's frozen language model. Each is copied to its devices shard by
+    shard.
 
     Args:
       name: a folder with config.json and weights, or a name on the Hugging Face Hub.
-      shardings: gives each parameter its sharding; None: all go whole to the default device.
-      dtype: of the computation.
+      shardings: function that gives each parameter its sharding; None: all are whole on the default device.
+      dtype: compute dtype.
 
     Raises:
-      UserError: there is no such checkpoint, it is of another architecture, or its tensors are not those that its
-        configuration asks for (both sides are named).
+      UserError: there is no such checkpoint, its architecture is not supported, or its tensors are not those that its
+        configuration asks for; the message names both.
 
     Examples:
       >>> from eeg2text_jax import load_pretrained
@@ -68,7 +69,7 @@ def load_pretrained(
 
 
 def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tuple[Seq2SeqModel, Params]:
-    """Load an export beside a frozen language model, and that model, whose weights keep their own dtype."""
+    """Load an export that lacks its frozen language model, and that model, in its dtype, from its own checkpoint."""
     feeding, beside = export_files.read_feeding(folder), export_files.read_eeg(folder)
     if not feeding.base or beside is None:
         raise UserError(f"{folder}: has no config.json and names no language model; export the run again.")
@@ -89,18 +90,18 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
 
 
 def read_config(folder: Path) -> PretrainedConfig:
-    """Return the Hugging Face configuration of a checkpoint folder; a UserError if it cannot be read."""
+    """Return the Hugging Face configuration of a checkpoint folder; raise a UserError if it cannot be read."""
     if not (folder / "config.json").is_file():
-        raise UserError(f"{folder}: has no config.json; a checkpoint's folder holds one beside its weights.")
+        raise UserError(f"{folder}: has no config.json beside the weights; download or copy the checkpoint again.")
     try:
         return AutoConfig.from_pretrained(str(folder), local_files_only=True)
-    except Exception as error:  # transformers raises nearly anything here
+    except Exception as error:  # transformers raises many kinds
         where = folder / "config.json"
         raise UserError(f"{where}: cannot be read as a model's configuration ({one_line(error)}).") from error
 
 
 def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
-    """Return the description of the backbone of a checkpoint; a UserError for an unknown architecture."""
+    """Return the description of a checkpoint's backbone; raise a UserError if the architecture is not supported."""
     backbone = backbone_of(config)
     if backbone is None:
         kinds = ", ".join(backbone_module(name).MODEL_TYPE for name in BACKBONES)
@@ -109,18 +110,18 @@ def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
 
 
 def as_stored(spec: Seq2SeqSpec, folder: Path) -> Seq2SeqSpec:
-    """Return the description, corrected by the checkpoint's tensors (PEGASUS: by its table of positions)."""
-    names = backbone_module(spec.backbone)
-    return names.as_stored(spec, read_tensors(folder)) if hasattr(names, "as_stored") else spec
+    """Return the description that fits the checkpoint's tensors: PEGASUS may have stored positions, see `pegasus`."""
+    module = backbone_module(spec.backbone)
+    return module.as_stored(spec, read_tensors(folder)) if hasattr(module, "as_stored") else spec
 
 
 def backbone_table(spec: Seq2SeqSpec) -> Table:
-    """Return the table of names of a backbone."""
+    """Return the table of names in a backbone's checkpoints."""
     return backbone_module(spec.backbone).table(spec)
 
 
 def tensor_shapes(shapes: Params) -> dict[str, tuple[int, ...]]:
-    """Return shapes by path, for `match`."""
+    """Return the shape of each parameter by its path, for `match`."""
     return {path: leaf.shape for path, leaf in flatten(shapes).items()}
 
 
@@ -131,9 +132,14 @@ def assemble(
     arms: int | None = None,
     dtype: Any = np.float32,
 ) -> Params:
-    """Copy the sources to their devices, a few parameters at a time; every path of `sources` is in `shapes`.
+    """Return the parameters of `sources` by name, copied to their devices, a few at a time.
 
-    With `arms`, each gets a first axis `A` of equal entries, and `shardings` gets those shapes.
+    Args:
+      sources: where each parameter is read from, by path.
+      shapes: shapes of these parameters, and possibly of others.
+      shardings: see `load_pretrained`; it is called with the shapes `[A, ...]` if `arms` is given.
+      arms: give every parameter a first axis `A` of so many equal entries.
+      dtype: of the parameters.
     """
     first = () if arms is None else (arms,)
     known = {path: leaf for path, leaf in flatten(shapes).items() if path in sources}
@@ -149,7 +155,7 @@ def assemble(
 
 
 def eeg_sources(tensors: Mapping[str, Any], shapes: Params, folder: Path) -> dict[str, Source]:
-    """Return the EEG encoder's parameters from the file beside an exported language model."""
+    """Return where the EEG encoder's parameters are read from: the `tensors` of its file in the folder of an export."""
     rules = tuple(Rule(path, path.removeprefix("eeg/").replace("/", ".")) for path in flatten({"eeg": shapes["eeg"]}))
     return match(Table("EEG encoder", rules), tensors, tensor_shapes(shapes), str(folder / export_files.EEG_ENCODER))
 
@@ -164,13 +170,13 @@ def place(
 ) -> jax.Array:
     """Return a parameter: `pieces[0]`, or with `stacked` the pieces on a new leading axis `[L, ...]`.
 
-    Only the shards of this process's devices are copied out of the pieces, one shard at a time, and cast to `dtype`:
-    beside the parameter itself, one shard is in host memory.
+    The shards of this process's devices are copied from the pieces one by one and cast to `dtype`, so besides the
+    parameter, only one shard is in host memory.
 
     Args:
       pieces: arrays of one shape, views on a mapped file.
-      sharding: None: whole, on the default device.
-      arms: give the parameter a first axis `A` with so many equal entries.
+      sharding: None: whole on the default device.
+      arms: give the parameter a first axis `A` of so many equal entries.
     """
     layers = (len(pieces),) if stacked else ()
     shape = (*(() if arms is None else (arms,)), *layers, *pieces[0].shape)
@@ -183,7 +189,7 @@ def place(
         one = _one_arm(pieces, index[1:], stacked, dtype)
         return np.broadcast_to(one, (len(range(arms)[index[0]]), *one.shape))
 
-    # Blocks, so that the buffers of several parameters never wait for their devices at once.
+    # Wait until the devices have the parameter, so that the shards of many parameters are not in host memory at once.
     return jax.block_until_ready(jax.make_array_from_callback(shape, sharding, shard, dtype=dtype))
 
 

@@ -1,4 +1,4 @@
-"""Modules of sentence-transformers behind a text encoder: pooling, dense layers and normalization.
+"""Modules of sentence-transformers after a text encoder: pooling, dense layers and normalization.
 
 A folder with `modules.json` is a chain: the encoder, then modules with a folder each. SentenceT5 (Ni et al. 2021) is a
 T5 encoder, the mean over tokens, a dense layer without bias, and normalization.
@@ -19,7 +19,8 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.pretrained.encoders import weights_digest
 from eeg2text_jax.pretrained.folder import read_tensors
 
-# In the order in which flags put several side by side. Special tokens count, as in sentence-transformers.
+# Hidden states `[T, D]` of a text -> vector `[D]`; special tokens count, as in sentence-transformers. Several poolings
+# that are selected by flags are concatenated in this order.
 POOLINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "cls": lambda states: states[0],
     "max": lambda states: states.max(0),
@@ -28,7 +29,7 @@ POOLINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "weightedmean": lambda states: np.arange(1, len(states) + 1) @ states / (len(states) * (len(states) + 1) / 2),
     "lasttoken": lambda states: states[-1],
 }
-FLAGS = {  # of older versions
+FLAGS = {  # flags in files of older versions of sentence-transformers
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -47,7 +48,7 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 class Module(NamedTuple):
-    """One step: its name for signatures, and a function of float64 arrays."""
+    """A module: its name in signatures of metrics, and a function of float64 arrays."""
 
     name: str
     apply: Callable[[np.ndarray], np.ndarray]
@@ -55,16 +56,16 @@ class Module(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SentenceModules:
-    """The modules behind the encoder, and the preparation of texts."""
+    """The modules after the encoder, and the preparation of texts."""
 
     modules: tuple[Module, ...] = (Module("mean", POOLINGS["mean"]),)
-    max_tokens: int | None = None
-    lower_case: bool = False
-    stated: bool = False  # whether the folder says it
+    max_tokens: int | None = None  # limit of the text's length; None: no limit
+    lower_case: bool = False  # whether texts are lower-cased first
+    stated: bool = False  # whether the modules come from the folder's `modules.json`
 
     @property
     def name(self) -> str:
-        """The part of a signature that names the modules; a last normalization changes no cosine."""
+        """The modules in a metric's signature, without a final normalization, which changes no cosine."""
         names = [module.name for module in self.modules]
         return "+".join(names[:-1] if names[-1] == "normalize" else names) + ("" if self.stated else ",unstated")
 
@@ -77,7 +78,7 @@ class SentenceModules:
 
 
 def read_modules(folder: Path) -> SentenceModules:
-    """Read `modules.json` and the files that it names; without it, the mean over tokens.
+    """Read `modules.json` and the files that it names; a folder without `modules.json` gives the mean over tokens.
 
     Raises:
       UserError: a file cannot be read, does not fit, or names an unknown module.
@@ -100,9 +101,8 @@ def read_modules(folder: Path) -> SentenceModules:
         raise UserError(
             f"{path}: no Pooling comes after the encoder, so a sentence has no single vector; choose another encoder."
         )
-    settings: dict[str, Any] = {}
-    if (beside := folder / "sentence_bert_config.json").is_file():
-        settings = _read_json(beside, dict)
+    beside = folder / "sentence_bert_config.json"
+    settings = _read_json(beside, dict) if beside.is_file() else {}
     return SentenceModules(
         tuple(found), settings.get("max_seq_length"), bool(settings.get("do_lower_case")), stated=True
     )
@@ -171,5 +171,5 @@ def _read_json(path: Path, kind: type) -> Any:
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read as JSON; copy the checkpoint again.") from error
     if not isinstance(value, kind):
-        raise UserError(f"{path}: expected a JSON {kind.__name__}.")
+        raise UserError(f"{path}: expected a JSON {kind.__name__}, found {type(value).__name__}; copy it again.")
     return value

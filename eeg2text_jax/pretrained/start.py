@@ -30,12 +30,13 @@ from eeg2text_jax.pretrained.load import (
     tensor_shapes,
 )
 
-# Of a checkpoint's tokens, how many its tokenizer has at least: tables are rounded up, T5's 32,100 tokens to 32,128.
+# A tokenizer with a smaller share of the checkpoint's vocabulary belongs to another checkpoint. Vocabularies are
+# often rounded up: T5's 32,100 tokens to 32,128.
 _LEAST_SHARE = 0.9
 
 
 def checkpoint_config(folder: Path, tokenizer: PreTrainedTokenizerBase) -> PretrainedConfig:
-    """Return the configuration of the encoder-decoder that a checkpoint starts: for a BERT, that of a BERT2BERT."""
+    """Return the configuration of a checkpoint; of a BERT, the configuration of the BERT2BERT that is made from it."""
     config = read_config(folder)
     if config.model_type != "bert":
         return config
@@ -86,11 +87,11 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folde
         "padding": (tokenizer.pad_token_id, spec.pad_token),
         "end": (first_known(tokenizer.eos_token_id, tokenizer.sep_token_id), spec.eos_token),
     }
-    if spec.encoder is None:  # most have no padding token, and several end tokens, of which the tokenizer's is meant
+    if spec.encoder is None:  # most decoder-only models have no padding token and several end tokens
         specials = {}
     for name, (ours, theirs) in specials.items():
         if ours != theirs:
-            raise UserError(f"the tokenizer's {name} token is {ours}, that of {folder} is {theirs}; {advice}.")
+            raise UserError(f"the tokenizer's {name} token is {ours}, but {folder} has {theirs}; {advice}.")
     if own is None:
         if len(tokenizer) < _LEAST_SHARE * spec.vocab_size:
             raise UserError(
@@ -108,14 +109,11 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folde
         )
 
 
-Shapes = dict[str, tuple[int, ...]]
-
-
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Parameters to start from, each `[A, ...]`, and which of them a checkpoint gave."""
+    """Initial parameters of training, and which of them came from a checkpoint."""
 
-    params: Params  # nested dict of float32 arrays
+    params: Params  # nested dict of float32 arrays `[A, ...]`, A arms
     loaded: tuple[str, ...]  # paths of the parameters that came from the checkpoint
     random: tuple[str, ...]  # paths of randomly initialized parameters
 
@@ -135,7 +133,7 @@ class Start:
 def start_from_checkpoint(
     model: Seq2SeqModel, checkpoint: str | Path, keys: jax.Array, shardings: Shardings | None = None
 ) -> Start:
-    """Return the parameters of every arm, `[A, ...]`: the checkpoint's, the same for all, and random ones for the rest.
+    """Return initial parameters `[A, ...]` of A arms (training runs): the checkpoint's, and random ones for the rest.
 
     A checkpoint of an encoder-decoder lacks the EEG encoder, unless `eeg2text export` wrote one of the same shape
     beside it. A BERT fills both sides of a BERT2BERT and lacks the cross-attention (Rothe et al. 2020) and, without
@@ -160,10 +158,10 @@ def start_from_checkpoint(
 def frozen_params(
     model: Seq2SeqModel, checkpoint: str, key: jax.Array, shardings: Shardings, dtype: str = "bfloat16"
 ) -> Params:
-    """Return the parameters of the language model that all arms share: a checkpoint's, or random ones without one.
+    """Return the parameters of the language model that all arms share, in `dtype`: a checkpoint's, or random ones.
 
     Raises:
-      UserError: see `start_from_checkpoint`; or the checkpoint lacks some of them.
+      UserError: see `start_from_checkpoint`; or the checkpoint lacks a parameter.
     """
     shapes = divide(model.shapes)[1]
     if not checkpoint:
@@ -175,7 +173,7 @@ def frozen_params(
     folder, wanted = checkpoint_folder(checkpoint), flatten(shapes)
     sources = {path: source for path, source in _sources(model, folder).items() if path in wanted}
     if missing := [path for path in wanted if path not in sources]:
-        raise UserError(f"{folder}: lacks {missing[0]}, and a frozen model cannot learn it; set optim.trainable=all.")
+        raise UserError(f"{folder}: lacks {missing[0]}, which a frozen model cannot learn; set optim.trainable=all.")
     params = flatten(assemble(sources, shapes, shardings, dtype=jnp.dtype(dtype)))
     return unflatten({path: params[path] for path in wanted})
 
@@ -192,7 +190,7 @@ def _sources(model: Seq2SeqModel, folder: Path) -> dict[str, Source]:
     return sources
 
 
-def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: Shapes, where: str) -> dict[str, Source]:
+def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: dict[str, Any], where: str) -> dict[str, Source]:
     """Fill both sides of a BERT2BERT from one BERT, and the head from its head of masked language modelling."""
     sources: dict[str, Any] = {}
     for side in ("encoder", "decoder"):
@@ -213,7 +211,7 @@ def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: Shapes, where: str)
 def _random_params(
     model: Seq2SeqModel, keys: jax.Array, paths: tuple[str, ...], shardings: Shardings | None
 ) -> dict[str, jax.Array]:
-    """Return random parameters `[A, ...]` of some paths; the others are never made."""
+    """Return the random parameters `[A, ...]` at `paths`; other parameters are not allocated."""
 
     def init(keys: jax.Array) -> dict[str, jax.Array]:
         params = flatten(jax.vmap(model.init)(keys))

@@ -1,8 +1,8 @@
-"""Checkpoint files: safetensors, mapped, and `flax_model.msgpack` of Hugging Face.
+"""Read and write checkpoint files: safetensors, and `flax_model.msgpack` of Hugging Face.
 
-`safe_open` checks a safetensors file, but its tensors are copies. Here they are views on the mapped file, which cost no
-memory, and a shard is cut out before it is copied. The library's writer makes every array contiguous first, a second
-copy of a model whose kernels are transposed views; here tensors are written one by one.
+The safetensors library checks files here, but its `safe_open` copies tensors. Tensors here are views on the mapped
+file, which take no memory, and of which a shard can be copied alone. The library's writer copies all arrays that are
+not contiguous, such as our transposed kernels, before it writes them; here tensors are written one by one.
 """
 
 import json
@@ -10,12 +10,12 @@ import math
 import mmap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import msgpack
 import numpy as np
 import safetensors
+from flax import traverse_util
 from flax.serialization import msgpack_restore
 
 from eeg2text_jax.errors import UserError, first_line
@@ -45,7 +45,7 @@ def map_file(path: Path) -> mmap.mmap:
 
 
 def not_weights(path: Path, start: bytes, expected: str, found: str) -> UserError:
-    """Return the error for a file with other content than its name says; `start` tells a Git LFS pointer."""
+    """Return the error for a file with unexpected content, whose first bytes are `start`."""
     if start.startswith(b"version https://git-lfs"):
         found = "it is a Git LFS pointer: run `git lfs pull` in its folder"
     else:
@@ -76,7 +76,7 @@ def open_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Return the strings that a safetensors file carries beside its tensors."""
+    """Return the metadata in the header of a safetensors file."""
     with _opened(path, map_file(path)) as file:
         return file.metadata() or {}
 
@@ -90,7 +90,7 @@ def _opened(path: Path, content: mmap.mmap) -> safetensors.safe_open:
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
-    """Write arrays by name, atomically."""
+    """Write a safetensors file of arrays by name, atomically."""
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0
     for name, array in tensors.items():
@@ -126,25 +126,16 @@ def open_flax(path: Path) -> dict[str, np.ndarray]:
     except (ValueError, TypeError, KeyError, msgpack.UnpackException, RecursionError) as error:
         found = f"it was cut short or has other content ({first_line(error)})"
         raise not_weights(path, content[:100], expected, found) from error
-    if not isinstance(tree, dict):
+    if not isinstance(tree, dict) or not isinstance(tree := tree.get("params", tree), dict):
         raise not_weights(path, content[:100], expected, "it begins like another kind of file")
     tensors: dict[str, np.ndarray] = {}
-    _flatten(path, tree.get("params", tree), (), tensors)
+    for names, value in traverse_util.flatten_dict(tree).items():
+        place, name = "/".join(names), torch_name(names)
+        if not isinstance(value, np.ndarray | np.generic):
+            raise UserError(f"{path}: expected an array at {place}, found {type(value).__name__}.")
+        if name in tensors:
+            raise UserError(f"{path}: two arrays have the name {name} in PyTorch; keep one of them.")
+        if names[-1] == "kernel" and value.ndim != 2:
+            raise UserError(f"{path}: expected a matrix at {place}, found shape {value.shape}.")
+        tensors[name] = np.asarray(value).T if names[-1] == "kernel" else np.asarray(value)
     return tensors
-
-
-def _flatten(file: Path, tree: dict[str, Any], above: tuple[str, ...], tensors: dict[str, np.ndarray]) -> None:
-    for key, value in tree.items():
-        path = (*above, key)
-        if isinstance(value, dict):
-            _flatten(file, value, path, tensors)
-        elif not isinstance(value, np.ndarray | np.generic):
-            raise UserError(f"{file}: expected an array at {'/'.join(path)}, found {type(value).__name__}.")
-        elif torch_name(path) in tensors:
-            raise UserError(f"{file}: two arrays mean {torch_name(path)}; keep one of them.")
-        elif key == "kernel":
-            if value.ndim != 2:
-                raise UserError(f"{file}: expected a matrix at {'/'.join(path)}, found shape {value.shape}.")
-            tensors[torch_name(path)] = np.asarray(value).T
-        else:
-            tensors[torch_name(path)] = np.asarray(value)

@@ -12,7 +12,7 @@ from eeg2text_jax.decoding.sharded import (
     generate_arms,
     generate_program,
     plan_slices,
-    teacher_forced_arms,
+    teacher_forced_program,
 )
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.mesh import make_mesh
@@ -91,7 +91,7 @@ def test_one_device_equals_eight_and_nothing_is_communicated(sampled):
     for shape in ((1, 1), (2, 4)):
         mesh = make_mesh(*shape, jax.devices()[: shape[0] * shape[1]])
         free.append(generate_arms(MODEL, params, fed, {}, spec, mesh, keys=keys))
-        forced.append(teacher_forced_arms(MODEL, params, fed, {}, labels, mesh))
+        forced.append(teacher_forced_program(MODEL, mesh)(params, fed, ({}, labels)))
     np.testing.assert_array_equal(free[0].sequences, free[1].sequences)
     np.testing.assert_array_equal(free[0].lengths, free[1].lengths)
     np.testing.assert_allclose(free[0].scores, free[1].scores, rtol=1e-6)

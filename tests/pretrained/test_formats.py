@@ -115,6 +115,12 @@ def test_flax_scalars_and_params_level(tmp_path):
     assert_same(found, state_dict())
 
 
+def test_flax_params_that_are_no_dict(tmp_path):
+    (tmp_path / "flax_model.msgpack").write_bytes(flax.serialization.to_bytes({"params": np.zeros(3, np.float32)}))
+    with pytest.raises(UserError, match="expected a Flax checkpoint"):
+        read_tensors(tmp_path)
+
+
 def test_safetensors_are_views_on_the_file(tmp_path):
     write(tmp_path, "model.safetensors", state_dict())
     tensor = read_tensors(tmp_path)["model.shared.weight"]

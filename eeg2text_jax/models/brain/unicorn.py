@@ -58,10 +58,7 @@ class TransposedConvolution(nnx.Module):
 
 def halved(shape: tuple[int, ...], times: int) -> list[tuple[int, ...]]:
     """Return the grid of a volume before and after each convolution: (64, 64, 27), (32, 32, 14), (16, 16, 7), ..."""
-    grids = [tuple(shape)]
-    for _ in range(times):
-        grids.append(tuple(-(-length // 2) for length in grids[-1]))
-    return grids
+    return [tuple(-(-length // 2**n) for length in shape) for n in range(times + 1)]
 
 
 def _convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
