@@ -200,7 +200,8 @@ def get_config() -> ConfigDict:
     c.model.lora.dropout = 0.05
     # Projections that have one: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.
     c.model.lora.targets = ("q_proj", "v_proj")
-    c.model.frozen_dtype = "bfloat16"  # in which a frozen language model is kept, once for all arms: or "float32"
+    # Of a frozen language model, which is in memory once for all arms: bfloat16 | float32 | int8 (its kernels).
+    c.model.frozen_dtype = "bfloat16"
 
     c.grid = ConfigDict()
     c.grid.train_conditions = ("eeg", "noise")  # one arm each ...

@@ -21,8 +21,11 @@ from configs.arguments import parse
 CHECKPOINTS = {  # short name -> backbone, name on the Hub
     "tiny": ("llama", ""),
     "llama3-8b": ("llama", "meta-llama/Meta-Llama-3-8B-Instruct"),
+    "llama3-70b": ("llama", "meta-llama/Meta-Llama-3-70B-Instruct"),
     "mistral-7b": ("mistral", "mistralai/Mistral-7B-Instruct-v0.3"),
     "qwen2.5-7b": ("qwen2", "Qwen/Qwen2.5-7B-Instruct"),
+    "qwen2.5-14b": ("qwen2", "Qwen/Qwen2.5-14B-Instruct"),
+    "qwen2.5-32b": ("qwen2", "Qwen/Qwen2.5-32B-Instruct"),
     "qwen2.5-0.5b": ("qwen2", "Qwen/Qwen2.5-0.5B-Instruct"),
     "qwen3-8b": ("qwen3", "Qwen/Qwen3-8B"),
     "gemma-2b": ("gemma", "google/gemma-2b-it"),
@@ -34,10 +37,22 @@ SHAPES = {  # what `eeg2text preflight` compiles without a checkpoint
         "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
         "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
     },
+    "llama3-70b": {
+        "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64,
+        "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+    },
     "mistral-7b": {"hidden_size": 4096, "intermediate_size": 14336, "num_key_value_heads": 8, "sliding_window": None},
     "qwen2.5-7b": {
         "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
         "num_key_value_heads": 4,
+    },
+    "qwen2.5-14b": {
+        "hidden_size": 5120, "intermediate_size": 13824, "num_hidden_layers": 48, "num_attention_heads": 40,
+        "num_key_value_heads": 8, "rms_norm_eps": 1e-6,
+    },
+    "qwen2.5-32b": {
+        "hidden_size": 5120, "intermediate_size": 27648, "num_hidden_layers": 64, "num_attention_heads": 40,
+        "num_key_value_heads": 8, "rms_norm_eps": 1e-6,
     },
     "qwen2.5-0.5b": {
         "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
@@ -54,7 +69,9 @@ SHAPES = {  # what `eeg2text preflight` compiles without a checkpoint
         "sliding_window": 512,
     },
 }  # fmt: skip
-LARGE = ("llama3-8b", "mistral-7b", "qwen2.5-7b", "qwen3-8b")  # 14 to 16 GiB in bfloat16, and decoding needs more
+LARGE = (  # 14 GiB and more in bfloat16, and decoding needs more
+    "llama3-8b", "llama3-70b", "mistral-7b", "qwen2.5-7b", "qwen2.5-14b", "qwen2.5-32b", "qwen3-8b",
+)  # fmt: skip
 TINY = {
     "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 192, "tie_word_embeddings": True,

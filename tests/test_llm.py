@@ -2,6 +2,8 @@
 
 import dataclasses
 import importlib.util
+import json
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,11 +27,12 @@ from eeg2text_jax.decoding.retrieve import likelihood_program
 from eeg2text_jax.decoding.sharded import generate_program
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.finished_run import exported, write_export
-from eeg2text_jax.models.functional import divide
+from eeg2text_jax.models.functional import Seq2SeqModel, divide
 from eeg2text_jax.parallel import placement
 from eeg2text_jax.parallel.arms import Divided, joined
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.preflight.hlo import collectives
+from eeg2text_jax.preflight.programs import Outline
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.grid_program import make_program, study_arrays
 from eeg2text_jax.training.loop import train
@@ -44,10 +47,20 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def lora(tmp_path_factory: pytest.TempPathFactory, base: str) -> Study:
     """A trained run with adapters around a frozen checkpoint."""
-    folder = epath.Path(tmp_path_factory.mktemp("lora"))
-    study = open_tiny(folder, **{"model.checkpoint": base, "optim.trainable": "lora", "optim.lr": 0.05})
+    return trained_lora(tmp_path_factory.mktemp("lora"), base)
+
+
+def trained_lora(folder: Path, base: str, **changes: object) -> Study:
+    changes = {"model.checkpoint": base, "optim.trainable": "lora", "optim.lr": 0.05, **changes}
+    study = open_tiny(epath.Path(folder), **changes)
     train(study)
     return study
+
+
+@pytest.fixture(scope="module")
+def rounded(tmp_path_factory: pytest.TempPathFactory, base: str) -> Study:
+    """A trained run with adapters around a checkpoint whose kernels are kept in int8."""
+    return trained_lora(tmp_path_factory.mktemp("int8"), base, **{"model.frozen_dtype": "int8", "model.remat": True})
 
 
 class Export(NamedTuple):
@@ -77,6 +90,94 @@ def test_a_frozen_model_is_there_once_and_as_stored(lora: Study, base: str) -> N
     assert set(flatten(params.own)).isdisjoint(flatten(params.frozen))
     moved = params.own["backbone"]["decoder"]["layers"]["self_attention"]["query"]["lora_b"]
     assert float(jnp.abs(moved).max()) > 0
+
+
+def test_kernels_in_int8_are_the_checkpoints_rounded_by_column(rounded: Study, base: str) -> None:
+    params = trained_params(rounded)
+    layers = params.frozen["backbone"]["decoder"]["layers"]
+    dense = layers["ffn"]["gate"]
+    assert {dense["kernel"].dtype, dense["kernel_scale"].dtype} == {jnp.dtype(jnp.int8), jnp.dtype(jnp.float32)}
+    assert layers["ffn_norm"]["scale"].dtype == params.frozen["backbone"]["shared"]["embedding"].dtype == jnp.bfloat16
+    theirs = LlamaForCausalLM.from_pretrained(base, dtype="bfloat16").model.layers
+    stored = np.stack([layer.mlp.gate_proj.weight.detach().float().numpy().T for layer in theirs])  # [L, D, ffn]
+    largest = np.abs(stored).max(axis=1)
+    np.testing.assert_allclose(dense["kernel_scale"], largest / 127, rtol=1e-6)
+    off = np.abs(np.asarray(dense["kernel"]) * np.asarray(dense["kernel_scale"])[:, None] - stored)
+    assert (off <= largest[:, None] / 253.9).all()
+    moved = params.own["backbone"]["decoder"]["layers"]["self_attention"]["query"]["lora_b"]
+    assert float(jnp.abs(moved).max()) > 0
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_int8_kernels_compute_what_their_rounded_values_do(rounded: Study, remat: bool) -> None:
+    """Loss and gradients with kernels in int8 equal those with the same numbers in float32."""
+    frozen = trained_params(rounded).frozen
+
+    def widened(params: dict) -> dict:
+        if "kernel_scale" in params:
+            rest = {name: leaf for name, leaf in params.items() if name not in ("kernel", "kernel_scale")}
+            return {"kernel": params["kernel"].astype(jnp.float32) * params["kernel_scale"][:, None], **rest}
+        return {name: widened(value) if isinstance(value, dict) else value for name, value in params.items()}
+
+    spec = rounded.model.spec
+    plain = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, int8=False))
+    rng = np.random.default_rng(0)
+    inputs = {"features": jnp.asarray(rng.normal(size=(3, 5, 12)), jnp.float32), "mask": jnp.ones((3, 5), bool)}
+    ids = jnp.asarray(rng.integers(3, spec.vocab_size, (3, 7)))
+    own = jax.tree.map(lambda leaf: leaf[0], trained_params(rounded).own)
+    found = []
+    for model, weights in (
+        (dataclasses.replace(rounded.model, remat=remat), frozen),
+        (dataclasses.replace(rounded.model, spec=plain, remat=remat), widened(frozen)),
+    ):
+
+        def loss(own: dict, model: Seq2SeqModel = model, weights: dict = weights) -> jax.Array:
+            logits = model.forward(Divided(own, weights), inputs, ids, dropout_key=jax.random.key(1))
+            return jnp.mean(jnp.square(logits))
+
+        found.append(jax.jit(jax.value_and_grad(loss))(own))
+    (one, gradient), (other, expected) = found
+    np.testing.assert_allclose(one, other, rtol=1e-5)
+    for path, leaf in flatten(expected).items():
+        size = float(jnp.abs(leaf).max())
+        np.testing.assert_allclose(flatten(gradient)[path], leaf, atol=1e-4 * size + 1e-9, err_msg=path)
+
+
+def test_an_export_of_an_int8_run_decodes_the_same_here(rounded: Study, tmp_path: Path) -> None:
+    params = trained_params(rounded)
+    one = params._replace(own=jax.tree.map(lambda leaf: leaf[0], params.own))
+    write_export(rounded, rounded.arms[0], one, str(tmp_path / "folder"))
+    loaded = load_export(tmp_path / "folder")
+    ours, theirs = flatten(joined(one)), flatten(loaded.params)
+    assert ours.keys() == theirs.keys()
+    for path, leaf in ours.items():
+        assert leaf.dtype == theirs[path].dtype
+        np.testing.assert_array_equal(np.asarray(leaf), np.asarray(theirs[path]), err_msg=path)
+    recordings = [rounded.data.words(i) for i in rounded.split.parts["test"][:3]]
+    decoded = [row for row in decode_grid(rounded, params) if row.mode == "free_running"]
+    expected = [row.prediction for row in decoded if (row.train_condition, row.eval_condition) == ("eeg", "eeg")]
+    assert loaded.decode(recordings) == expected[:3]
+
+
+def test_a_divided_int8_model_is_gathered_as_int8(
+    rounded: Study, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training on four devices gathers each layer's kernels as bytes, and gives the losses of one device."""
+    monkeypatch.setattr(placement, "FSDP_MIN_SIZE", 16)  # divide this small model's weights, too
+    on_four = {"parallel.mesh": (1, 4), "parallel.fsdp": True}
+    divided = trained_lora(tmp_path, base, **{"model.frozen_dtype": "int8", "model.remat": True, **on_four})
+    rows = [map(json.loads, study.workdir.metrics.read_text().splitlines()) for study in (rounded, divided)]
+    one, four = ([row[name] for row in some for name in sorted(row) if "loss/" in name] for some in rows)
+    assert len(one) >= 6  # two arms, three steps
+    np.testing.assert_allclose(four, one, rtol=1e-4)
+    outline = Outline(divided.config, divided.model, divided.arms, (12,))
+    program = outline.training(divided.placement, 8)
+    text = program.function.lower(*program.arguments).compile().as_text()
+    gathered = re.findall(r"= (\w+)\[([\d,]*)\]\S* all-gather\(", text)
+    kernel = (divided.model.spec.decoder.width, divided.model.spec.decoder.ffn)
+    assert {kind for kind, shape in gathered if shape in ("1,{},{}".format(*kernel), "1,{1},{0}".format(*kernel))} == {
+        "s8"
+    }
 
 
 def test_arms_share_the_frozen_weights_in_the_program(lora: Study) -> None:

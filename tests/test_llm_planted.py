@@ -77,20 +77,29 @@ def test_a_model_that_reads_uses_eeg(reader: Study) -> None:
     assert found.verdict.value == "uses EEG", found.sentence
 
 
-@pytest.mark.parametrize("trainable", ["bridge", pytest.param("lora", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("trainable", "frozen"),
+    [
+        ("bridge", "bfloat16"),
+        pytest.param("lora", "bfloat16", marks=pytest.mark.slow),
+        pytest.param("lora", "int8", marks=pytest.mark.slow),
+    ],
+)
 def test_a_frozen_model_reads_through_what_is_trained(
-    trainable: str, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainable: str, frozen: str, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write_planted(tmp_path / "data.npz", sentences=320, classes=3, signal=True, system=1)
-    changes = {"model.checkpoint": base, "optim.trainable": trainable, "optim.lr": 2e-2}
+    changes = {"model.checkpoint": base, "model.frozen_dtype": frozen}
+    changes |= {"optim.trainable": trainable, "optim.lr": 2e-2}
     found = judged(run(tmp_path, monkeypatch, data, **changes))
     assert found.verdict.value == "uses EEG", found.sentence
 
 
 @pytest.mark.slow
-def test_noise_gives_no_content(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("trainable", ["bridge", "lora", "all"])
+def test_noise_gives_no_content(trainable: str, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test at 5 % calls one null in twenty content: of three at most one."""
-    changes = {"model.checkpoint": base, "optim.trainable": "bridge", "optim.lr": 2e-2}
+    changes = {"model.checkpoint": base, "optim.trainable": trainable, "optim.lr": 2e-2 if trainable != "all" else 5e-3}
     found = []
     for system in (1, 2, 3):
         data = write_planted(tmp_path / f"{system}.npz", sentences=320, classes=3, signal=False, system=system)

@@ -122,6 +122,7 @@ def test_the_unit_of_the_recordings_changes_no_prediction(trained: Study, unit: 
         ({"optim.trainable": "lora", "model.backbone": "bart", "text.template": ""}, "expected a decoder-only model"),
         ({"model.prompt": "x"}, "text.template with a decoder-only model"),
         ({"decode.tensor_parallel": True}, "expected bridge or lora"),
+        ({"model.frozen_dtype": "int8"}, "expected bridge or lora, and a decoder-only model"),
         ({"text.chat": True}, "no chat template"),
         ({"text.template": "why " * 150 + "<eeg>"}, "the model has 160; shorten"),
     ],

@@ -66,4 +66,4 @@ class ModelSettings:
     keep: Annotated[Literal["products", "nothing"], one_of("products", "nothing")]
     prompt: Annotated[str, text()]
     lora: LoraSettings
-    frozen_dtype: Annotated[str, one_of("bfloat16", "float32")]
+    frozen_dtype: Annotated[str, one_of("bfloat16", "float32", "int8")]

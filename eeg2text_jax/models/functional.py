@@ -199,3 +199,19 @@ def divide(params: Params) -> tuple[Params, Params]:
     own = {path: leaf for path, leaf in flat.items() if outside & {*path}}
     frozen = {path: leaf for path, leaf in flat.items() if path not in own}
     return traverse_util.unflatten_dict(own), traverse_util.unflatten_dict(frozen)
+
+
+def frozen_shapes(model: Seq2SeqModel, dtype: str) -> Params:
+    """Return the shapes and dtypes in which the parameters of the frozen language model are stored.
+
+    `dtype` is `model.frozen_dtype`. With "int8", only kernels of dense layers are int8; their scales are float32, and
+    the other parameters bfloat16.
+    """
+    floats = jnp.dtype("bfloat16" if dtype == "int8" else dtype)
+
+    def stored(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        if leaf.dtype == jnp.int8 or path[-1].key == "kernel_scale":
+            return leaf
+        return jax.ShapeDtypeStruct(leaf.shape, floats)
+
+    return jax.tree_util.tree_map_with_path(stored, divide(model.shapes)[1])

@@ -157,7 +157,9 @@ class Dense(nnx.Linear):
     quantized = False  # whether the kernel is int8, with one scale per column
 
     def quantize(self) -> None:
-        """Replace the kernel by its int8 rounding, for decoding."""
+        """Replace the kernel by its int8 rounding; a kernel that is int8 already stays as it is."""
+        if self.quantized:
+            return
         values, scale = int8_of(self.kernel[...], axis=0)
         self.kernel, self.kernel_scale = nnx.Param(values), nnx.Param(scale)
         self.quantized = True
@@ -202,7 +204,8 @@ def make_dense(
 ) -> Dense:
     """Make a dense layer `[..., n_in] -> [..., n_out]`, whose initial kernel is multiplied by `shrink`.
 
-    `spec.biases` and `spec.lora.targets` list the layers that have a bias and an adapter, by `name`.
+    `spec.biases` and `spec.lora.targets` list the layers that have a bias and an adapter, by `name`. With `spec.int8`
+    the kernel is int8.
     """
     std = n_in**-0.5 if spec.init_std is None else spec.init_std
     init = jax.nn.initializers.normal(std * shrink)
@@ -210,6 +213,8 @@ def make_dense(
     dense = Dense(n_in, n_out, use_bias=bias, dtype=dtype, kernel_init=init, rngs=rngs)
     if spec.lora is not None and name in spec.lora.targets:
         dense.adapt(spec.lora, rngs)
+    if spec.int8:
+        dense.quantize()
     return dense
 
 

@@ -49,6 +49,7 @@ class StackSpec:
     window: int = 0  # positions that a position of a local layer sees, itself included; 0: all
     local_layers: tuple[bool, ...] = ()  # whether each layer is local (sliding-window attention); empty: none
     lora: LoraSpec | None = None
+    int8: bool = False  # kernels of dense layers are int8, with one float32 scale per output, and are not trained
     positions: Literal["learned", "sinusoidal", "relative", "rotary", "none"] = "none"
     max_positions: int | None = None  # usable rows of the learned table; None: any length
     position_offset: int = 0  # unused rows before the first position (BART has 2)

@@ -1,7 +1,6 @@
 """The training step and beam search of a configuration, with argument shapes for devices that need not exist."""
 
 import dataclasses
-import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from eeg2text_jax.data.datafile import read_outline
 from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.decoding.sharded import generate_program
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.functional import Seq2SeqModel, divide
+from eeg2text_jax.models.functional import Seq2SeqModel, frozen_shapes
 from eeg2text_jax.opening import AnyTokenizer
 from eeg2text_jax.parallel.arms import Divided, compile_step
 from eeg2text_jax.parallel.placement import (
@@ -140,8 +139,7 @@ class Outline:
         """Return the shapes of the frozen parameters that all arms share; None if arms share no parameters."""
         if not getattr(self.model, "shared_frozen", False):
             return None
-        stored = functools.partial(jax.tree.map, lambda leaf: leaf.astype(self.config.model.frozen_dtype))
-        return jax.eval_shape(stored, divide(self.model.shapes)[1])
+        return frozen_shapes(self.model, self.config.model.frozen_dtype)
 
     @property
     def _conditions(self) -> list[str]:

@@ -14,7 +14,8 @@ from transformers import AutoConfig, PretrainedConfig
 from eeg2text_jax.backbones.build import BACKBONES, backbone_module, backbone_of, describe
 from eeg2text_jax.backbones.mapping import Rule, Source, Table, flatten, match, unflatten
 from eeg2text_jax.errors import UserError, one_line
-from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.functional import Seq2SeqModel, frozen_shapes
+from eeg2text_jax.models.layers import int8_of
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.parallel.arms import Divided, joined
@@ -77,12 +78,13 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
     if feeding.base_fingerprint not in ("", fingerprint(base)):
         raise UserError(f"{base}: its weights are not those that {folder} was trained with; put those weights back.")
     spec = as_stored(spec_of(read_config(base), base), base)
-    spec = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, lora=export_files.read_lora(folder)))
+    decoder = dataclasses.replace(spec.decoder, lora=export_files.read_lora(folder), int8=feeding.base_dtype == "int8")
+    spec = dataclasses.replace(spec, decoder=decoder)
     model = Seq2SeqModel(spec, beside[0], dtype, shared_frozen=True)
     shapes = model.shapes
     expected = tensor_shapes(shapes)
     found = match(backbone_table(spec), read_tensors(base), expected, str(base))
-    frozen = assemble(found, shapes, shardings, dtype=jax.numpy.dtype(feeding.base_dtype))
+    frozen = assemble(found, frozen_shapes(model, feeding.base_dtype), shardings)
     own = eeg_sources(beside[1], shapes, folder)
     if spec.decoder.lora is not None:
         own |= export_files.adapter_sources(folder, spec.decoder, expected)
@@ -130,7 +132,7 @@ def assemble(
     shapes: Params,
     shardings: Shardings | None = None,
     arms: int | None = None,
-    dtype: Any = np.float32,
+    dtype: Any = None,
 ) -> Params:
     """Return the parameters of `sources` by name, copied to their devices, a few at a time.
 
@@ -139,19 +141,31 @@ def assemble(
       shapes: shapes of these parameters, and possibly of others.
       shardings: see `load_pretrained`; it is called with the shapes `[A, ...]` if `arms` is given.
       arms: give every parameter a first axis `A` of so many equal entries.
-      dtype: of the parameters.
+      dtype: of the parameters; None: the dtypes in `shapes`. Kernels whose dtype is int8 are rounded, and the result
+        also has their scales, see `layers.int8_of`.
     """
     first = () if arms is None else (arms,)
-    known = {path: leaf for path, leaf in flatten(shapes).items() if path in sources}
+    known = {path: leaf for path, leaf in flatten(shapes).items() if path.removesuffix("_scale") in sources}
     flat = {path: jax.ShapeDtypeStruct((*first, *leaf.shape), leaf.dtype) for path, leaf in known.items()}
     where: Mapping[str, Any] = {} if shardings is None else flatten(shardings(unflatten(flat)))
 
     def put(path: str) -> jax.Array:
-        source = sources[path]
-        return place(source.pieces, where.get(path), stacked=source.stacked, arms=arms, dtype=dtype)
+        source, wanted = sources[path], dtype or flat[path].dtype
+        wanted = source.pieces[0].dtype if wanted == np.int8 else wanted
+        return place(source.pieces, where.get(path), stacked=source.stacked, arms=arms, dtype=wanted)
 
+    placed: dict[str, jax.Array] = {}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return unflatten(dict(zip(sources, pool.map(put, sources), strict=True)))
+        for path, array in zip(sources, pool.map(put, sources), strict=True):
+            if flat[path].dtype != np.int8:
+                placed[path] = array
+                continue
+            # Rounded here and not in a thread, because all hosts must run these programs in the same order.
+            both = path, f"{path}_scale"
+            shardings_of_both = tuple(where[name] for name in both) if where else None
+            rounded = jax.jit(int8_of, static_argnums=1, out_shardings=shardings_of_both)(array, -2)
+            placed |= dict(zip(both, jax.block_until_ready(rounded), strict=True))
+    return unflatten(placed)
 
 
 def eeg_sources(tensors: Mapping[str, Any], shapes: Params, folder: Path) -> dict[str, Source]:

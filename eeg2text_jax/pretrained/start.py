@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from transformers import EncoderDecoderConfig, PretrainedConfig, PreTrainedTokenizerBase
 
 from eeg2text_jax.backbones import ModelSettings, bert2bert
@@ -14,7 +13,7 @@ from eeg2text_jax.backbones.build import first_known, model_around
 from eeg2text_jax.backbones.mapping import Source, Table, Tensors, flatten, match, unflatten
 from eeg2text_jax.data.text import has_vocabulary, load_tokenizer
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.functional import Seq2SeqModel, divide
+from eeg2text_jax.models.functional import Seq2SeqModel, divide, frozen_shapes
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.pretrained import export_files
@@ -163,18 +162,18 @@ def frozen_params(
     Raises:
       UserError: see `start_from_checkpoint`; or the checkpoint lacks a parameter.
     """
-    shapes = divide(model.shapes)[1]
+    shapes = frozen_shapes(model, dtype)
     if not checkpoint:
 
         def init(key: jax.Array) -> Params:
-            return jax.tree.map(lambda leaf: leaf.astype(dtype), divide(model.init(key))[1])
+            return jax.tree.map(lambda leaf, stored: leaf.astype(stored.dtype), divide(model.init(key))[1], shapes)
 
         return jax.jit(init, out_shardings=shardings(shapes))(key)
     folder, wanted = checkpoint_folder(checkpoint), flatten(shapes)
     sources = {path: source for path, source in _sources(model, folder).items() if path in wanted}
-    if missing := [path for path in wanted if path not in sources]:
+    if missing := [path for path in wanted if path.removesuffix("_scale") not in sources]:
         raise UserError(f"{folder}: lacks {missing[0]}, which a frozen model cannot learn; set optim.trainable=all.")
-    params = flatten(assemble(sources, shapes, shardings, dtype=jnp.dtype(dtype)))
+    params = flatten(assemble(sources, shapes, shardings))
     return unflatten({path: params[path] for path in wanted})
 
 

@@ -24,7 +24,8 @@ def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqMod
         model = dataclasses.replace(model, shared_frozen=True)
     if model.spec.encoder is not None:
         return model
-    own, decoder = config.model.lora, model.spec.decoder
+    own = config.model.lora
+    decoder = dataclasses.replace(model.spec.decoder, int8=config.model.frozen_dtype == "int8")
     if config.optim.trainable == "lora":
         targets = tuple(LORA_TARGETS[name] for name in own.targets)
         decoder = dataclasses.replace(decoder, lora=LoraSpec(own.rank, own.alpha, own.dropout, targets))

@@ -158,6 +158,13 @@ def _optim_problems(config: ConfigDict) -> Iterator[str]:
         yield f"optim.trainable is {name!r}; expected all with objective=contrastive, step_one or pretrain."
     if config.decode.tensor_parallel and name not in ("bridge", "lora"):
         yield f"decode.tensor_parallel is True and optim.trainable {name!r}; expected bridge or lora: a frozen model."
+    if config.model.frozen_dtype == "int8" and (
+        name not in ("bridge", "lora") or config.model.backbone not in DECODERS
+    ):
+        yield (
+            f"model.frozen_dtype is 'int8' with optim.trainable {name!r} and model.backbone {config.model.backbone!r}; "
+            "expected bridge or lora, and a decoder-only model."
+        )
     if name == "lora" and config.model.backbone not in DECODERS:
         yield f"optim.trainable is 'lora' and model.backbone {config.model.backbone!r}; expected a decoder-only model."
 

@@ -11,12 +11,11 @@ import os
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
-from eeg2text_jax.models.functional import divide
+from eeg2text_jax.models.functional import frozen_shapes
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.parallel.arms import Divided
 from eeg2text_jax.parallel.distributed import is_main, main_decides
@@ -165,8 +164,8 @@ def frozen_bytes(study: Study) -> int:
     """Return the bytes of the frozen parameters that all arms share; 0 if there are none."""
     if not getattr(study.model, "shared_frozen", False):
         return 0
-    size = sum(leaf.size for leaf in jax.tree.leaves(divide(study.model.shapes)[1]))
-    return size * jnp.dtype(study.config.model.frozen_dtype).itemsize
+    stored = frozen_shapes(study.model, study.config.model.frozen_dtype)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(stored))
 
 
 def device_memory() -> float:
