@@ -61,7 +61,7 @@ def whole(tmp_path_factory):
     return root
 
 
-def test_killed_then_terminated_equals_uninterrupted(whole, tmp_path, monkeypatch, capsys):
+def test_killed_then_terminated_equals_uninterrupted(whole, tmp_path, monkeypatch, capsys, printed_by):
     workdir = tmp_path / "killed"
     process = subprocess.run(
         [sys.executable, "-c", KILL, *command(workdir)], cwd=ROOT, capture_output=True, timeout=300
@@ -76,10 +76,8 @@ def test_killed_then_terminated_equals_uninterrupted(whole, tmp_path, monkeypatc
     assert any(f"going on from the checkpoint of step {step}\n" in said.out for step in (KILLED - 2, KILLED))
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
-    assert cli.main(command(workdir)) == 0
-    assert f"going on from the checkpoint of step {TERMINATED + 1}\n" in capsys.readouterr().out
-    assert cli.main(command(workdir)) == 0
-    assert "going on from" not in capsys.readouterr().out, "it is finished"
+    assert f"going on from the checkpoint of step {TERMINATED + 1}\n" in printed_by(command(workdir))
+    assert "going on from" not in printed_by(command(workdir)), "it is finished"
     (step, expected, _), (last, found, _) = final_checkpoint(whole), final_checkpoint(workdir)
     assert step == last == STEPS
     assert expected.keys() == found.keys()
@@ -250,7 +248,7 @@ def test_no_folder_is_made_to_look_into_it(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [OSError, ValueError])
-def test_a_checkpoint_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch, capsys, kind):
+def test_a_checkpoint_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch, refused, kind):
     """Of either kind: tensorstore has its own error for a full disk."""
     reason = (errno.ENOSPC, "No space left on device") if kind is OSError else ("RESOURCE_EXHAUSTED: No space left",)
 
@@ -259,8 +257,7 @@ def test_a_checkpoint_that_cannot_be_written_is_one_sentence(tmp_path, monkeypat
 
     monkeypatch.setattr(ocp.CheckpointManager, "save", fail)
     monkeypatch.setattr("eeg2text_jax.commands.run.train", lambda _: save(tmp_path))
-    assert cli.main(["train"]) == 2
-    (sentence,) = capsys.readouterr().err.splitlines()
+    sentence = refused(["train"])
     assert "a checkpoint cannot be written" in sentence
     assert "No space left" in sentence
 

@@ -25,10 +25,9 @@ def good(path, **kwargs):
     return data.write(path, kwargs.get("change", lambda rows: rows)(rows), features_are="2 bands x 3 channels")
 
 
-def test_a_good_file_has_no_problem_and_its_scales_are_shown(tmp_path, capsys):
+def test_a_good_file_has_no_problem_and_its_scales_are_shown(tmp_path, printed_by):
     path = good(tmp_path / "data.h5")
-    assert main(["check", str(path), f"--png={tmp_path / 'a.png'}"]) == 0
-    out = capsys.readouterr().out
+    out = printed_by(["check", str(path), f"--png={tmp_path / 'a.png'}"])
     assert "14 samples of 2 subjects, 1 tasks, 7 different texts; 41 words, 2 to 4 a sample" in out
     assert "no problem, 0 notes" in out
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
@@ -39,10 +38,9 @@ def test_a_good_file_has_no_problem_and_its_scales_are_shown(tmp_path, capsys):
     assert bands_of(findings.features_are, 6) == 2
 
 
-def test_what_the_encoder_is_fed_under_noise_is_described(tmp_path, capsys):
+def test_what_the_encoder_is_fed_under_noise_is_described(tmp_path, printed_by, refused):
     path = good(tmp_path / "data.h5")
-    assert main(["check", str(path), "--condition=noise"]) == 0
-    out = capsys.readouterr().out
+    out = printed_by(["check", str(path), "--condition=noise"])
     assert "condition noise, seed 0: 14 of 14 samples, 41 words of 6 numbers" in out
     mean, sd = map(float, re.search(r"fed: mean (\S+), sd (\S+), from", out).groups())
     assert abs(mean) < 4 / np.sqrt(41 * 6)
@@ -53,8 +51,7 @@ def test_what_the_encoder_is_fed_under_noise_is_described(tmp_path, capsys):
     drawn = apply_condition("noise", np.zeros((1, 2, 6), np.float32), np.ones((1, 2), bool), context)
     assert f"first word of S0/NR:0: {' '.join(f'{value:.3f}' for value in drawn[0, 0])} ..." in out
     for name, why in (("nosie", "did you mean 'noise'"), ("shuffled", "is made from a split's parts (donor)")):
-        assert main(["check", str(path), f"--condition={name}"]) == 2
-        assert why in capsys.readouterr().err
+        assert why in refused(["check", str(path), f"--condition={name}"])
 
 
 def test_the_picture_names_channels_and_bands_where_the_file_does(tmp_path):
