@@ -63,9 +63,8 @@ def whole(tmp_path_factory):
 
 def test_killed_then_terminated_equals_uninterrupted(whole, tmp_path, monkeypatch, capsys, printed_by):
     workdir = tmp_path / "killed"
-    process = subprocess.run(
-        [sys.executable, "-c", KILL, *command(workdir)], cwd=ROOT, capture_output=True, timeout=300
-    )
+    killed = [sys.executable, "-c", KILL, *command(workdir)]
+    process = subprocess.run(killed, cwd=ROOT, capture_output=True, timeout=300)
     assert process.returncode == -signal.SIGKILL, process.stderr.decode()[-3000:]
 
     with monkeypatch.context() as patch:
@@ -131,9 +130,8 @@ def cut_all(workdir):
 def flip_in_the_array(workdir):
     """Among the numbers themselves, where nothing but a checksum tells."""
     ones = [p for p in (workdir / "checkpoints/step_2/state").rglob("*") if p.is_file()]
-    (path,) = [p for p in ones if np.full(4, 2, np.float32).tobytes() in p.read_bytes()] or [
-        largest_array_file(workdir)
-    ]
+    numbers = np.full(4, 2, np.float32).tobytes()
+    (path,) = [p for p in ones if numbers in p.read_bytes()] or [largest_array_file(workdir)]
     flip(path)
 
 
@@ -164,10 +162,8 @@ def test_a_damaged_checkpoint_is_set_aside(two_saved, capsys, damage):
 def test_digests_of_another_checkpoint_are_named(two_saved):
     folder = two_saved / "checkpoints"
     (folder / "step_2/digests.json").write_bytes((folder / "step_1/digests.json").read_bytes())
-    with (
-        Checkpoints(two_saved, read_only=True) as checkpoints,
-        pytest.raises(UserError, match=r"step_2/digests\.json is of other files than those that are there"),
-    ):
+    refusal = pytest.raises(UserError, match=r"step_2/digests\.json is of other files than those that are there")
+    with Checkpoints(two_saved, read_only=True) as checkpoints, refusal:
         checkpoints.restore(abstract())
 
 
@@ -176,10 +172,8 @@ def test_a_changed_digest_is_not_blamed_on_a_file(two_saved):
     text = listed.read_text()
     place = text.index('": "') + 4  # the first digit of the first digest
     listed.write_text(text[:place] + ("0" if text[place] != "0" else "1") + text[place + 1 :])
-    with (
-        Checkpoints(two_saved, read_only=True) as checkpoints,
-        pytest.raises(UserError, match=r"step_2/digests\.json is damaged"),
-    ):
+    refusal = pytest.raises(UserError, match=r"step_2/digests\.json is damaged")
+    with Checkpoints(two_saved, read_only=True) as checkpoints, refusal:
         checkpoints.restore(abstract())
 
 

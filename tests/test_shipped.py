@@ -55,9 +55,7 @@ def test_a_folder_of_ones_own_goes_first_and_nothing_of_it_stays(tmp_path):
         "from beside import STEPS\nfrom configs.demo import get_config as demo\n"
         "def get_config():\n    c = demo()\n    c.train.steps = STEPS\n    return c\n"
     )
-    (folder / "demo.py").write_text(
-        "from configs.leak import get_config as leak\ndef get_config():\n    return leak()\n"
-    )
+    (folder / "demo.py").write_text("from configs.leak import get_config\n")
     (folder / "leak.py").write_text((ROOT / "configs/default.py").read_text())  # theirs, of our shape
     (folder / "mine.py").write_text("from configs import default\nget_config = default.get_config\n")
     assert load_config(str(folder / "mine.py")).train.steps == 7

@@ -1,9 +1,7 @@
 """Jobs of the page: read and judged in a process with limits, hostile files one sentence each, nothing left."""
 
-import csv
 import gzip
 import hashlib
-import io
 import json
 import os
 import random
@@ -12,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +17,7 @@ import pytest
 from eeg2text_jax.app import jobs, markup
 from eeg2text_jax.app.interface import field_page, field_table
 from eeg2text_jax.app.worker import titles
+from eeg2text_testing.uploads import table, zipped
 
 WORDS = ["river", "stone", "house", "green", "walks", "under", "light", "music", "paper", "winter", "bread", "north"]
 
@@ -30,12 +28,6 @@ def pairs(right: float, seed: int = 0, n: int = 48) -> list[tuple[str, str]]:
     references = [[rng.choice(WORDS) for _ in range(8)] for _ in range(n)]
     outputs = [[w if rng.random() < right else rng.choice(WORDS) for w in words] for words in references]
     return [(" ".join(r), " ".join(o)) for r, o in zip(references, outputs, strict=True)]
-
-
-def table(rows, header=("truth", "pred")) -> bytes:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([header, *rows])
-    return out.getvalue().encode()
 
 
 @pytest.fixture
@@ -118,13 +110,6 @@ def test_refusals_speak_of_the_page(said, shown_as):
     assert shown_as in page
     assert "--" not in page
     assert page.endswith(".")
-
-
-def zipped(content: bytes, name: str = "xl/workbook.xml") -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(name, content)
-    return out.getvalue()
 
 
 HOSTILE = {

@@ -78,9 +78,8 @@ def test_a_missing_peer_is_named(monkeypatch, capsys, refused):
     flags = ["--shape=tiny", "--batch=1", "--words=4", "--steps=4", "--repeats=1", "--peer=ctranslate2"]
     assert "ctranslate2 is not installed" in refused(["bench", "--stage=decode", *flags])
     assert main(["bench", "--stage=decode", *flags[:-1], "--peer=ctranslate"]) == 2
-    assert (
-        "there is no peer 'ctranslate'; expected some of transformers,transformers-static," in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "there is no peer 'ctranslate'; expected some of transformers,transformers-static," in said
 
 
 def test_a_test_set_of_free_lengths(tmp_path, capsys, refused):

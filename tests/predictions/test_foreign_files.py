@@ -20,10 +20,10 @@ def blocks(template: str) -> str:
     return "".join(template.format(r=r, p=p, i=i) + RULE for i, (r, p) in enumerate(EQUAL))
 
 
-@pytest.mark.parametrize(
-    "label",
-    ["predicted tokens (truncated)", "predicted string [beam 2]", "target ids", "mean EEG power (uV)", "bleu-1"],
-)
+LABELS = ("predicted tokens (truncated)", "predicted string [beam 2]", "target ids", "mean EEG power (uV)", "bleu-1")
+
+
+@pytest.mark.parametrize("label", LABELS)
 def test_an_unknown_label_in_every_block_is_said_and_never_text(write, label):
     """The first of these was appended to 1,407 predictions, which took 22 points of BLEU-1 from them."""
     path = write(blocks("target string: {r}\npredicted string: {p}\n" + label + ": [x ,\ny]\n"))
@@ -37,9 +37,8 @@ def test_an_unknown_label_in_some_blocks_is_an_error_with_its_line(write):
     assert texts(tokens) == EQUAL
     assert "1 lines 'predicted tokens:' are of no known label" in describe(read_any(tokens))
     rare = whole.replace(OUTPUTS[3] + "\n", OUTPUTS[3] + "\npredicted sting: x\n")
-    with pytest.raises(
-        UserError, match=r"line 12: the label 'predicted sting:' is not in every block; expected 'target string:'"
-    ):
+    said = r"line 12: the label 'predicted sting:' is not in every block; expected 'target string:'"
+    with pytest.raises(UserError, match=said):
         read_any(write(rare))
 
 
@@ -94,10 +93,7 @@ def test_foreign_json_is_read_without_options(write, name):
         ('[{"gt": "a", "pred": "b"}, {"gt": "a"}]', "item 2: has no 'pred', but the first item has it"),
         ('[{"gt": "a", "pred": null}]', "item 1: pred is null; expected one text"),
         ('[{"gt": ["a", 2], "pred": "c"}]', r"item 1: gt is \[\"a\", 2\]; expected one text"),
-        (
-            '{"references": ["a"], "predictions": ["b", "c"]}',
-            "lists of different lengths .references: 1, predictions: 2",
-        ),
+        ('{"references": ["a"], "predictions": ["b", "c"]}', "of different lengths .references: 1, predictions: 2"),
         ('[{"gt": "a", "pred": "b", "output": "c"}]', "several columns may be reference and prediction"),
         ('{"gt": "a", "pred": "b"}\n{"gt": "a", "gt": "c", "pred": "b"}\n', "line 2: not JSON .*'gt' is there twice"),
         ('{"gt": "a", "pred": "b"}\n["a", "b"]\n', "line 2: line is .*expected an object"),
@@ -138,16 +134,10 @@ def test_data_set_and_task_key_tell_the_task_together(write):
 
 
 def test_columns_of_both_modes_are_two_sets(write):
-    path = write("Input Text,Generated Text,Generated Text (w/tf),WER (w/tf)\na b,c,d,0.5\n", "f.csv")
-    assert [(p.mode, p.prediction) for p in read_any(path).predictions] == [
-        ("free_running", "c"),
-        ("teacher_forced", "d"),
-    ]
-    path = write("target,free_prediction,tf_prediction\na b,c,d\n", "f.csv")
-    assert [(p.mode, p.prediction) for p in read_any(path).predictions] == [
-        ("free_running", "c"),
-        ("teacher_forced", "d"),
-    ]
+    header = "Input Text,Generated Text,Generated Text (w/tf),WER (w/tf)"
+    for text in (f"{header}\na b,c,d,0.5\n", "target,free_prediction,tf_prediction\na b,c,d\n"):
+        found = [(p.mode, p.prediction) for p in read_any(write(text, "f.csv")).predictions]
+        assert found == [("free_running", "c"), ("teacher_forced", "d")]
     path = write("truth,pred,pred_tf,pred_teacher_forced\na,b,c,d\n", "g.csv")
     with pytest.raises(UserError, match="pred, pred_tf, pred_teacher_forced are predictions of one condition and mode"):
         read_any(path)
@@ -237,17 +227,10 @@ def test_the_missing_field_has_the_same_name_in_every_run(write):
         "import sys; from eeg2text_jax.predictions.read import read_any\n"
         "try: read_any(sys.argv[1])\nexcept Exception as error: print(error)"
     )
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", code, str(path)],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={"PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(filter(None, sys.path))},
-        ).stdout
-        for seed in range(4)
-    }
-    assert said == {f"{path}, line 2: the field 'subject' is missing.\n"}
+    for seed in range(4):
+        environment = {"PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(filter(None, sys.path))}
+        said = subprocess.check_output([sys.executable, "-c", code, str(path)], text=True, env=environment)
+        assert said == f"{path}, line 2: the field 'subject' is missing.\n"
 
 
 @pytest.mark.parametrize("column", ["condition", "input", "Modality", "arm"])
