@@ -48,6 +48,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {name: i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.name, len(order)))
+    gc.freeze()  # what is imported and collected by now stays, and is looked at no more
 
 
 @pytest.fixture

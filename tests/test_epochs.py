@@ -134,16 +134,9 @@ def parts(folder, sizes):
 def test_a_run_of_two_epochs_resumes_and_refuses_another_split(tmp_path, printed_by, refused):
     path = parts(tmp_path, (20, 8, 8))
     root = tmp_path / "run"
-    flag = as_flag(
-        split__method="file",
-        split__path=str(path),
-        train__epochs=2,
-        train__eval_epochs=1,
-        train__save_epochs=1,
-        grid__train_conditions=("eeg",),
-        grid__eval_conditions=("eeg",),
-    )
-    command = ["train", flag, f"--workdir={root}"]
+    changes = {"split__method": "file", "grid__train_conditions": ("eeg",), "grid__eval_conditions": ("eeg",)}
+    changes |= {"train__epochs": 2, "train__eval_epochs": 1, "train__save_epochs": 1}
+    command = ["train", as_flag(**changes, split__path=str(path)), f"--workdir={root}"]
     assert "train: 2 epochs of 3 batches: 6 steps\n" in printed_by(command)
     stored = json.loads((root / "config.json").read_text())["train"]
     assert (stored["epochs"], stored["steps"], stored["eval_every"]) == (2, 6, 3)

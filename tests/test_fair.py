@@ -81,14 +81,9 @@ def test_table_has_a_row_a_run(tmp_path, printed_by, refused):
 
     cells = [cell("eeg", "free_running", 20.0), cell("eeg", "free_running", 30.0), cell("noise", "free_running", 11.0)]
     cells += [cell("eeg", "teacher_forced", 40.0), cell("noise", "teacher_forced", 41.0)]
+    more = {"split": {"method": "f"}, "train": {"epochs": 0}, "optim": {"lr": 1e-4}}
     files = {
-        "config": {
-            "model": {"encoder": "unicorn"},
-            "pretrain": {"enabled": False},
-            "split": {"method": "f"},
-            "train": {"epochs": 0},
-            "optim": {"lr": 1e-4},
-        },
+        "config": {"model": {"encoder": "unicorn"}, "pretrain": {"enabled": False}, **more},
         "split": {
             "parts": {name: {"samples": n} for name, n in (("train", 80), ("dev", 9), ("test", 11))},
             "leakage": [{"tslr": {"letters-digits": 0.125}}],

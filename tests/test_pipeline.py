@@ -96,7 +96,8 @@ def free_running(path):
 
 
 def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
-    config = tiny_settings(grid__train_conditions=("noise", "zero"), grid__seeds=(0, 1), train__steps=1)
+    grid = {"grid__train_conditions": ("noise", "zero"), "grid__seeds": (0, 1)}
+    config = tiny_settings(**grid, model__encoder_layers=0, optim__name="sgd", train__steps=1)
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     program = make_program(study.config, study.model, study.arms)
     state = jax.jit(program.initial_state)(init_keys(study.arms, config.seed))
@@ -108,7 +109,7 @@ def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
 
 
 def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
-    """What is traced anew follows from what the steps are called with; so the loss is one that compiles quickly."""
+    """What is traced anew follows from what the steps are called with; so the step is one that compiles quickly."""
     shapes = []
 
     def counted(self, params, rows, key):
@@ -118,7 +119,9 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
         return weights * rows["features"].mean(), (rows["labels"] != self.model.pad_token).sum().astype(np.float32)
 
     monkeypatch.setattr(GridProgram, "_loss", counted)
-    config = tiny_settings(train__steps=14, model__encoder_layers=0, batch__buckets=((12, 36), (20, 56)))
+    quick = {"model__encoder_layers": 0, "optim__name": "sgd", "grid__train_conditions": ("eeg",)}
+    quick |= {"train__steps": 14, "train__save_every": 14}
+    config = tiny_settings(**quick, batch__buckets=((12, 36), (20, 56)))
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     train_arms(study)
     assert len(set(shapes)) == len(config.batch.buckets)
@@ -204,7 +207,7 @@ def test_conditions_that_need_tables_train_and_test(tmp_path):
     testable = ("shuffled", "subject_mean", "phase_randomized")
     changes = {"grid__train_conditions": ("eeg", "shuffled", "label_shuffle"), "grid__eval_conditions": testable}
     changes |= {"model__encoder_layers": 0, "optim__name": "sgd", "train__steps": 2, "train__eval_every": 1}
-    config = tiny_settings(**changes, shape={"dropout": 0.0}, decode__max_length=6)
+    config = tiny_settings(**changes, shape={"dropout": 0.0}, decode__max_length=6, decode__num_beams=1)
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     train_arms(study)
     pipeline.decode(study)

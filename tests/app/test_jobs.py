@@ -113,8 +113,12 @@ def test_refusals_speak_of_the_page(said, shown_as):
 
 
 HOSTILE = {
-    "gzip bomb": (gzip.compress(b"truth,pred\n" + b"a b,c d\n" * 40_000_000, 1), "unpacks to more than 256 MiB"),
-    "zip bomb": (zipped(b"\0" * 300_000_000), "unpacks to more than 256 MiB"),
+    # Made where they are used: packing them takes seconds, and every process of the suite reads this file.
+    "gzip bomb": (
+        lambda: gzip.compress(b"a,b\n" + b"a b,c d\n" * 34_000_000, 1),
+        "unpacks to more than 256 MiB",
+    ),
+    "zip bomb": (lambda: zipped(b"\0" * 270_000_000), "unpacks to more than 256 MiB"),
     "half a gzip": (gzip.compress(table(pairs(0.5)))[:60], "cannot be unpacked"),
     "zip": (zipped(b"a,b", "a.csv"), "a zip archive; unpack it"),
     "rankings": (b'{"header": {"candidates": {"all": []}}}\n', "a file of rankings"),
@@ -129,6 +133,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_one_sentence(upload, name):
     data, message = HOSTILE[name]
+    data = data() if callable(data) else data
     found = answer("look", {"eeg": upload(data, "../..".replace("/", "_"))}).found
     assert re.search(message, found["refused"]), found
     assert "\n" not in found["refused"]

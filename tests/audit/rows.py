@@ -16,20 +16,9 @@ def simulated_rows(seed=0, **dials):
 
 
 def row(number=0, **fields):
-    about = {
-        "sample_id": f"sample {number}",
-        "subject": "A",
-        "task": "NR",
-        "sentence_id": f"s{number}",
-        "n_words": 6,
-        "train_condition": "eeg",
-        "eval_condition": "eeg",
-        "seed": 0,
-        "mode": "free_running",
-        "reference": f"the sentence called number {number} here",
-        "prediction": f"some words and {number}",
-    }
-    return Prediction(**about | fields)
+    about = (f"sample {number}", "A", "NR", f"s{number}", 6, "eeg", "eeg", 0, "free_running")
+    texts = f"the sentence called number {number} here", f"some words and {number}"
+    return dataclasses.replace(Prediction(*about, *texts), **fields)
 
 
 def changed(rows, **fields):

@@ -47,16 +47,8 @@ def report(train: Compiled, largest: LargestBatch | None = None) -> Report:
         ProgramReport(task("beam search", 1e12), compiled(GIB), GIB, 0.1, 0.1),
     ]
     largest = largest or LargestBatch(64, True, 64, {32: GIB, 64: 2 * GIB})
-    return Report(
-        tiny_settings(),
-        parse_topology("v5e:2x4"),
-        {"arm": 2, "data": 4},
-        ["eeg/0", "noise/0"],
-        (56, 56),
-        programs,
-        largest,
-        "least",
-    )
+    place = tiny_settings(), parse_topology("v5e:2x4"), {"arm": 2, "data": 4}, ["eeg/0", "noise/0"]
+    return Report(*place, (56, 56), programs, largest, "least")
 
 
 def test_a_program_that_fits():

@@ -36,23 +36,9 @@ def rows(rng, *, own=0.0, length=0.0, condition="eeg", train="eeg", readers=READ
         for reader in readers:
             scores = rng.normal(size=SENTENCES) + length * (WORDS[i] == WORDS)
             scores[i] += own
-            made.append(
-                Ranking(
-                    f"{reader}/T:{i}",
-                    reader,
-                    "T",
-                    f"T:{i}",
-                    int(WORDS[i]),
-                    train,
-                    condition,
-                    seed,
-                    "contrastive",
-                    found.references[i],
-                    found.references[int(np.argmax(scores))],
-                    scores=rounded(scores),
-                    candidates=found,
-                )
-            )
+            about = (f"{reader}/T:{i}", reader, "T", f"T:{i}", int(WORDS[i]), train, condition, seed, "contrastive")
+            texts = found.references[i], found.references[int(np.argmax(scores))]
+            made.append(Ranking(*about, *texts, scores=rounded(scores), candidates=found))
     return made
 
 
