@@ -23,17 +23,8 @@ OTHERS = {
     "tokenizer", "topology", "train-text", "words", "workdir",
 }
 # fmt: on
-FLAGS = {
-    "again",
-    "common",
-    "help",
-    "idf",
-    "signatures",
-    "strict",
-    "truncate",
-    "unique-subjects",
-    "config.section.field",
-}
+FLAGS = {"again", "common", "help", "idf", "signatures", "strict", "truncate", "unique-subjects"}
+FLAGS |= {"config.section.field"}
 
 
 @pytest.fixture

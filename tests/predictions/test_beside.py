@@ -52,9 +52,9 @@ JOINED = {  # outputs, references, layout
         "K (TSV without header, prediction column 2, id column 1",
     ),
     "ids below a header": (
-        "id text\n" + numbered(OUTPUTS, "S1_{} {}"),
-        numbered(REFERENCES, "S1_{} {}"),
-        "K (texts by",
+        "id text\n" + numbered(OUTPUTS),
+        numbered(REFERENCES),
+        "K (texts by id",
     ),
     "numbered": (numbered(OUTPUTS, "{}. {}"), numbered(REFERENCES, "{}. {}"), "K (texts by id"),
     "one column": (

@@ -15,14 +15,8 @@ from eeg2text_jax.predictions.file import Prediction, read_predictions, write_pr
 from eeg2text_jax.records.every_eval_ever import About, records
 
 SCORED = {"value": 12.5, "signature": "nrefs:1", "lower_is_better": False}
-CELL = {
-    "train_condition": "eeg",
-    "eval_condition": "eeg",
-    "seed": 0,
-    "mode": "free_running",
-    "rows": 12,
-    "sentences": 6,
-}
+CELL = {"train_condition": "eeg", "eval_condition": "eeg", "seed": 0, "mode": "free_running"}
+CELL |= {"rows": 12, "sentences": 6}
 RESULTS = {
     "format": 1,
     "profile": "standard",

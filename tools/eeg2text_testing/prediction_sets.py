@@ -241,18 +241,8 @@ def as_predictions(simulated: Simulated, names: Sequence[str] = ("eeg", "noise")
 
 def _row(simulated: Simulated, words: np.ndarray, condition: str, g: int, s: int, u: int) -> Prediction:
     task = f"task {simulated.tasks[s]}" if simulated.tasks_known else ""
-    about = (
-        f"s{s}-u{u}",
-        f"subject {u}",
-        task,
-        f"s{s}",
-        int(simulated.n_words[s]),
-        "eeg",
-        condition,
-        g,
-        "free_running",
-    )
-    return Prediction(*about, reference=_text(simulated.references[s]), prediction=_text(words))
+    about = (f"s{s}-u{u}", f"subject {u}", task, f"s{s}", int(simulated.n_words[s]), "eeg", condition, g)
+    return Prediction(*about, "free_running", _text(simulated.references[s]), _text(words))
 
 
 def _text(words: np.ndarray) -> str:
