@@ -39,7 +39,7 @@ def test_a_copy_works_anywhere_and_is_not_written_over(tmp_path, monkeypatch, re
     assert main(["configs", "copy", "paper", "--out=mine/own.py"]) == 0
     assert load_config("mine/own.py:backbone=t5").model.backbone == "t5"
     (tmp_path / "mine/own.py").write_text("kept")
-    assert main(["configs", "copy", "paper", "--out=mine/own.py"]) == 2
+    refused(["configs", "copy", "paper", "--out=mine/own.py"])
     assert (tmp_path / "mine/own.py").read_text() == "kept"
     assert "did you mean 'paper'?" in refused(["configs", "copy", "papre"])
     assert sorted(path.name for path in tmp_path.rglob("*.py")) == ["own.py"]

@@ -101,9 +101,14 @@ FAULTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def without_fault(sides):
+    return quick(*one_file_each(sides))
+
+
 @pytest.mark.parametrize("fault", FAULTS)
-def test_one_fault_bars_the_verdict(sides, fault):
-    assert quick(*one_file_each(sides)).verdict is not Verdict.NOT_JUDGEABLE
+def test_one_fault_bars_the_verdict(sides, without_fault, fault):
+    assert without_fault.verdict is not Verdict.NOT_JUDGEABLE
     result = quick(*one_file_each(FAULTS[fault](*sides)))
     assert fault.split()[0] in severe(result)
     assert result.verdict is Verdict.NOT_JUDGEABLE

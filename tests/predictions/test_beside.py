@@ -100,7 +100,11 @@ REFUSED = {
         lines(REFERENCES),
         "each line begins or ends with an id, such as 'S1_0'",
     ),
-    "no name": (table([("a", "b"), *PAIRS]), lines(["x", *REFERENCES]), "column is the prediction cannot be told"),
+    "no name": (
+        table([("a", "b"), *PAIRS]),
+        lines(["x", *REFERENCES]),
+        "which column is the prediction cannot be told",
+    ),
     "both": (table([("truth", "pred"), *PAIRS]), lines(REFERENCES), "has references of its own .truth, pred.; leave"),
     "chat": (
         lines(json.dumps({"reference": r, "messages": [{"role": "assistant", "content": o}]}) for r, o in PAIRS),

@@ -93,7 +93,7 @@ def test_foreign_json_is_read_without_options(write, name):
         ('[{"gt": "a", "pred": "b"}, {"gt": "a"}]', "item 2: has no 'pred', but the first item has it"),
         ('[{"gt": "a", "pred": null}]', "item 1: pred is null; expected one text"),
         ('[{"gt": ["a", 2], "pred": "c"}]', r"item 1: gt is \[\"a\", 2\]; expected one text"),
-        ('{"references": ["a"], "predictions": ["b", "c"]}', "of different lengths .references: 1, predictions: 2"),
+        ('{"references":["a"],"predictions":["b","c"]}', "lists of different lengths .references: 1, predictions: 2"),
         ('[{"gt": "a", "pred": "b", "output": "c"}]', "several columns may be reference and prediction"),
         ('{"gt": "a", "pred": "b"}\n{"gt": "a", "gt": "c", "pred": "b"}\n', "line 2: not JSON .*'gt' is there twice"),
         ('{"gt": "a", "pred": "b"}\n["a", "b"]\n', "line 2: line is .*expected an object"),
