@@ -24,6 +24,8 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 import jax
 import pytest
 
+from eeg2text_jax import cli
+
 # The longest files, which begin first, so that no process is left with one of them at the end.
 LONGEST = (
     "test_pipeline.py",
@@ -46,3 +48,28 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {name: i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.name, len(order)))
+    gc.freeze()  # what is imported and collected by now stays, and is looked at no more
+
+
+@pytest.fixture
+def refused(capsys):
+    """Run a command that ends with status 2, and return its sentence: all that stands on stderr, or its last line."""
+
+    def run(command: list[str], alone: bool = True) -> str:
+        assert cli.main(command) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1 or not alone, lines
+        return lines[-1]
+
+    return run
+
+
+@pytest.fixture
+def printed_by(capsys):
+    """Run a command that ends with a status, and return what stands on stdout."""
+
+    def run(command: list[str], status: int = 0) -> str:
+        assert cli.main(command) == status
+        return capsys.readouterr().out
+
+    return run

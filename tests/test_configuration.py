@@ -116,10 +116,9 @@ def test_command_line_exit_statuses(capsys):
         ["export", "--workdir=az://bucket/run", "--out=x"],
     ],
 )
-def test_other_places_are_one_sentence(command, tmp_path, monkeypatch, capsys):
+def test_other_places_are_one_sentence(command, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
-    assert main(command) == 2
-    (sentence,) = capsys.readouterr().err.splitlines()
+    sentence = refused(command)
     assert "://bucket" in sentence
     assert "gs:" in sentence
     assert not list(tmp_path.iterdir())
@@ -146,10 +145,9 @@ def test_other_places_are_one_sentence(command, tmp_path, monkeypatch, capsys):
         ),
     ],
 )
-def test_other_spellings_of_places_are_one_sentence_with_the_right_one(command, write, tmp_path, monkeypatch, capsys):
+def test_other_spellings_of_places_are_one_sentence_with_the_right_one(command, write, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
-    assert main(command) == 2
-    (sentence,) = capsys.readouterr().err.splitlines()
+    sentence = refused(command)
     assert write in sentence
     assert not list(tmp_path.iterdir())
 
@@ -185,18 +183,16 @@ def test_a_configuration_without_a_source_says_that_none_is_named(tmp_path, caps
     assert "data.source names no recordings yet; give --config.data.source=FILES" in capsys.readouterr().err
 
 
-def test_a_workbook_is_no_source_of_recordings(tmp_path, capsys):
+def test_a_workbook_is_no_source_of_recordings(tmp_path, refused):
     path = tmp_path / "own.xlsx"
     path.write_bytes(b"PK\x03\x04 and more")
-    assert main(["prepare", str(path), f"--out={tmp_path / 'own.h5'}"]) == 2
-    said = capsys.readouterr().err
+    said = refused(["prepare", str(path), f"--out={tmp_path / 'own.h5'}"])
     assert "own.xlsx: is a workbook" in said
     assert "as CSV (UTF-8)" in said
 
 
-def test_help_of_the_benchmark(capsys):
-    assert main(["bench", "--help"]) == 0
-    assert "--stage {decode,test_set,train,products}" in capsys.readouterr().out
+def test_help_of_the_benchmark(printed_by):
+    assert "--stage {decode,test_set,train,products}" in printed_by(["bench", "--help"])
 
 
 def test_a_field_of_an_empty_shape_is_told_where_it_goes():

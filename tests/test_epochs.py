@@ -8,7 +8,6 @@ import pytest
 from ml_collections import ConfigDict
 from tiny_run import ROOT, as_flag, tiny_config, tiny_settings
 
-from eeg2text_jax import cli
 from eeg2text_jax.data.epochs import EpochPlan, count_batches
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.preflight.programs import make_outline
@@ -132,32 +131,22 @@ def parts(folder, sizes):
     return path
 
 
-def test_a_run_of_two_epochs_resumes_and_refuses_another_split(tmp_path, capsys):
+def test_a_run_of_two_epochs_resumes_and_refuses_another_split(tmp_path, printed_by, refused):
     path = parts(tmp_path, (20, 8, 8))
     root = tmp_path / "run"
-    flag = as_flag(
-        split__method="file",
-        split__path=str(path),
-        train__epochs=2,
-        train__eval_epochs=1,
-        train__save_epochs=1,
-        grid__train_conditions=("eeg",),
-        grid__eval_conditions=("eeg",),
-    )
-    command = ["train", flag, f"--workdir={root}"]
-    assert cli.main(command) == 0
-    assert "train: 2 epochs of 3 batches: 6 steps\n" in capsys.readouterr().out
+    changes = {"split__method": "file", "grid__train_conditions": ("eeg",), "grid__eval_conditions": ("eeg",)}
+    changes |= {"train__epochs": 2, "train__eval_epochs": 1, "train__save_epochs": 1}
+    command = ["train", as_flag(**changes, split__path=str(path)), f"--workdir={root}"]
+    assert "train: 2 epochs of 3 batches: 6 steps\n" in printed_by(command)
     stored = json.loads((root / "config.json").read_text())["train"]
     assert (stored["epochs"], stored["steps"], stored["eval_every"]) == (2, 6, 3)
     rows = [json.loads(line) for line in (root / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if "dev_loss/eeg/0" in row] == [3, 6]
 
-    assert cli.main(command) == 0
-    assert "2 epochs of 3 batches" in capsys.readouterr().out
+    assert "2 epochs of 3 batches" in printed_by(command)
     before = (root / "config.json").read_bytes()
     parts(tmp_path, (30, 8, 8))
     (root / "split.json").unlink()
-    assert cli.main(command) == 2
-    (sentence,) = capsys.readouterr().err.splitlines()
+    sentence = refused(command)
     assert "train.epochs=2 is train.steps=8 with its 30 samples in the train part, expected 6" in sentence
     assert (root / "config.json").read_bytes() == before

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.records.fair_tables import published
 from eeg2text_jax.study.configuration import load_config
@@ -75,21 +74,16 @@ def test_what_cannot_be_is_one_sentence(place, said):
         load_config(place)
 
 
-def test_table_has_a_row_a_run(tmp_path, capsys):
+def test_table_has_a_row_a_run(tmp_path, printed_by, refused):
     def cell(train, mode, bleu):
         metrics = {"word_bleu-1": {"value": bleu}, "rouge-1-r": {"value": 5.0}}
         return {"train_condition": train, "eval_condition": train, "mode": mode, "metrics": metrics}
 
     cells = [cell("eeg", "free_running", 20.0), cell("eeg", "free_running", 30.0), cell("noise", "free_running", 11.0)]
     cells += [cell("eeg", "teacher_forced", 40.0), cell("noise", "teacher_forced", 41.0)]
+    more = {"split": {"method": "f"}, "train": {"epochs": 0}, "optim": {"lr": 1e-4}}
     files = {
-        "config": {
-            "model": {"encoder": "unicorn"},
-            "pretrain": {"enabled": False},
-            "split": {"method": "f"},
-            "train": {"epochs": 0},
-            "optim": {"lr": 1e-4},
-        },
+        "config": {"model": {"encoder": "unicorn"}, "pretrain": {"enabled": False}, **more},
         "split": {
             "parts": {name: {"samples": n} for name, n in (("train", 80), ("dev", 9), ("test", 11))},
             "leakage": [{"tslr": {"letters-digits": 0.125}}],
@@ -100,8 +94,7 @@ def test_table_has_a_row_a_run(tmp_path, capsys):
     for name, content in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     out = tmp_path / "table.json"
-    assert main(["fair-table", str(tmp_path), f"--json={out}"]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = printed_by(["fair-table", str(tmp_path), f"--json={out}"]).splitlines()
     assert printed[0] == "Table 4: a fair benchmark, split (f)"
     assert "UniCoRN*  ZuCo" in printed[2]
     assert "25.00      -      -      -   5.00" in printed[2]
@@ -113,8 +106,7 @@ def test_table_has_a_row_a_run(tmp_path, capsys):
     files["config"] = {"model": {"encoder": "unicorn"}, "pretrain": {"enabled": True}, **about}
     for name, content in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    assert main(["fair-table", str(tmp_path)]) == 0
-    title, _, published, own, note = capsys.readouterr().out.splitlines()
+    title, _, published, own, note = printed_by(["fair-table", str(tmp_path)]).splitlines()
     assert title == "Table 2: fMRI under splits that leak"
     assert published.split() == ["published", "UniCoRN", "10+1e-3+(c)", "50.24", "30.83", "21.23", "15.60", "44.68",
                                  "49.44", "41.01"]  # fmt: skip
@@ -125,12 +117,10 @@ def test_table_has_a_row_a_run(tmp_path, capsys):
     files["split"]["leakage"] = [{"tslr": {"letters-digits": 0.0}}]
     for name, content in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    assert main(["fair-table", str(tmp_path)]) == 0
-    *_, published, own, note = capsys.readouterr().out.splitlines()
+    *_, published, own, note = printed_by(["fair-table", str(tmp_path)]).splitlines()
     assert published.split() == ["published", "UniCoRN", "ZuCo", "-", "7.78", "3.01", "1.09", "-", "20.00", "-"]
     assert "- is cut off" in note
-    assert main(["fair-table", str(tmp_path / "none")]) == 2
-    assert "none: is no finished run" in capsys.readouterr().err
+    assert "none: is no finished run" in refused(["fair-table", str(tmp_path / "none")])
 
 
 def test_the_papers_rows_are_whole_and_their_rouge_columns_are_f_p_r_in_tables_2_and_3():

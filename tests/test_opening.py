@@ -46,46 +46,42 @@ def trained(tmp_path_factory):
         ({"grid__eval_conditions": ("tv",)}, "tv"),
     ],
 )
-def test_a_refused_run_leaves_nothing(tmp_path, capsys, command, changes, message):
-    assert cli.main([command, as_flag(**{**QUICK, **changes}), f"--workdir={tmp_path / 'runs/x'}"]) == 2
-    (sentence,) = capsys.readouterr().err.splitlines()
+def test_a_refused_run_leaves_nothing(tmp_path, refused, command, changes, message):
+    sentence = refused([command, as_flag(**{**QUICK, **changes}), f"--workdir={tmp_path / 'runs/x'}"])
     assert message in sentence
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", ["decode", "export"])
-def test_a_mistyped_workdir_stays_empty(tmp_path, capsys, command):
+def test_a_mistyped_workdir_stays_empty(tmp_path, refused, command):
     arguments = {"decode": [as_flag(**QUICK)], "export": [f"--out={tmp_path / 'out'}"]}[command]
     (tmp_path / "there").mkdir()
     for name in ("there", "nowhere"):
-        assert cli.main([command, *arguments, f"--workdir={tmp_path / name}"]) == 2
-        assert "holds no run of eeg2text" in capsys.readouterr().err
+        assert "holds no run of eeg2text" in refused([command, *arguments, f"--workdir={tmp_path / name}"])
     assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
 
 @pytest.mark.parametrize("missing", ["data.h5", "split.json", "tokenizer", "checkpoints"])
 @pytest.mark.parametrize("command", ["decode", "export"])
-def test_what_is_missing_is_not_made_to_decode(trained, tmp_path, capsys, command, missing):
+def test_what_is_missing_is_not_made_to_decode(trained, tmp_path, refused, command, missing):
     root = tmp_path / "run"
     shutil.copytree(trained, root)
     shutil.rmtree(root / missing) if (root / missing).is_dir() else (root / missing).unlink()
     before = digest_of(root)
     arguments = {"decode": [as_flag(**QUICK)], "export": [f"--out={tmp_path / 'out'}"]}[command]
-    assert cli.main([command, *arguments, f"--workdir={root}"]) == 2
-    (sentence,) = capsys.readouterr().err.splitlines()
+    sentence = refused([command, *arguments, f"--workdir={root}"])
     assert missing.removesuffix("s") in sentence
     assert digest_of(root) == before
 
 
 @pytest.mark.parametrize("command", ["decode", "export"])
-def test_decoding_and_exporting_leave_damaged_checkpoints_where_they_are(trained, tmp_path, capsys, command):
+def test_decoding_and_exporting_leave_damaged_checkpoints_where_they_are(trained, tmp_path, refused, command):
     root = tmp_path / "run"
     shutil.copytree(trained, root)
     (root / "checkpoints/step_2/info/metadata").write_text("{}")
     before = digest_of(root)
     arguments = {"decode": [as_flag(**QUICK)], "export": [f"--out={tmp_path / 'out'}"]}[command]
-    assert cli.main([command, *arguments, f"--workdir={root}"]) == 2
-    assert "step_2/info/metadata is damaged" in capsys.readouterr().err
+    assert "step_2/info/metadata is damaged" in refused([command, *arguments, f"--workdir={root}"])
     assert digest_of(root) == before
     assert not (tmp_path / "out").exists()
 
@@ -99,34 +95,31 @@ def test_a_run_in_use_is_left_to_its_process(trained, tmp_path, capsys):
     assert digest_of(trained) == before
 
 
-def test_changed_curves_are_refused_by_what_does_not_write_them_again(trained, tmp_path, capsys):
+def test_changed_curves_are_refused_by_what_does_not_write_them_again(trained, tmp_path, refused):
     root = tmp_path / "run"
     shutil.copytree(trained, root)
     (root / "metrics.jsonl").write_bytes((root / "metrics.jsonl").read_bytes().replace(b"1", b"2", 1))
-    assert cli.main(["decode", as_flag(**QUICK), f"--workdir={root}"]) == 2
-    assert "metrics.jsonl: is not what this run wrote" in capsys.readouterr().err
+    assert "metrics.jsonl: is not what this run wrote" in refused(["decode", as_flag(**QUICK), f"--workdir={root}"])
 
 
 @pytest.mark.parametrize("name", ["split.json", "tokenizer/tokenizer.json"])
-def test_a_changed_file_is_refused_by_every_command(trained, tmp_path, capsys, name):
+def test_a_changed_file_is_refused_by_every_command(trained, tmp_path, refused, name):
     root = tmp_path / "run"
     shutil.copytree(trained, root)
     content = (root / name).read_bytes()
     (root / name).write_bytes(content.replace(b"0", b"1", 1))
     for command in (["train", as_flag(**QUICK)], ["decode", as_flag(**QUICK)], ["export", f"--out={tmp_path / 'out'}"]):
-        assert cli.main([*command, f"--workdir={root}"]) == 2
-        assert f"{name}: is not what this run wrote" in capsys.readouterr().err
+        assert f"{name}: is not what this run wrote" in refused([*command, f"--workdir={root}"])
 
 
-def test_a_checkpoint_of_another_configuration_is_refused(trained, tmp_path, capsys):
+def test_a_checkpoint_of_another_configuration_is_refused(trained, tmp_path, refused):
     """All of its folder, so that it is whole in itself."""
     other = {**QUICK, "optim__lr": 0.01}
     root = tmp_path / "run"
     shutil.copytree(trained, root)
     (root / "config.json").write_text((root / "config.json").read_text().replace('"lr": 0.001', '"lr": 0.01', 1))
     assert '"lr": 0.01,' in (root / "config.json").read_text()
-    assert cli.main(["train", as_flag(**other), f"--workdir={root}"]) == 2
-    assert "checkpoints: the checkpoint is of another run" in capsys.readouterr().err
+    assert "checkpoints: the checkpoint is of another run" in refused(["train", as_flag(**other), f"--workdir={root}"])
 
 
 def test_decoding_reads_the_best_parameters_alone(trained, monkeypatch):

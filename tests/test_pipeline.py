@@ -1,8 +1,10 @@
 """One run from end to end, and what must not change it."""
 
 import dataclasses
+import itertools
 import json
 import shutil
+from collections import defaultdict
 
 import jax
 import numpy as np
@@ -57,15 +59,11 @@ def test_predictions_have_one_row_for_each_test_sample_cell_and_mode(finished):
     split = json.loads((finished / "split.json").read_text())
     assert found.header["split"] == split["digest"]
     test = sorted(split["parts"]["test"]["ids"])
-    for mode in ("free_running", "teacher_forced"):
-        for train in ("eeg", "noise"):
-            for evaluation in ("eeg", "noise"):
-                rows = [
-                    p
-                    for p in found.predictions
-                    if (p.train_condition, p.eval_condition, p.mode) == (train, evaluation, mode)
-                ]
-                assert sorted(p.sample_id for p in rows) == test
+    samples = defaultdict(list)
+    for p in found.predictions:
+        samples[p.train_condition, p.eval_condition, p.mode].append(p.sample_id)
+    for cell in itertools.product(("eeg", "noise"), ("eeg", "noise"), ("free_running", "teacher_forced")):
+        assert sorted(samples[cell]) == test
     assert all((p.nll is not None) == (p.mode == "teacher_forced") for p in found.predictions)
 
 
@@ -76,8 +74,7 @@ def test_another_run_gives_the_same_parameters_and_predictions(finished, tmp_pat
 
 
 def test_rewriting_every_sentence_leaves_free_running_predictions_as_they_are(finished, tmp_path):
-    root = tmp_path / "rewritten"
-    shutil.copytree(finished, root)
+    root = copy_of(finished, tmp_path)
     data = read_datafile(root / "data.h5")
     with DataWriter(root / "data.h5", data.n_features, data.features_are) as writer:
         for i in range(len(data)):
@@ -90,9 +87,8 @@ def test_rewriting_every_sentence_leaves_free_running_predictions_as_they_are(fi
     pipeline.decode(study)
     before, after = (free_running(folder / "predictions.jsonl") for folder in (finished, root))
     assert [p.reference for p in before] != [p.reference for p in after]
-    assert [(p.sample_id, p.prediction, p.prediction_tokens) for p in before] == [
-        (p.sample_id, p.prediction, p.prediction_tokens) for p in after
-    ]
+    for field in ("sample_id", "prediction", "prediction_tokens"):
+        assert [getattr(p, field) for p in before] == [getattr(p, field) for p in after]
 
 
 def free_running(path):
@@ -100,11 +96,11 @@ def free_running(path):
 
 
 def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
-    config = tiny_settings(grid__train_conditions=("noise", "zero"), grid__seeds=(0, 1), train__steps=1)
+    grid = {"grid__train_conditions": ("noise", "zero"), "grid__seeds": (0, 1)}
+    config = tiny_settings(**grid, model__encoder_layers=0, optim__name="sgd", train__steps=1)
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
-    state = jax.jit(make_program(study.config, study.model, study.arms).initial_state)(
-        init_keys(study.arms, config.seed)
-    )
+    program = make_program(study.config, study.model, study.arms)
+    state = jax.jit(program.initial_state)(init_keys(study.arms, config.seed))
     for leaf in jax.tree.leaves(state.params):
         values = np.asarray(leaf)
         np.testing.assert_array_equal(values[0], values[1])
@@ -113,7 +109,7 @@ def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
 
 
 def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
-    """What is traced anew follows from what the steps are called with; so the loss is one that compiles quickly."""
+    """What is traced anew follows from what the steps are called with; so the step is one that compiles quickly."""
     shapes = []
 
     def counted(self, params, rows, key):
@@ -123,7 +119,9 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
         return weights * rows["features"].mean(), (rows["labels"] != self.model.pad_token).sum().astype(np.float32)
 
     monkeypatch.setattr(GridProgram, "_loss", counted)
-    config = tiny_settings(train__steps=14, model__encoder_layers=0, batch__buckets=((12, 36), (20, 56)))
+    quick = {"model__encoder_layers": 0, "optim__name": "sgd", "grid__train_conditions": ("eeg",)}
+    quick |= {"train__steps": 14, "train__save_every": 14}
+    config = tiny_settings(**quick, batch__buckets=((12, 36), (20, 56)))
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     train_arms(study)
     assert len(set(shapes)) == len(config.batch.buckets)
@@ -163,8 +161,7 @@ def test_export_holds_the_best_parameters_for_us_and_for_pytorch(finished, expor
 
 def test_a_run_is_scored_and_decided_by_meaning_where_it_is_asked_for(finished, exported, tmp_path):
     """With the exported model's own encoder; what was trained and decoded before stays."""
-    root = tmp_path / "again"
-    shutil.copytree(finished, root)
+    root = copy_of(finished, tmp_path)
     asked = {"metrics__names": ("bertscore", "similarity"), "metrics__encoder": str(exported)}
     pipeline.run(tiny_settings(**asked, audit__endpoint="similarity", audit__secondary=("bertscore-f",)), str(root))
     results, verdict = (json.loads((root / name).read_text()) for name in ("results.json", "audit.json"))
@@ -182,28 +179,24 @@ def test_a_run_is_scored_and_decided_by_meaning_where_it_is_asked_for(finished, 
 
 def test_export_decodes_raw_features_as_the_run_did(finished, exported):
     data, split = read_datafile(finished / "data.h5"), json.loads((finished / "split.json").read_text())
-    rows = {p.sample_id: p for p in free_running(finished / "predictions.jsonl") if eeg_to_eeg(p)}
+    predicted = free_running(finished / "predictions.jsonl")
+    rows = {p.sample_id: p for p in predicted if p.train_condition == p.eval_condition == "eeg"}
     assert len(rows) == len(split["parts"]["test"]["ids"])
     where = {f"{data.subject[i]}/{data.task[i]}:{data.sentence_index[i]}": i for i in range(len(data))}
     texts = load_export(exported).decode([data.words(where[name]) for name in rows])
     assert texts == [row.prediction for row in rows.values()]
 
 
-def eeg_to_eeg(row):
-    return (row.train_condition, row.eval_condition) == ("eeg", "eeg")
-
-
-def test_export_names_the_arms_there_are(finished, tmp_path, capsys):
-    assert cli.main(["export", f"--workdir={finished}", f"--out={tmp_path / 'x'}", "--arm=zero/0"]) == 2
-    assert "--arm is 'zero/0'; this run has eeg/0, noise/0." in capsys.readouterr().err
+def test_export_names_the_arms_there_are(finished, tmp_path, refused):
+    said = refused(["export", f"--workdir={finished}", f"--out={tmp_path / 'x'}", "--arm=zero/0"])
+    assert "--arm is 'zero/0'; this run has eeg/0, noise/0." in said
 
 
 def test_training_starts_from_a_checkpoint(exported, tmp_path):
     config = tiny_settings(model__checkpoint=str(exported))
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
-    placement = study.placement
     program = make_program(study.config, study.model, study.arms)
-    state = make_initial_state(study, program, placement)
+    state = make_initial_state(study, program, study.placement)
     _, params = load_pretrained(exported)
     for arm in range(2):
         jax.tree.map(lambda a, b, arm=arm: np.testing.assert_array_equal(a[arm], b), state.params, params)
@@ -214,7 +207,7 @@ def test_conditions_that_need_tables_train_and_test(tmp_path):
     testable = ("shuffled", "subject_mean", "phase_randomized")
     changes = {"grid__train_conditions": ("eeg", "shuffled", "label_shuffle"), "grid__eval_conditions": testable}
     changes |= {"model__encoder_layers": 0, "optim__name": "sgd", "train__steps": 2, "train__eval_every": 1}
-    config = tiny_settings(**changes, shape={"dropout": 0.0}, decode__max_length=6)
+    config = tiny_settings(**changes, shape={"dropout": 0.0}, decode__max_length=6, decode__num_beams=1)
     study = open_study(config, open_workdir(str(tmp_path / "run"), config))
     train_arms(study)
     pipeline.decode(study)
@@ -224,9 +217,8 @@ def test_conditions_that_need_tables_train_and_test(tmp_path):
     assert first["loss/label_shuffle/0"] != pytest.approx(first["loss/eeg/0"], abs=1e-4), "the same targets"
 
 
-def copy_of(finished, tmp_path):
-    shutil.copytree(finished, tmp_path / "copy")
-    return tmp_path / "copy"
+def copy_of(finished, tmp_path, name="copy"):
+    return shutil.copytree(finished, tmp_path / name)
 
 
 def shorten(path):
@@ -247,14 +239,11 @@ def test_changed_predictions_are_refused_before_anything_is_written(finished, tm
     assert {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()} == before
 
 
-@pytest.mark.parametrize("command", ["score", "audit"])
-def test_changed_predictions_of_a_workdir_are_refused_wherever_they_are_read(finished, tmp_path, capsys, command):
-    root = copy_of(finished, tmp_path)
-    path = root / "predictions.jsonl"
-    arguments = {"score": [str(path)], "audit": ["--eeg", str(path)]}[command]
+@pytest.mark.parametrize("command", [["score"], ["audit", "--eeg"]])
+def test_changed_predictions_of_a_workdir_are_refused_wherever_they_are_read(finished, tmp_path, refused, command):
+    path = copy_of(finished, tmp_path) / "predictions.jsonl"
     flip_a_token(path)
-    assert cli.main([command, *arguments]) == 2
-    assert "predictions.jsonl: is not what this run wrote" in capsys.readouterr().err
+    assert "predictions.jsonl: is not what this run wrote" in refused([*command, str(path)])
 
 
 def test_predictions_are_verified_by_digests_of_their_workdir_alone(finished, tmp_path):
@@ -264,8 +253,7 @@ def test_predictions_are_verified_by_digests_of_their_workdir_alone(finished, tm
     shutil.copy(finished / "predictions.jsonl", alone)
     assert not is_of_its_run(read_any(alone))
     for number, change in enumerate((flip_a_token, add_to_the_split, forget_the_checkpoints)):
-        root = tmp_path / str(number)
-        shutil.copytree(finished, root)
+        root = copy_of(finished, tmp_path, str(number))
         change(root / "predictions.jsonl")
         assert not is_of_its_run(read_any(root / "predictions.jsonl"))
 
@@ -322,7 +310,7 @@ def test_predictions_of_another_run_are_refused(finished, tmp_path):
         pipeline.run(tiny_settings(), str(root))
 
 
-def test_curves_of_a_finished_run_are_made_again_and_a_folder_is_refused(finished, tmp_path, capsys):
+def test_curves_of_a_finished_run_are_made_again_and_a_folder_is_refused(finished, tmp_path, capsys, refused):
     root = copy_of(finished, tmp_path)
     (root / "metrics.jsonl").unlink()
     (root / "loss.png").unlink()

@@ -34,31 +34,22 @@ def lint(root: Path) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-c", LINT], cwd=root, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    shutil.copytree(ROOT / "eeg2text_jax", tmp_path / "eeg2text_jax", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    return tmp_path
-
-
 def test_imports_run_downwards():
     found = lint(ROOT)
     assert found.returncode == 0, found.stdout
 
 
-def test_an_import_upwards_is_found(copy):
-    module = copy / "eeg2text_jax/data/text.py"
+def test_an_import_upwards_and_a_folder_without_a_place_are_found(tmp_path):
+    ignored = shutil.ignore_patterns("__pycache__")
+    package = shutil.copytree(ROOT / "eeg2text_jax", tmp_path / "eeg2text_jax", ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    module = package / "data/text.py"
     module.write_text(f"{module.read_text()}\n\ndef _late():\n    from eeg2text_jax.training import loop\n")
-    found = lint(copy)
+    (package / "helpers").mkdir()
+    (package / "helpers/__init__.py").write_text("")
+    found = lint(tmp_path)
     assert found.returncode == 1
     assert "eeg2text_jax.data.text -> eeg2text_jax.training.loop" in found.stdout
-
-
-def test_a_folder_without_a_place_is_found(copy):
-    (copy / "eeg2text_jax/helpers").mkdir()
-    (copy / "eeg2text_jax/helpers/__init__.py").write_text("")
-    found = lint(copy)
-    assert found.returncode == 1
     assert "helpers" in found.stdout
 
 

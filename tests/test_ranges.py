@@ -245,9 +245,8 @@ def test_decoding_may_have_every_setting_of_generation_and_no_other():
 def test_the_command_line_sets_several_texts_and_drawing():
     said = ["num_return_sequences=2", "do_sample=True", "temperature=0.7", "top_k=0", "top_p=0.9"]
     found = parse_config([f"--config={DEFAULT}", *(f"--config.decode.{one}" for one in said)], "run").config.decode
-    assert [found.num_return_sequences, found.do_sample, found.temperature, found.top_k, found.top_p] == [
-        2, True, 0.7, 0, 0.9,
-    ]  # fmt: skip
+    chosen = [found.num_return_sequences, found.do_sample, found.temperature, found.top_k, found.top_p]
+    assert chosen == [2, True, 0.7, 0, 0.9]
     with pytest.raises(UserError, match="num_return_sequences: expected between 1 and num_beams"):
         parse_config([f"--config={DEFAULT}", "--config.decode.num_return_sequences=6"], "run")
     with pytest.raises(UserError, match=r"decode.top_p is 1.5; expected"):

@@ -61,11 +61,10 @@ def whole(tmp_path_factory):
     return root
 
 
-def test_killed_then_terminated_equals_uninterrupted(whole, tmp_path, monkeypatch, capsys):
+def test_killed_then_terminated_equals_uninterrupted(whole, tmp_path, monkeypatch, capsys, printed_by):
     workdir = tmp_path / "killed"
-    process = subprocess.run(
-        [sys.executable, "-c", KILL, *command(workdir)], cwd=ROOT, capture_output=True, timeout=300
-    )
+    killed = [sys.executable, "-c", KILL, *command(workdir)]
+    process = subprocess.run(killed, cwd=ROOT, capture_output=True, timeout=300)
     assert process.returncode == -signal.SIGKILL, process.stderr.decode()[-3000:]
 
     with monkeypatch.context() as patch:
@@ -76,10 +75,8 @@ def test_killed_then_terminated_equals_uninterrupted(whole, tmp_path, monkeypatc
     assert any(f"going on from the checkpoint of step {step}\n" in said.out for step in (KILLED - 2, KILLED))
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
-    assert cli.main(command(workdir)) == 0
-    assert f"going on from the checkpoint of step {TERMINATED + 1}\n" in capsys.readouterr().out
-    assert cli.main(command(workdir)) == 0
-    assert "going on from" not in capsys.readouterr().out, "it is finished"
+    assert f"going on from the checkpoint of step {TERMINATED + 1}\n" in printed_by(command(workdir))
+    assert "going on from" not in printed_by(command(workdir)), "it is finished"
     (step, expected, _), (last, found, _) = final_checkpoint(whole), final_checkpoint(workdir)
     assert step == last == STEPS
     assert expected.keys() == found.keys()
@@ -133,9 +130,8 @@ def cut_all(workdir):
 def flip_in_the_array(workdir):
     """Among the numbers themselves, where nothing but a checksum tells."""
     ones = [p for p in (workdir / "checkpoints/step_2/state").rglob("*") if p.is_file()]
-    (path,) = [p for p in ones if np.full(4, 2, np.float32).tobytes() in p.read_bytes()] or [
-        largest_array_file(workdir)
-    ]
+    numbers = np.full(4, 2, np.float32).tobytes()
+    (path,) = [p for p in ones if numbers in p.read_bytes()] or [largest_array_file(workdir)]
     flip(path)
 
 
@@ -166,10 +162,8 @@ def test_a_damaged_checkpoint_is_set_aside(two_saved, capsys, damage):
 def test_digests_of_another_checkpoint_are_named(two_saved):
     folder = two_saved / "checkpoints"
     (folder / "step_2/digests.json").write_bytes((folder / "step_1/digests.json").read_bytes())
-    with (
-        Checkpoints(two_saved, read_only=True) as checkpoints,
-        pytest.raises(UserError, match=r"step_2/digests\.json lists other files than the checkpoint has"),
-    ):
+    refusal = pytest.raises(UserError, match=r"step_2/digests\.json lists other files than the checkpoint has")
+    with Checkpoints(two_saved, read_only=True) as checkpoints, refusal:
         checkpoints.restore(abstract())
 
 
@@ -178,10 +172,8 @@ def test_a_changed_digest_is_not_blamed_on_a_file(two_saved):
     text = listed.read_text()
     place = text.index('": "') + 4  # the first digit of the first digest
     listed.write_text(text[:place] + ("0" if text[place] != "0" else "1") + text[place + 1 :])
-    with (
-        Checkpoints(two_saved, read_only=True) as checkpoints,
-        pytest.raises(UserError, match=r"step_2/digests\.json is damaged"),
-    ):
+    refusal = pytest.raises(UserError, match=r"step_2/digests\.json is damaged")
+    with Checkpoints(two_saved, read_only=True) as checkpoints, refusal:
         checkpoints.restore(abstract())
 
 
@@ -250,7 +242,7 @@ def test_no_folder_is_made_to_look_into_it(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [OSError, ValueError])
-def test_a_checkpoint_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch, capsys, kind):
+def test_a_checkpoint_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch, refused, kind):
     """Of either kind: tensorstore has its own error for a full disk."""
     reason = (errno.ENOSPC, "No space left on device") if kind is OSError else ("RESOURCE_EXHAUSTED: No space left",)
 
@@ -259,8 +251,7 @@ def test_a_checkpoint_that_cannot_be_written_is_one_sentence(tmp_path, monkeypat
 
     monkeypatch.setattr(ocp.CheckpointManager, "save", fail)
     monkeypatch.setattr("eeg2text_jax.commands.run.train", lambda _: save(tmp_path))
-    assert cli.main(["train"]) == 2
-    (sentence,) = capsys.readouterr().err.splitlines()
+    sentence = refused(["train"])
     assert "a checkpoint cannot be written" in sentence
     assert "No space left" in sentence
 

@@ -17,12 +17,11 @@ from eeg2text_jax.study.shipped import find_config, shipped, summary
 ROOT = Path(__file__).parents[1]
 
 
-def test_every_configuration_is_listed_with_what_it_is(capsys):
+def test_every_configuration_is_listed_with_what_it_is(printed_by):
     files = {path.stem for path in (ROOT / "configs").glob("*.py")} - {"arguments"}
     assert set(shipped()) == files
     assert all(10 < len(summary(path)) < 130 for path in shipped().values())
-    assert main(["configs"]) == 0
-    listed = capsys.readouterr().out
+    listed = printed_by(["configs"])
     assert all(f"{name} " in listed for name in files)
 
 
@@ -35,15 +34,14 @@ def test_a_bare_name_is_the_shipped_one_and_a_file_is_the_users(tmp_path, monkey
     assert load_config("demo").data.synthetic.subjects == 40
 
 
-def test_a_copy_works_anywhere_and_is_not_written_over(tmp_path, monkeypatch, capsys):
+def test_a_copy_works_anywhere_and_is_not_written_over(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     assert main(["configs", "copy", "paper", "--out=mine/own.py"]) == 0
     assert load_config("mine/own.py:backbone=t5").model.backbone == "t5"
     (tmp_path / "mine/own.py").write_text("kept")
-    assert main(["configs", "copy", "paper", "--out=mine/own.py"]) == 2
+    refused(["configs", "copy", "paper", "--out=mine/own.py"])
     assert (tmp_path / "mine/own.py").read_text() == "kept"
-    assert main(["configs", "copy", "papre"]) == 2
-    assert "did you mean 'paper'?" in capsys.readouterr().err
+    assert "did you mean 'paper'?" in refused(["configs", "copy", "papre"])
     assert sorted(path.name for path in tmp_path.rglob("*.py")) == ["own.py"]
 
 
@@ -57,9 +55,7 @@ def test_a_folder_of_ones_own_goes_first_and_nothing_of_it_stays(tmp_path):
         "from beside import STEPS\nfrom configs.demo import get_config as demo\n"
         "def get_config():\n    c = demo()\n    c.train.steps = STEPS\n    return c\n"
     )
-    (folder / "demo.py").write_text(
-        "from configs.leak import get_config as leak\ndef get_config():\n    return leak()\n"
-    )
+    (folder / "demo.py").write_text("from configs.leak import get_config\n")
     (folder / "leak.py").write_text((ROOT / "configs/default.py").read_text())  # theirs, of our shape
     (folder / "mine.py").write_text("from configs import default\nget_config = default.get_config\n")
     assert load_config(str(folder / "mine.py")).train.steps == 7

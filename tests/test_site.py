@@ -27,22 +27,16 @@ TAKE_CONFIG = {  # options of the commands that take a configuration
 
 
 def snippets(language: str) -> list[tuple[str, str]]:
-    found = []
-    for page in PAGES:
-        for code in re.findall(
-            rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf8"), re.DOTALL | re.MULTILINE
-        ):
-            found.append((page.name, code))
-    return found
+    block = re.compile(rf"^```{language}\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    return [(page.name, code) for page in PAGES for code in block.findall(page.read_text(encoding="utf8"))]
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
     for package in ("material", "mkdocstrings_handlers.python"):
         pytest.importorskip(package, reason="pip install -e '.[docs]'")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
-    built = subprocess.run(
-        build, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
-    )
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert built.returncode == 0, built.stdout + built.stderr
     for page in ("index.html", "configuration/index.html", "notebooks/own_eeg/index.html", "reference/index.html"):
         assert (tmp_path / "site" / page).is_file(), page

@@ -13,12 +13,7 @@ from eeg2text_jax.streams import STREAMS, stream_rng
 from eeg2text_jax.study.grid import Arm, dropout_keys, init_keys
 
 SEEDS, STEPS, SAMPLES = range(6), range(40), np.arange(40, dtype=np.int32)
-PURPOSES = {
-    "fixed": condition._FIXED,
-    "redrawn": condition._REDRAWN,
-    "uniform": condition._UNIFORM,
-    "phases": condition._PHASES,
-}
+PURPOSES = {name: getattr(condition, f"_{name.upper()}") for name in ("fixed", "redrawn", "uniform", "phases")}
 
 
 def streams(seed: int) -> dict[str, jax.Array]:

@@ -40,9 +40,8 @@ def test_a_workdir_keeps_the_configuration_of_what_is_finished(begun):
     assert open_workdir(root, config) == workdir
     finish(workdir, "split.json", "checkpoints/step_10/x")
     config = config.changed({"train.steps": 7})
-    with pytest.raises(
-        UserError, match=r"belongs to another configuration.*step_10 was made with train\.steps \(now 7,"
-    ):
+    said = r"belongs to another configuration.*step_10 was made with train\.steps \(now 7,"
+    with pytest.raises(UserError, match=said):
         open_workdir(root, config)
     assert json.loads(workdir.config.read_text())["train"]["steps"] == 400
 

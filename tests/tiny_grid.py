@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
+from tiny_run import SHAPE
 
 from eeg2text_jax.backbones.build import random_spec
 from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs, condition_key
@@ -52,16 +53,12 @@ class Tokens:
 
 def make_model(dropout: float = 0.1, **options: Any) -> Seq2SeqModel:
     """A BART of one layer a side, behind the bridge alone; `dropout` stands in one place, before its encoder."""
-    shape = {"d_model": 16, "vocab_size": VOCABULARY, "max_position_embeddings": 64}
-    shape |= {f"{side}_layers": 1 for side in ("encoder", "decoder")}
-    shape |= {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
-    shape |= {f"{side}_ffn_dim": 32 for side in ("encoder", "decoder")}
+    shape = {**SHAPE, "vocab_size": VOCABULARY, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
     spec = random_spec("bart", shape, Tokens())
     encoder = dataclasses.replace(spec.encoder, dropout=0.0, embedding_dropout=dropout)
     decoder = dataclasses.replace(spec.decoder, dropout=0.0, embedding_dropout=0.0)
-    return Seq2SeqModel(
-        dataclasses.replace(spec, encoder=encoder, decoder=decoder), EEGSpec(features=F, layers=0), **options
-    )
+    spec = dataclasses.replace(spec, encoder=encoder, decoder=decoder)
+    return Seq2SeqModel(spec, EEGSpec(features=F, layers=0), **options)
 
 
 def make_program(arms: tuple[Arm, ...], model: Seq2SeqModel | None = None, **options: Any) -> GridProgram:

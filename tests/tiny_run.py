@@ -31,16 +31,9 @@ SHRINK = {
     "audit.resamples": 200,
     "parallel.mesh": (1, 1),  # of the eight simulated devices; tests/parallel is about the others
 }
-SHAPE = {
-    "d_model": 16,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 16,
-    "decoder_ffn_dim": 16,
-    "max_position_embeddings": 64,
-}
+SHAPE = {"d_model": 16, "max_position_embeddings": 64}
+for side in ("encoder", "decoder"):
+    SHAPE |= {f"{side}_layers": 1, f"{side}_attention_heads": 2, f"{side}_ffn_dim": 16}
 
 
 def tiny_config(**changes: object) -> ConfigDict:

@@ -15,7 +15,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from eeg2text_testing.bucket_servers import SERVERS
+from eeg2text_testing.cluster import free_port, place_in_cluster
 from eeg2text_testing.forked_runs import arguments, differing, prepare, what_counts
 
 NOTICED = 20.0  # seconds
@@ -43,9 +43,7 @@ class Host:
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiles sooner
             "EEG2TEXT_BUCKET_CACHE": str(out / f"cache_{number}"),
-            "EEG2TEXT_COORDINATOR": f"127.0.0.1:{port}",
-            "EEG2TEXT_PROCESSES": str(count),
-            "EEG2TEXT_PROCESS": str(number),
+            **place_in_cluster(number, count, port),
         }
         self.log = out / f"log_{number}"
         with self.log.open("w") as log:
@@ -60,13 +58,11 @@ class Host:
 
 
 def start(out: Path, workdir: str, count: int, mesh: tuple[int, int]) -> list[Host]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     changes = {"train__steps": 8, "train__eval_every": 4, "train__save_every": 2}
     flags = arguments(**changes, parallel__mesh=mesh, parallel__hosts="env", parallel__heartbeat=12,
                         parallel__startup=STARTUP)  # fmt: skip
     command = ["run", *flags, f"--workdir={workdir}"]
+    port = free_port()
     return [Host(out, n, count, port, command, mesh[0] * mesh[1] // count) for n in range(count)]
 
 

@@ -4,10 +4,9 @@
 """
 
 import dataclasses
-import random
 from collections import Counter
 
-from rows import simulated_rows
+from rows import changed, edited, simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.result import AuditResult
@@ -26,20 +25,6 @@ STATED = {"uses EEG"}
 REFUSED = {"refused"}
 
 
-def edited(rows: Rows, text, share: float = 1.0, seed: int = 0) -> Rows:
-    """Rows with `text(row, rng)` as prediction, in a share of them."""
-    rng = random.Random(seed)
-    return [dataclasses.replace(r, prediction=text(r, rng)) if rng.random() < share else r for r in rows]
-
-
-def stated(rows: Rows, **fields) -> Rows:
-    return [dataclasses.replace(r, **fields) for r in rows]
-
-
-def words_of(rows: Rows) -> list[str]:
-    return [word for r in rows for word in r.reference.split()]
-
-
 def cases() -> dict[str, tuple[Rows, dict[str, Rows], dict, set[str]]]:
     """Name -> EEG's rows, controls, options of the audit, verdicts that are true."""
     sides = simulated_rows(7, sentences=48, subjects=3)
@@ -47,14 +32,15 @@ def cases() -> dict[str, tuple[Rows, dict[str, Rows], dict, set[str]]]:
     little = simulated_rows(7, sentences=48, subjects=3, information=0.09)[0]
     much = simulated_rows(7, sentences=48, subjects=3, information=0.3)[0]
     styled = simulated_rows(7, sentences=48, subjects=3, style_shift=0.5)[0]
-    vocabulary = words_of(nothing)
+    vocabulary = [word for r in nothing for word in r.reference.split()]
     frequent = [word for word, _ in Counter(vocabulary).most_common(30)]
     texts = sorted({r.reference for r in nothing})
     by_sentence = {r.sentence_id: r.prediction for r in nothing}
     by_length = {r.n_words: r.prediction for r in nothing}
     by_subject = {r.subject: r.prediction for r in nothing}
-    few = set(texts[:20])
-    pair = {"noise": noise}
+
+    def case(true, eeg, controls=(("noise", noise),), **options):
+        return eeg, dict(controls), options, true
 
     def right(share):
         return lambda r, rng: " ".join(
@@ -70,116 +56,75 @@ def cases() -> dict[str, tuple[Rows, dict[str, Rows], dict, set[str]]]:
     def reordered(r, rng):
         return " ".join(rng.sample(r.reference.split(), len(r.reference.split())))
 
-    unknown, forced = {"mode": "unknown"}, {"mode": "teacher_forced"}
+    def of(references, rows):
+        return [r for r in rows if r.reference in references]
+
+    unknown, forced, planted = {"mode": "unknown"}, {"mode": "teacher_forced"}, {"proof": "the test planted all of it"}
+    one_text, by_word = edited(nothing, lambda r, _: by_sentence[r.sentence_id], 0.985), edited(nothing, right(0.3))
+    controls_by_word = {"noise": changed(edited(noise, right(0.3), seed=1), **unknown)}
     return {
-        "honest, little": (little, pair, {}, USES),
-        "honest, much, with proof": (much, pair, {"proof": "the test planted all of it"}, USES),
-        "much, stated by its modes alone": (much, pair, {}, USES),
-        "much, of unknown mode": (stated(much, **unknown), {"noise": stated(noise, **unknown)}, {}, UNPROVEN),
-        "nothing": (nothing, pair, {}, NOTHING),
-        "nothing alone": (nothing, {}, {}, ALONE),
-        "style of frequent words": (styled, pair, {}, NOTHING),
-        "style alone": (styled, {}, {}, ALONE),
-        "one sentence for all": (edited(nothing, lambda r, _: texts[0]), pair, {}, NOTHING),
-        "one sentence for all, alone": (edited(nothing, lambda r, _: texts[0]), {}, {}, ALONE),
-        "constant control": (nothing, {"noise": edited(noise, lambda r, _: "he was born in")}, {}, NOTHING),
-        "constant on both sides": (
-            edited(nothing, lambda r, _: "he was"),
-            {"noise": edited(noise, lambda r, _: "it is")},
-            {},
+        "honest, little": case(USES, little),
+        "honest, much, with proof": case(USES, much, **planted),
+        "much, stated by its modes alone": case(USES, much),
+        "much, of unknown mode": case(UNPROVEN, changed(much, **unknown), {"noise": changed(noise, **unknown)}),
+        "nothing": case(NOTHING, nothing),
+        "nothing alone": case(ALONE, nothing, {}),
+        "style of frequent words": case(NOTHING, styled),
+        "style alone": case(ALONE, styled, {}),
+        "one sentence for all": case(NOTHING, changed(nothing, prediction=texts[0])),
+        "one sentence for all, alone": case(ALONE, changed(nothing, prediction=texts[0]), {}),
+        "constant control": case(NOTHING, nothing, {"noise": changed(noise, prediction="he was born in")}),
+        "constant on both sides": case(
+            NOTHING, changed(nothing, prediction="he was"), {"noise": changed(noise, prediction="it is")}
+        ),
+        "frequent words at random": case(NOTHING, edited(nothing, lambda r, g: " ".join(g.choices(frequent, k=14)))),
+        "test sentences at random": case(NOTHING | UNFIT, edited(nothing, lambda r, g: g.choice(texts))),
+        "always a wrong test sentence": case(NOTHING, edited(nothing, other)),
+        "one text a sentence": case(UNFIT, edited(nothing, lambda r, _: by_sentence[r.sentence_id])),
+        "one text a sentence, nearly": case(UNFIT, one_text),
+        "one text a sentence, right in part": case(UNFIT, edited(nothing, lambda r, _: first(0.2)(r, None))),
+        "one text a length": case(NOTHING | UNFIT, edited(nothing, lambda r, _: by_length[r.n_words])),
+        "one text a subject": case(NOTHING, edited(nothing, lambda r, _: by_subject[r.subject])),
+        "teacher-forced, said": case(UNFIT, changed(by_word, **forced), {"noise": changed(noise, **forced)}),
+        "teacher-forced against free": case(UNFIT, changed(by_word, **forced)),
+        "word by word, stated to run free": case(STATED, by_word),
+        "word by word on both sides": case(NOTHING, changed(by_word, **unknown), controls_by_word),
+        "word by word alone, of unknown mode": case(UNPROVEN, changed(edited(nothing, right(0.35)), **unknown), {}),
+        "unknown mode beside a known one": case(UNFIT, changed(nothing, **unknown)),
+        "copies of targets": case(UNFIT, edited(nothing, lambda r, _: r.reference, 0.05)),
+        "copies of targets alone": case(UNFIT, edited(nothing, lambda r, _: r.reference, 0.1), {}),
+        "all targets copied, alone": case(UNFIT, edited(nothing, lambda r, _: r.reference), {}),
+        "targets with a word appended, alone": case(UNFIT, edited(nothing, lambda r, _: f"{r.reference} x"), {}),
+        "targets inside other words": case(UNFIT, edited(nothing, lambda r, _: f"so {r.reference} and", 0.1)),
+        "targets in capitals": case(UNFIT, edited(nothing, lambda r, _: f"{r.reference.upper()}!", 0.1)),
+        "targets reordered": case(UNFIT, edited(nothing, reordered)),
+        "beginnings of targets": case(UNFIT, edited(nothing, first(0.5))),
+        "sides exchanged": case({"control better"}, noise, {"noise": much}, **planted),
+        "the same twice": case({"equivalent to control"}, nothing, {"noise": list(nothing)}),
+        "empty control": case(UNFIT, little, {"noise": changed(noise, prediction="")}),
+        "control of marks": case(UNFIT, little, {"noise": changed(noise, prediction="... </s> <pad>")}),
+        "empty EEG alone": case(UNFIT, changed(nothing, prediction=" "), {}),
+        "half of EEG empty": case(NOTHING, edited(nothing, lambda r, _: "", 0.5)),
+        "twenty sentences": case(UNFIT, of(texts[:20], much), {"noise": of(texts[:20], noise)}, **planted),
+        "three sentences": case(REFUSED, of(texts[:3], much), {"noise": of(texts[:3], noise)}),
+        "remembered training sentences": case(
+            UNFIT, edited(nothing, lambda r, g: g.choice(texts[:24])), training_text=texts[:24]
+        ),
+        "training sentences, none of the test": case(NOTHING, edited(nothing, other), training_text=["x y z"]),
+        "one huge row": case(
+            NOTHING | UNFIT, edited(nothing, lambda r, _: " ".join([r.reference] * 60), 0.005, seed=3)
+        ),
+        "predictions of the next sentence": case(
             NOTHING,
-        ),
-        "frequent words at random": (
-            edited(nothing, lambda r, g: " ".join(g.choices(frequent, k=14))),
-            pair,
-            {},
-            NOTHING,
-        ),
-        "test sentences at random": (edited(nothing, lambda r, g: g.choice(texts)), pair, {}, NOTHING | UNFIT),
-        "always a wrong test sentence": (edited(nothing, other), pair, {}, NOTHING),
-        "one text a sentence": (edited(nothing, lambda r, _: by_sentence[r.sentence_id]), pair, {}, UNFIT),
-        "one text a sentence, nearly": (
-            edited(nothing, lambda r, _: by_sentence[r.sentence_id], 0.985),
-            pair,
-            {},
-            UNFIT,
-        ),
-        "one text a sentence, right in part": (edited(nothing, lambda r, _: first(0.2)(r, None)), pair, {}, UNFIT),
-        "one text a length": (edited(nothing, lambda r, _: by_length[r.n_words]), pair, {}, NOTHING | UNFIT),
-        "one text a subject": (edited(nothing, lambda r, _: by_subject[r.subject]), pair, {}, NOTHING),
-        "teacher-forced, said": (
-            stated(edited(nothing, right(0.3)), **forced),
-            {"noise": stated(noise, **forced)},
-            {},
-            UNFIT,
-        ),
-        "teacher-forced against free": (stated(edited(nothing, right(0.3)), **forced), pair, {}, UNFIT),
-        "word by word, stated to run free": (edited(nothing, right(0.3)), pair, {}, STATED),
-        "word by word on both sides": (
-            stated(edited(nothing, right(0.3)), **unknown),
-            {"noise": stated(edited(noise, right(0.3), seed=1), **unknown)},
-            {},
-            NOTHING,
-        ),
-        "word by word alone, of unknown mode": (stated(edited(nothing, right(0.35)), **unknown), {}, {}, UNPROVEN),
-        "unknown mode beside a known one": (stated(nothing, **unknown), pair, {}, UNFIT),
-        "copies of targets": (edited(nothing, lambda r, _: r.reference, 0.05), pair, {}, UNFIT),
-        "copies of targets alone": (edited(nothing, lambda r, _: r.reference, 0.1), {}, {}, UNFIT),
-        "all targets copied, alone": (edited(nothing, lambda r, _: r.reference), {}, {}, UNFIT),
-        "targets with a word appended, alone": (edited(nothing, lambda r, _: f"{r.reference} x"), {}, {}, UNFIT),
-        "targets inside other words": (edited(nothing, lambda r, _: f"so {r.reference} and", 0.1), pair, {}, UNFIT),
-        "targets in capitals": (edited(nothing, lambda r, _: f"{r.reference.upper()}!", 0.1), pair, {}, UNFIT),
-        "targets reordered": (edited(nothing, reordered), pair, {}, UNFIT),
-        "beginnings of targets": (edited(nothing, first(0.5)), pair, {}, UNFIT),
-        "sides exchanged": (noise, {"noise": much}, {"proof": "the test planted all of it"}, {"control better"}),
-        "the same twice": (nothing, {"noise": list(nothing)}, {}, {"equivalent to control"}),
-        "empty control": (little, {"noise": edited(noise, lambda r, _: "")}, {}, UNFIT),
-        "control of marks": (little, {"noise": edited(noise, lambda r, _: "... </s> <pad>")}, {}, UNFIT),
-        "empty EEG alone": (edited(nothing, lambda r, _: " "), {}, {}, UNFIT),
-        "half of EEG empty": (edited(nothing, lambda r, _: "", 0.5), pair, {}, NOTHING),
-        "twenty sentences": (
-            [r for r in much if r.reference in few],
-            {"noise": [r for r in noise if r.reference in few]},
-            {"proof": "the test planted all of it"},
-            UNFIT,
-        ),
-        "three sentences": (
-            [r for r in much if r.reference in texts[:3]],
-            {"noise": [r for r in noise if r.reference in texts[:3]]},
-            {},
-            REFUSED,
-        ),
-        "remembered training sentences": (
-            edited(nothing, lambda r, g: g.choice(texts[:24])),
-            pair,
-            {"training_text": texts[:24]},
-            UNFIT,
-        ),
-        "training sentences, none of the test": (edited(nothing, other), pair, {"training_text": ["x y z"]}, NOTHING),
-        "one huge row": (
-            edited(nothing, lambda r, _: " ".join([r.reference] * 60), 0.005, seed=3),
-            pair,
-            {},
-            NOTHING | UNFIT,
-        ),
-        "predictions of the next sentence": (
             [dataclasses.replace(a, prediction=b.prediction) for a, b in zip(much, much[3:] + much[:3], strict=True)],
-            pair,
-            {},
-            NOTHING,
         ),
-        "rows of one side left out": (nothing[20:], pair, {}, REFUSED),
-        "rows of one side left out, common": (nothing[20:], pair, {"common": True}, NOTHING),
-        "two controls, one beaten": (little, {"noise": noise, "copy": list(little)}, {}, {"equivalent to control"}),
-        "random letters": (
-            edited(nothing, lambda r, g: " ".join(f"{g.random():.9f}" for _ in range(14))),
-            pair,
-            {},
-            NOTHING,
-        ),
-        "tasks unknown, nothing": (stated(nothing, task=""), {"noise": stated(noise, task="")}, {}, NOTHING),
-        "tasks unknown, little": (stated(little, task=""), {"noise": stated(noise, task="")}, {}, USES | NOTHING),
-        "subjects unknown": (stated(nothing, subject=""), {"noise": stated(noise, subject="")}, {}, NOTHING),
+        "rows of one side left out": case(REFUSED, nothing[20:]),
+        "rows of one side left out, common": case(NOTHING, nothing[20:], common=True),
+        "two controls, one beaten": case({"equivalent to control"}, little, {"noise": noise, "copy": list(little)}),
+        "random letters": case(NOTHING, edited(nothing, lambda r, g: " ".join(f"{g.random():.9f}" for _ in range(14)))),
+        "tasks unknown, nothing": case(NOTHING, changed(nothing, task=""), {"noise": changed(noise, task="")}),
+        "tasks unknown, little": case(USES | NOTHING, changed(little, task=""), {"noise": changed(noise, task="")}),
+        "subjects unknown": case(NOTHING, changed(nothing, subject=""), {"noise": changed(noise, subject="")}),
     }
 
 

@@ -1,5 +1,8 @@
 """Rows to audit: simulated sets as predictions, and small hand-made ones."""
 
+import dataclasses
+import random
+
 import numpy as np
 
 from eeg2text_jax.predictions.file import Prediction
@@ -13,17 +16,22 @@ def simulated_rows(seed=0, **dials):
 
 
 def row(number=0, **fields):
-    about = {
-        "sample_id": f"sample {number}",
-        "subject": "A",
-        "task": "NR",
-        "sentence_id": f"s{number}",
-        "n_words": 6,
-        "train_condition": "eeg",
-        "eval_condition": "eeg",
-        "seed": 0,
-        "mode": "free_running",
-        "reference": f"the sentence called number {number} here",
-        "prediction": f"some words and {number}",
-    }
-    return Prediction(**about | fields)
+    about = (f"sample {number}", "A", "NR", f"s{number}", 6, "eeg", "eeg", 0, "free_running")
+    texts = f"the sentence called number {number} here", f"some words and {number}"
+    return dataclasses.replace(Prediction(*about, *texts), **fields)
+
+
+def changed(rows, **fields):
+    """The rows with other fields; a function makes its field from each row."""
+    return [dataclasses.replace(r, **{n: v(r) if callable(v) else v for n, v in fields.items()}) for r in rows]
+
+
+def edited(rows, text, share=1.0, seed=0):
+    """The rows with `text(row, rng)` as prediction, in a share of them."""
+    rng = random.Random(seed)
+    return [dataclasses.replace(r, prediction=text(r, rng)) if rng.random() < share else r for r in rows]
+
+
+def one_file_each(sides):
+    """EEG's rows, and the control's as `noise`."""
+    return sides[0], {"noise": sides[1]}

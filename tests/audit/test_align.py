@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from rows import row, simulated_rows
+from rows import changed, row, simulated_rows
 
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.errors import UserError
@@ -15,8 +15,8 @@ def rows(n=8, **fields):
 
 
 def test_sentences_are_distinct_references():
-    eeg = [dataclasses.replace(row(i), sample_id=f"{i}{s}", subject=s) for i in range(8) for s in "AB"]
-    noise = [dataclasses.replace(r, reference=f"  {r.reference.replace(' ', '  ')}") for r in reversed(eeg)]
+    eeg = [row(i, sample_id=f"{i}{s}", subject=s) for i in range(8) for s in "AB"]
+    noise = changed(reversed(eeg), reference=lambda r: f"  {r.reference.replace(' ', '  ')}")
     aligned = align({"eeg": eeg, "noise": noise})
     assert len(aligned.references) == 8
     assert len(aligned.conditions[1].rows) == 16
@@ -35,7 +35,8 @@ def test_free_running_is_judged_where_both_modes_are_there():
 
 
 def test_a_mode_that_all_conditions_have_is_judged():
-    both, forced = rows() + rows(mode="teacher_forced"), rows(mode="teacher_forced")
+    forced = rows(mode="teacher_forced")
+    both = rows() + forced
     assert align({"eeg": both, "noise": forced}).eeg.mode == "teacher_forced"
     assert [c.mode for c in align({"eeg": rows(), "noise": forced}).conditions] == ["free_running", "teacher_forced"]
 
@@ -51,7 +52,7 @@ def test_a_task_that_one_file_says_is_known():
 
 def test_shortened_references_are_matched_and_the_shorter_one_counts():
     long = [row(i, reference=f"number {i} is a sentence with quite many words in it") for i in range(8)]
-    short = [dataclasses.replace(r, reference=r.reference[:35]) for r in long]
+    short = changed(long, reference=lambda r: r.reference[:35])
     aligned = align({"eeg": long, "noise": short})
     assert aligned.shortened == 8
     assert set(aligned.references) == {" ".join(r.reference.split()) for r in short}
@@ -96,7 +97,7 @@ REFUSED = {
         r"differ in the number of rows for the same sentence, subject or seed .no subject label in common: A and B.",
     ),
     "case": (
-        {"eeg": rows(), "noise": [dataclasses.replace(r, reference=f"{r.reference.upper()}.") for r in rows()]},
+        {"eeg": rows(), "noise": changed(rows(), reference=lambda r: f"{r.reference.upper()}.")},
         "share no reference; they are equal but for case and punctuation; write both alike",
     ),
     "duplicates": ({"eeg": [*rows(), row(3)]}, "sample 'sample 3' occurs more than once"),
@@ -166,7 +167,7 @@ def test_metadata_refused(tmp_path, content, message):
         join_metadata([row(0), row(0, sample_id="b")], path)
 
 
-def cells(**more):
+def cells():
     return [
         row(i, train_condition=train, eval_condition=test)
         for train in ("eeg", "noise")

@@ -29,17 +29,8 @@ def run(*arguments):
 
 
 def test_pair_of_files(files, capsys):
-    status = run(
-        "--eeg",
-        files / "eeg.jsonl",
-        "--control",
-        files / "noise.jsonl",
-        "--json",
-        files / "a.json",
-        "--html",
-        files / "a.html",
-    )
-    assert status == 0
+    given = ("--eeg", files / "eeg.jsonl", "--control", files / "noise.jsonl")
+    assert run(*given, "--json", files / "a.json", "--html", files / "a.html") == 0
     assert capsys.readouterr().out.rstrip().endswith("VERDICT: uses EEG")
     assert json.loads((files / "a.json").read_text())["verdict"] == "uses EEG"
     assert (files / "a.html").read_text().startswith("<!doctype html>")
@@ -139,14 +130,9 @@ def test_bad_pairs_are_one_sentence(files, capsys):
 
 @pytest.mark.parametrize(
     "flags",
-    [
-        ["--html", "no/folder/a.html"],
-        ["--margin", "0"],
-        ["--margin", "nan"],
-        ["--resamples", "5"],
-        ["--stratum-size", "1"],
-    ],
-)
+    [["--html", "no/folder/a.html"], ["--margin", "0"], ["--margin", "nan"], ["--resamples", "5"],
+     ["--stratum-size", "1"]],
+)  # fmt: skip
 def test_bad_flags(files, flags):
     assert run("--eeg", files / "eeg.jsonl", *flags) == 2
 
@@ -184,19 +170,9 @@ def test_damaged_files_are_refused_or_judged_whole(tmp_path, capsys):
     rng, outcomes = random.Random(0), {"refused": 0, "judged": 0}
     for number in range(MUTATIONS):
         (tmp_path / "eeg.jsonl").write_text(damaged(text, rng), encoding="utf8")
-        controls = ["--control", tmp_path / "noise.jsonl"] if number % 2 else []
-        status = main(
-            [
-                "audit",
-                "--resamples",
-                "100",
-                "--eeg",
-                str(tmp_path / "eeg.jsonl"),
-                "--json",
-                str(tmp_path / "out.json"),
-                *map(str, controls),
-            ]
-        )
+        controls = [f"--control={tmp_path / 'noise.jsonl'}"] if number % 2 else []
+        outputs = [f"--json={tmp_path / 'out.json'}", "--resamples=100"]
+        status = main(["audit", f"--eeg={tmp_path / 'eeg.jsonl'}", *outputs, *controls])
         error = capsys.readouterr().err
         if status == 2:
             outcomes["refused"] += 1
@@ -204,10 +180,6 @@ def test_damaged_files_are_refused_or_judged_whole(tmp_path, capsys):
         else:
             outcomes["judged"] += 1
             found = json.loads((tmp_path / "out.json").read_text())
-            held = [
-                line
-                for line in (tmp_path / "eeg.jsonl").read_text(encoding="utf8").split("\n")
-                if '"sample_id"' in line
-            ]
-            assert found["n_rows"] == len(held)
+            lines = (tmp_path / "eeg.jsonl").read_text(encoding="utf8").split("\n")
+            assert found["n_rows"] == sum('"sample_id"' in line for line in lines)
     assert min(outcomes.values()) > MUTATIONS // 20

@@ -7,7 +7,7 @@ import types
 from collections import Counter
 
 import pytest
-from rows import row, simulated_rows
+from rows import changed, one_file_each, row, simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.contrast import Contrast
@@ -154,10 +154,6 @@ def test_text_holds_the_verdict_and_its_reason():
     assert "a|b_c" in text
 
 
-def changed(rows, **fields):
-    return [dataclasses.replace(r, **fields) for r in rows]
-
-
 def test_warnings_on_one_fault_each():
     eeg, noise = simulated_rows(sentences=30, seed=6)
     clean = set(flags(quick(eeg, {"noise": noise})))
@@ -166,36 +162,29 @@ def test_warnings_on_one_fault_each():
     by_sentence = {(r.sentence_id, r.subject): r.prediction for r in eeg}
     frequent = Counter(word for r in eeg for word in r.reference.split()).most_common(40)
     rng = random.Random(0)
-
-    def again(rows):
-        return [dataclasses.replace(r, prediction=f"{r.prediction} {r.prediction}") for r in rows]
-
+    half = [dataclasses.replace(r, prediction="") if i % 2 else r for i, r in enumerate(eeg)]
     faults = {
-        "same_for_all_readers": [dataclasses.replace(r, prediction=per_sentence[r.sentence_id]) for r in eeg],
-        "duplicate_subjects": [
-            dataclasses.replace(r, prediction=by_sentence[r.sentence_id, r.subject.replace("0", "1")]) for r in eeg
-        ],
+        "same_for_all_readers": changed(eeg, prediction=lambda r: per_sentence[r.sentence_id]),
+        "duplicate_subjects": changed(
+            eeg, prediction=lambda r: by_sentence[r.sentence_id, r.subject.replace("0", "1")]
+        ),
         "identical_conditions": [
             dataclasses.replace(a, prediction=b.prediction) for a, b in zip(eeg, noise, strict=True)
         ],
         "collapsed": changed(eeg, prediction="he was born in new york"),
         "empty_predictions": [*eeg[1:], dataclasses.replace(eeg[0], prediction="")],
-        "half_empty": [dataclasses.replace(r, prediction="") if i % 2 else r for i, r in enumerate(eeg)],
-        "empty_on_one_side": [dataclasses.replace(r, prediction="") if i % 2 else r for i, r in enumerate(eeg)],
-        "token_residue": [dataclasses.replace(r, prediction=f"{r.prediction} </s> ,") for r in eeg],
-        "literal_padding": [dataclasses.replace(r, prediction=f"{r.prediction} , , , , , ,") for r in eeg],
-        "too_good": [dataclasses.replace(r, prediction=f"{r.reference} x") for r in eeg],
-        "repetition": again(eeg),
+        "half_empty": half,
+        "empty_on_one_side": half,
+        "token_residue": changed(eeg, prediction=lambda r: f"{r.prediction} </s> ,"),
+        "literal_padding": changed(eeg, prediction=lambda r: f"{r.prediction} , , , , , ,"),
+        "too_good": changed(eeg, prediction=lambda r: f"{r.reference} x"),
+        "repetition": changed(eeg, prediction=lambda r: f"{r.prediction} {r.prediction}"),
         "frequency_list": [dataclasses.replace(r, prediction=f"the of and a in to is {i}") for i, r in enumerate(eeg)],
-        "frequency_only": [
-            dataclasses.replace(r, prediction=" ".join(rng.choice(frequent)[0] for _ in range(14))) for r in eeg
-        ],
-        "large_vocabulary": [
-            dataclasses.replace(r, prediction=" ".join(f"x{rng.randrange(10**6)}" for _ in range(60))) for r in eeg
-        ],
+        "frequency_only": changed(eeg, prediction=lambda r: " ".join(rng.choice(frequent)[0] for _ in range(14))),
+        "large_vocabulary": changed(eeg, prediction=lambda r: " ".join(f"x{rng.randrange(10**6)}" for _ in range(60))),
         "one_row_carries": [dataclasses.replace(eeg[0], prediction=" ".join(["x y"] * 2000)), *eeg[1:]],
-        "same_beginning": [dataclasses.replace(r, prediction=f"He was {r.prediction}") for r in eeg],
-        "style_shift": [dataclasses.replace(r, prediction=f"{r.prediction} " + "x y z u v " * 3) for r in eeg],
+        "same_beginning": changed(eeg, prediction=lambda r: f"He was {r.prediction}"),
+        "style_shift": changed(eeg, prediction=lambda r: f"{r.prediction} " + "x y z u v " * 3),
     }
     for code, rows in faults.items():
         assert code in set(flags(quick(rows, {"noise": noise}, resamples=100))) - clean, code
@@ -242,17 +231,13 @@ def test_a_sentence_that_carries_the_difference_is_named():
 
 
 def test_leaks_in_one_condition_are_warned_of():
-    length = quick(*_named(simulated_rows(eeg_length_leak=0.3, sentences=100)), resamples=400)
+    length = quick(*one_file_each(simulated_rows(eeg_length_leak=0.3, sentences=100)), resamples=400)
     assert "side_channel_in_one_condition" in flags(length)
-    both = quick(*_named(simulated_rows(length_leak=0.3, sentences=100)), resamples=400)
+    both = quick(*one_file_each(simulated_rows(length_leak=0.3, sentences=100)), resamples=400)
     assert "side_channel_in_one_condition" not in flags(both)
     assert both.conditions[0].side_channel.p < 0.01
-    subject = quick(*_named(simulated_rows(eeg_subject_leak=0.2)), resamples=100)
+    subject = quick(*one_file_each(simulated_rows(eeg_subject_leak=0.2)), resamples=100)
     assert "; strata keep to the sentences of one group" in flags(subject)["subject_tells_sentence"].message
-
-
-def _named(rows):
-    return rows[0], {"noise": rows[1]}
 
 
 def test_eeg_bits_come_from_the_teacher_forced_rows_beside():

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from rows import row
+from rows import changed, edited, row
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.errors import UserError
@@ -83,9 +83,9 @@ def test_a_choice_from_a_list_larger_than_the_file_is_judged_with_its_list():
 def test_a_decoder_that_stops_after_some_words_is_judged_and_cut_targets_are_not():
     rows, vocabulary = written(4)
     good = decoded(rows, vocabulary, 0.97)
-    stopped = [dataclasses.replace(r, prediction=" ".join(r.prediction.split()[:8])) for r in good]
+    stopped = changed(good, prediction=lambda r: " ".join(r.prediction.split()[:8]))
     assert quick(stopped, {}).verdict.value == "content above its null"
-    cut = [dataclasses.replace(r, prediction=" ".join(r.reference.split()[:8])) for r in rows]
+    cut = changed(rows, prediction=lambda r: " ".join(r.reference.split()[:8]))
     assert quick(cut, {}).verdict.value == "not judgeable"
 
 
@@ -95,13 +95,13 @@ def test_a_closed_vocabulary_has_the_same_words_wrong_for_all_readers():
     rng, words = random.Random(8), list(after)
     known = rng.sample(words, 100)
     becomes = {word: rng.choice(known) for word in words} | {word: word for word in known}
-    said = [dataclasses.replace(r, prediction=" ".join(becomes[w] for w in r.reference.split())) for r in rows]
+    said = changed(rows, prediction=lambda r: " ".join(becomes[w] for w in r.reference.split()))
     assert quick(said, {}).verdict.value == "content above its null"
     spoilt = {}  # as many words wrong, whichever they are
     for r in rows:
         text = " ".join(w if rng.random() < 0.5 else rng.choice(words) for w in r.reference.split())
         spoilt.setdefault(r.reference, text)
-    said = [dataclasses.replace(r, prediction=spoilt[r.reference]) for r in rows]
+    said = changed(rows, prediction=lambda r: spoilt[r.reference])
     assert "input_independent" in {flag.code for flag in quick(said, {}).flags}
 
 
@@ -141,13 +141,11 @@ LEAKS = {
 }
 
 
-@pytest.mark.parametrize("readers", [4])
 @pytest.mark.parametrize("leak", LEAKS)
-def test_what_only_a_target_explains_is_contradicted_whatever_is_stated(leak, readers):
+def test_what_only_a_target_explains_is_contradicted_whatever_is_stated(leak):
     share, text = LEAKS[leak]
-    rows, _ = written(readers)
-    rng = random.Random(5)
-    leaked = [dataclasses.replace(row, prediction=text(row, rng)) if rng.random() < share else row for row in rows]
+    rows, _ = written(4)
+    leaked = edited(rows, text, share, seed=5)
     for controls in ({}, {"shuffled": exchanged(rows)}):
         found = quick(leaked, controls, proof="we swear that no target was given")
         assert (found.verdict.value, found.provenance.level.value) == ("not judgeable", "contradicted")
@@ -163,8 +161,7 @@ def test_targets_of_one_reader_are_contradicted():
 
 def test_a_leak_above_a_weak_decoder_is_contradicted():
     rows = decoded(*written(10), 0.08)
-    rng = random.Random(5)
-    leaked = [dataclasses.replace(r, prediction=less_its_last(r, rng)) if rng.random() < 0.05 else r for r in rows]
+    leaked = edited(rows, less_its_last, 0.05, seed=5)
     assert quick(rows, {}).verdict.value == "content above its null"
     assert quick(leaked, {}).verdict.value == "not judgeable"
 
@@ -172,7 +169,7 @@ def test_a_leak_above_a_weak_decoder_is_contradicted():
 def test_a_perfect_decoder_of_ours_is_judged():
     """By digests it is known that no target was given: a file of references alone is then a decoder without errors."""
     rows, _ = written(4)
-    perfect = [dataclasses.replace(row, prediction=row.reference) for row in rows]
+    perfect = changed(rows, prediction=lambda row: row.reference)
     found = quick(perfect, {"shuffled": exchanged(perfect)}, verified="decoded by eeg2text")
     assert (found.verdict.value, found.provenance.level.value) == ("uses EEG", "verified")
     assert "target_copies" in {flag.code for flag in found.flags if flag.level == "warning"}
@@ -186,7 +183,7 @@ def test_who_decodes_letters_is_not_refused_for_marks_in_their_place():
     typed = [row(i, reference=text, prediction=mistyped(text, rng)) for i, text in enumerate(texts)]
     found = quick(typed, {"shuffled": exchanged(typed)}, mode="free_running")
     assert found.verdict.value == "uses EEG", found.sentence
-    words = [dataclasses.replace(r, prediction=other_words(r.reference, rng)) for r in typed for _ in range(4)]
+    words = changed([r for r in typed for _ in range(4)], prediction=lambda r: other_words(r.reference, rng))
     words = [dataclasses.replace(r, subject=f"S{i % 4}", sample_id=f"{i}") for i, r in enumerate(words)]
     assert "looks_teacher_forced" in [flag.code for flag in quick(words, {}, mode="free_running").flags]
 

@@ -1,16 +1,14 @@
 """Other endpoints than BLEU-1: the same verdict machinery on figures that may be negative, with their own margins."""
 
-import dataclasses
 import math
 
 import numpy as np
 import pytest
-from rows import simulated_rows
+from rows import changed, simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.endpoints import Endpoint, endpoint_of, named, primary_endpoint
 from eeg2text_jax.auditing.verdict import Verdict
-from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.metric import Metric
 from eeg2text_jax.study.metric_names import ENDPOINTS
@@ -87,7 +85,7 @@ def test_secondary_figures_are_adjusted_together_with_words_among_them():
 def test_warnings_speak_of_words_whatever_decides():
     """What only a target explains is seen in the words though the similarity decides."""
     eeg, noise = simulated_rows(3, sentences=60, subjects=4)
-    eeg = [dataclasses.replace(r, prediction=r.reference) for r in eeg]
+    eeg = changed(eeg, prediction=lambda r: r.reference)
     for endpoint in (None, endpoint_of("similarity", WordVectors())):
         result = audit(eeg, {"noise": noise}, resamples=300, endpoint=endpoint)
         assert {"target_copies", "too_good"} <= {flag.code for flag in result.flags}
@@ -99,12 +97,8 @@ def test_bleu_1_is_the_default_and_as_before():
 
 
 def test_margins_and_unknown_names():
-    assert {name: found.margin for name, found in ENDPOINTS.items()} == {
-        "bleu-1": 1.0,
-        "bertscore-f": 1.3,
-        "similarity": 1.5,
-        "lattescore-mean": 1.0,
-    }
+    margins = {"bleu-1": 1.0, "bertscore-f": 1.3, "similarity": 1.5, "lattescore-mean": 1.0}
+    assert {name: found.margin for name, found in ENDPOINTS.items()} == margins
     with pytest.raises(UserError, match="did you mean 'similarity'"):
         named("similarty")
     assert isinstance(endpoint_of("similarity", WordVectors()), Endpoint)
@@ -122,6 +116,5 @@ def test_margins_and_unknown_names():
         (["--endpoint=lattescore-mean", "--judge=nowhere"], "there is no such file"),
     ],
 )
-def test_flags_are_refused_before_a_file_is_read(flags, message, tmp_path, capsys):
-    assert main(["audit", f"--eeg={tmp_path / 'none'}", *flags]) == 2
-    assert message in capsys.readouterr().err
+def test_flags_are_refused_before_a_file_is_read(flags, message, tmp_path, refused):
+    assert message in refused(["audit", f"--eeg={tmp_path / 'none'}", *flags])

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from rows import changed
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_testing.decoders import decoded, exchanged, word_by_word, written
@@ -25,10 +26,7 @@ def findings(rows):
 
 @pytest.mark.parametrize("words", [1, 2, 3])
 def test_true_first_words_before_babble_are_a_beginning_of_the_target(words):
-    rows = [
-        dataclasses.replace(p, prediction=" ".join([*p.reference.split()[:words], *p.prediction.split()[words:]]))
-        for p in null()
-    ]
+    rows = changed(null(), prediction=lambda p: " ".join(p.reference.split()[:words] + p.prediction.split()[words:]))
     found, messages = findings(rows)
     assert found.verdict.value == "not judgeable"
     assert "a beginning of the target reached the decoder" in messages[0]
@@ -51,7 +49,5 @@ def test_a_tag_of_the_sentence_on_both_sides_is_named(tag):
 @pytest.mark.parametrize("right", [0.3, 0.9, 0.99])
 def test_decoders_and_common_openings_are_not_caught(maker, right):
     assert findings(maker(ROWS, VOCABULARY, right))[1] == []
-    rows = [
-        dataclasses.replace(p, reference=f"a man {p.reference}", prediction=f"a man {p.prediction}") for p in null()
-    ]
+    rows = changed(null(), reference=lambda p: f"a man {p.reference}", prediction=lambda p: f"a man {p.prediction}")
     assert findings(rows)[1] == []

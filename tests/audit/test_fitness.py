@@ -5,7 +5,7 @@ import json
 import random
 
 import pytest
-from rows import row, simulated_rows
+from rows import changed, edited, one_file_each, row, simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.fitness import file_flags
@@ -24,10 +24,6 @@ def severe(result):
     return [flag.code for flag in result.flags if flag.level == "severe"]
 
 
-def changed(rows, **fields):
-    return [dataclasses.replace(r, **fields) for r in rows]
-
-
 @pytest.fixture(scope="module")
 def sides():
     return simulated_rows(sentences=60, subjects=4, information=0.03, seed=2)
@@ -35,29 +31,22 @@ def sides():
 
 def same_for_all(rows):
     first = {r.sentence_id: r.prediction for r in reversed(rows)}
-    return [dataclasses.replace(r, prediction=first[r.sentence_id]) for r in rows]
+    return changed(rows, prediction=lambda r: first[r.sentence_id])
 
 
 def as_long(rows, share=0.0, seed=0):
     """As many words as the reference, of which a share is right: what a teacher-forced decoder writes."""
     rng = random.Random(seed)
     vocabulary = [word for r in rows for word in r.reference.split()]
-    return [
-        dataclasses.replace(
-            r, prediction=" ".join(w if rng.random() < share else rng.choice(vocabulary) for w in r.reference.split())
-        )
-        for r in rows
-    ]
+
+    def read(r):
+        return " ".join(w if rng.random() < share else rng.choice(vocabulary) for w in r.reference.split())
+
+    return changed(rows, prediction=read)
 
 
-def copying(rows, share, seed=0):
-    rng = random.Random(seed)
-    return [dataclasses.replace(r, prediction=r.reference) if rng.random() < share else r for r in rows]
-
-
-def edited(rows, text, share=1.0, seed=0):
-    rng = random.Random(seed)
-    return [dataclasses.replace(r, prediction=text(r, rng)) if rng.random() < share else r for r in rows]
+def copying(rows, share):
+    return edited(rows, lambda r, _: r.reference, share)
 
 
 def one_changed(row, rng):
@@ -112,20 +101,21 @@ FAULTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def without_fault(sides):
+    return quick(*one_file_each(sides))
+
+
 @pytest.mark.parametrize("fault", FAULTS)
-def test_one_fault_bars_the_verdict(sides, fault):
-    assert quick(*_named(sides)).verdict is not Verdict.NOT_JUDGEABLE
-    result = quick(*_named(FAULTS[fault](*sides)))
+def test_one_fault_bars_the_verdict(sides, without_fault, fault):
+    assert without_fault.verdict is not Verdict.NOT_JUDGEABLE
+    result = quick(*one_file_each(FAULTS[fault](*sides)))
     assert fault.split()[0] in severe(result)
     assert result.verdict is Verdict.NOT_JUDGEABLE
     assert result.exit_status == 8
     first = next(flag.message for flag in result.flags if flag.level == "severe")
     assert result.sentence.startswith(f"Not judgeable: {first}")
     assert "uses the EEG" not in result_text(result)
-
-
-def _named(sides):
-    return sides[0], {"noise": sides[1]}
 
 
 @pytest.mark.parametrize("fault", ["input_independent", "target_edited", "target_copies", "silent_side eeg"])
@@ -139,13 +129,12 @@ def test_one_fault_bars_one_file_alone(sides, fault):
 def test_thirty_sentences_are_judged_and_fewer_are_not():
     eeg, noise = simulated_rows(sentences=30, information=0.1, seed=3)
     assert quick(eeg, {"noise": noise}, proof="the test planted all of it, no target").verdict is Verdict.USES_EEG
-    dropped = {eeg[0].reference}
-    eeg, noise = ([r for r in rows if r.reference not in dropped] for rows in (eeg, noise))
+    dropped = eeg[0].reference
+    eeg, noise = ([r for r in rows if r.reference != dropped] for rows in (eeg, noise))
     result = quick(eeg, {"noise": noise}, proof="the test planted all of it, no target")
     assert severe(result) == ["too_few_sentences"]
-    assert result.sentence.startswith(
-        "Not judgeable: 29 sentences are too few for a verdict, 30 are needed. The figures"
-    )
+    said = "Not judgeable: 29 sentences are too few for a verdict, 30 are needed. The figures"
+    assert result.sentence.startswith(said)
 
 
 def test_remembered_training_sentences(sides):
@@ -188,7 +177,7 @@ def test_a_statement_of_the_authors_is_printed_and_lifts_no_contradiction(sides)
 @pytest.mark.parametrize("blank", [" ", "yes", "trust me", "x x x x", "https://", "1 2 3 4 5"])
 def test_what_is_no_statement_is_refused(sides, blank, tmp_path, capsys):
     with pytest.raises(UserError, match="expected a sentence with at least 4 different words"):
-        quick(*_named(sides), proof=blank)
+        quick(*one_file_each(sides), proof=blank)
     write_predictions(tmp_path / "p.jsonl", {}, sides[0])
     assert main(["audit", "--eeg", str(tmp_path / "p.jsonl"), f"--proof={blank}"]) == 2
 
@@ -228,7 +217,7 @@ def test_what_looks_alike_and_is_not_a_fault(sides):
     assert severe(constant) == []
     told = quick(eeg, {"length_only": changed(as_long(noise), eval_condition="length_only")})
     assert severe(told) == []
-    right = [dataclasses.replace(r, prediction=r.reference.replace("w1 ", "x ")) for r in eeg]
+    right = changed(eeg, prediction=lambda r: r.reference.replace("w1 ", "x "))
     assert "looks_teacher_forced" not in severe(quick(right, {"noise": noise}))
 
 
@@ -291,7 +280,7 @@ def test_dots_make_no_sentences():
     eeg, noise = simulated_rows(sentences=100, subjects=2, information=0.3)
     base = list(dict.fromkeys(r.reference for r in eeg))
     said = {text: base[i % 25].capitalize() + "." * (i // 25) for i, text in enumerate(base)}
-    sides = [[dataclasses.replace(r, reference=said[r.reference]) for r in rows] for rows in (eeg, noise)]
+    sides = [changed(rows, reference=lambda r: said[r.reference]) for rows in (eeg, noise)]
     result = quick(sides[0], {"noise": sides[1]}, proof="the test has drawn all of it")
     assert result.verdict is Verdict.NOT_JUDGEABLE
     assert "of 100 references 25 differ by more than case and punctuation" in result.sentence
@@ -300,9 +289,7 @@ def test_dots_make_no_sentences():
 def test_a_control_below_its_null_makes_no_content(sides):
     """Junk against the same junk without the words of its sentence: the difference is the control's."""
     _, junk = simulated_rows(sentences=60, subjects=3)
-    worse = [
-        dataclasses.replace(r, eval_condition="worse", prediction=without(r.reference, r.prediction)) for r in junk
-    ]
+    worse = changed(junk, eval_condition="worse", prediction=lambda r: without(r.reference, r.prediction))
     result = quick(junk, {"worse": worse}, proof="the test has drawn all of it at random")
     assert result.comparisons[0].primary.p_primary <= 0.05
     assert result.verdict is Verdict.NO_CONTENT
@@ -326,8 +313,6 @@ def test_flags_of_a_file_without_a_test(sides):
     eeg, _ = sides
     codes = [flag.code for flag in file_flags("eeg", same_for_all(as_long(eeg)))]
     assert codes[0] == "input_independent"
-    assert [f.code for f in file_flags("one", [row(0, subject="unknown", prediction="")])] == [
-        "silent_side",
-        "half_empty",
-    ]
+    silent = file_flags("one", [row(0, subject="unknown", prediction="")])
+    assert [f.code for f in silent] == ["silent_side", "half_empty"]
     assert file_flags("none", [row(0, reference=" ")]) == []

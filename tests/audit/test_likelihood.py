@@ -61,16 +61,16 @@ def candidate_sets(gain, size=6, sentences=30, seed=0):
             key = (f"{i}{subject}", 0)
             eeg[key] = CandidateScores(ids[i % size], ids, tuple(nll))
             control[key] = CandidateScores(ids[i % size], ids, tuple(prior))
-    return eeg, control
+    return eeg, "shuffled", control
 
 
 def test_retrieval_ranks_by_evidence_and_not_by_the_texts_own_probability():
-    found = retrieve(*_with_name(candidate_sets(1.0)), resamples=500, rng=np.random.default_rng(0))
+    found = retrieve(*candidate_sets(1.0), resamples=500, rng=np.random.default_rng(0))
     assert found.top1 == 1
     assert found.mean_rank == 1
     assert (found.chance_top1, found.chance_top5, found.chance_rank) == pytest.approx((1 / 6, 5 / 6, 3.5))
     assert found.p == pytest.approx(1 / 501)
-    nothing = retrieve(*_with_name(candidate_sets(0.0)), resamples=500, rng=np.random.default_rng(0))
+    nothing = retrieve(*candidate_sets(0.0), resamples=500, rng=np.random.default_rng(0))
     assert nothing.top1 < 0.4
     assert nothing.p > 0.01
 
@@ -102,18 +102,8 @@ def test_ties_rank_the_right_sentence_last():
     assert found.p == 1
 
 
-def _with_name(sets):
-    return sets[0], "shuffled", sets[1]
-
-
-LINE = {
-    "sample_id": "a",
-    "sentence_id": "x",
-    "eval_condition": "eeg",
-    "seed": 0,
-    "candidates": ["x", "y"],
-    "nll": [1.0, 2.0],
-}
+LINE = {"sample_id": "a", "sentence_id": "x", "eval_condition": "eeg", "seed": 0}
+LINE |= {"candidates": ["x", "y"], "nll": [1.0, 2.0]}
 
 
 def test_candidates_file_is_read_back(tmp_path):

@@ -4,7 +4,7 @@ import dataclasses
 import random
 
 import pytest
-from rows import simulated_rows
+from rows import changed, simulated_rows
 
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
@@ -43,7 +43,7 @@ def test_a_list_of_word_pieces_without_spaces_is_a_list():
 
 def test_texts_that_share_most_of_their_words_are_no_list_where_the_references_do():
     eeg, _ = simulated_rows(sentences=30)
-    alike = [dataclasses.replace(r, reference=f"he was born in the town of {r.reference.split()[0]}") for r in eeg]
+    alike = changed(eeg, reference=lambda r: f"he was born in the town of {r.reference.split()[0]}")
     assert "frequency_list" not in flags_of(saying(alike, lambda _, reference: reference.replace("born", "seen")))
 
 
@@ -65,7 +65,7 @@ def test_frequent_words_are_known_with_marks_at_their_ends():
 )
 def test_what_was_read_three_times_is_no_padding(text, reference, stutters):
     eeg, _ = simulated_rows(sentences=30)
-    rows = [dataclasses.replace(r, reference=f"{r.reference} {reference}", prediction=text) for r in eeg]
+    rows = changed(eeg, reference=lambda r: f"{r.reference} {reference}", prediction=text)
     assert ("literal_padding" in flags_of(rows)) == stutters
 
 
@@ -152,22 +152,17 @@ def erring(rows, seed_of):
         rng = random.Random(seed_of(row))
         return " ".join(f"x{rng.randrange(10**6)}" if rng.random() < 0.33 else w for w in row.reference.split())
 
-    return [dataclasses.replace(r, prediction=text(r)) for r in rows]
+    return changed(rows, prediction=text)
 
 
 def test_readers_that_make_the_same_errors_were_given_the_target():
     eeg, _ = simulated_rows(sentences=40, subjects=4)
     own = audit(erring(eeg, lambda r: r.sample_id), {}, resamples=200)
     assert own.verdict is Verdict.CONTENT
-    shared = erring(eeg, lambda r: r.sentence_id if r.subject[-1] != "0" or hash_of(r) else r.sample_id)
+    shared = erring(eeg, lambda r: r.sentence_id if r.subject[-1] != "0" or len(r.reference) % 3 else r.sample_id)
     fed = audit(shared, {}, resamples=200)
     assert fed.verdict is Verdict.NOT_JUDGEABLE
     assert "have one and the same prediction" in next(f.message for f in fed.flags if f.code == "input_independent")
-
-
-def hash_of(row):
-    """True for two sentences of three."""
-    return len(row.reference) % 3
 
 
 def test_one_text_for_all_readers_is_said_from_half_of_the_sentences_on():
@@ -176,9 +171,7 @@ def test_one_text_for_all_readers_is_said_from_half_of_the_sentences_on():
     some = sorted(first)
 
     def alike(n):
-        return [
-            dataclasses.replace(r, prediction=first[r.sentence_id]) if r.sentence_id in some[:n] else r for r in eeg
-        ]
+        return changed(eeg, prediction=lambda r: first[r.sentence_id] if r.sentence_id in some[:n] else r.prediction)
 
     assert "same_for_all_readers" not in flags_of(alike(14))
     message = flags_of(alike(15))["same_for_all_readers"].message

@@ -1,10 +1,9 @@
 """The report stands alone, shows everything and lets nothing of a prediction through as markup."""
 
-import dataclasses
 from html.parser import HTMLParser
 
 import pytest
-from rows import simulated_rows
+from rows import changed, simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.page import Section, markdown_html
@@ -39,7 +38,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def result():
     eeg, noise = simulated_rows(information=0.2, seeds=3, sentences=20)
-    eeg = [dataclasses.replace(r, prediction=f"<script>alert('{r.prediction}')</script> & so") for r in eeg]
+    eeg = changed(eeg, prediction=lambda r: f"<script>alert('{r.prediction}')</script> & so")
     return audit(eeg, {"noise <b>": noise}, resamples=150)
 
 
@@ -85,7 +84,7 @@ def test_the_claim_stands_alone_and_reasons_once_in_the_box(result, tmp_path):
 
     assert "one-sided" not in box(result)
     eeg, noise = simulated_rows(information=0.2, sentences=40)
-    copied = audit([dataclasses.replace(r, prediction=r.reference) for r in eeg], {"noise": noise}, resamples=150)
+    copied = audit(changed(eeg, prediction=lambda r: r.reference), {"noise": noise}, resamples=150)
     assert box(copied).count("hold their reference to the letter") == 1
     best = [e.reference for e in copied.examples if e.best]
     assert len(set(best)) == len(best) == 4

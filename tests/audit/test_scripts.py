@@ -1,7 +1,8 @@
 """Texts of scripts without spaces are judged by characters."""
 
-import dataclasses
 import random
+
+from rows import changed
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_testing.decoders import written
@@ -18,24 +19,14 @@ def chinese(right: float, seed: int = 0):
     def said(text):
         return "".join(c if rng.random() < right else rng.choice(CHARACTERS) for c in text)
 
-    return [
-        dataclasses.replace(
-            row,
-            reference=texts[row.reference],
-            prediction=said(texts[row.reference]),
-            n_words=len(texts[row.reference]),
-        )
-        for row in rows
-    ]
+    rows = changed(rows, reference=lambda row: texts[row.reference])
+    return changed(rows, prediction=lambda row: said(row.reference), n_words=lambda row: len(row.reference))
 
 
 def test_four_characters_of_ten_are_found_and_none_is_not():
-    noise = {"noise": [dataclasses.replace(row, eval_condition="noise") for row in chinese(0.0, 0)]}
-    told = {
-        "resamples": 200,
-        "groups": {"kind": {row.reference: str(i // 2 % 2) for i, row in enumerate(chinese(0.4))}},
-    }
-    found = audit(chinese(0.4), noise, **told)
+    noise = {"noise": changed(chinese(0.0, 0), eval_condition="noise")}
+    kinds = {row.reference: str(i // 2 % 2) for i, row in enumerate(chinese(0.4))}
+    found = audit(chinese(0.4), noise, resamples=200, groups={"kind": kinds})
     assert found.verdict.value == "uses EEG"
     assert 30 < found.deciding.primary.effect < 45
     assert found.n_strata > 5

@@ -7,7 +7,7 @@ import types
 
 import numpy as np
 import pytest
-from rows import simulated_rows
+from rows import changed, simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.contrast import Contrast, Evidence
@@ -109,7 +109,7 @@ def random_set(rng):
     }
     sides = simulated_rows(int(rng.integers(10**6)), subjects=2, **dials)
     if rng.random() < 0.5:
-        sides = [[dataclasses.replace(r, task="") for r in rows] for rows in sides]
+        sides = [changed(rows, task="") for rows in sides]
     kept = rng.random(len(sides[0])) < 0.8
     return [[r for r, keep in zip(rows, kept, strict=True) if keep] for rows in sides], rng.choice([0.5, 2.0, 6.0])
 
@@ -136,8 +136,7 @@ def test_random_sets():
 def test_a_constant_text_against_a_control_is_said_to_be_one():
     """Its own content cannot differ from 0, whatever the figures of the difference are."""
     eeg, noise = simulated_rows(sentences=60, subjects=3, information=0.0, seed=1)
-    constant = [dataclasses.replace(r, prediction=noise[0].prediction) for r in eeg]
-    found = audit(constant, {"noise": noise}, resamples=200)
+    found = audit(changed(eeg, prediction=noise[0].prediction), {"noise": noise}, resamples=200)
     assert found.verdict is Verdict.UNDERPOWERED
     assert "eeg: the outputs do not depend on the sentence" in found.sentence
     assert "smallest margin" not in found.sentence

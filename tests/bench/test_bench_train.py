@@ -73,11 +73,9 @@ def test_batches_are_those_of_training():
     assert sum(work.batches.values()) in (255, 256)
 
 
-def test_mistakes_are_one_sentence(capsys, tmp_path):
-    assert main([*TINY, "--sentences", str(tmp_path / "none.txt")]) == 2
-    assert "none.txt: cannot be read" in capsys.readouterr().err
-    assert main(["bench", "--stage=train", "--buckets=16-24"]) == 2
-    assert "expected words:tokens" in capsys.readouterr().err
+def test_mistakes_are_one_sentence(refused, tmp_path):
+    assert "none.txt: cannot be read" in refused([*TINY, "--sentences", str(tmp_path / "none.txt")])
+    assert "expected words:tokens" in refused(["bench", "--stage=train", "--buckets=16-24"])
 
 
 def test_a_peer_that_fails_keeps_the_times_of_the_others(tmp_path, monkeypatch, capsys):

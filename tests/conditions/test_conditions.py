@@ -60,13 +60,8 @@ def test_same_in_every_batch_order_and_bucket(name):
     features, mask, context = batch()
     fed = np.asarray(apply(name, features, mask, context))
     order = np.array([4, 2, 0, 1, 5, 3])
-    chosen = context._replace(
-        sample_id=context.sample_id[order],
-        subject=context.subject[order],
-        donor=context.donor[order],
-        clock=context.clock[order],
-        neighbor=context.neighbor[order],
-    )
+    of_rows = ("sample_id", "subject", "donor", "clock", "neighbor")
+    chosen = context._replace(**{field: getattr(context, field)[order] for field in of_rows})
     np.testing.assert_allclose(apply(name, features[order], mask[order], chosen), fed[order], rtol=0, atol=1e-5)
     short = LENGTHS <= 8
     features, mask, context = batch(width=8)
@@ -104,20 +99,13 @@ def test_noise_has_its_distribution_and_no_repeats(name, distribution):
     assert np.unique(fed).size > 0.995 * fed.size
 
 
-def test_only_redrawn_noise_changes_with_the_step():
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_only_redrawn_noise_changes_with_the_step_and_only_random_conditions_with_the_key(name):
     features, mask, context = batch()
-    later = context._replace(step=np.int32(1))
-    for name in CONDITIONS:
-        same = np.array_equal(apply(name, features, mask, context), apply(name, features, mask, later))
-        assert same == (name != "noise_redrawn"), name
-
-
-def test_only_random_conditions_change_with_the_key():
-    features, mask, context = batch()
-    other = context._replace(key=condition_key(6))
-    for name in CONDITIONS:
-        same = np.array_equal(apply(name, features, mask, context), apply(name, features, mask, other))
-        assert same == (name not in RANDOM), name
+    fed = apply(name, features, mask, context)
+    later, other = context._replace(step=np.int32(1)), context._replace(key=condition_key(6))
+    assert np.array_equal(fed, apply(name, features, mask, later)) == (name != "noise_redrawn")
+    assert np.array_equal(fed, apply(name, features, mask, other)) == (name not in RANDOM)
 
 
 def test_other_generators_are_refused():
@@ -187,9 +175,8 @@ def test_constants():
 def test_arms_are_stacked_and_differ_as_they_should():
     features, mask, context = batch()
     arms = (("noise", 0), ("eeg", 0), ("shuffled", 1), ("noise", 1), ("noise", 0), ("eeg", 1))
-    stacked = np.asarray(
-        jax.jit(condition_inputs, static_argnums=0, compiler_options=QUICK)(arms, features, mask, context)
-    )
+    stack = jax.jit(condition_inputs, static_argnums=0, compiler_options=QUICK)
+    stacked = np.asarray(stack(arms, features, mask, context))
     assert stacked.shape == (6, *features.shape)
     for arm in (1, 2, 5):
         np.testing.assert_array_equal(stacked[arm], apply(arms[arm][0], features, mask, context))

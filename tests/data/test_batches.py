@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -112,17 +113,14 @@ def test_seeds_have_orders_of_their_own_in_batches_of_the_same_shapes(samples):
     assert ids[0] != ids[1] != ids[2] != ids[0]
     epoch = len(EpochPlan(samples.n_words()[:30], samples.n_tokens(np.arange(30)), BUCKETS, SIZE, 2).epoch(0))
     for own in ids:
-        assert sorted(i for ids_of in own[:epoch] for i in ids_of) == list(range(30)), (
-            "every seed trains every sample once an epoch"
-        )
+        assert sorted(itertools.chain(*own[:epoch])) == list(range(30)), "every sample once an epoch"
 
 
 @pytest.mark.parametrize("buckets", [((8, 6), (4, 12)), ((8, 12), (4, 6)), ((4, 12), (8, 6)), ((8, 12), (8, 12))])
 def test_buckets_that_are_not_nested_are_refused(samples, buckets):
     """What is left over of the first would be put into the second, which does not hold it."""
-    with pytest.raises(
-        UserError, match=r"batch.buckets is .* expected pairs \(words, tokens\), each at least as large"
-    ):
+    message = r"batch.buckets is .* expected pairs \(words, tokens\), each at least as large"
+    with pytest.raises(UserError, match=message):
         training_batches(samples, np.arange(30), buckets, SIZE, seed=0, steps=1)
 
 

@@ -25,10 +25,9 @@ def good(path, **kwargs):
     return data.write(path, kwargs.get("change", lambda rows: rows)(rows), features_are="2 bands x 3 channels")
 
 
-def test_a_good_file_has_no_problem_and_its_scales_are_shown(tmp_path, capsys):
+def test_a_good_file_has_no_problem_and_its_scales_are_shown(tmp_path, printed_by):
     path = good(tmp_path / "data.h5")
-    assert main(["check", str(path), f"--png={tmp_path / 'a.png'}"]) == 0
-    out = capsys.readouterr().out
+    out = printed_by(["check", str(path), f"--png={tmp_path / 'a.png'}"])
     assert "14 samples of 2 subjects, 1 tasks, 7 different texts; 41 words, 2 to 4 a sample" in out
     assert "no problem, 0 notes" in out
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
@@ -39,10 +38,9 @@ def test_a_good_file_has_no_problem_and_its_scales_are_shown(tmp_path, capsys):
     assert bands_of(findings.features_are, 6) == 2
 
 
-def test_what_the_encoder_is_fed_under_noise_is_described(tmp_path, capsys):
+def test_what_the_encoder_is_fed_under_noise_is_described(tmp_path, printed_by, refused):
     path = good(tmp_path / "data.h5")
-    assert main(["check", str(path), "--condition=noise"]) == 0
-    out = capsys.readouterr().out
+    out = printed_by(["check", str(path), "--condition=noise"])
     assert "condition noise, seed 0: 14 of 14 samples, 41 words of 6 numbers" in out
     mean, sd = map(float, re.search(r"fed: mean (\S+), sd (\S+), from", out).groups())
     assert abs(mean) < 4 / np.sqrt(41 * 6)
@@ -53,8 +51,7 @@ def test_what_the_encoder_is_fed_under_noise_is_described(tmp_path, capsys):
     drawn = apply_condition("noise", np.zeros((1, 2, 6), np.float32), np.ones((1, 2), bool), context)
     assert f"first word of S0/NR:0: {' '.join(f'{value:.3f}' for value in drawn[0, 0])} ..." in out
     for name, why in (("nosie", "did you mean 'noise'"), ("shuffled", "is made from a split's parts (donor)")):
-        assert main(["check", str(path), f"--condition={name}"]) == 2
-        assert why in capsys.readouterr().err
+        assert why in refused(["check", str(path), f"--condition={name}"])
 
 
 def test_the_picture_names_channels_and_bands_where_the_file_does(tmp_path):
@@ -86,9 +83,8 @@ def test_what_is_worth_a_look_is_noted(tmp_path):
 
     assert "1 of 6 features do not vary (numbers 4)" in noted(tmp_path, constant)
     found = noted(tmp_path, twice)
-    assert (
-        "2 samples have another one's features to the last bit (the first are number 0, S0, NR:0, and 14, S9" in found
-    )
+    twins = "2 samples have another one's features to the last bit (the first are number 0, S0, NR:0, and 14, S9"
+    assert twins in found
     assert "1 samples are a subject's further readings" in found
     assert "the features of S0 are" in noted(tmp_path, volts)
     assert "numbers of sentences stand for several texts" in noted(tmp_path, trials)
@@ -138,14 +134,10 @@ def test_another_file_is_refused(tmp_path):
 
 def test_a_token_that_all_texts_share_is_noted(tmp_path):
     def texts(template, n=12):
-        samples = [
-            {"features": np.random.default_rng(i).normal(size=(3, 4)), "sentence": template.format(i), "subject": "S1"}
-            for i in range(n)
-        ]
-        path = tmp_path / "shared.h5"
-        path.unlink(missing_ok=True)
-        data.write(path, samples)
-        return "\n".join(check_datafile(path).notes)
+        words = [np.random.default_rng(i).normal(size=(3, 4)) for i in range(n)]
+        samples = [{"features": w, "sentence": template.format(i), "subject": "S1"} for i, w in enumerate(words)]
+        (tmp_path / "shared.h5").unlink(missing_ok=True)
+        return "\n".join(check_datafile(data.write(tmp_path / "shared.h5", samples)).notes)
 
     notes = texts("Comment/w{0} x{0} truly the.")
     assert "all 12 different texts have the word 'comment', 'truly';" in notes
@@ -156,10 +148,8 @@ def test_a_token_that_all_texts_share_is_noted(tmp_path):
 
 def test_a_mark_that_was_read_as_a_sentence_is_noted(tmp_path):
     def rows(mark):
-        return [
-            {"features": np.full((2, 3), i), "sentence": mark if i % 2 else f"the dog saw cat {i // 2}"}
-            for i in range(24)
-        ]
+        texts = [mark if i % 2 else f"the dog saw cat {i // 2}" for i in range(24)]
+        return [{"features": np.full((2, 3), i), "sentence": text} for i, text in enumerate(texts)]
 
     data.write(tmp_path / "mark.h5", rows("Fixation cross"))
     noted = "'Fixation cross' is the text of 12 of 24 samples, the next most frequent one of 1: if it is a mark"
@@ -172,14 +162,12 @@ def test_a_mark_that_was_read_as_a_sentence_is_noted(tmp_path):
 @pytest.mark.parametrize(("apart", "noted"), [(1.5, False), (12.0, True)])
 def test_a_subject_in_another_unit_is_noted_in_logarithms_too(apart, noted, tmp_path):
     rng = np.random.default_rng(0)
-    path = data.write(
-        tmp_path / "a.h5",
-        [
-            {"features": rng.normal(apart * (s == "S1"), 0.5, (6, 4)), "sentence": f"text {i} of many", "subject": s}
-            for s in ("S1", "S2", "S3")
-            for i in range(12)
-        ],
-        features_are="log10 of mean band power in uV^2 of words, 1 bands x 4 channels, band-major; bands in Hz: 4-8",
-    )
+    samples = [
+        {"features": rng.normal(apart * (s == "S1"), 0.5, (6, 4)), "sentence": f"text {i} of many", "subject": s}
+        for s in ("S1", "S2", "S3")
+        for i in range(12)
+    ]
+    are = "log10 of mean band power in uV^2 of words, 1 bands x 4 channels, band-major; bands in Hz: 4-8"
+    path = data.write(tmp_path / "a.h5", samples, features_are=are)
     said = [note for note in check_datafile(path).notes if "are the units the same?" in note]
     assert [note.startswith("the features of S1 are") for note in said] == [True] * noted

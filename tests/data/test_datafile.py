@@ -66,9 +66,8 @@ with DataWriter(sys.argv[1], 300, "x") as writer:
 @pytest.mark.parametrize("room", [1000, 100_000, 2_161_000])
 def test_a_disk_without_room_is_an_error_and_not_a_crash(tmp_path, room):
     """At the first write, among the features, at the end: the process ends by itself and leaves nothing."""
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_AT, str(tmp_path / "data.h5"), str(room)], capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", FULL_AT, str(tmp_path / "data.h5"), str(room)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert "OSError: [Errno 27] File too large: '" in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -91,9 +90,8 @@ def test_a_disk_of_4_kib_is_one_sentence(tmp_path):
     if done.returncode in (1, 77) and "eeg2text" not in done.stderr:
         pytest.skip(f"no disk can be mounted here: {done.stderr.strip()[:80]}")
     assert done.returncode == 2
-    assert done.stderr.endswith(
-        "No space left on device; free some space and run the same command again, what is finished is kept.\n"
-    )
+    said = "No space left on device; free some space and run the same command again, what is finished is kept.\n"
+    assert done.stderr.endswith(said)
     assert done.stderr.count("\n") == 1
     assert done.stdout == "", "nothing is left there"
 
@@ -166,11 +164,8 @@ def test_a_changed_byte_is_said_or_changes_nothing(tmp_path):
         except UserError:
             refused += 1
         else:
-            assert (found.digests, found.provenance, found.features_are) == (
-                good.digests,
-                good.provenance,
-                good.features_are,
-            )
+            for field in ("digests", "provenance", "features_are"):
+                assert getattr(found, field) == getattr(good, field)
     assert refused > 50
 
 
@@ -206,15 +201,15 @@ def replace(path, name, **options):
             file.create_dataset(name, **options)
 
 
+ELSEWHERE = "features keeps its values in another"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"link": h5py.ExternalLink("other.h5", "/features")}, "features is a link to another place"),
         ({"link": h5py.SoftLink("/offsets")}, "features is a link to another place"),
-        (
-            {"shape": (15, 3), "dtype": "f4", "external": [("secret.bin", 0, 180)]},
-            "features keeps its values in another",
-        ),
+        ({"shape": (15, 3), "dtype": "f4", "external": [("secret.bin", 0, 180)]}, ELSEWHERE),
         ({"shape": (2_000_000_000, 3), "dtype": "f4", "chunks": (256, 3)}, "features claims"),
         ({"shape": (2_000_000_000, 3), "dtype": "f4", "chunks": (256, 3), "compression": 9}, "features claims"),
     ],
@@ -237,7 +232,7 @@ def test_a_virtual_dataset_is_refused(tmp_path):
     with h5py.File(path, "r+") as file:
         del file["features"]
         file.create_virtual_dataset("features", layout)
-    with pytest.raises(UserError, match="features keeps its values in another file"):
+    with pytest.raises(UserError, match=f"{ELSEWHERE} file"):
         read_datafile(path)
 
 

@@ -51,12 +51,11 @@ def test_the_sentence_as_written_goes_before_its_words(tmp_path):
     assert (found.sentence, found.sentence_index, len(found.features)) == ("The cat.", 7, 2)
 
 
-def test_what_would_become_one_sentence_is_said(tmp_path, capsys):
+def test_what_would_become_one_sentence_is_said(tmp_path, capsys, refused):
     path = tmp_path / "table.csv"
     for text in ("id,w,a\n1,the,1\n1,cat,2\n2,it,3\n", "1,the,1\n1,cat,2\n2,it,3\n"):
         path.write_text(text)
-        assert main(["prepare", str(path), f"--out={tmp_path / 'out.h5'}"]) == 2
-        error = capsys.readouterr().err
+        error = refused(["prepare", str(path), f"--out={tmp_path / 'out.h5'}"])
         assert re.search(r"column 0, taken for the words, holds numbers \('1'\); name the column", error), error
         assert not (tmp_path / "out.h5").exists()
     path.write_text("word,a\nthe,1\ncat,2\nit,3\n")

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from prepared import prepare
 
 from eeg2text_jax import data
 from eeg2text_jax.cli import main
@@ -113,12 +114,6 @@ def packed():
     return columns, words, np.array([len(own) for own in words])
 
 
-def prepare(tmp_path, *arguments):
-    out = tmp_path / "out.h5"
-    assert main(["prepare", *map(str, arguments), f"--out={out}"]) == 0
-    return read_datafile(out)
-
-
 def test_arrays_in_every_layout(tmp_path, expected, capsys):
     columns, words, n_words = packed()
     padded = np.full((9, 5, F), np.nan, np.float32)
@@ -140,7 +135,7 @@ def test_arrays_in_every_layout(tmp_path, expected, capsys):
     assert "S1" in capsys.readouterr().out
 
 
-def test_arrays_that_do_not_fit(tmp_path, capsys):
+def test_arrays_that_do_not_fit(tmp_path, capsys, refused):
     columns, words, n_words = packed()
     padded = np.zeros((9, 5, F))
     cases = [
@@ -156,16 +151,14 @@ def test_arrays_that_do_not_fit(tmp_path, capsys):
     ]
     for arrays, message in cases:
         np.savez(tmp_path / "a.npz", **arrays)
-        assert main(["prepare", str(tmp_path / "a.npz"), f"--out={tmp_path / 'out.h5'}"]) == 2
-        error = capsys.readouterr().err
+        error = refused(["prepare", str(tmp_path / "a.npz"), f"--out={tmp_path / 'out.h5'}"])
         assert re.search(message, error), error
-        assert error.count("\n") == 1
         assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
     (tmp_path / "b.npz").mkdir()
-    assert main(["prepare", str(tmp_path / "b.npz"), f"--out={tmp_path / 'out.h5'}"]) == 2
-    assert "b.npz: is a folder; expected a file" in capsys.readouterr().err
+    error = refused(["prepare", str(tmp_path / "b.npz"), f"--out={tmp_path / 'out.h5'}"])
+    assert "b.npz: is a folder; expected a file" in error
     (tmp_path / "a.npz").write_bytes(b"PK nothing")
-    assert main(["prepare", str(tmp_path / "a.npz"), f"--out={tmp_path / 'out.h5'}"]) == 2
+    refused(["prepare", str(tmp_path / "a.npz"), f"--out={tmp_path / 'out.h5'}"])
 
 
 def test_parquet_there_and_back(tmp_path, expected, capsys):
@@ -187,7 +180,7 @@ def test_parquet_there_and_back(tmp_path, expected, capsys):
     same(expected, prepare(tmp_path, folder))
 
 
-def test_a_parquet_of_something_else(tmp_path, capsys):
+def test_a_parquet_of_something_else(tmp_path, refused):
     pa = pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
     pq = pytest.importorskip("pyarrow.parquet")
     n = {"sentence": ["a b", "c"]}
@@ -201,13 +194,11 @@ def test_a_parquet_of_something_else(tmp_path, capsys):
     ]
     for columns, message in cases:
         pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-        assert main(["prepare", str(tmp_path / "a.parquet"), f"--out={tmp_path / 'out.h5'}"]) == 2
-        error = capsys.readouterr().err
+        error = refused(["prepare", str(tmp_path / "a.parquet"), f"--out={tmp_path / 'out.h5'}"])
         assert re.search(message, error), error
-        assert error.count("\n") == 1
         assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing")
-    assert main(["prepare", str(tmp_path / "a.parquet"), f"--out={tmp_path / 'out.h5'}"]) == 2
+    refused(["prepare", str(tmp_path / "a.parquet"), f"--out={tmp_path / 'out.h5'}"])
 
 
 @pytest.mark.filterwarnings("ignore")  # of datasets

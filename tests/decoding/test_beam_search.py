@@ -102,14 +102,9 @@ def test_forced_and_forbidden_tokens():
 
 
 def test_several_end_tokens():
-    out = generate(
-        MODEL,
-        first_order(LATTICE, 7),
-        sentences(1),
-        GenerationSpec(
-            decoder_start_token_id=START, pad_token_id=PAD, eos_token_id=(END, D), max_length=6, num_beams=2
-        ),
-    )
+    tokens = {"decoder_start_token_id": START, "pad_token_id": PAD, "eos_token_id": (END, D)}
+    spec = GenerationSpec(**tokens, max_length=6, num_beams=2)
+    out = generate(MODEL, first_order(LATTICE, 7), sentences(1), spec)
     # B, D now ends: log .36 / 2 beats log .36 / 3 and log .306 / 2.
     assert np.asarray(out.sequences)[0, : int(out.lengths[0])].tolist() == [START, B, D]
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.cli import main
 from eeg2text_jax.data.fmri.scans import FmriSpec, find_scans, not_here, select, window_starts
 from eeg2text_jax.data.fmri.stories import align_stories
 
@@ -80,10 +79,9 @@ def test_the_list_of_scans_to_exclude_is_a_test_of_names(root, scans):
     assert len(left) >= 1
 
 
-def test_images_that_are_not_downloaded_are_one_sentence(root, scans, tmp_path, capsys):
+def test_images_that_are_not_downloaded_are_one_sentence(root, scans, tmp_path, refused):
     assert {not_here(scan.image).partition("|")[0] for scan in scans} == {"not downloaded"}
-    assert main(["prepare", str(root), f"--out={tmp_path / 'data.h5'}"]) == 2
-    said = capsys.readouterr().err
+    said = refused(["prepare", str(root), f"--out={tmp_path / 'data.h5'}"])
     assert said.count("432 scans are left out (not downloaded)") == 1
     assert "none of the 432 selected scans can be used" in said
     assert "datalad get" in said

@@ -65,9 +65,7 @@ def test_the_words_are_those_of_the_recording(tmp_path):
     assert "with eeg" not in page + text
     assert json.loads(json.dumps(result.to_json()))["conditions"][0]["name"] == "eeg"
     assert "with eeg" not in json.dumps(result.to_json())
-    assert (
-        audit(eeg, {"noise": noise}, resamples=200, proof="it was decoded without any targets").to_json()["verdict"]
-        == "uses EEG"
-    )
+    of_eeg = audit(eeg, {"noise": noise}, resamples=200, proof="it was decoded without any targets")
+    assert of_eeg.to_json()["verdict"] == "uses EEG"
     assert said("uses EEG, /EEG+ stays", "fmri") == "uses fMRI, /EEG+ stays"
     assert said("with eeg. --eeg eeg.jsonl data/eeg stay", "fmri") == "with fMRI. --eeg eeg.jsonl data/eeg stay"

@@ -13,14 +13,14 @@ from eeg2text_jax.study.configuration import load_config
 SMALL = {**time_trap.SCANS, "subjects": 2, "stories": 2, "heard": 2, "grid": (4, 4, 3), "signal": 0.0}
 
 
-def made(folder, **changes):
+def made(folder, name="scans", **changes):
     config = load_config("default").data
     with config.unlocked():
         config.source = "synthetic-fmri"
         config.synthetic_fmri.update({**SMALL, **changes})
         config.fmri.update({**time_trap.WINDOWS, "window": 1, "stride": 1})
-    prepare(config, folder / "scans.h5")
-    return read_datafile(folder / "scans.h5")
+    prepare(config, folder / f"{name}.h5")
+    return read_datafile(folder / f"{name}.h5")
 
 
 @pytest.mark.parametrize("design", ["drift, scenes", "words, scenes"])
@@ -45,9 +45,7 @@ def test_a_story_has_scenes_with_words_of_their_own(tmp_path):
 
 
 def test_the_drift_is_slow_and_knows_of_no_word(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    still, slow = made(tmp_path / "a", drift=0.0), made(tmp_path / "b", drift=5.0)
+    still, slow = made(tmp_path, "still", drift=0.0), made(tmp_path, "slow", drift=5.0)
     assert still.sentence.tolist() == slow.sentence.tolist()
     assert still.clock.onset.tolist() == slow.clock.onset.tolist()
 
@@ -58,7 +56,6 @@ def test_the_drift_is_slow_and_knows_of_no_word(tmp_path):
         apart = (ends[0] * ends[1]).sum(1) / np.sqrt((ends[0] ** 2).sum(1) * (ends[1] ** 2).sum(1))
         return float(np.nanmean(apart))
 
-    print(alike(slow), alike(still))
     assert alike(slow) > 0.65 > 0.4 > alike(still)
 
 

@@ -79,11 +79,10 @@ def test_a_damaged_frame_is_said_when_it_is_read(tmp_path):
         data.words(4)
 
 
-def test_check_reads_all_frames(tmp_path, capsys):
+def test_check_reads_all_frames(tmp_path, capsys, printed_by):
     path = tmp_path / "data.h5"
     make(path, "float16")
-    assert main(["check", str(path)]) == 0
-    said = capsys.readouterr().out
+    said = printed_by(["check", str(path)])
     assert "48 frames of 4 x 3 x 2 voxels, windows of 3 to 3, 1 text groups" in said
     assert "no problem" in said
     with h5py.File(path, "r+") as file:

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from eeg2text_jax.cli import main
 from eeg2text_jax.data.data_writer import VolumeWriter
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.errors import UserError
@@ -92,15 +91,14 @@ def test_e_leaks_two_boundaries_a_subject_and_story(tmp_path):
     assert min(rates) > 0.05
 
 
-def test_certificate_command_and_map(data, tmp_path, capsys):
+def test_certificate_command_and_map(data, tmp_path, printed_by):
     split = make_split(data, "f", RATIO, 1)
     certificate = certify_data(data, split, RATIO)
     assert verdict(certificate).startswith("train and test share no texts (by segment)")
     assert [row["tslr"]["segment"] for row in certificate["leakage"]] == [0, 0, 0]
     made, picture = tmp_path / "split.json", tmp_path / "map.png"
     arguments = [str(data.path), "--method=f", "--seed=1", f"--json={made}", f"--map={picture}"]
-    assert main(["split", *arguments]) == 0
-    said = capsys.readouterr().out
+    said = printed_by(["split", *arguments])
     assert "TSLR, segment" in said
     assert picture.read_bytes().startswith(b"\x89PNG")
     again = make_split(data, "file", RATIO, 0, made)

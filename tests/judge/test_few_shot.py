@@ -41,9 +41,8 @@ def test_examples_are_answered_as_in_figure_1():
     asked = with_examples(figure, pairs, ("yes", "no"), 3, 7)
     lines = asked.text("a b", "a c").split("\n")
     assert len(lines) == 4
-    assert lines[-1] == (
-        "Ground truth: {a b}. Transcription: {a c}. Transcript preserves the meaning of the ground truth: {"
-    )
+    asked_last = "Ground truth: {a b}. Transcription: {a c}. Transcript preserves the meaning of the ground truth: {"
+    assert lines[-1] == asked_last
     by_text = {figure.text(pair.reference, pair.hypothesis): pair.preserved for pair in pairs}
     shown = [by_text[line.rpartition("{")[0] + "{"] for line in lines[:3]]
     assert sorted(shown) == [False, True, True]
@@ -52,9 +51,8 @@ def test_examples_are_answered_as_in_figure_1():
     assert with_examples(figure, pairs, ("yes", "no"), 3, 8) != asked
     plain = with_examples(Wording("plain", TEMPLATES["plain"]), pairs, ("yes", "no"), 2, 7)
     assert {line.rpartition(" ")[2] for line in plain.before.splitlines()} == {"yes", "no"}
-    with pytest.raises(
-        UserError, match="shots is 4, which takes 2 train pairs that lose the meaning, but there are only 0"
-    ):
+    message = "shots is 4, which takes 2 train pairs that lose the meaning, but there are only 0"
+    with pytest.raises(UserError, match=message):
         with_examples(figure, [pair for pair in pairs if pair.preserved], ("yes", "no"), 4, 0)
 
 
@@ -62,12 +60,8 @@ def test_an_answer_that_continues_has_the_tokens_that_it_has_there():
     """Byte-level tokenizers have other tokens for a word behind a space than for the word alone."""
     words = ["truth:", "\u0120yes", "\u0120no", "yes", "no", "{", "\u0120{", "}", ".", "<unk>"]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-            pre_tokenizers.Split("{", "isolated"),
-        ]
-    )
+    parts = [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True), pre_tokenizers.Split("{", "isolated")]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
     plain = Wording("plain", "{reference} {hypothesis} truth:")
     wordings = None, plain, Wording("figure", "{reference} {hypothesis} truth: {")
@@ -118,9 +112,8 @@ def test_a_judge_by_examples_is_written_and_read_again(llama, tmp_path):
     assert judge(config, str(tmp_path / "work"))["signature"] == results["signature"]
     whole = Asker(frozen, made.prompt, made.wording, made.labels)
     assert whole.encoder.max_tokens == 399  # the model's positions, one of which the answer takes
-    (tmp_path / "work/judge/judge.json").write_text(
-        (tmp_path / "work/judge/judge.json").read_text().replace("truth", "truths", 1)
-    )
+    written = tmp_path / "work/judge/judge.json"
+    written.write_text(written.read_text().replace("truth", "truths", 1))
     with pytest.raises(UserError, match="was changed since it was written"):
         load_judged(tmp_path / "work/judge")
 

@@ -13,21 +13,11 @@ from eeg2text_jax.judge.wording import TEMPLATES, Labels, Wording
 
 
 def made(value):
-    return Judge(
-        checkpoint="tiny",
-        weights="0" * 64,
-        tokenizer="1" * 64,
-        dtype="float32",
-        param_dtype="float32",
-        wording=Wording("own", "{reference} {hypothesis}"),
-        labels=Labels(("yes", "no"), ((1,), (2,))),
-        prompt=np.full((2, 3), value, np.float32),
-        threshold=0.5,
-        threshold_how="given",
-        exact="preserved",
-        source="template pairs",
-        data="2" * 64,
-    )
+    stated = {"checkpoint": "tiny", "weights": "0" * 64, "tokenizer": "1" * 64, "data": "2" * 64}
+    stated |= {"threshold": 0.5, "threshold_how": "given", "exact": "preserved", "source": "template pairs"}
+    wording, labels = Wording("own", "{reference} {hypothesis}"), Labels(("yes", "no"), ((1,), (2,)))
+    prompt = np.full((2, 3), value, np.float32)
+    return Judge(dtype="float32", param_dtype="float32", wording=wording, labels=labels, prompt=prompt, **stated)
 
 
 def test_a_new_judge_replaces_the_old_one(tmp_path):

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge.controlled import edit_sentence, make_pairs, make_speakers
 from eeg2text_jax.judge.edits import BREAKING, HARMLESS, Corpus, contraction
@@ -58,21 +57,20 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_files_are_refused_by_line(tmp_path, name, capsys):
+def test_bad_files_are_refused_by_line(tmp_path, name, refused):
     text, message = BAD[name]
     path = write(tmp_path, text)
-    with pytest.raises(UserError, match=message) as refused:
+    with pytest.raises(UserError, match=message) as error:
         read_pairs(path)
-    assert "pairs.tsv" in str(refused.value)
-    refused_by_the_command(path, str(refused.value), capsys)
+    assert "pairs.tsv" in str(error.value)
+    refused_by_the_command(path, str(error.value), refused)
 
 
-def refused_by_the_command(path, message, capsys):
+def refused_by_the_command(path, message, refused):
     """One sentence and status 2, and nothing but the configuration in the folder."""
     config, work = f"--config=configs/judge.py:checkpoint={path.parent},pairs={path}", path.parent / "work"
-    assert main(["judge", config, f"--workdir={work}", "--config.compilation_cache="]) == 2
-    told = capsys.readouterr().err.strip().splitlines()
-    assert told == [f"eeg2text judge: {message}"]
+    told = refused(["judge", config, f"--workdir={work}", "--config.compilation_cache="])
+    assert told == f"eeg2text judge: {message}"
     assert [found.name for found in work.iterdir() if not found.name.startswith(".")] == ["config.json"]
 
 
@@ -84,16 +82,13 @@ def test_other_files_are_refused(tmp_path):
 
 
 def some_pairs(n=40):
-    return [Pair(f"sentence number {i} here", f"sentence {i} there", i % 2 == 0, "yes" if i % 2 == 0 else "no") for i in
-            range(n)]  # fmt: skip
+    rated = ("yes", "no")
+    return [Pair(f"sentence number {i} here", f"sentence {i} there", i % 2 == 0, rated[i % 2]) for i in range(n)]
 
 
 def test_no_ground_truth_is_in_two_parts_and_exact_pairs_are_set_apart():
     again = [Pair(f"Sentence NUMBER {i}, here!", "so", False, "no") for i in range(40)]
-    exact = [
-        Pair("Well, done.", "well done", True, "0"),
-        Pair("sentence number 3 here", "Sentence number 3 here.", True),
-    ]
+    exact = [Pair("Well, done.", "well done", True, "0"), Pair(again[3].reference, "Sentence number 3 here.", True)]
     parts = divide([*some_pairs(), *again, *exact], (0.6, 0.2, 0.2), 1, "file")
     known = [{normalize(pair.reference) for pair in part} for part in (parts.train, parts.dev, parts.test)]
     assert not known[0] & known[1]
@@ -112,16 +107,15 @@ def test_the_first_rating_counts_and_the_second_goes_to_kappa():
     assert sum(map(len, (parts.train, parts.dev, parts.test))) == 41
 
 
-def test_too_few_references_and_single_classes_are_refused(tmp_path, capsys):
+def test_too_few_references_and_single_classes_are_refused(tmp_path, refused):
     nine, no = HEADER + "a b\ta\tyes\nc d\tc\tno\n", [f"one {i} two\tx\tno\n" for i in range(30)]
     path = write(tmp_path, nine)
-    refused_by_the_command(
-        path, f"{path}: has 2 different references with an error; expected at least 10; give more pairs.", capsys
-    )
+    said = f"{path}: has 2 different references with an error; expected at least 10; give more pairs."
+    refused_by_the_command(path, said, refused)
     path = write(tmp_path, HEADER + "".join(no))
     config = f"--config=configs/judge.py:checkpoint={tmp_path},pairs={path}"
-    assert main(["judge", config, f"--workdir={tmp_path / 'other'}", "--config.compilation_cache="]) == 2
-    assert "has only pairs that lose the meaning" in capsys.readouterr().err
+    said = refused(["judge", config, f"--workdir={tmp_path / 'other'}", "--config.compilation_cache="])
+    assert "has only pairs that lose the meaning" in said
     with pytest.raises(UserError, match="has 9 different references"):
         divide(some_pairs(9), (0.6, 0.2, 0.2), 0, "file")
     with pytest.raises(UserError, match="has only pairs that lose the meaning"):

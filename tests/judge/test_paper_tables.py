@@ -28,9 +28,8 @@ def test_tables_1_and_3_by_hand():
         ("0", 1, 25.0, True), ("1", 1, 25.0, True), ("2", 2, 50.0, False),
     ]  # fmt: skip
     assert found["labels"]["2"]["example"] == ["a b c", "a b d"]
-    text = to_markdown(
-        {"source": "x", "caption": "y", "slices": [{"auc": {}, "slice": "all", "n": 1, "preserved": 1}], **found}
-    )
+    slices = [{"auc": {}, "slice": "all", "n": 1, "preserved": 1}]
+    text = to_markdown({"source": "x", "caption": "y", "slices": slices, **found})
     assert "| severity | Mild | Severe |" in text
     assert "| speakers | 2 | 1 |" in text
     assert "| 2 | no | 2 | 50 | a b c | a b d |" in text

@@ -189,7 +189,7 @@ def test_blank_sides_are_lost_and_exact_ones_may_be_left_out(finished):
     np.testing.assert_array_equal(without.statistics(["The boy!"], ["the boy"]), [[0, 0, 0]])
 
 
-def test_score_prints_it_with_its_signature_by_subject_and_by_row(finished, tmp_path, capsys):
+def test_score_prints_it_with_its_signature_by_subject_and_by_row(finished, tmp_path, printed_by):
     root, _ = finished
     file = tmp_path / "out.csv"
     file.write_text(
@@ -199,8 +199,7 @@ def test_score_prints_it_with_its_signature_by_subject_and_by_row(finished, tmp_
     )
     out, rows = tmp_path / "out.json", tmp_path / "rows.jsonl"
     flags = ["--metrics=wer,lattescore", f"--judge={root / 'judge'}", "--by=subject", f"--rows={rows}"]
-    assert main(["score", str(file), "--mode=free_running", *flags, f"--json={out}", "--signatures"]) == 0
-    printed = capsys.readouterr().out
+    printed = printed_by(["score", str(file), "--mode=free_running", *flags, f"--json={out}", "--signatures"])
     (cell,) = json.loads(out.read_text())["cells"]
     assert cell["metrics"]["lattescore"]["signature"].startswith("judge:toy[sha256:")
     assert "source:template-pairs" in cell["metrics"]["lattescore"]["signature"]
@@ -228,28 +227,26 @@ def test_score_prints_it_with_its_signature_by_subject_and_by_row(finished, tmp_
         (["--metrics=lattescore", "--judge=nowhere"], "there is no such file"),
     ],
 )
-def test_flags_that_do_not_belong_together(flags, message, tmp_path, capsys):
-    assert main(["score", str(tmp_path / "none.csv"), *flags]) == 2
-    assert message in capsys.readouterr().err
+def test_flags_that_do_not_belong_together(flags, message, tmp_path, refused):
+    assert message in refused(["score", str(tmp_path / "none.csv"), *flags])
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_spoilt_judge_is_refused_with_its_file(name, judged, capsys):
+def test_a_spoilt_judge_is_refused_with_its_file(name, judged, refused):
     spoil, message = HOSTILE[name]
     spoil(judged)
-    with pytest.raises(UserError, match=r"judge|nowhere") as refused:
+    with pytest.raises(UserError, match=r"judge|nowhere") as error:
         load_judged(judged)
-    assert message in str(refused.value)
-    refused_by_score(judged, str(refused.value), capsys)
+    assert message in str(error.value)
+    refused_by_score(judged, str(error.value), refused)
 
 
-def refused_by_score(judged, message, capsys, said="the girl sold two houses in rome"):
+def refused_by_score(judged, message, refused, said="the girl sold two houses in rome"):
     """One sentence and status 2, and nothing written."""
     file, out = judged.parent / "out.csv", judged.parent / "out.json"
     file.write_text(f"target,prediction\nthe boy saw two houses in rome,{said}\n")
     flags = ["--mode=free_running", "--metrics=lattescore", f"--judge={judged}", f"--json={out}"]
-    assert main(["score", str(file), *flags]) == 2
-    (told,) = capsys.readouterr().err.strip().splitlines()
+    told = refused(["score", str(file), *flags])
     assert told.startswith("eeg2text score: ")
     assert message in told
     assert not out.exists()
@@ -265,15 +262,15 @@ def refused_by_score(judged, message, capsys, said="the girl sold two houses in 
         (np.ones((5, 32), np.float32), "another SHA-256"),
     ],
 )
-def test_a_spoilt_prompt_is_refused(prompt, message, judged, capsys):
+def test_a_spoilt_prompt_is_refused(prompt, message, judged, refused):
     write_safetensors(judged / "prompt.safetensors", {"prompt": prompt}, {})
     with pytest.raises(UserError, match=message):
         read_judge(judged)
-    refused_by_score(judged, message, capsys)
+    refused_by_score(judged, message, refused)
 
 
-def test_long_pairs_are_named_or_cut_alike(finished, judged, capsys):
-    refused_by_score(judged, "the model takes at most 507", capsys, said=" ".join(["the boy"] * 600))
+def test_long_pairs_are_named_or_cut_alike(finished, judged, refused):
+    refused_by_score(judged, "the model takes at most 507", refused, said=" ".join(["the boy"] * 600))
     root, _ = finished
     made, frozen = load_judged(root / "judge")
     long = " ".join(["the boy"] * 600)
@@ -321,11 +318,10 @@ def test_labels_that_cannot_be_told_apart_are_refused(words, message, finished):
         read_labels(words, load_judged(root / "judge")[1].tokenizer)
 
 
-def test_an_encoder_alone_is_no_judge(tmp_path, capsys):
+def test_an_encoder_alone_is_no_judge(tmp_path, refused):
     (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
     flags = [f"--config=configs/judge.py:checkpoint={tmp_path},pairs=edits", f"--workdir={tmp_path / 'work'}"]
-    assert main(["judge", *flags, "--config.compilation_cache="]) == 2
-    assert "encoder without a decoder" in capsys.readouterr().err
+    assert "encoder without a decoder" in refused(["judge", *flags, "--config.compilation_cache="])
 
 
 def test_losses_are_means_between_the_steps_that_are_scored_or_saved(finished):

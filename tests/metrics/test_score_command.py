@@ -22,10 +22,9 @@ def files(tmp_path):
     return tmp_path
 
 
-def test_the_layout_is_on_the_first_line_and_everything_in_the_file(files, capsys):
+def test_the_layout_is_on_the_first_line_and_everything_in_the_file(files, printed_by):
     out = files / "out.json"
-    assert main(["score", str(files / "A"), "--json", str(out), "--signatures"]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = printed_by(["score", str(files / "A"), "--json", str(out), "--signatures"]).splitlines()
     assert "layout A (target string / predicted string with tf" in printed[0]
     assert any("unit:word|" in line for line in printed)
     assert any("needs token ids in the file, or --tokenizer" in line for line in printed)
@@ -33,25 +32,22 @@ def test_the_layout_is_on_the_first_line_and_everything_in_the_file(files, capsy
     assert [(c["mode"], c["rows"], c["sentences"]) for c in cells] == [("teacher_forced", 6, 6), ("free_running", 6, 6)]
 
 
-def test_paper_profile_says_what_is_exchanged(files, capsys):
-    assert main(["score", "--profile=paper", str(files / "seed0.jsonl")]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
+def test_paper_profile_says_what_is_exchanged(files, printed_by):
+    printed = " ".join(printed_by(["score", "--profile=paper", str(files / "seed0.jsonl")]).split())
     assert "columns P and R of the paper's Tables 2-3 are exchanged" in printed
     assert "ROUGE-L" in printed
     assert "tokens N=4" not in printed
     assert "bpe-600" not in printed
 
 
-def test_seeds_in_several_files_are_averaged_and_foreign_files_are_named(files, capsys):
-    assert main(["score", str(files / "seed0.jsonl"), str(files / "seed1.jsonl")]) == 0
-    assert "±" in capsys.readouterr().out
-    assert main(["score", str(files / "A1"), str(files / "C")]) == 0
-    printed = capsys.readouterr().out
+def test_seeds_in_several_files_are_averaged_and_foreign_files_are_named(files, printed_by):
+    assert "±" in printed_by(["score", str(files / "seed0.jsonl"), str(files / "seed1.jsonl")])
+    printed = printed_by(["score", str(files / "A1"), str(files / "C")])
     assert "A1 mode unknown" in printed
     assert "C mode unknown" in printed
 
 
-def test_what_cannot_be_scored_is_one_sentence(files, capsys):
+def test_what_cannot_be_scored_is_one_sentence(files, refused):
     empty = files / "empty.txt"
     empty.write_text("target string: a\npredicted string with tf: \npredicted string: \n" + "#" * 20 + "\n")
     twice = [str(files / "seed0.jsonl")] * 2
@@ -65,21 +61,17 @@ def test_what_cannot_be_scored_is_one_sentence(files, capsys):
         ([str(files / "A"), "--json", str(files / "none" / "out.json")], "out.json: there is no folder"),
         ([str(files / "A"), "--tokenizer", str(files / "none")], "none: no tokenizer"),
     ]:
-        assert main(["score", *argv]) == 2
-        err = capsys.readouterr().err
-        assert message in err
-        assert err.count("\n") == 1
+        assert message in refused(["score", *argv])
 
 
-def test_conditions_of_files_that_do_not_say_them(files, capsys):
+def test_conditions_of_files_that_do_not_say_them(files, capsys, printed_by):
     """The four released T5 files name no condition: Table 2 is laid out from what the command line says of them."""
     block = "target string: {}\npredicted string: {}\n" + "#" * 20 + "\n"
     names = [str(files / f"t5_{name}.txt") for name in ("a", "b")]
     for k, name in enumerate(names):
         (files / name).write_text("".join(block.format(f"the dog {i} runs", f"He was {k} dog {i}") for i in range(12)))
     out = files / "out.json"
-    assert main(["score", *names, "--conditions=eeg:eeg,eeg:noise", "--json", str(out)]) == 0
-    printed = capsys.readouterr().out
+    printed = printed_by(["score", *names, "--conditions=eeg:eeg,eeg:noise", "--json", str(out)])
     assert "eeg → eeg" in printed
     assert "eeg → noise" in printed
     assert "unknown → unknown" not in printed
@@ -90,12 +82,11 @@ def test_conditions_of_files_that_do_not_say_them(files, capsys):
         assert f"--conditions={wrong}: expected TRAIN:TEST for each of the 2 files" in capsys.readouterr().err
 
 
-def test_an_empty_half_is_said_and_the_other_half_is_scored(files, capsys):
+def test_an_empty_half_is_said_and_the_other_half_is_scored(files, capsys, printed_by):
     """As published: teacher-forced fields that nothing was ever written to, beside free runs."""
     block = "target string: {}\npredicted string with tf: \npredicted string: {}\n" + "#" * 20 + "\n"
     (files / "half.txt").write_text("".join(block.format(f"the dog {i} runs", "He was the dog") for i in range(12)))
-    assert main(["score", str(files / "half.txt"), "--json", str(files / "out.json")]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(printed_by(["score", str(files / "half.txt"), "--json", str(files / "out.json")]).split())
     assert "half.txt: every teacher_forced prediction under unknown → unknown is empty" in printed
     assert "Not scored: unknown → unknown, seed 0: every prediction of the 12 teacher_forced rows is empty" in printed
     assert "severe: every prediction or reference of the teacher_forced rows is empty" in printed
@@ -106,18 +97,16 @@ def test_an_empty_half_is_said_and_the_other_half_is_scored(files, capsys):
     assert "half.txt: every teacher_forced prediction" in capsys.readouterr().out
 
 
-def test_red_flags_are_printed_with_the_file_that_they_are_about(files, capsys):
+def test_red_flags_are_printed_with_the_file_that_they_are_about(files, printed_by):
     block = "target string: {}\npredicted string: {}\n" + "#" * 20 + "\n"
     same = "".join(block.format(f"the dog {i} runs home", "He was born in Ulm</s>") for i in range(30))
     (files / "same.txt").write_text(same)
-    assert main(["score", str(files / "same.txt"), "--json", str(files / "out.json")]) == 0
-    printed = capsys.readouterr().out
+    printed = printed_by(["score", str(files / "same.txt"), "--json", str(files / "out.json")])
     assert "warning: mode unknown: collapsed, 1 distinct predictions in 30 rows" in printed
     codes = [flag["code"] for flag in json.loads((files / "out.json").read_text("utf8"))["cells"][0]["flags"]]
     assert {"collapsed", "token_residue", "mode_unknown"} <= set(codes)
     (files / "same2.txt").write_text(same)
-    assert main(["score", str(files / "same.txt"), str(files / "same2.txt")]) == 0
-    printed = capsys.readouterr().out
+    printed = printed_by(["score", str(files / "same.txt"), str(files / "same2.txt")])
     assert "same2.txt: the file has the same bytes as" in printed
     assert f"warning: {files / 'same2.txt'}: mode unknown: collapsed" in printed
 

@@ -40,6 +40,12 @@ def model(request: pytest.FixtureRequest) -> Seq2SeqModel:
 
 
 @pytest.fixture(scope="module")
+def forward(model: Seq2SeqModel):
+    """The model's forward pass, compiled once for all tests."""
+    return jax.jit(model.forward)
+
+
+@pytest.fixture(scope="module")
 def params(model: Seq2SeqModel):
     return jax.jit(model.init)(jax.random.key(0))
 
@@ -56,9 +62,8 @@ def ids():
 
 
 @both_kinds
-def test_padding_changes_nothing(model, params, inputs, ids) -> None:
+def test_padding_changes_nothing(forward, params, inputs, ids) -> None:
     """Neither what padded positions hold, infinities included, nor how many there are."""
-    forward = jax.jit(model.forward)
     clean = forward(params, inputs, ids)
     filled = jnp.where(inputs["mask"][..., None], inputs["features"], jnp.inf)
     np.testing.assert_array_equal(clean, forward(params, {**inputs, "features": filled}, ids))
@@ -70,9 +75,8 @@ def test_padding_changes_nothing(model, params, inputs, ids) -> None:
 
 
 @both_kinds
-def test_targets_are_masked(model, params, inputs, ids) -> None:
+def test_targets_are_masked(forward, params, inputs, ids) -> None:
     """A later target, or a padded one, is not seen."""
-    forward = jax.jit(model.forward)
     clean = forward(params, inputs, ids)
     later = forward(params, inputs, ids.at[:, 3].set(4))
     np.testing.assert_array_equal(clean[:, :3], later[:, :3])
@@ -113,8 +117,7 @@ def test_scan_unrolled_and_rematerialised_agree(model, params, inputs, ids, scan
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_dropout_is_in_the_key_alone(model, params, inputs, ids) -> None:
-    forward = jax.jit(model.forward)
+def test_dropout_is_in_the_key_alone(forward, params, inputs, ids) -> None:
     one, again, other = (forward(params, inputs, ids, dropout_key=jax.random.key(k)) for k in (1, 1, 2))
     still = forward(params, inputs, ids)
     np.testing.assert_array_equal(one, again)
@@ -122,17 +125,17 @@ def test_dropout_is_in_the_key_alone(model, params, inputs, ids) -> None:
     assert not np.allclose(one, still)
 
 
-def test_arms_are_independent(model, params, inputs, ids) -> None:
+def test_arms_are_independent(model, forward, params, inputs, ids) -> None:
     """Mapped over stacked parameters, every arm computes what it computes alone."""
     arms = [params, jax.jit(model.init)(jax.random.key(9))]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arms)
     key = jax.random.key(3)
     both = jax.jit(jax.vmap(lambda p: model.forward(p, inputs, ids, dropout_key=key)))(stacked)
     for arm, logits in zip(arms, both, strict=True):
-        np.testing.assert_allclose(logits, jax.jit(model.forward)(arm, inputs, ids, dropout_key=key), atol=2e-5)
+        np.testing.assert_allclose(logits, forward(arm, inputs, ids, dropout_key=key), atol=2e-5)
 
 
-def test_half_precision_computes_in_it_and_answers_in_float32(model, params, inputs, ids) -> None:
+def test_half_precision_computes_in_it_and_answers_in_float32(model, forward, params, inputs, ids) -> None:
     half = dataclasses.replace(model, dtype="bfloat16")
     logits = jax.jit(half.forward)(params, inputs, ids)
     assert logits.dtype == jnp.float32
@@ -140,7 +143,7 @@ def test_half_precision_computes_in_it_and_answers_in_float32(model, params, inp
     assert hidden.dtype == jnp.bfloat16
     cache = jax.eval_shape(lambda p: half.init_cache(p, hidden, mask, 2, T), params)
     assert cache.layers[0].self_keys.dtype == jnp.bfloat16
-    expected = jax.jit(model.forward)(params, inputs, ids)
+    expected = forward(params, inputs, ids)
     assert 0 < np.abs(logits - expected).max() < 0.1 * np.abs(expected).max()
 
 

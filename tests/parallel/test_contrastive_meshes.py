@@ -55,15 +55,9 @@ def test_a_contrastive_loss_drops_units():
     eeg = EEGSpec(tiny_grid.F, layers=1, heads=2, ffn=16, dropout=0.5)
     model = ContrastiveModel(dataclasses.replace(tiny_grid.make_model(), eeg=eeg), 8, WIDTH, 0.1, True)
     program = ContrastiveProgram(model, tiny_grid.ARMS[:1], optax.sgd(0.1), 0.0, "vmap")
-    rows = {
-        "features": jnp.asarray(rng.normal(size=(4, 5, tiny_grid.F)).astype(np.float32)),
-        "mask": jnp.ones((4, 5), bool),
-        "text": jnp.asarray(rng.normal(size=(4, WIDTH)).astype(np.float32)),
-        "sentence": jnp.arange(4),
-        "weight": jnp.ones(4),
-    }
-    params = model.init(jax.random.key(0))
-    kept, *dropped = (
-        float(program._loss(params, rows, key)[0]) for key in (None, jax.random.key(1), jax.random.key(2))
-    )
+    rows = {"mask": jnp.ones((4, 5), bool), "sentence": jnp.arange(4), "weight": jnp.ones(4)}
+    for name, shape in (("features", (4, 5, tiny_grid.F)), ("text", (4, WIDTH))):
+        rows[name] = jnp.asarray(rng.normal(size=shape).astype(np.float32))
+    params, loss = jax.jit(model.init)(jax.random.key(0)), jax.jit(program._loss)
+    kept, *dropped = (float(loss(params, rows, key)[0]) for key in (None, jax.random.key(1), jax.random.key(2)))
     assert len({round(loss, 3) for loss in (kept, *dropped)}) == 3

@@ -1,7 +1,6 @@
 """Two processes joined by jax.distributed run as one process with the same devices does."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from eeg2text_jax.parallel.distributed import initialize, main_first
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_testing.bucket_servers import s3_server
+from eeg2text_testing.cluster import free_port, place_in_cluster
 from eeg2text_testing.forked_runs import logged_metrics
 
 CHANGES = {
@@ -38,22 +38,13 @@ def run(workdir, hosts: str) -> list[str]:
 def start_host(workdir, number: int, port: int, environment: dict[str, str]) -> subprocess.Popen:
     """One of two hosts with four devices each, and with a cache of its own."""
     flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=4")
-    env = {
-        **os.environ,
-        "XLA_FLAGS": flags,
-        "EEG2TEXT_COORDINATOR": f"127.0.0.1:{port}",
-        "EEG2TEXT_PROCESSES": "2",
-        "EEG2TEXT_PROCESS": str(number),
-        **environment,
-    }
+    env = {**os.environ, "XLA_FLAGS": flags, **place_in_cluster(number, 2, port), **environment}
     command = [sys.executable, "-m", "eeg2text_jax", *run(workdir, "env")]
     return subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def test_two_hosts_with_a_bucket_run_as_one_machine(tmp_path, monkeypatch):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with s3_server() as server:
         caches = [server.environment | {"EEG2TEXT_BUCKET_CACHE": str(tmp_path / f"cache_{n}")} for n in range(2)]
         hosts = [start_host(server.address("two"), number, port, caches[number]) for number in range(2)]

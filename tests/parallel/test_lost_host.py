@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from eeg2text_jax.errors import HostLost
+from eeg2text_testing.cluster import free_port, place_in_cluster
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -31,19 +32,10 @@ except UserError as error:
 
 
 def start(tmp_path: Path, *seeds: str) -> list[subprocess.Popen]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    made = []
+    port, made = free_port(), []
     for number, seed in enumerate(seeds):
-        environment = {
-            **os.environ,
-            "EEG2TEXT_COORDINATOR": f"127.0.0.1:{port}",
-            "EEG2TEXT_PROCESSES": str(len(seeds)),
-            "EEG2TEXT_PROCESS": str(number),
-            "JAX_PLATFORMS": "cpu",
-            "SEED": seed,
-        }
+        place = place_in_cluster(number, len(seeds), port)
+        environment = {**os.environ, **place, "JAX_PLATFORMS": "cpu", "SEED": seed}
         with (tmp_path / f"log_{number}").open("w") as log:
             made.append(subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, stderr=log,
                                          start_new_session=True))  # fmt: skip
@@ -57,20 +49,37 @@ def end(hosts: list[subprocess.Popen]) -> None:
         host.wait()
 
 
-@pytest.mark.parametrize(("victim", "fault"), [(1, signal.SIGKILL), (0, signal.SIGKILL), (0, signal.SIGSTOP)])
-def test_a_lost_host_ends_the_others_with_one_sentence(tmp_path, victim, fault):
-    hosts = start(tmp_path, "1", "1")
+FAULTS = [(1, signal.SIGKILL), (0, signal.SIGKILL), (0, signal.SIGSTOP)]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """By fault: log, status and seconds of the host that is left. Missing heartbeats are waited for side by side."""
+    pairs = {}
     try:
-        while not all("joined" in (tmp_path / f"log_{n}").read_text() for n in range(2)):
-            assert all(host.poll() is None for host in hosts), (tmp_path / "log_0").read_text()
-            time.sleep(0.05)
-        os.killpg(hosts[victim].pid, fault)
-        begun = time.monotonic()
-        status = hosts[1 - victim].wait(60)
-        assert time.monotonic() - begun < 20
+        for fault in FAULTS:
+            folder = tmp_path_factory.mktemp("pair")
+            pairs[fault] = folder, start(folder, "1", "1")
+        for folder, hosts in pairs.values():
+            while not all("joined" in (folder / f"log_{n}").read_text() for n in range(2)):
+                assert all(host.poll() is None for host in hosts), (folder / "log_0").read_text()
+                time.sleep(0.05)
+        for (victim, fault), (_, hosts) in pairs.items():
+            os.killpg(hosts[victim].pid, fault)
+        begun, found = time.monotonic(), {}
+        for (victim, fault), (folder, hosts) in pairs.items():
+            status = hosts[1 - victim].wait(60)
+            found[victim, fault] = folder / f"log_{1 - victim}", status, time.monotonic() - begun
     finally:
-        end(hosts)
-    joined, said = (tmp_path / f"log_{1 - victim}").read_text().splitlines()
+        end([host for _, hosts in pairs.values() for host in hosts])
+    return found
+
+
+@pytest.mark.parametrize(("victim", "fault"), FAULTS)
+def test_a_lost_host_ends_the_others_with_one_sentence(ended, victim, fault):
+    log, status, seconds = ended[victim, fault]
+    assert seconds < 20
+    joined, said = log.read_text().splitlines()
     assert (joined, status) == ("joined", HostLost.status)
     assert said.startswith(f"eeg2text run: host {victim} ({socket.gethostname()}) ended or does not answer"), said
 

@@ -68,6 +68,10 @@ def test_the_gradient_in_the_prompt_is_that_of_pytorch(fields):
     embeds, mask = theirs_embedded(pair.theirs, batch, theirs)
     targets = torch.tensor([[7 if yes else 9, 1] for yes in batch["yes"]])
     loss = pair.theirs(inputs_embeds=embeds, attention_mask=mask, labels=targets).loss
+    check_gradient(loss, theirs, value, gradient)
+
+
+def check_gradient(loss, theirs, value, gradient):
     loss.backward()
     assert float(value) == pytest.approx(loss.item(), rel=1e-5)
     error = np.linalg.norm(np.asarray(gradient) - theirs.grad.numpy()) / np.linalg.norm(theirs.grad.numpy())
@@ -101,8 +105,4 @@ def test_a_decoder_alone_continues_the_text_as_in_pytorch(backbone):
     value, gradient = jax.jit(jax.value_and_grad(program.loss))(jnp.asarray(prompt), pair.params, batch)
     theirs = torch.tensor(prompt, requires_grad=True)
     answers = [(*labels[0 if yes else 1], end) for yes in batch["yes"]]
-    loss = -torch.cat(continued(pair, batch, theirs, answers)).mean()
-    loss.backward()
-    assert float(value) == pytest.approx(loss.item(), rel=1e-5)
-    error = np.linalg.norm(np.asarray(gradient) - theirs.grad.numpy()) / np.linalg.norm(theirs.grad.numpy())
-    assert error < 1e-4
+    check_gradient(-torch.cat(continued(pair, batch, theirs, answers)).mean(), theirs, value, gradient)

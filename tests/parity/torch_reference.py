@@ -19,14 +19,9 @@ CLASSES = {
     "pegasus": transformers.PegasusForConditionalGeneration,
     "t5": transformers.T5ForConditionalGeneration,
     "bert2bert": transformers.EncoderDecoderModel,
-    "llama": transformers.LlamaForCausalLM,
-    "mistral": transformers.MistralForCausalLM,
-    "qwen2": transformers.Qwen2ForCausalLM,
-    "qwen3": transformers.Qwen3ForCausalLM,
-    "gemma": transformers.GemmaForCausalLM,
-    "gemma2": transformers.Gemma2ForCausalLM,
-    "gemma3": transformers.Gemma3ForCausalLM,
 }
+DECODERS = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Gemma3")
+CLASSES |= {name.lower(): getattr(transformers, f"{name}ForCausalLM") for name in DECODERS}
 
 
 class Case(NamedTuple):

@@ -32,6 +32,10 @@ def lines(texts):
     return "".join(f"{text}\n" for text in texts)
 
 
+def numbered(texts, form="S1_{} {}"):
+    return lines(form.format(i, text) for i, text in enumerate(texts))
+
+
 JOINED = {  # outputs, references, layout
     "CSV by id": (columns("prediction", OUTPUTS), columns("reference", REFERENCES), "K (CSV, prediction"),
     "TSV by id": (columns("hyp", OUTPUTS, delimiter="\t"), columns("text", REFERENCES), "K (TSV, prediction 'hyp'"),
@@ -44,23 +48,17 @@ JOINED = {  # outputs, references, layout
         "P (JSON list, prediction 'pred'",
     ),
     "number and tab": (
-        table(enumerate(OUTPUTS), "\t"),
-        table(enumerate(REFERENCES), "\t"),
+        *(table(enumerate(texts), "\t") for texts in (OUTPUTS, REFERENCES)),
         "K (TSV without header, prediction column 2, id column 1",
     ),
     "ids below a header": (
-        lines(["id text", *(f"S1_{i} {text}" for i, text in enumerate(OUTPUTS))]),
-        lines(f"S1_{i} {text}" for i, text in enumerate(REFERENCES)),
+        "id text\n" + numbered(OUTPUTS),
+        numbered(REFERENCES),
         "K (texts by id",
     ),
-    "numbered": (
-        lines(f"{i}. {text}" for i, text in enumerate(OUTPUTS)),
-        lines(f"{i}. {text}" for i, text in enumerate(REFERENCES)),
-        "K (texts by id",
-    ),
+    "numbered": (numbered(OUTPUTS, "{}. {}"), numbered(REFERENCES, "{}. {}"), "K (texts by id"),
     "one column": (
-        table([["prediction"], *([t] for t in OUTPUTS)]),
-        table([["reference"], *([t] for t in REFERENCES)]),
+        *(table([[name], *([t] for t in s)]) for name, s in (("prediction", OUTPUTS), ("reference", REFERENCES))),
         "P (",
     ),
     "lines beside a column": (lines(OUTPUTS), lines(["sentence", *REFERENCES]), "P (a text a line; references"),
@@ -98,7 +96,7 @@ def test_ids_join_in_any_order_and_other_columns_travel(write):
 REFUSED = {
     "another id": (columns("prediction", OUTPUTS), columns("reference", REFERENCES[:5]), "the id 'S1_5' is not in"),
     "ids in one file": (
-        lines(f"S1_{i} {text}" for i, text in enumerate(OUTPUTS)),
+        numbered(OUTPUTS),
         lines(REFERENCES),
         "each line begins or ends with an id, such as 'S1_0'",
     ),

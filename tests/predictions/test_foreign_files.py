@@ -20,10 +20,10 @@ def blocks(template: str) -> str:
     return "".join(template.format(r=r, p=p, i=i) + RULE for i, (r, p) in enumerate(EQUAL))
 
 
-@pytest.mark.parametrize(
-    "label",
-    ["predicted tokens (truncated)", "predicted string [beam 2]", "target ids", "mean EEG power (uV)", "bleu-1"],
-)
+LABELS = ("predicted tokens (truncated)", "predicted string [beam 2]", "target ids", "mean EEG power (uV)", "bleu-1")
+
+
+@pytest.mark.parametrize("label", LABELS)
 def test_an_unknown_label_in_every_block_is_said_and_never_text(write, label):
     """The first of these was appended to 1,407 predictions, which took 22 points of BLEU-1 from them."""
     path = write(blocks("target string: {r}\npredicted string: {p}\n" + label + ": [x ,\ny]\n"))
@@ -37,9 +37,8 @@ def test_an_unknown_label_in_some_blocks_is_an_error_with_its_line(write):
     assert texts(tokens) == EQUAL
     assert "1 lines 'predicted tokens:' are of no known label" in describe(read_any(tokens))
     rare = whole.replace(OUTPUTS[3] + "\n", OUTPUTS[3] + "\npredicted sting: x\n")
-    with pytest.raises(
-        UserError, match=r"line 12: the label 'predicted sting:' is not in every block; expected 'target string:'"
-    ):
+    said = r"line 12: the label 'predicted sting:' is not in every block; expected 'target string:'"
+    with pytest.raises(UserError, match=said):
         read_any(write(rare))
 
 
@@ -94,10 +93,7 @@ def test_foreign_json_is_read_without_options(write, name):
         ('[{"gt": "a", "pred": "b"}, {"gt": "a"}]', "item 2: has no 'pred', but the first item has it"),
         ('[{"gt": "a", "pred": null}]', "item 1: pred is null; expected one text"),
         ('[{"gt": ["a", 2], "pred": "c"}]', r"item 1: gt is \[\"a\", 2\]; expected one text"),
-        (
-            '{"references": ["a"], "predictions": ["b", "c"]}',
-            "lists of different lengths .references: 1, predictions: 2",
-        ),
+        ('{"references":["a"],"predictions":["b","c"]}', "lists of different lengths .references: 1, predictions: 2"),
         ('[{"gt": "a", "pred": "b", "output": "c"}]', "several columns may be reference and prediction"),
         ('{"gt": "a", "pred": "b"}\n{"gt": "a", "gt": "c", "pred": "b"}\n', "line 2: not JSON .*'gt' is there twice"),
         ('{"gt": "a", "pred": "b"}\n["a", "b"]\n', "line 2: line is .*expected an object"),
@@ -138,16 +134,10 @@ def test_data_set_and_task_key_tell_the_task_together(write):
 
 
 def test_columns_of_both_modes_are_two_sets(write):
-    path = write("Input Text,Generated Text,Generated Text (w/tf),WER (w/tf)\na b,c,d,0.5\n", "f.csv")
-    assert [(p.mode, p.prediction) for p in read_any(path).predictions] == [
-        ("free_running", "c"),
-        ("teacher_forced", "d"),
-    ]
-    path = write("target,free_prediction,tf_prediction\na b,c,d\n", "f.csv")
-    assert [(p.mode, p.prediction) for p in read_any(path).predictions] == [
-        ("free_running", "c"),
-        ("teacher_forced", "d"),
-    ]
+    header = "Input Text,Generated Text,Generated Text (w/tf),WER (w/tf)"
+    for text in (f"{header}\na b,c,d,0.5\n", "target,free_prediction,tf_prediction\na b,c,d\n"):
+        found = [(p.mode, p.prediction) for p in read_any(write(text, "f.csv")).predictions]
+        assert found == [("free_running", "c"), ("teacher_forced", "d")]
     path = write("truth,pred,pred_tf,pred_teacher_forced\na,b,c,d\n", "g.csv")
     with pytest.raises(UserError, match="pred, pred_tf, pred_teacher_forced are predictions of one condition and mode"):
         read_any(path)
@@ -182,7 +172,7 @@ def test_rows_without_a_reference_are_said(write):
     assert "1 rows have an empty reference" in describe(read_any(write("truth,pred\na b,c\n,d\n")))
 
 
-def test_unicode_forms_are_one_text_and_that_is_said(write, capsys):
+def test_unicode_forms_are_one_text_and_that_is_said(write, printed_by):
     composed = ["café naïve über", "où est la forêt", "señor piñata"]
     decomposed = [unicodedata.normalize("NFD", text) for text in composed]
     rows = [f"{r},{p}" for r, p in zip(composed + decomposed, decomposed + composed, strict=True)]
@@ -191,8 +181,7 @@ def test_unicode_forms_are_one_text_and_that_is_said(write, capsys):
     assert [p.reference for p in read.predictions] == composed * 2 == [p.prediction for p in read.predictions]
     assert len({p.sentence_id for p in read.predictions}) == 3
     assert "6 samples have text in another Unicode form than NFC" in describe(read)
-    assert main(["score", str(path), "--json", str(path.with_name("out.json"))]) == 0
-    assert "another Unicode form" in capsys.readouterr().out
+    assert "another Unicode form" in printed_by(["score", str(path), "--json", str(path.with_name("out.json"))])
     metrics = json.loads(path.with_name("out.json").read_text())["cells"][0]["metrics"]
     assert metrics["wer"]["value"] == 0
 
@@ -217,11 +206,10 @@ def test_one_file_given_twice_is_refused_and_a_copy_is_said(write, tmp_path):
     assert check_given_once([a, b, c]) == [f"{b}: the file has the same bytes as {a}; one of them may be a copy."]
 
 
-def test_audit_refuses_one_file_on_both_sides(write, capsys):
+def test_audit_refuses_one_file_on_both_sides(write, capsys, refused):
     rows = "truth,pred\n" + "".join(f"the {i} cat,He was {i % 5}\n" for i in range(40))
     eeg, copy = write(rows, "eeg.csv"), write(rows, "copy.csv")
-    assert main(["audit", "--eeg", str(eeg), "--control", str(eeg)]) == 2
-    assert "eeg.csv: the file is given twice" in capsys.readouterr().err
+    assert "eeg.csv: the file is given twice" in refused(["audit", "--eeg", str(eeg), "--control", str(eeg)])
     assert main(["audit", "--eeg", str(eeg), "--control", str(copy), "--resamples=100"]) not in (0, 2)
     assert f"{copy}: the file has the same bytes as {eeg}" in capsys.readouterr().out
 
@@ -239,17 +227,10 @@ def test_the_missing_field_has_the_same_name_in_every_run(write):
         "import sys; from eeg2text_jax.predictions.read import read_any\n"
         "try: read_any(sys.argv[1])\nexcept Exception as error: print(error)"
     )
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", code, str(path)],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={"PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(filter(None, sys.path))},
-        ).stdout
-        for seed in range(4)
-    }
-    assert said == {f"{path}, line 2: the field 'subject' is missing.\n"}
+    for seed in range(4):
+        environment = {"PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(filter(None, sys.path))}
+        said = subprocess.check_output([sys.executable, "-c", code, str(path)], text=True, env=environment)
+        assert said == f"{path}, line 2: the field 'subject' is missing.\n"
 
 
 @pytest.mark.parametrize("column", ["condition", "input", "Modality", "arm"])

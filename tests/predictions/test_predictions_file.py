@@ -45,9 +45,8 @@ def test_line_ends_and_byte_order_mark_do_not_matter(path):
 
 
 def test_a_field_that_is_null_is_not_known(path):
-    path.write_text(
-        path.read_text("utf8").replace('"prediction": ', '"donor": null, "nll": null, "prediction": ', 1), "utf8"
-    )
+    null = path.read_text("utf8").replace('"prediction": ', '"donor": null, "nll": null, "prediction": ', 1)
+    path.write_text(null, "utf8")
     assert read_predictions(path).predictions == ROWS
 
 
@@ -98,10 +97,8 @@ def test_a_file_that_is_no_text_or_has_no_rows_or_is_not_there(path):
 
 
 def test_what_rows_have_in_common_is_in_memory_once(path):
-    long = [
-        dataclasses.replace(ROW, sample_id=f"s{i}", reference="a long reference", subject=f"S{i % 2}") for i in range(6)
-    ]
-    long = [dataclasses.replace(row, reference_tokens=[70_000, 80_000], prediction_tokens=[80_000]) for row in long]
+    fields = {"reference": "a long reference", "reference_tokens": [70_000, 80_000], "prediction_tokens": [80_000]}
+    long = [dataclasses.replace(ROW, sample_id=f"s{i}", subject=f"S{i % 2}", **fields) for i in range(6)]
     write_predictions(path, {}, long)
     read = read_predictions(path).predictions
     assert read == long

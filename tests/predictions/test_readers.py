@@ -80,10 +80,7 @@ A = "target string: a b\npredicted string with tf: c\npredicted string: d\n" + "
 DAMAGED = {
     "empty": ("", "the file is empty"),
     "prose": ("Once upon a time\nthere was a file.\n", "neither a known layout nor a table"),
-    "missing field": (
-        A + A.replace("predicted string: d\n", ""),
-        "line 5: this block has no 'predicted string:'",
-    ),
+    "missing field": (A + A.replace("predicted string: d\n", ""), "line 5: this block has no 'predicted string:'"),
     "missing reference": (A + A.replace("target string: a b\n", ""), "line 5: .* no 'target string:'"),
     "missing line of #": (A.replace("#" * 20, "") + A, "line 5: a second 'target string:' in the block of line 1"),
     "cut short": (A + A[:60], "line 5: the block that begins here is not closed"),
@@ -125,15 +122,16 @@ def test_options_that_cannot_be_met(tmp_path):
             read_any(path, **options)
 
 
+JUNK = [b'"', b"'", b",", b"\n", b"\r", b"\r\n", b"\t", b"{", b"#", b"\xff", b"\x00", b"\\", b"\xc3", b":"]
+
+
 def mutate(data: bytes, rng: random.Random) -> tuple[bytes, int, int, bool]:
     """A damaged copy, the span of the original that was touched, and whether whole text was repeated."""
     start = rng.randrange(len(data))
     end = min(len(data), start + rng.choice([1, 1, 2, 8, 40, 200]))
     lines = [0, *(i + 1 for i, byte in enumerate(data) if byte == 10)]
     kind = rng.choice(["delete", "insert", "replace", "cut", "line out", "line twice", "lines swapped", "repeat"])
-    junk = rng.choice(
-        [b'"', b"'", b",", b"\n", b"\r", b"\r\n", b"\t", b"{", b"#", b"\xff", b"\x00", b"\\", b"\xc3", b":"]
-    )
+    junk = rng.choice(JUNK)
     if kind == "cut":
         return data[:start], start, len(data), False
     if kind == "delete":

@@ -3,7 +3,6 @@
 import pytest
 from tiny_run import as_flag
 
-from eeg2text_jax.cli import main
 from eeg2text_jax.parallel.mesh import CHIPS
 from eeg2text_jax.preflight.gpu_clock import LAUNCH, estimate
 from eeg2text_jax.preflight.gpu_target import TARGETS, has_gpu_compiler
@@ -35,17 +34,9 @@ ENTRY %main (x: f32[1000,1000]) -> f32[1000,1000] {{
 """
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        (3.0, True),  # a little above the roofline of 2.39 us
-        (13.0, True),
-        (15.0, False),  # beyond five times the roofline and a launch
-        (1.0, False),  # below the roofline
-        (2510.0, False),
-    ],
-)
+@pytest.mark.parametrize(("given", "kept"), [(3.0, True), (13.0, True), (15.0, False), (1.0, False), (2510.0, False)])
 def test_a_time_counts_if_it_is_near_the_roofline(given, kept):
+    """Of a roofline of 2.39 us: not below it, nor beyond five times it and a launch."""
     found = estimate(program(models(indexing_cost_model=given)), H100)
     ours = 8e6 / H100.bandwidth / 0.8 * 1e6 + LAUNCH
     assert found.milliseconds == pytest.approx((given if kept else ours) / 1e3)
@@ -101,9 +92,8 @@ def test_targets_are_the_chips_of_the_table():
 
 @pytest.mark.skipif(not has_gpu_compiler(), reason="needs the extra preflight-cuda")
 @pytest.mark.parametrize("topology", ["h100:2", "a100-80gb:1"])
-def test_programs_compile_for_gpus_that_are_not_there(topology, capsys):
-    assert main(["preflight", as_flag(parallel__mesh=(0, 0)), f"--topology={topology}"]) == 0
-    printed = capsys.readouterr().out
+def test_programs_compile_for_gpus_that_are_not_there(topology, printed_by):
+    printed = printed_by(["preflight", as_flag(parallel__mesh=(0, 0)), f"--topology={topology}"])
     told = ("ordinal, not calibrated", "launches") if topology == "h100:2" else ("the compiler has none for this chip",)
     assert all(words in printed for words in told)
     assert "across arms: none" in printed

@@ -153,21 +153,26 @@ def test_what_is_fused_is_not_counted_again():
     assert estimate(program(entry, fused), KILOHERTZ).milliseconds == 34
 
 
-def test_called_computations_count_and_of_branches_the_dearest():
-    branches = "".join(
+def branches(about: dict[str, str]) -> str:
+    """Computations of one sine, each with what stands after it."""
+    return "".join(
         f"""
 %branch_{name} (q: f32[8]) -> f32[8] {{
   %q = f32[8]{{0}} parameter(0)
-  ROOT %r = f32[8]{{0}} sine(%q), {cycles(spent)}
+  ROOT %in_{name} = f32[8]{{0}} sine(%q), {after}
 }}
 """
-        for name, spent in (("a", 20), ("b", 300), ("called", 7))
+        for name, after in about.items()
     )
+
+
+def test_called_computations_count_and_of_branches_the_dearest():
+    called = branches({"a": cycles(20), "b": cycles(300), "called": cycles(7)})
     entry = """  %k = s32[]{:T(128)} bitcast(%p)
   %c = f32[8]{0} conditional(%k, %p, %p), branch_computations={%branch_a, %branch_b}
   %d = f32[8]{0} conditional(%k, %p, %p), true_computation=%branch_a, false_computation=%branch_b
   ROOT %e = f32[8]{0} call(%d), to_apply=%branch_called"""
-    assert estimate(program(entry, branches), KILOHERTZ).milliseconds == 300 + 300 + 7
+    assert estimate(program(entry, called), KILOHERTZ).milliseconds == 300 + 300 + 7
 
 
 def test_asynchronous_pairs_are_one_instruction_without_an_estimate():
@@ -274,21 +279,13 @@ def test_moving_filling_and_exchanging_are_parts_of_their_own():
 
 def test_parts_by_name_of_all_that_runs():
     """For profiles, of any compiler: both branches, loops of any length, no instruction that only holds others."""
-    branches = "".join(
-        f"""
-%branch_{name} (q: f32[8]) -> f32[8] {{
-  %q = f32[8]{{0}} parameter(0)
-  ROOT %in_{name} = f32[8]{{0}} sine(%q), {scope(f"optimizer/{name}")}
-}}
-"""
-        for name in ("a", "b")
-    )
+    both = branches({name: scope(f"optimizer/{name}") for name in "ab"})
     computations, caller = loop("scan", f"  %x.1 = f32[8]{{0}} negate(%x), {scope('while/body/decoder/neg')}", None)
     entry = f"""{caller}
   %k = s32[]{{:T(128)}} bitcast(%p)
   %copy = f32[8]{{0}} copy(%p)
   ROOT %c = f32[8]{{0}} conditional(%k, %p, %p), branch_computations={{%branch_a, %branch_b}}"""
-    found = parts_of(program(entry, branches + computations))
+    found = parts_of(program(entry, both + computations))
     assert found.pop("copied") == COPIES
     assert found.pop("next") == OTHER
     assert found == {"x.1": "decoder", "copy": COPIES, "in_a": "optimizer", "in_b": "optimizer"}

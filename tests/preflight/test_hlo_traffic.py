@@ -41,6 +41,8 @@ NESTED = """%cut (a: bf16[16,280]) -> bf16[8,280] {
 }
 """
 WHOLE = NESTED.replace("=%cut", "=%whole")
+SLICED = f"(({ROWS}), bf16[4,280]{{1,0:T(4,128)(2,1)S(1)}}, s32[]{{:S(2)}}) slice-start(%given)"
+FUSED = "bf16[8,280]{1,0:T(8,128)(2,1)S(1)} fusion(%given), kind=kLoop, calls=%fused"
 
 
 @pytest.mark.parametrize(
@@ -51,22 +53,12 @@ WHOLE = NESTED.replace("=%cut", "=%whole")
         (f"f32[8,128]{NEAR}", f"f32[8,128]{NEAR} negate(%given)", 0, ""),
         (ROWS, "bf16[16,280]{1,0:T(8,128)(2,1)S(1)} negate(%given)", PADDED, ""),
         (ROWS, f"({ROWS[:-1]}S(1)}}, {ROWS}, u32[]{{:S(2)}}) copy-start(%given)", PADDED, ""),
-        (
-            ROWS,
-            f"(({ROWS}), bf16[4,280]{{1,0:T(4,128)(2,1)S(1)}}, s32[]{{:S(2)}}) slice-start(%given)",
-            4 * 384 * 2,
-            "",
-        ),
+        (ROWS, SLICED, 4 * 384 * 2, ""),
         (ROWS, f"{ROWS} get-tuple-element(%given), index=0", 0, ""),
         (ROWS, f"{ROWS} fusion(%given, %near), kind=kLoop, calls=%fused", 2 * 8 * 384 * 2, UPDATE),
-        (ROWS, "bf16[8,280]{1,0:T(8,128)(2,1)S(1)} fusion(%given), kind=kLoop, calls=%fused", PADDED // 2, SLICE),
-        (ROWS, "bf16[8,280]{1,0:T(8,128)(2,1)S(1)} fusion(%given), kind=kLoop, calls=%fused", PADDED // 2, NESTED),
-        (
-            ROWS,
-            "bf16[8,280]{1,0:T(8,128)(2,1)S(1)} fusion(%given), kind=kLoop, calls=%fused",
-            PADDED,
-            WHOLE,
-        ),
+        (ROWS, FUSED, PADDED // 2, SLICE),
+        (ROWS, FUSED, PADDED // 2, NESTED),
+        (ROWS, FUSED, PADDED, WHOLE),
     ],
 )
 def test_bytes_of_an_instruction(given, line, moved, computations):

@@ -63,16 +63,15 @@ def test_memory_of_eight_prompts_over_one_frozen_copy(folder, on_cpu, tmp_path, 
     assert text.count(" GiB a chip, fits") == 2
 
 
-def test_what_does_not_fit_says_so_and_ends_with_1(folder, on_cpu, monkeypatch, capsys):
+def test_what_does_not_fit_says_so_and_ends_with_1(folder, on_cpu, monkeypatch, printed_by):
     monkeypatch.setattr(module, "usable", lambda chip: frozen_bytes(folder))
     command = ["preflight", f"--config=configs/judge.py:checkpoint={folder},pairs=edits", "--topology=v5e:1x1"]
-    assert main([*command, *SMALL]) == 1
-    text = capsys.readouterr().out
+    text = printed_by([*command, *SMALL], status=1)
     assert "DOES NOT FIT" in text
     assert "remedies: parallel.fsdp=True on several chips, model.remat=True" in text
 
 
-def test_the_smallest_slice_whose_chips_share_the_weights(folder, monkeypatch, capsys):
+def test_the_smallest_slice_whose_chips_share_the_weights(folder, monkeypatch, printed_by, refused):
     monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)
     monkeypatch.setattr(module, "tpu_devices", lambda topology: jax.devices()[: np.prod(topology.shape)])
     monkeypatch.setattr(module, "usable", lambda chip: 3 * frozen_bytes(folder) // 8)
@@ -86,8 +85,7 @@ def test_the_smallest_slice_whose_chips_share_the_weights(folder, monkeypatch, c
     monkeypatch.setattr(module, "judge_fit", judge_fit)
     narrow = [*SMALL[:3], "--config.batch.widths=(16,)", "--config.parallel.fsdp=True"]
     place = ["preflight", f"--config=judge:checkpoint={folder},pairs=edits", "--topology=v5e"]
-    assert main([*place, *narrow]) == 0
-    text = capsys.readouterr().out
+    text = printed_by([*place, *narrow])
     assert "v5e:1x1: too small, frozen weights alone take" in text
     assert "v5e:2x2: too small\n" in text
     assert "the smallest slice that this judge fits: v5e:2x4" in text
@@ -96,8 +94,7 @@ def test_the_smallest_slice_whose_chips_share_the_weights(folder, monkeypatch, c
     assert four.frozen == eight.frozen == frozen_bytes(folder)
     shared = four.frozen * (1 / 4 - 1 / 8)  # bytes that a chip no longer holds
     assert four.scoring.arguments - eight.scoring.arguments > 0.9 * shared
-    assert main([*place, *narrow[:-1]]) == 2
-    assert "set parallel.fsdp=True" in capsys.readouterr().err
+    assert "set parallel.fsdp=True" in refused([*place, *narrow[:-1]])
 
 
 def test_pieces_save_memory(folder, on_cpu):

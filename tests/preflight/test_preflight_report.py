@@ -47,16 +47,8 @@ def report(train: Compiled, largest: LargestBatch | None = None) -> Report:
         ProgramReport(task("beam search", 1e12), compiled(GIB), GIB, 0.1, 0.1),
     ]
     largest = largest or LargestBatch(64, True, 64, {32: GIB, 64: 2 * GIB})
-    return Report(
-        tiny_settings(),
-        parse_topology("v5e:2x4"),
-        {"arm": 2, "data": 4},
-        ["eeg/0", "noise/0"],
-        (56, 56),
-        programs,
-        largest,
-        "least",
-    )
+    place = tiny_settings(), parse_topology("v5e:2x4"), {"arm": 2, "data": 4}, ["eeg/0", "noise/0"]
+    return Report(*place, (56, 56), programs, largest, "least")
 
 
 def test_a_program_that_fits():
@@ -82,12 +74,12 @@ def timed(arms: str = "") -> Report:
     ]
     if arms:
         other = dataclasses.replace(train, arms="map")
-        programs.append(ProgramReport(other, refused(), 5 * GIB, 0.02, 0.1))
+        programs.append(ProgramReport(other, too_large(), 5 * GIB, 0.02, 0.1))
     good = report(compiled(8 * GIB))
     return dataclasses.replace(good, programs=programs, effort="full")
 
 
-def refused() -> Compiled:
+def too_large() -> Compiled:
     return dataclasses.replace(compiled(30 * GIB), arguments=None, temporaries=None, collectives=None)
 
 
@@ -169,7 +161,7 @@ def test_a_collective_across_arms_is_flagged():
 
 
 def test_what_was_refused_or_not_confirmed_is_called_so():
-    text = to_text(report(refused(), LargestBatch(64, False, 96, {64: GIB})))
+    text = to_text(report(too_large(), LargestBatch(64, False, 96, {64: GIB})))
     assert "refused by the compiler: too little memory" in text
     assert "up to 96 may, which was NOT compiled" in text
 
@@ -197,9 +189,8 @@ def test_memory_of_refused_programs(message, bytes_):
         ("h100:2x4", "expected a shape after the chip, as in 'h100:8'"),
     ],
 )
-def test_unknown_topologies(topology, message, capsys):
-    assert main(["preflight", "--config=configs/demo.py", f"--topology={topology}"]) == 2
-    assert message in capsys.readouterr().err
+def test_unknown_topologies(topology, message, refused):
+    assert message in refused(["preflight", "--config=configs/demo.py", f"--topology={topology}"])
 
 
 def test_an_unknown_field_of_the_configuration(capsys):
@@ -208,9 +199,8 @@ def test_an_unknown_field_of_the_configuration(capsys):
 
 
 @pytest.mark.parametrize("option", ["--effort=most", "--largest=perhaps"])
-def test_unknown_choices(option, capsys):
-    assert main(["preflight", "--config=configs/demo.py", "--topology=v5e:2x4", option]) == 2
-    assert f"{option}: expected " in capsys.readouterr().err
+def test_unknown_choices(option, refused):
+    assert f"{option}: expected " in refused(["preflight", "--config=configs/demo.py", "--topology=v5e:2x4", option])
 
 
 def test_libtpu_that_is_missing(monkeypatch, capsys):
@@ -237,11 +227,10 @@ def test_chips_by_their_kind(kind, chip):
     assert chip_of_device(kind) is (CHIPS[chip] if chip else None)
 
 
-def test_programs_are_lowered_for_gpus_that_are_not_there(tmp_path, capsys):
+def test_programs_are_lowered_for_gpus_that_are_not_there(tmp_path, printed_by):
     out = tmp_path / "report.json"
     flag = as_flag(parallel__mesh=(0, 0), parallel__arms="auto")
-    assert main(["preflight", flag, "--topology=h100:4", f"--json={out}"]) == 0
-    text = capsys.readouterr().out
+    text = printed_by(["preflight", flag, "--topology=h100:4", f"--json={out}"])
     assert "lowered, neither compiled nor run" in text
     assert "need XLA's compiler for GPUs" in text
     told = json.loads(out.read_text())

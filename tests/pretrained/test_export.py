@@ -55,12 +55,17 @@ def test_import_gives_identical_parameters(exported):
     jax.tree.map(np.testing.assert_array_equal, again, params)
 
 
-def test_export_of_a_loaded_checkpoint_is_the_checkpoint(tmp_path):
-    torch_model("t5_v1_1").save_pretrained(tmp_path / "in")
+def there_and_back(reference, tmp_path):
+    """Tensors of a checkpoint of PyTorch's, and of what is exported once it is loaded."""
+    reference.save_pretrained(tmp_path / "in")
     model, params = load_pretrained(tmp_path / "in")
     config = transformers.AutoConfig.from_pretrained(tmp_path / "in")
     export_checkpoint(model, params, config, tokenizer(), tmp_path / "out", "")
-    before, after = (load_file(tmp_path / side / "model.safetensors") for side in ("in", "out"))
+    return [load_file(tmp_path / side / "model.safetensors") for side in ("in", "out")]
+
+
+def test_export_of_a_loaded_checkpoint_is_the_checkpoint(tmp_path):
+    before, after = there_and_back(torch_model("t5_v1_1"), tmp_path)
     assert set(before) == set(after)
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array)
@@ -110,11 +115,7 @@ def test_a_pegasus_with_positions_of_its_own_keeps_them(tmp_path):
     reference = torch_model("pegasus")
     with torch.no_grad():
         reference.model.encoder.embed_positions.weight.normal_()
-    reference.save_pretrained(tmp_path / "in")
-    model, params = load_pretrained(tmp_path / "in")
-    config = transformers.AutoConfig.from_pretrained(tmp_path / "in")
-    export_checkpoint(model, params, config, tokenizer(), tmp_path / "out", "")
-    before, after = (load_file(tmp_path / side / "model.safetensors") for side in ("in", "out"))
+    before, after = there_and_back(reference, tmp_path)
     for side in ("encoder", "decoder"):
         name = f"model.{side}.embed_positions.weight"
         np.testing.assert_allclose(after[name], before[name], rtol=0, atol=1e-6)

@@ -32,23 +32,11 @@ def state_dict(dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
 def flax_tree(state: dict[str, torch.Tensor]) -> dict:
     """The same parameters as Hugging Face's Flax classes named and turned them."""
     arrays = {name: jnp.asarray(value.float().numpy()) for name, value in state.items()}
-    return {
-        "model": {
-            "shared": {"embedding": arrays["model.shared.weight"]},
-            "encoder": {
-                "layers": {
-                    "0": {
-                        "fc1": {
-                            "kernel": arrays["model.encoder.layers.0.fc1.weight"].T,
-                            "bias": arrays["model.encoder.layers.0.fc1.bias"],
-                        }
-                    }
-                },
-                "layernorm": {"scale": arrays["model.encoder.layernorm.weight"]},
-            },
-        },
-        "final_logits_bias": arrays["final_logits_bias"],
-    }
+    fc1 = {"kernel": arrays["model.encoder.layers.0.fc1.weight"].T, "bias": arrays["model.encoder.layers.0.fc1.bias"]}
+    norm = {"scale": arrays["model.encoder.layernorm.weight"]}
+    encoder = {"layers": {"0": {"fc1": fc1}}, "layernorm": norm}
+    model = {"shared": {"embedding": arrays["model.shared.weight"]}, "encoder": encoder}
+    return {"model": model, "final_logits_bias": arrays["final_logits_bias"]}
 
 
 def write(folder, file: str, state: dict[str, torch.Tensor]) -> None:
@@ -152,9 +140,13 @@ def test_truncated_files_are_refused_in_one_sentence(tmp_path, file, kept):
     content = (tmp_path / file).read_bytes()
     kept = int(kept * len(content)) if isinstance(kept, float) else kept
     (tmp_path / file).write_bytes(content[:kept])
+    assert_refused(tmp_path, file)
+
+
+def assert_refused(folder, file):
     with pytest.raises(UserError) as error:
-        read_tensors(tmp_path)
-    assert str(error.value).startswith(f"{tmp_path / file}: ")
+        read_tensors(folder)
+    assert str(error.value).startswith(f"{folder / file}: ")
     assert "\n" not in str(error.value)
 
 
@@ -162,10 +154,7 @@ def test_truncated_files_are_refused_in_one_sentence(tmp_path, file, kept):
 @pytest.mark.parametrize("text", ["Entry not found\n", "<!DOCTYPE html><html>" + 200 * "x", "{}", "x" * 5000])
 def test_a_text_file_in_its_place_is_refused_in_one_sentence(tmp_path, file, text):
     (tmp_path / file).write_text(text)
-    with pytest.raises(UserError) as error:
-        read_tensors(tmp_path)
-    assert str(error.value).startswith(f"{tmp_path / file}: ")
-    assert "\n" not in str(error.value)
+    assert_refused(tmp_path, file)
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -4,26 +4,12 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-_SHAPE = {
-    "vocab_size": 40,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 3,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 20,
-    "max_position_embeddings": 32,
-}
+_SHAPE = {"vocab_size": 40, "d_model": 16, "max_position_embeddings": 32}
+_SHAPE |= {"encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 24}
+_SHAPE |= {"decoder_layers": 3, "decoder_attention_heads": 4, "decoder_ffn_dim": 20}
 _T5 = {"vocab_size": 40, "d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 2}
-_BERT = {
-    "vocab_size": 40,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "max_position_embeddings": 32,
-}
+_BERT = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+_BERT |= {"intermediate_size": 24, "max_position_embeddings": 32}
 TOKENS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
 _T5_V1_1 = {**_T5, **TOKENS, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
@@ -38,9 +24,7 @@ CONFIGS = {
     "bart": lambda: transformers.BartConfig(**_SHAPE, **TOKENS),
     "pegasus": lambda: transformers.PegasusConfig(**_SHAPE, **TOKENS),
     "t5": lambda: transformers.T5Config(**_T5, **TOKENS),
-    "t5_v1_1": lambda: transformers.T5Config(
-        **_T5, **TOKENS, feed_forward_proj="gated-gelu", tie_word_embeddings=False
-    ),
+    "t5_v1_1": lambda: transformers.T5Config(**_T5_V1_1),
     "bert2bert": bert2bert_config,
 }
 CLASSES = {

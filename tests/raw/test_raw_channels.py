@@ -4,9 +4,8 @@ import re
 
 import numpy as np
 import pytest
+from prepared import prepare
 
-from eeg2text_jax.cli import main
-from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.planted.planted_recordings import write_recordings
 from eeg2text_jax.data.raw.find import RawSpec
 from eeg2text_jax.data.raw.power import band_power
@@ -18,20 +17,6 @@ edfio = pytest.importorskip("edfio", reason="writes EDF; comes with the extra `t
 pytest.importorskip("pybv", reason="writes BrainVision; comes with the extra `test`")
 pytestmark = pytest.mark.filterwarnings("ignore")  # MNE's, while files are written
 UNREFERENCED = "--config.data.raw.reference="  # a channel's mistake stays in its own features
-
-
-def prepare(root, *arguments):
-    assert main(["prepare", *map(str, arguments), f"--out={root / 'data.h5'}"]) == 0
-    return read_datafile(root / "data.h5")
-
-
-def refusal(capsys, root, *arguments):
-    capsys.readouterr()
-    assert main(["prepare", *map(str, arguments), f"--out={root / 'out.h5'}"]) == 2
-    error = capsys.readouterr().err
-    assert "Traceback" not in error
-    assert not (root / "out.h5").exists()
-    return error.splitlines()[-1]
 
 
 def header(path, channel, field, value, n=6):
@@ -66,10 +51,10 @@ def test_a_sine_has_its_amplitude_and_its_square():
         assert (" amplitude in " in spec.features_are(["a", "b"])) == amplitude
 
 
-def test_a_given_unit_is_that_of_channels_without_one(edf, tmp_path, capsys):
+def test_a_given_unit_is_that_of_channels_without_one(edf, tmp_path, capsys, refusal):
     files, fields, plain = edf
     header(files / "S1.edf", 1, "unit", "")
-    assert "channel 'Cz'" in refusal(capsys, tmp_path, files, *fields)
+    assert "channel 'Cz'" in refusal(files, *fields)
     data = prepare(tmp_path, files, *fields, "--config.data.raw.units=uV")
     np.testing.assert_allclose(data.features, plain.features, atol=1e-4)
     assert "1 channels without a unit were read in uV: Cz." in capsys.readouterr().err
@@ -86,17 +71,17 @@ def test_a_unit_of_its_own_is_heeded(unit, volts, edf, tmp_path):
 
 
 @pytest.mark.parametrize(("field", "value"), [("high", "low"), ("high", "inf"), ("low", "nan")])
-def test_a_range_without_extent_is_one_sentence(field, value, edf, tmp_path, capsys):
+def test_a_range_without_extent_is_one_sentence(field, value, edf, tmp_path, refusal):
     files, fields, _ = edf
     content = (files / "S1.edf").read_bytes()
     start = 256 + int(content[252:256]) * (16 + 80 + 8) + 8
     header(files / "S1.edf", 1, field, content[start : start + 8].decode() if value == "low" else value)
     assert re.search(r"S1\.edf: channel 'Cz' has the physical minimum .*; expected two different finite numbers",
-                     refusal(capsys, tmp_path, files, *fields))  # fmt: skip
+                     refusal(files, *fields))  # fmt: skip
     assert prepare(tmp_path, files, *fields, "--config.data.raw.exclude=('Cz',)").n_features == 8 * 5
 
 
-def test_a_brainvision_channel_in_an_odd_unit_is_named(tmp_path, capsys):
+def test_a_brainvision_channel_in_an_odd_unit_is_named(tmp_path, capsys, refusal):
     files = tmp_path / "files"
     fields = [*write_recordings(files, "brainvision", subjects=1, sentences=3), UNREFERENCED]
     plain = prepare(tmp_path, files, *fields)
@@ -105,7 +90,7 @@ def test_a_brainvision_channel_in_an_odd_unit_is_named(tmp_path, capsys):
     assert prepare(tmp_path, files, *fields).n_features == 8 * 5
     assert re.search(r"S1\.vhdr: 1 channels were left out, .*: Cz \(misc, unit 'n/a'\)", capsys.readouterr().err)
     named = "--config.data.raw.channels=('Fz','Cz','Pz','Oz','C3','C4')"
-    assert "channel 'Cz'" in refusal(capsys, tmp_path, files, *fields, named)
+    assert "channel 'Cz'" in refusal(files, *fields, named)
     data = prepare(tmp_path, files, *fields, named, "--config.data.raw.units=uV")
     np.testing.assert_allclose(data.features, plain.features, atol=1e-4)
     assert "left out" not in capsys.readouterr().err
@@ -147,10 +132,10 @@ def test_types_of_channels_tsv_are_heeded_and_named(tree, tmp_path, capsys):
         (lambda text: text.replace("Oz\t", "Pz\t").encode(), "has two rows for channel 'Pz'"),
     ],
 )  # fmt: skip
-def test_a_damaged_channels_tsv_is_one_sentence(change, message, tree, tmp_path, capsys):
+def test_a_damaged_channels_tsv_is_one_sentence(change, message, tree, refusal):
     files, fields, table = tree
     table.write_bytes(change(table.read_text()))
-    error = refusal(capsys, tmp_path, files, *fields)
+    error = refusal(files, *fields)
     assert re.search(message, error), error
     assert "channels.tsv" in error
 

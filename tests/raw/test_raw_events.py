@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from tiny_run import data_spec
 
-from eeg2text_jax.cli import main
 from eeg2text_jax.data.raw.events import Event, events_table, read_events
 from eeg2text_jax.data.raw.find import RawFile, RawSpec, find_raw, stem_of
 from eeg2text_jax.data.raw.sentences import Reading, readings, windows
@@ -112,13 +111,11 @@ def test_events_of_a_real_data_set(chisco):
     assert total == 17056
 
 
-def test_recordings_that_are_not_downloaded_are_one_sentence(chisco, tmp_path, capsys):
+def test_recordings_that_are_not_downloaded_are_one_sentence(chisco, tmp_path, refused):
     table = tmp_path / "texts.tsv"
     table.write_text("code\ttext\n65329\ta sentence\n")
     arguments = ["--config.data.raw.begin=65329", "--config.data.raw.end=65381", f"--config.data.raw.texts={table}"]
-    assert main(["prepare", str(chisco), *arguments, f"--out={tmp_path / 'out.h5'}"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
+    error = refused(["prepare", str(chisco), *arguments, f"--out={tmp_path / 'out.h5'}"])
     assert re.search(
         r"none of 64 recordings of 2 subjects is downloaded, though 64 tables of events are \(17056 sentences with a "
         r"text and an end, 0 without\); fetch the files", error

@@ -7,9 +7,8 @@ import shutil
 import numpy as np
 import pytest
 import scipy.signal
+from prepared import prepare
 
-from eeg2text_jax.cli import main
-from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.planted.planted_recordings import VOCABULARY, Plan, write_recordings
 
 mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
@@ -20,11 +19,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # MNE's, while files are writ
 
 SUBJECTS, SENTENCES = 2, 6
 FORMATS = ("fif", "edf", "brainvision", "bids")
-
-
-def prepare(root, *arguments):
-    assert main(["prepare", *map(str, arguments), f"--out={root / 'data.h5'}"]) == 0
-    return read_datafile(root / "data.h5")
 
 
 @pytest.fixture(scope="module")
@@ -164,88 +158,73 @@ def test_filters_reference_and_resampling_by_configuration(written, tmp_path):
             np.testing.assert_allclose(data.features[:, :36], plain.features[:, :36], atol=0.15)
 
 
-def refused(capsys, root, message, *arguments):
-    before = sorted(root.rglob("*"))
-    assert main(["prepare", *map(str, arguments), f"--out={root / 'out.h5'}"]) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(message, error), error
-    assert sorted(root.rglob("*")) == before, "nothing is left behind"
+def test_bad_recordings_are_said_in_one_sentence(tmp_path, refusal):
+    def refused(message, *arguments):
+        assert re.search(message, refusal(files, *arguments))
 
-
-def test_bad_recordings_are_said_in_one_sentence(tmp_path, capsys):
     fields = write_recordings(tmp_path / "files", "edf", subjects=2, sentences=3)
     events = tmp_path / "files/S2_events.tsv"
     kept = events.read_text()
     files = tmp_path / "files"
-    refused(capsys, tmp_path, r"none is 'sentence'; name the column of texts", files, "--config.data.raw.text=sentence")
+    refused(r"none is 'sentence'; name the column of texts", "--config.data.raw.text=sentence")
     events.write_text(re.sub(r"\t[\d.]+\tsentence", "\t30.0\tsentence", kept))
-    refused(
-        capsys,
-        tmp_path,
-        r"S2\.edf: the sentences '.*' \(1\.5 to 31\.5 s\) and '.*' \(.* s\) overlap; mend the events",
-        files,
-        *fields,
-    )
+    refused(r"S2\.edf: the sentences '.*' \(1\.5 to 31\.5 s\) and '.*' \(.* s\) overlap; mend the events", *fields)
     events.write_text(kept.replace("onset", "start"))
-    refused(capsys, tmp_path, r"S2_events\.tsv: there is no column 'onset'", files, *fields)
+    refused(r"S2_events\.tsv: there is no column 'onset'", *fields)
     events.write_text(kept.replace("\n1.5\t", "\nsoon\t"))
-    refused(capsys, tmp_path, r"S2_events\.tsv, event 1: onset is 'soon'", files, *fields)
+    refused(r"S2_events\.tsv, event 1: onset is 'soon'", *fields)
     events.write_text(kept)
-    refused(capsys, tmp_path, "has no channel 'T7'", files, *fields, "--config.data.raw.channels=('Cz','T7')")
-    refused(capsys, tmp_path, "band or filter at 70 Hz needs more than 140", files, *fields,
-            "--config.data.raw.bands=((30.0,70.0),)")  # fmt: skip
-    refused(
-        capsys, tmp_path, "finds no subject in this name", files, *fields, r"--config.data.raw.names=(?P<subject>X\d)"
-    )
-    refused(capsys, tmp_path, "which is no regular expression", files, *fields, "--config.data.raw.names=(")
-    refused(capsys, tmp_path, r"no event begins a sentence \(data.raw.begin is '7'\); its codes are sentence, word",
-            files, "--config.data.raw.begin=7")  # fmt: skip
+    refused("has no channel 'T7'", *fields, "--config.data.raw.channels=('Cz','T7')")
+    refused("band or filter at 70 Hz needs more than 140", *fields, "--config.data.raw.bands=((30.0,70.0),)")
+    refused("finds no subject in this name", *fields, r"--config.data.raw.names=(?P<subject>X\d)")
+    refused("which is no regular expression", *fields, "--config.data.raw.names=(")
+    no_begin = r"no event begins a sentence \(data.raw.begin is '7'\); its codes are sentence, word"
+    refused(no_begin, "--config.data.raw.begin=7")
     texts = tmp_path / "texts.tsv"
     texts.write_text("trial\tsentence\n1\ta b\n")
-    refused(capsys, tmp_path, r"texts\.tsv: has the columns trial, sentence; expected 'text'", files,
-            "--config.data.raw.begin=sentence", f"--config.data.raw.texts={texts}")  # fmt: skip
+    by_trial = ["--config.data.raw.begin=sentence", f"--config.data.raw.texts={texts}"]
+    refused(r"texts\.tsv: has the columns trial, sentence; expected 'text'", *by_trial)
 
 
-def test_channels_that_differ_are_said_and_can_be_chosen(tmp_path, capsys):
+def test_channels_that_differ_are_said_and_can_be_chosen(tmp_path, refusal):
     files = tmp_path / "files"
     fields = write_recordings(files, "fif", subjects=2, sentences=3)
     raw = mne.io.read_raw_fif(files / "S2_raw.fif", preload=True, verbose="error")
     raw.drop_channels(["C4"]).save(files / "S2_raw.fif", overwrite=True, verbose="error")
-    refused(capsys, tmp_path, r"S2_raw\.fif: lacks C4, compared with the 6 channels of the first", files, *fields)
+    assert "S2_raw.fif: lacks C4, compared with the 6 channels of the first" in refusal(files, *fields)
     data = prepare(tmp_path, files, *fields, "--config.data.raw.exclude=('C4',)")
     assert data.n_features == 8 * 5
 
 
-def test_units_that_a_file_does_not_say(tmp_path, capsys):
+def test_units_that_a_file_does_not_say(tmp_path, refusal):
     edfio = pytest.importorskip("edfio")
     files = tmp_path / "files"
     fields = write_recordings(files, "edf", subjects=1, sentences=3)
-    (plain,) = (prepare(tmp_path, files, *fields) for _ in range(1))
+    plain = prepare(tmp_path, files, *fields)
     edf = edfio.read_edf(files / "S1.edf")
     for signal in edf.signals:
         signal.physical_dimension = "arb"
     (tmp_path / "data.h5").unlink()
     edf.write(files / "S1.edf")
-    refused(capsys, tmp_path, r"does not give channel 'Fz' in a unit of voltage that MNE knows", files, *fields)
+    assert "does not give channel 'Fz' in a unit of voltage that MNE knows" in refusal(files, *fields)
     data = prepare(tmp_path, files, *fields, "--config.data.raw.units=uV")
     np.testing.assert_allclose(data.features, plain.features, atol=1e-4)
 
 
-def test_one_damaged_file_is_left_out_by_name(tmp_path, capsys):
+def test_one_damaged_file_is_left_out_by_name(tmp_path, capsys, refusal):
     files = tmp_path / "files"
     fields = write_recordings(files, "edf", subjects=2, sentences=3)
     (files / "S1.edf").write_bytes(b"0       " + b"\xff" * 3000)
     assert set(prepare(tmp_path, files, *fields).subject) == {"S2"}
     assert re.search(r"LEFT OUT: .*S1\.edf: cannot be read by MNE", capsys.readouterr().err)
     (tmp_path / "data.h5").unlink()
-    refused(capsys, tmp_path, r"S1\.edf: cannot be read by MNE", files, *fields, "--config.data.raw.strict=True")
+    assert "S1.edf: cannot be read by MNE" in refusal(files, *fields, "--config.data.raw.strict=True")
 
 
-def test_a_slip_of_mne_on_a_damaged_file_is_explained(tmp_path, capsys):
+def test_a_slip_of_mne_on_a_damaged_file_is_explained(tmp_path, refusal):
     (tmp_path / "S1_raw.fif").write_bytes(b"")
-    refused(
-        capsys, tmp_path, r"S1_raw\.fif: cannot be read by MNE \(damaged, or no recording; ", tmp_path / "S1_raw.fif"
-    )
+    said = refusal(tmp_path / "S1_raw.fif")
+    assert "S1_raw.fif: cannot be read by MNE (damaged, or no recording; " in said
 
 
 def test_what_does_not_match_is_counted(tmp_path, capsys):

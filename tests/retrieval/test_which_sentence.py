@@ -36,23 +36,9 @@ def rows(rng, *, own=0.0, length=0.0, condition="eeg", train="eeg", readers=READ
         for reader in readers:
             scores = rng.normal(size=SENTENCES) + length * (WORDS[i] == WORDS)
             scores[i] += own
-            made.append(
-                Ranking(
-                    f"{reader}/T:{i}",
-                    reader,
-                    "T",
-                    f"T:{i}",
-                    int(WORDS[i]),
-                    train,
-                    condition,
-                    seed,
-                    "contrastive",
-                    found.references[i],
-                    found.references[int(np.argmax(scores))],
-                    scores=rounded(scores),
-                    candidates=found,
-                )
-            )
+            about = (f"{reader}/T:{i}", reader, "T", f"T:{i}", int(WORDS[i]), train, condition, seed, "contrastive")
+            texts = found.references[i], found.references[int(np.argmax(scores))]
+            made.append(Ranking(*about, *texts, scores=rounded(scores), candidates=found))
     return made
 
 
@@ -207,15 +193,14 @@ def test_scores_that_are_all_equal_are_chance_and_show_nothing():
     assert found.verdict is Verdict.UNDERPOWERED
 
 
-def test_report_json_and_files_of_two_conditions(tmp_path, capsys):
+def test_report_json_and_files_of_two_conditions(tmp_path, printed_by, refused):
     rng = np.random.default_rng(8)
     eeg, control = rows(rng, own=4), rows(rng, condition="noise")
     for name, made in (("eeg", eeg), ("noise", control)):
         write_rankings(tmp_path / f"{name}.jsonl", {}, made)
     arguments = [f"--eeg={tmp_path / 'eeg.jsonl'}", f"--control={tmp_path / 'noise.jsonl'}", "--resamples=200"]
     outputs = [f"--json={tmp_path / 'audit.json'}", f"--html={tmp_path / 'audit.html'}"]
-    assert cli.main(["audit", *arguments, *outputs, "--endpoint=top-1"]) == 0
-    assert "VERDICT: uses EEG" in capsys.readouterr().out
+    assert "VERDICT: uses EEG" in printed_by(["audit", *arguments, *outputs, "--endpoint=top-1"])
     assert json.loads((tmp_path / "audit.json").read_text())["metric"] == "top-1"
     found = audit(eeg, {"noise": control}, resamples=200)
     write_report(found, tmp_path / "page.html")
@@ -223,8 +208,7 @@ def test_report_json_and_files_of_two_conditions(tmp_path, capsys):
     assert all(word in page for word in ("number of words alone", "Each subject", "top-5 by chance: 8.3 %"))
     assert "top-5 by chance: 8.3 %" in result_text(found)
     (tmp_path / "text.txt").write_text("Target string: a\nPredicted string: b\n")
-    assert cli.main(["audit", arguments[0], f"--control={tmp_path / 'text.txt'}"]) == 2
-    assert "holds no rankings, but" in capsys.readouterr().err
+    assert "holds no rankings, but" in refused(["audit", arguments[0], f"--control={tmp_path / 'text.txt'}"])
 
 
 def test_windows_of_scans_are_thinned():

@@ -15,25 +15,12 @@ def data_of(rows, provenance=None):
     """A data file of `(subject, task, index, text)` rows."""
     subject, task, index, text = zip(*rows, strict=True)
     n = len(rows)
-    return DataFile(
-        path=Path("grid.h5"),
-        features=np.ones((n, 1), np.float32),
-        offsets=np.arange(n + 1),
-        sentence=np.array(text, object),
-        subject=np.array(subject, object),
-        task=np.array(task, object),
-        sentence_index=np.array(index, np.int64),
-        features_are="nothing",
-        provenance=provenance or {},
-        clock=Clock.of(
-            {
-                "recording": [f"{s}/{t}" for s, t in zip(subject, task, strict=True)],
-                "onset": [np.nan] * n,
-                "duration": [np.nan] * n,
-                "order": index,
-            }
-        ),
-    )
+    recording = [f"{s}/{t}" for s, t in zip(subject, task, strict=True)]
+    clock = Clock.of({"recording": recording, "onset": [np.nan] * n, "duration": [np.nan] * n, "order": index})
+    features, offsets = np.ones((n, 1), np.float32), np.arange(n + 1)
+    text, subject, task = (np.array(column, object) for column in (text, subject, task))
+    about = text, subject, task, np.array(index, np.int64), "nothing", provenance or {}
+    return DataFile(Path("grid.h5"), features, offsets, *about, clock=clock)
 
 
 def grid(subjects=ZUCO_SUBJECTS, sentences=None, texts=None, provenance=None):

@@ -37,14 +37,13 @@ def test_rows_are_the_splits_rates_and_their_averages():
     assert len({len(line) for line in printed[: len(rows) + 1]}) == 1
 
 
-def test_a_method_that_cannot_divide_the_data_says_why(tmp_path, capsys):
+def test_a_method_that_cannot_divide_the_data_says_why(tmp_path, capsys, printed_by):
     path = tmp_path / "small.h5"
     with DataWriter(path, 1, "nothing") as writer:
         for subject in "AB":
             for k in range(30):
                 writer.add(Sample(np.ones((2, 1), np.float32), f"text {k}", subject, "NR", k))
-    assert main(["leakage", str(path), "--seeds=3", f"--json={tmp_path / 'table.json'}"]) == 0
-    printed = capsys.readouterr().out
+    printed = printed_by(["leakage", str(path), "--seeds=3", f"--json={tmp_path / 'table.json'}"])
     lines = [line.split() for line in printed.splitlines()]
     assert ["BSLR", "(a)", "-", "-", "-", "-", "0.00"] in lines
     assert "(a): split 'a' (seed 1) leaves its" in printed

@@ -74,12 +74,11 @@ def test_a_certificate_makes_the_same_split_even_of_a_file_in_another_order(data
         assert set(pairs) == set(zip(other.subject[same.parts[name]], other.sentence_id[same.parts[name]], strict=True))
 
 
-def test_the_audit_names_test_sentences_that_another_task_gives_away(data_path, tmp_path, capsys):
+def test_the_audit_names_test_sentences_that_another_task_gives_away(data_path, tmp_path, printed_by):
     split = tmp_path / "mine.json"
     main(["split", str(data_path), "--method=unique_sent", f"--json={split}"])
     out = tmp_path / "judged.json"
-    assert main(["split", "--audit", str(split), str(data_path), f"--json={out}"]) == 0
-    shown = capsys.readouterr().out
+    shown = printed_by(["split", "--audit", str(split), str(data_path), f"--json={out}"])
     assert "NR and TSR share 5 texts by letters-digits" in shown
     assert "test NR:18 is train TSR:3: sentence 18 of many" in shown
     judged = [d for d in json.loads(out.read_text())["duplicates"] if d["overlap"] == 1]
@@ -123,11 +122,10 @@ def test_an_audit_without_the_data_file_compares_the_texts_that_the_split_file_h
     )
 
 
-def test_an_audit_of_ids_alone_says_that_it_compared_ids(tmp_path, capsys):
+def test_an_audit_of_ids_alone_says_that_it_compared_ids(tmp_path, printed_by):
     path = tmp_path / "ids.json"
     path.write_text(json.dumps({"train": ["A/NR:0", "B/NR:1"], "dev": ["A/NR:2"], "test": ["B/NR:0"]}))
-    assert main(["split", "--audit", str(path)]) == 0
-    shown = capsys.readouterr().out
+    shown = printed_by(["split", "--audit", str(path)])
     assert "compared by sentence-id alone" in shown
     assert "train and test share 1 text (by sentence-id)" in shown
 
@@ -164,11 +162,10 @@ def test_bad_split_files_are_named_in_one_sentence(data_path, tmp_path, content,
     assert "\n" not in str(caught.value)
 
 
-def test_rows_need_the_data_file(tmp_path, capsys):
+def test_rows_need_the_data_file(tmp_path, refused):
     path = tmp_path / "rows.json"
     path.write_text(json.dumps({"train": [0], "dev": [1], "test": [2]}))
-    assert main(["split", "--audit", str(path)]) == 2
-    assert "name the data file as well" in capsys.readouterr().err
+    assert "name the data file as well" in refused(["split", "--audit", str(path)])
 
 
 @pytest.mark.parametrize("arguments", [[], ["--audit", "absent.json"], ["absent.h5"], ["--ratio=1,2"]])
@@ -177,13 +174,12 @@ def test_missing_input_is_one_sentence(arguments, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_certificate_of_other_texts_is_refused(data_path, tmp_path, capsys):
+def test_a_certificate_of_other_texts_is_refused(data_path, tmp_path, capsys, refused):
     """One that was made from another study with the same ids, or that somebody edited."""
     out = tmp_path / "f.json"
     main(["split", str(data_path), "--method=f", f"--json={out}"])
     other = write(tmp_path / "other.h5", texts={task: [f"{t} again" for t in many] for task, many in TEXTS.items()})
-    assert main(["split", str(other), "--method=file", f"--path={out}"]) == 2
-    said = capsys.readouterr().err
+    said = refused(["split", str(other), "--method=file", f"--path={out}"])
     assert "f.json: was made from data.h5, whose subjects, tasks or sentences are not those of" in said
     for old, new in (
         ('"digest": "', '"digest": "0'),
@@ -199,8 +195,7 @@ def test_a_certificate_of_other_texts_is_refused(data_path, tmp_path, capsys):
     certificate["parts"]["test"]["ids"] = certificate["parts"]["test"]["ids"][1:]
     certificate["parts"]["test"]["ids_sha256"] = hash_ids(certificate["parts"]["test"]["ids"])
     write_split_file(edited, certificate)  # with a checksum of its own
-    assert main(["split", str(data_path), "--method=file", f"--path={edited}"]) == 2
-    assert "it was edited" in capsys.readouterr().err
+    assert "it was edited" in refused(["split", str(data_path), "--method=file", f"--path={edited}"])
 
 
 def test_the_digest_is_of_the_samples_and_not_of_their_places(data_path, tmp_path):

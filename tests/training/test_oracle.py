@@ -88,16 +88,10 @@ class Oracle:
             labels[k, : len(self.labels[i])] = self.labels[i]
         shifted = np.concatenate([np.full((len(rows), 1), self.start), labels[:, :-1]], axis=1)
         embedded = torch.relu(torch.tensor(fed) @ self.bridge["bridge.kernel"] + self.bridge["bridge.bias"])
-        logits = self.bart(
-            inputs_embeds=embedded, attention_mask=torch.tensor(mask), decoder_input_ids=torch.tensor(shifted)
-        ).logits
-        losses = torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1),
-            torch.tensor(labels).flatten(),
-            ignore_index=self.pad,
-            reduction="sum",
-            label_smoothing=smoothing,
-        )
+        given = {"attention_mask": torch.tensor(mask), "decoder_input_ids": torch.tensor(shifted)}
+        logits = self.bart(inputs_embeds=embedded, **given).logits
+        options = {"ignore_index": self.pad, "reduction": "sum", "label_smoothing": smoothing}
+        losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.tensor(labels).flatten(), **options)
         return losses, int((labels != self.pad).sum())
 
     def batches(self, train):

@@ -83,9 +83,8 @@ def test_a_batch_is_waited_for_only_where_the_devices_are_done(monkeypatch, mode
 
 
 def test_a_run_logs_its_pace_and_profiles_the_steps_asked_for(tmp_path, capsys):
-    config = tiny_settings(
-        model__encoder_layers=0, train__steps=4, grid__train_conditions=("eeg",), train__profile="2:3"
-    )
+    changes = {"model__encoder_layers": 0, "train__steps": 4, "grid__train_conditions": ("eeg",)}
+    config = tiny_settings(**changes, train__profile="2:3")
     with open_run(config, str(tmp_path / "run")) as study:
         train_arms(study)
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
@@ -95,9 +94,8 @@ def test_a_run_logs_its_pace_and_profiles_the_steps_asked_for(tmp_path, capsys):
     assert not any("mfu" in row for row in rows)
     assert "profile of steps 2 to 3" in capsys.readouterr().out
     (written,) = (tmp_path / "run/profile/plugins/profile").glob("*/*.xplane.pb")
-    events = [
-        event for plane in ProfileData.from_file(str(written)).planes for line in plane.lines for event in line.events
-    ]
+    planes = ProfileData.from_file(str(written)).planes
+    events = [event for plane in planes for line in plane.lines for event in line.events]
     steps = {dict(event.stats)["step_num"] for event in events if event.name == "train"}
     assert steps == {2, 3}
     assert any(dict(event.stats).get("hlo_module") == "jit_train_step" for event in events)

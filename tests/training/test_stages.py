@@ -57,28 +57,32 @@ def equal(one, other) -> list[bool]:
     return [np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True)]
 
 
-def test_each_stage_begins_with_the_best_of_the_one_before(whole):
-    snapshot, series, text = stages(whole)
+@pytest.fixture(scope="module")
+def text_begun(whole):
+    """Parameters that the last stage begins with."""
+    return begun(stages(whole)[-1])
+
+
+def test_each_stage_begins_with_the_best_of_the_one_before(whole, text_begun):
+    snapshot, series, _ = stages(whole)
     best = [jax.tree.map(np.asarray, trained_params(stage)) for stage in (snapshot, series)]
     first = begun(series)
     assert all(equal(first["eeg"]["snapshot"], best[0]["eeg"]["snapshot"]) + equal(first["mirror"], best[0]["mirror"]))
-    last = begun(text)
     for part in ("snapshot", "series"):
-        assert all(equal(last["eeg"][part], best[1]["eeg"][part]))
-    assert "mirror" not in last
-    assert not any(
-        equal(begun(snapshot)["eeg"]["snapshot"]["inner"]["kernel"], last["eeg"]["snapshot"]["inner"]["kernel"])
-    )
+        assert all(equal(text_begun["eeg"][part], best[1]["eeg"][part]))
+    assert "mirror" not in text_begun
+    kernels = [params["eeg"]["snapshot"]["inner"]["kernel"] for params in (begun(snapshot), text_begun)]
+    assert not any(equal(*kernels))
 
 
-def test_unicorn_star_begins_at_random(whole, tmp_path):
+def test_unicorn_star_begins_at_random(text_begun, tmp_path):
     star = open_tiny(tmp_path / "star", pretrain__enabled=False)
     (only,) = stages(star)
     assert only is star
-    drawn, trained = begun(star), begun(stages(whole)[-1])
-    assert not any(equal(drawn["eeg"]["snapshot"]["inner"]["kernel"], trained["eeg"]["snapshot"]["inner"]["kernel"]))
-    assert all(equal(drawn["eeg"]["bridge"], trained["eeg"]["bridge"]))
-    assert all(equal(drawn["backbone"], trained["backbone"]))
+    drawn = begun(star)
+    assert not any(equal(drawn["eeg"]["snapshot"]["inner"]["kernel"], text_begun["eeg"]["snapshot"]["inner"]["kernel"]))
+    assert all(equal(drawn["eeg"]["bridge"], text_begun["eeg"]["bridge"]))
+    assert all(equal(drawn["backbone"], text_begun["backbone"]))
 
 
 def test_losses_are_said_beside_those_of_trivial_predictors(whole):
@@ -110,15 +114,13 @@ def test_a_kill_in_each_stage_costs_nothing(whole, tmp_path, monkeypatch):
                 train_arms(open_tiny(root))
     train_arms(open_tiny(root))
     for folder in FOLDERS:
-        (step, expected, _), (last, found, _) = (
-            final_checkpoint(whole.workdir.root / folder),
-            final_checkpoint(root / folder),
-        )
+        undisturbed, resumed = whole.workdir.root / folder, root / folder
+        (step, expected, _), (last, found, _) = final_checkpoint(undisturbed), final_checkpoint(resumed)
         assert step == last == 4
         assert expected.keys() == found.keys()
         for name, values in expected.items():
             np.testing.assert_array_equal(values, found[name], err_msg=f"{folder}: {name}")
-        assert logged_metrics(whole.workdir.root / folder) == logged_metrics(root / folder)
+        assert logged_metrics(undisturbed) == logged_metrics(resumed)
 
 
 def test_frozen_parameters_are_not_in_the_optimizer(tmp_path):
@@ -128,25 +130,19 @@ def test_frozen_parameters_are_not_in_the_optimizer(tmp_path):
     for stage, kept in ((series, {"eeg/series"}), (text, {"eeg/bridge", "backbone"})):
         program = make_program(stage.config, stage.model, stage.arms)
         state = program.state_shapes()
-        paths = [
-            jax.tree_util.keystr(path, simple=True, separator="/")
-            for path, _ in jax.tree_util.tree_leaves_with_path(state.opt_state)
-        ]
+        leaves = jax.tree_util.tree_leaves_with_path(state.opt_state)
+        paths = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
         moments = [path for path in paths if "/mu/" in path]
         assert moments
         assert all(any(f"/mu/{name}" in path for name in kept) for path in moments)
 
 
-def test_frozen_parameters_have_no_gradient(tmp_path, whole):
+def test_frozen_parameters_have_no_gradient(tmp_path, whole, text_begun):
     program = make_program(whole.config, whole.model, whole.arms)
     frozen = make_program(open_tiny(tmp_path / "f", pretrain__freeze_encoder=True).config, whole.model, whole.arms)
-    params = jax.tree.map(lambda leaf: leaf[0], begun(whole))
-    rows = {
-        "features": np.ones((2, 20, 12), np.float32),
-        "mask": np.ones((2, 20), bool),
-        "weight": np.ones(2, np.float32),
-    }
-    rows["labels"] = np.full((2, 56), 5, np.int32)
+    params = jax.tree.map(lambda leaf: leaf[0], text_begun)
+    rows = {"features": np.ones((2, 20, 12), np.float32), "mask": np.ones((2, 20), bool)}
+    rows |= {"weight": np.ones(2, np.float32), "labels": np.full((2, 56), 5, np.int32)}
     for one, expected in ((program, True), (frozen, False)):
         gradient = jax.jit(lambda params, one=one: one._gradient(params, dict(rows), jax.random.key(0))[1])(params)
         assert any(np.any(leaf) for leaf in jax.tree.leaves(gradient["eeg"]["bridge"]))
@@ -200,10 +196,7 @@ def test_the_last_step_has_the_last_rate(schedule):
     ("changes", "said"),
     [
         ({"model__encoder": "lstm"}, r"model\.encoder is 'lstm'; expected 'unicorn'"),
-        (
-            {"pretrain__series__schedule": "geometric", "pretrain__series__lr_end": 0.0},
-            r"pretrain\.series\.lr_end is 0",
-        ),
+        ({"pretrain__series__schedule": "geometric", "pretrain__series__lr_end": 0.0}, r"pretrain.series.lr_end is 0"),
         ({"optim__schedule": "geometric"}, r"optim\.lr_end is 0"),
         (
             {"train__accumulate": 4, "pretrain__snapshot__batch_size": 6},

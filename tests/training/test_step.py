@@ -94,12 +94,8 @@ def test_loss_is_that_of_pytorch():
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(3, 5, 11)).astype(np.float32) * 4, rng.integers(0, 11, (3, 5))
     for smoothing in (0.0, 0.1):
-        expected = torch.nn.functional.cross_entropy(
-            torch.tensor(logits).reshape(15, 11),
-            torch.tensor(labels).reshape(15),
-            reduction="none",
-            label_smoothing=smoothing,
-        )
+        given = torch.tensor(logits).reshape(15, 11), torch.tensor(labels).reshape(15)
+        expected = torch.nn.functional.cross_entropy(*given, reduction="none", label_smoothing=smoothing)
         found = token_losses(jnp.asarray(logits), jnp.asarray(labels, jnp.int32), smoothing)
         np.testing.assert_allclose(found.reshape(-1), expected, rtol=1e-5)
 
@@ -111,10 +107,8 @@ def test_the_loss_by_blocks_is_that_of_whole_logits(length, with_bias, monkeypat
     batch, width, vocab, smoothing = 4, 6, 33, 0.1
     monkeypatch.setattr(objectives, "BLOCK", 4 * 4 * batch * vocab)  # four positions
     keys = jax.random.split(jax.random.key(0), 4)
-    head = {
-        "x": jax.random.normal(keys[0], (batch, length, width)),
-        "table": jax.random.normal(keys[1], (vocab, width)),
-    }
+    sizes = {"x": (batch, length, width), "table": (vocab, width)}
+    head = {name: jax.random.normal(key, size) for key, (name, size) in zip(keys[:2], sizes.items(), strict=True)}
     if with_bias:
         head["bias"] = jax.random.normal(keys[2], (vocab,))
     labels = jax.random.randint(keys[3], (batch, length), 0, vocab).at[1, 3:].set(1)
@@ -173,9 +167,8 @@ def test_a_step_of_all_arms_drops_what_a_step_of_each_seed_does(rng, batch):
 
 def one_arm(condition="eeg", dropout=0.5, accumulate=1):
     """The program of one arm, its state and what is constant."""
-    program = tiny_grid.make_program(
-        (Arm(condition, 0),), tiny_grid.make_model(dropout=dropout), accumulate=accumulate, label_smoothing=0.0
-    )
+    options = {"accumulate": accumulate, "label_smoothing": 0.0}
+    program = tiny_grid.make_program((Arm(condition, 0),), tiny_grid.make_model(dropout=dropout), **options)
     program = dataclasses.replace(program, optimizer=optax.trace(0.0))
     mesh = make_mesh(1, 1, jax.devices()[:1])
     state, _ = tiny_grid.make_state(program, mesh, REPLICATED)
@@ -218,9 +211,7 @@ def test_rows_that_fill_a_batch_train_nothing(batch, of_plain, plain):
     assert (batch["weight"] == 0).any()
     filler, other = batch["weight"] == 0, tiny_grid.make_batch(9)
     changed = {
-        name: np.where(filler.reshape(-1, *[1] * (leaf.ndim - 1)), other[name], leaf)
-        for name, leaf in batch.items()
-        if name != "weight"
+        name: np.where(filler.reshape(-1, *[1] * (leaf.ndim - 1)), other[name], leaf) for name, leaf in batch.items()
     }
     assert_same(of_plain({**changed, "weight": batch["weight"]}), plain)
 

@@ -18,12 +18,7 @@ from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training import waves
 from eeg2text_testing.forked_runs import logged_metrics
 
-CHANGES = {
-    "model__encoder_layers": 0,
-    "shape": {"dropout": 0.0},
-    "train__steps": 4,
-    "decode__max_length": 6,
-}
+CHANGES = {"model__encoder_layers": 0, "shape": {"dropout": 0.0}, "train__steps": 4, "decode__max_length": 6}
 
 
 def open_run(root, **changes):
@@ -34,12 +29,8 @@ def open_run(root, **changes):
 def results(study):
     waves.train_arms(study)
     pipeline.decode(study)
-    losses = {
-        (r["step"], k): v
-        for r in logged_metrics(study.workdir.root)
-        for k, v in r.items()
-        if k.startswith(("loss/", "dev_loss/"))
-    }
+    lines = [(row["step"], *pair) for row in logged_metrics(study.workdir.root) for pair in row.items()]
+    losses = {(step, name): v for step, name, v in lines if name.startswith(("loss/", "dev_loss/"))}
     predictions = read_predictions(study.workdir.predictions).predictions
     tokens = {(p.sample_id, p.train_condition, p.eval_condition, p.mode): p.prediction_tokens for p in predictions}
     return losses, tokens

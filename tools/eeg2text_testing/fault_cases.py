@@ -55,15 +55,8 @@ FMRI = {
     "train__eval_every": 4,
     "train__save_every": 2,
 }  # fmt: skip
-JUDGE = {
-    "compilation_cache": "",
-    "toy__steps": 60,
-    "toy__pairs": 400,
-    "train__steps": 60,
-    "train__eval_every": 10,
-    "train__save_every": 10,
-    "optim__warmup_steps": 10,
-}
+JUDGE = {"compilation_cache": "", "toy__steps": 60, "toy__pairs": 400, "optim__warmup_steps": 10}
+JUDGE |= {"train__steps": 60, "train__eval_every": 10, "train__save_every": 10}
 LLM = {
     "data__synthetic__sentences": 60, "train__steps": 8, "train__eval_every": 4, "train__save_every": 2,
     "batch__size": 8, "audit__resamples": 200,
@@ -83,34 +76,20 @@ def cases(rows: Path) -> dict[str, Case]:
                   (("training", "metrics.jsonl"), ("scoring", "predictions.jsonl")))  # fmt: skip
     stages = (*TRAINING[:1], ("snapshot", "snapshot/metrics.jsonl"), ("series", "series/metrics.jsonl"))
     short = {"train__steps": 8, "train__eval_every": 4, "train__save_every": 2}
+    judging = (("the toy", ""), ("tuning", "metrics.jsonl"), ("saving", "checkpoints/*tmp*"), ("judging", "judge"))
+
+    def of(name: str, command: list[str], stages: tuple[tuple[str, str], ...], **more: bool) -> Case:
+        return Case(name, lambda place: [*command, f"--workdir={place}"], stages, **more)
+
+    llm, judge = flags("llm.py:model=tiny,train=lora", **LLM), flags("judge.py:checkpoint=toy", **JUDGE)
+    in_folds = (*TRAINING[:1], *folds, ("all folds", "predictions.jsonl"))
     found = (
-        Case("run", lambda place: ["run", *arguments(), f"--workdir={place}"], (*TRAINING, *PREDICTING)),
-        Case(
-            "folds",
-            lambda place: ["run", *arguments(**short), "--folds=2", f"--workdir={place}"],
-            (*TRAINING[:1], *folds, ("all folds", "predictions.jsonl")),
-            moves=True,
-        ),
-        Case(
-            "judge",
-            lambda place: ["judge", *flags("judge.py:checkpoint=toy", **JUDGE), f"--workdir={place}"],
-            (("the toy", ""), ("tuning", "metrics.jsonl"), ("saving", "checkpoints/*tmp*"), ("judging", "judge")),
-        ),
-        Case(
-            "fmri",
-            lambda place: ["run", *arguments(**FMRI), f"--workdir={place}"],
-            (*stages, ("text", "metrics.jsonl"), *PREDICTING),
-        ),
-        Case(
-            "contrastive",
-            lambda place: ["run", *arguments(**RANKS), f"--workdir={place}"],
-            (*TRAINING, ("ranking", "rankings.jsonl")),
-        ),
-        Case(
-            "llm",
-            lambda place: ["run", *flags("llm.py:model=tiny,train=lora", **LLM), f"--workdir={place}"],
-            (*TRAINING, *PREDICTING),
-        ),
+        of("run", ["run", *arguments()], (*TRAINING, *PREDICTING)),
+        of("folds", ["run", *arguments(**short), "--folds=2"], in_folds, moves=True),
+        of("judge", ["judge", *judge], judging),
+        of("fmri", ["run", *arguments(**FMRI)], (*stages, ("text", "metrics.jsonl"), *PREDICTING)),
+        of("contrastive", ["run", *arguments(**RANKS)], (*TRAINING, ("ranking", "rankings.jsonl"))),
+        of("llm", ["run", *llm], (*TRAINING, *PREDICTING)),
         Case(
             "score",
             lambda place: ["score", str(rows), f"--json={place}/scores.json", f"--rows={place}/rows.jsonl"],

@@ -247,19 +247,9 @@ def as_predictions(simulated: Simulated, names: Sequence[str] = ("eeg", "noise")
 
 
 def _row(simulated: Simulated, words: np.ndarray, condition: str, g: int, s: int, u: int) -> Prediction:
-    return Prediction(
-        sample_id=f"s{s}-u{u}",
-        subject=f"subject {u}",
-        task=f"task {simulated.tasks[s]}" if simulated.tasks_known else "",
-        sentence_id=f"s{s}",
-        n_words=int(simulated.n_words[s]),
-        train_condition="eeg",
-        eval_condition=condition,
-        seed=g,
-        mode="free_running",
-        reference=_text(simulated.references[s]),
-        prediction=_text(words),
-    )
+    task = f"task {simulated.tasks[s]}" if simulated.tasks_known else ""
+    about = (f"s{s}-u{u}", f"subject {u}", task, f"s{s}", int(simulated.n_words[s]), "eeg", condition, g)
+    return Prediction(*about, "free_running", _text(simulated.references[s]), _text(words))
 
 
 def _text(words: np.ndarray) -> str:

@@ -41,20 +41,8 @@ CHANGED = (
 
 
 HEADINGS = (
-    *(
-        "set",
-        "verdict",
-        "input",
-        "mode, file says",
-        "mode, repository says",
-        "rows",
-        "sentences",
-        "BLEU-1",
-        "null",
-        "content",
-        "p",
-    ),
-    *("control", "difference", "p of difference", "findings"),
+    *("set", "verdict", "input", "mode, file says", "mode, repository says", "rows", "sentences", "BLEU-1", "null"),
+    *("content", "p", "control", "difference", "p of difference", "findings"),
 )
 LEVEL_HEADINGS = ("set", "control", "verdict", "content", "groups by", "between groups", "within groups")
 
@@ -264,13 +252,8 @@ def html_page(lines: Sequence[Line], resamples: int, seed: int) -> str:
         labelled = zip(map(html.escape, HEADINGS), map(html.escape, row), strict=False)
         shown = "".join(f'<td data-label="{label}">{cell}</td>' for label, cell in labelled)
         same = f"the same predictions as {line.copy_of}" if line.copy_of else ""
-        said = [
-            line.sentence,
-            *(f"{level}: {message}." for level, _, message in line.flags),
-            *line.notes,
-            same,
-            one.note,
-        ]
+        flags = (f"{level}: {message}." for level, _, message in line.flags)
+        said = [line.sentence, *flags, *line.notes, same, one.note]
         listed = "".join(f"<li>{html.escape(text)}</li>" for text in said if text)
         source = html.escape(f"{one.model}; {one.repository} at {one.commit}, {one.path}")
         codes_found = f"<p>Findings: {html.escape(found)}.</p>" if found else ""
@@ -282,12 +265,7 @@ def html_page(lines: Sequence[Line], resamples: int, seed: int) -> str:
     sentences = "".join(f"<li>{html.escape(text.replace('*', '').replace('`', ''))}</li>" for text in summary(lines))
     page = (HERE / "field_page.html").read_text(encoding="utf8")
     heads = "".join(f'<th tabindex="0">{html.escape(heading)}</th>' for heading in HEADINGS[:-1])
-    filled = {
-        "SUMMARY": sentences,
-        "PROVENANCE": html.escape(made_by(resamples, seed)),
-        "HEAD": heads,
-        "BODY": "".join(body),
-    }
-    for name, text in filled.items():
+    filled = {"SUMMARY": sentences, "PROVENANCE": html.escape(made_by(resamples, seed)), "HEAD": heads}
+    for name, text in (filled | {"BODY": "".join(body)}).items():
         page = page.replace(f"<!--{name}-->", text)
     return page
