@@ -249,7 +249,7 @@ def _assemble(
     if keep.sum() < MIN_SENTENCES:
         raise UserError(
             f"{first}: has only {keep.sum()} sentences that can be exchanged with each other; at least {MIN_SENTENCES} "
-            "are needed for a p-value below 0.05, 30 for a verdict, and about 100 for one that finds small effects."
+            "are needed for a test, 30 for a verdict, and about 100 for one that finds small effects."
         )
     order = list(itertools.compress(order, keep))
     place = {key: index for index, key in enumerate(order)}

@@ -127,7 +127,7 @@ def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: floa
             stay, go = rows[part[rows] == keeps], rows[part[rows] == gives]
             part[go[too_near(clock.spans[go], clock.spans[stay], gap)]] = LEFT_OUT
         if data.is_windows:
-            segments = readings_of(data).segments
+            segments = readings_of(data).segments.windows
             go = np.flatnonzero(part == gives)
             part[go[share_segments(segments[go], segments[part == keeps])]] = LEFT_OUT
     return Split.of(data, method, seed, part)

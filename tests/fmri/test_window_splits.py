@@ -28,6 +28,25 @@ def windows(path, heard: dict[str, list[str]], frames: int = 60) -> DataFile:
     return read_datafile(path)
 
 
+def test_blocks_of_windows_share_no_segment(tmp_path):
+    """Subjects hear a story at other times of their recordings; a segment of it stays in one part."""
+    with VolumeWriter(tmp_path / "data.h5", (1, 1, 1), "float16", "x") as writer:
+        for number, subject in enumerate(["S1", "S2", "S3"]):
+            start = writer.add_frames(np.zeros((300, 1, 1, 1)))
+            for k in range(300 - L + 1):
+                writer.add_window(start + k, L, sentence=" ".join(f"w{k + j}" for j in range(L)), subject=subject,
+                                  task="story", sentence_index=k, text_group="story", recording=subject,
+                                  onset=2.0 * k + 7 * number, duration=2.0 * L)  # fmt: skip
+    data = read_datafile(tmp_path / "data.h5")
+    split = make_split(data, "blocks", RATIO, 0)
+    segments = readings_of(data).segments.windows
+    train, dev, test = ({*segments_of(segments[split.parts[part]]).tolist()} for part in PARTS)
+    assert min(map(len, (train, dev, test))) > L
+    assert not train & dev
+    assert not train & test
+    assert not dev & test
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> DataFile:
     rng = np.random.default_rng(0)
