@@ -169,7 +169,7 @@ def field_table(page: str) -> tuple[list[str], list[list[str | float | None]]]:
 
 
 def figure(cell: str) -> str | float | None:
-    """Convert a table cell: a number or bound ("< 0.001") to a float, an empty cell or dash to None; or return it."""
+    """Return a table cell as a float (a bound such as "< 0.001", too), as None (empty or a dash), else as its text."""
     try:
         return float(cell.removeprefix("< "))
     except ValueError:
