@@ -24,7 +24,7 @@ Keys = dict[str, list[str]]  # condition -> the sentence key of each row
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """The rows of one condition, with the sentence and the training seed of each row."""
+    """The rows (predictions) of one condition, with the sentence and the training seed of each row."""
 
     name: str
     rows: tuple[Prediction, ...]
@@ -169,7 +169,7 @@ def _readings(chosen: Chosen, keys: Keys) -> tuple[dict[str, list[tuple[int, str
 
 
 def _check_same(chosen: Chosen, keys: Keys, first: str, other: str, common: bool) -> None:
-    """Raise if two conditions share no reference; unless `common`, also if their references or row counts differ."""
+    """Raise UserError if two conditions share no reference or, unless `common`, differ in references or row counts."""
     a, b = set(keys[first]), set(keys[other])
     if not a & b:
         loosely = [{NOT_LETTERS.sub("", text.lower()) for text in side} for side in (a, b)]

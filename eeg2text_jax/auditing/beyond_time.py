@@ -42,7 +42,7 @@ class BeyondTime:
 
 
 def is_of_time(condition: Condition) -> bool:
-    """Return whether a condition is a control of time, by its name or the evaluation condition of its rows."""
+    """Return whether a condition is in `TIME_CONTROLS`, by its name or by the evaluation condition of its rows."""
     return condition.name in TIME_CONTROLS or condition.rows[0].eval_condition in TIME_CONTROLS
 
 

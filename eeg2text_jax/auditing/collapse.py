@@ -30,7 +30,7 @@ class Collapse:
     top_share: float
     top_start: str  # the most common first two words
     top_start_share: float
-    repetition: float  # mean share of a prediction's words that occurred in it before
+    repetition: float  # mean share of a prediction's words that occur earlier in it, too
     vocabulary: int  # distinct words of all predictions
     reference_vocabulary: int
     overlap: float  # mean Jaccard overlap of the words of two predictions for different sentences
@@ -115,14 +115,14 @@ class _Words:
     """Statistics of the words of `N` texts, in lower case and split at spaces."""
 
     lengths: np.ndarray  # number of words, [N]
-    repetition: np.ndarray  # share of words that occurred in the text before, [N]
+    repetition: np.ndarray  # share of words that occur earlier in the same text, too, [N]
     counts: Counter[str]
     first: set[str]  # words of the first text of each sentence
     stutter: set[int]  # indices of texts that repeat a word three times, or a mark five times, in a row
 
 
 def _words(texts: Sequence[str], sentence: np.ndarray, repeating: Set[int] = frozenset()) -> _Words:
-    """Count words of texts of the sentences `sentence [N]`; texts of sentences in `repeating` never stutter."""
+    """Count the words of texts of sentences `sentence [N]`; stutter is not looked for in the sentences `repeating`."""
     lengths, repetition = np.zeros((2, len(texts)))
     counts: Counter[str] = Counter()
     first: set[str] = set()

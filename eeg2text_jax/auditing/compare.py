@@ -179,7 +179,7 @@ def decide(
       found: the evidence of the comparison.
       reasons: messages of findings that bar a verdict.
       table: the table that was measured.
-      conditions: its conditions, EEG first.
+      conditions: summaries of the conditions of the table, EEG first.
       margin: the smallest difference that matters, in points of the endpoint.
       origin: the provenance of the predictions.
       asked: control -> its question, for controls that do not decide.

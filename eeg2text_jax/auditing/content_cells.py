@@ -78,14 +78,14 @@ def content_tables(
 
 
 def _own_rows(condition: Condition, rows: RowTable, blocks: Blocks) -> OwnRows:
-    """Return the rows of sentences with cells, in one order for all conditions: by sentence, seed and subject."""
+    """Return the rows of sentences not alone in their stratum, in one order: by sentence, seed and subject."""
     order = np.lexsort((np.array([row.subject for row in condition.rows]), condition.seed, condition.sentence))
     order = order[np.isin(condition.sentence[order], blocks.sentences)]
     return OwnRows(rows.own[order], condition.sentence[order], condition.seed[order])
 
 
 def weighted_tables(aligned: Aligned, strata: np.ndarray, metric: Metric) -> tuple[Blocks, list[np.ndarray]]:
-    """Return the blocks of the strata and each condition's table `[C, K]`: `keep_row_counts`, summed over seeds."""
+    """Return the blocks of the strata and, per condition, `keep_row_counts` of its rows summed over seeds, `[C, K]`."""
     blocks = blocks_of(strata)
     tables = []
     for condition in aligned.conditions:
@@ -116,7 +116,7 @@ def _counts(condition: Condition, aligned: Aligned) -> np.ndarray:
 def _fill(
     condition: Condition, aligned: Aligned, blocks: Blocks, metric: Metric, with_null: bool
 ) -> tuple[np.ndarray, RowTable]:
-    """Sum the statistics of each cell over rows, `[G, C, K]`; also return the statistics of single rows.
+    """Sum statistics over the rows of a cell, `[G, C, K]` (seed, cell, statistic); also return those of single rows.
 
     The null of single rows is NaN unless `with_null`.
     """
@@ -206,7 +206,7 @@ def _distinct(rows: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
 
 
 def _reader_null(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return one row's share of the null of reader u, `[U, m, K]`, from sums `[U, m, m, K]` and row counts `[U, m]`."""
+    """Return a row's share of a reader's null, `[U readers, m, K]`, from sums `[U, m, m, K]`, row counts `[U, m]`."""
     present = counts > 0
     n = np.maximum(counts, 1)
     weighted = sums / n[:, :, None, None] * counts[:, None, :, None]

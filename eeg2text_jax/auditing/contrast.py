@@ -27,7 +27,7 @@ class Contrast:
     effect: float  # content of EEG, minus the content of the control
     p: float  # one-sided permutation p of more content with EEG
     p_less: float  # the same p for less content
-    p_seeds: float | None  # one-sided t test over the training seeds; None: fewer than three seeds
+    p_seeds: float | None  # p of a one-sided t test over the training seeds; None: fewer than three seeds
     interval: tuple[float, float]  # two-sided 95 % interval of `effect`
     interval_90: tuple[float, float]  # decides equivalence: two one-sided tests at 5 %
     permutation_sd: float  # standard deviation of `null_draws`, less the effect of references that kept their place

@@ -19,12 +19,12 @@ MOST_WORDS = 8  # most first words of a reference that are searched for in predi
 # right to the odds for the next word, and for all later words; at most 3.9 in published and simulated decoders.
 NEAR_ALL, STEP = 0.95, 20
 LEFT = 3  # fewest words of a reference after the first words that are compared
-# The first words must tell sentences apart: distinct ones per sentence, at least, and probability that two sentences
-# share them, at most. This excludes "a man" of captions, and a sentence's class, which a decoder may know.
+# The first words must tell sentences apart: at least APART distinct ones a sentence, and two sentences share them with
+# probability BY_CHANCE at most. This excludes "a man" of captions, and a sentence's class, which a decoder may know.
 APART, BY_CHANCE = 0.25, 0.5
 TOKENS = re.compile(r"\w+|[^\w\s]")
 MARKS_OF = re.compile(r"[^\w\s]")
-MANY_ROWS = 3000  # a rule looks at every k-th row, at about so many rows, at most twice as many
+MANY_ROWS = 3000  # a rule looks at every k-th row, so that it sees this many rows or up to twice as many
 NEIGHBORS = 60  # next longer predictions among which one for another sentence is looked for
 # Of the punctuation marks whose two neighbor words are wrong, the share that is right, less this share against other
 # sentences: 13 to 73 % in teacher-forced sets, at most 2 % in free-running decoders.

@@ -79,6 +79,6 @@ class Rows:
 
 
 def matches(expected: Sequence[str], words: Sequence[str]) -> list[tuple[int, int]]:
-    """Return (start in `expected`, length) of each run of words that an alignment finds in `words`, too."""
+    """Return (start in `expected`, length) of each run of words that an alignment also finds in `words`."""
     blocks = Levenshtein.opcodes(expected, words).as_matching_blocks()
     return [(block.a, block.size) for block in blocks if block.size]

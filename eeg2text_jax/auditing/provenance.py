@@ -61,7 +61,7 @@ def provenance_of(mode: str, *, verified: str, proof: str, stated_by: str, contr
       mode: the decoding mode that the rows state.
       verified: evidence that the run decoded the predictions itself; "" if there is none.
       proof: the authors' statement; "" if there is none.
-      stated_by: who states the mode, with the verb: "the file states".
+      stated_by: words that say who states the mode, such as "the file states".
       contradictions: messages of findings that only a target in the decoder explains.
     """
     if contradictions:

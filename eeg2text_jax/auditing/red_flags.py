@@ -34,7 +34,7 @@ SAME_SUBJECTS = 0.9  # share of equal predictions from which two subjects are fl
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """One finding of the audit; `code` is stable, for scripts.
+    """One finding of the audit; `code` names its kind and does not change, for scripts.
 
     A `severe` finding bars the verdict of every comparison with one of `conditions`, and of all comparisons if
     `conditions` is empty.
@@ -234,7 +234,7 @@ def alignment_flags(aligned: Aligned, design_effect: float) -> list[Flag]:
 
 
 def _confounded(sentence: np.ndarray, subject: np.ndarray) -> bool:
-    """Return whether pairs of subjects share under half of their sentences on average, from both of each row, `[N]`."""
+    """Return whether two subjects share under half of their sentences on average; arguments are by row, `[N]`."""
     read = np.zeros((subject.max() + 1, sentence.max() + 1))
     read[subject, sentence] = 1
     shared = read @ read.T

@@ -62,9 +62,9 @@ class AuditResult:
     seeds_stated: bool = True  # whether the rows state their training seed
     time: BeyondTime
     levels: list[Level] = dataclasses.field(default_factory=list)  # content between and within given groups
-    # number of clusters and the content within them, if no groups are given
+    # (number of clusters, content within them), if no groups are given
     curve: list[tuple[int, Contrast]] = dataclasses.field(default_factory=list)
-    # for rankings only, see `rank_table.RankTable`
+    # this and the next three fields: for rankings only, see `rank_table.RankTable`
     candidates: tuple[int, int] | None = None
     chance: float | None = None
     chance_interval: tuple[float, float] | None = None

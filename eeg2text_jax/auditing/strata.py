@@ -12,7 +12,7 @@ from eeg2text_jax.predictions.file import Prediction
 
 Row = TypeVar("Row", bound=Prediction)
 STRATUM_SIZE = 6
-MIN_SENTENCES = 5  # 5! = 120 permutations: the fewest with which p can fall below 0.05
+MIN_SENTENCES = 5  # 5! = 120 permutations; with 4! = 24, even the smallest p is hardly below 0.05
 
 
 def length_strata(

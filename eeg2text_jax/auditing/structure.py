@@ -111,7 +111,7 @@ def contradictions(flags: Sequence[Flag]) -> list[str]:
 
 
 def _same_column(rows: Rows) -> Found:
-    """Find a file, or a reader, whose predictions all contain their reference.
+    """Find whether nearly all predictions, of the file or of one reader, contain their reference.
 
     A single reader is not searched if the other rows are sentences of the file: the decoder chooses among these.
     """

@@ -56,7 +56,7 @@ class Table(abc.ABC):
 
     aligned: Aligned
     endpoint: Endpoint  # decides the verdict
-    plain: Endpoint  # for warnings and the length side channel
+    plain: Endpoint  # scores rows for warnings and for the length side channel
     secondary: tuple[Endpoint, ...]  # computed, but do not decide
 
     @abc.abstractmethod

@@ -164,7 +164,7 @@ def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _counted_once(data: DataFile, train: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the row and the features of each train sample; frames of overlapping windows are yielded once."""
+    """Yield the row number and the features of each train sample; frames of overlapping windows are yielded once."""
     end = -1
     for i in train if data.starts is None else train[np.argsort(data.starts[train], kind="stable")]:
         features = data.words(i)
