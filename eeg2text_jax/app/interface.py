@@ -11,7 +11,7 @@ from eeg2text_jax.data.source import library
 
 KEPT = 600  # seconds after which an upload is deleted
 WAITING = 20  # most visitors in the queue
-WIDTHS = ["190px", "150px", *["110px"] * 8]  # of the columns of published outputs
+WIDTHS = ["190px", "150px", *["110px"] * 8]  # CSS widths of the columns in the table of published outputs
 GUESSED = "as recognised"
 MODES = {"not stated": None, "free running: no target reached the decoder": "free_running"}
 MODES["teacher forced: every token was predicted from the true ones before it"] = "teacher_forced"
@@ -33,7 +33,7 @@ def request_of(reference: str, prediction: str, mode: str, proof: str = "") -> d
 
 
 def build() -> Any:
-    """Return the page as `gradio.Blocks`. Raises UserError if gradio is not installed."""
+    """Return the page that judges uploads, as `gradio.Blocks`. Raises UserError if gradio is not installed."""
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     gr = library("gradio", "app")
     look, judge = _actions(gr)
@@ -63,7 +63,7 @@ def build() -> Any:
 
 
 def _choices(gr: Any) -> tuple[list[Any], Any, Any]:
-    """Place the fields; return those that every job reads, the field of the proof, and the accordion of options."""
+    """Add the input fields; return the fields that every job reads, the text field `proof`, the options accordion."""
     with gr.Row():
         eeg = gr.File(label="Predictions", elem_id="eeg", height=140, min_width=260)
         control = gr.File(label="Control, if any", elem_id="control", height=140, min_width=260)
@@ -81,7 +81,7 @@ def _choices(gr: Any) -> tuple[list[Any], Any, Any]:
 
 
 def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator]]:
-    """Return the handlers of events: `look` reads changed files, `judge` judges them; both yield updates of fields."""
+    """Return two event handlers, which yield field updates: `look` reads changed files, `judge` judges the files."""
     keep = gr.update()
 
     def look(eeg, control, references, reference, prediction, mode) -> Iterator[tuple]:
@@ -97,7 +97,7 @@ def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator]]
                 gr.update(choices=columns, value=chosen if chosen in columns else GUESSED, visible=len(columns) > 1)
                 for chosen in (reference, prediction)
             ]
-            if "refused" in state.found:  # the user may solve this by an option
+            if "refused" in state.found:  # open the options: a choice there may make the file readable
                 yield markup.refusal(state.found), *selects, "", "", gr.update(open=True)
             else:
                 yield markup.reading(state.found), *selects, "", "", keep
@@ -118,7 +118,7 @@ def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator]]
 def serve(host: str, port: int) -> None:
     """Serve the page until interrupted; uploads and jobs are in a folder that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="eeg2text-app-") as folder:
-        os.environ["GRADIO_TEMP_DIR"] = tempfile.tempdir = folder  # `tempdir`: jobs copy uploads there, too
+        os.environ["GRADIO_TEMP_DIR"] = tempfile.tempdir = folder  # jobs copy uploads into `tempdir`
         page = build()
         gr = library("gradio", "app")
         fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
@@ -146,13 +146,13 @@ COLUMNS = ("set", "verdict", "input", "mode, file says", "rows", "sentences", "B
 
 
 def field_page() -> Path:
-    """Return the path of the page of published outputs: beside this module in a wheel, in `docs` of a clone."""
+    """Return the path of `field.md`, on published outputs: beside this module in a wheel, in `docs` of a clone."""
     here = Path(__file__).parent
     return next((place for place in (here / "field.md", here.parents[1] / "docs/field.md") if place.is_file()), here)
 
 
 def field_table(page: str) -> tuple[list[str], list[list[str | float | None]]]:
-    """Return headings and rows of the first table of a page with the columns set and verdict; figures are numbers."""
+    """Return headings and rows (cells by `figure`) of the first Markdown table with columns `set` and `verdict`."""
     lines = (line.strip().removeprefix("|").removesuffix("|") for line in page.splitlines() if line.startswith("|"))
     rows = [[cell.strip().strip("`*") for cell in line.split("|")] for line in lines]
     start = next((i for i, row in enumerate(rows) if {"set", "verdict"} <= set(row)), None)
@@ -169,7 +169,7 @@ def field_table(page: str) -> tuple[list[str], list[list[str | float | None]]]:
 
 
 def figure(cell: str) -> str | float | None:
-    """Return a cell as a number if it is one or a bound ("< 0.001"), as None if it is empty, else as text."""
+    """Return a table cell as a float (a bound such as "< 0.001", too), as None (empty or a dash), else as its text."""
     try:
         return float(cell.removeprefix("< "))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Jobs of the page: copy a visitor's files to a folder, run a worker process with limits on them, remove them."""
+"""Jobs of the web page: copy a visitor's files to a folder, judge them in a worker process with limits, delete them."""
 
 import contextlib
 import dataclasses
@@ -19,9 +19,9 @@ from typing import IO, Any
 from eeg2text_jax.app.worker import ANSWER, REFERENCES, ROLES
 from eeg2text_jax.errors import UserError
 
-BYTES = 64 * 2**20  # most bytes of a file
-SECONDS = {"look": 60, "judge": 180}  # most CPU seconds of a job
-PATIENCE = 5  # most wall-clock seconds per CPU second, as the machine may be busy
+BYTES = 64 * 2**20  # largest size of an upload, in bytes
+SECONDS = {"look": 60, "judge": 180}  # kind of job -> limit of its CPU time in seconds
+PATIENCE = 5  # limit of wall-clock time, in multiples of the limit of CPU time: the machine may be busy
 POLL = 0.5  # seconds between reports of progress
 FAILED = "the page could not {do} these files; this is a fault of the program, not of the files: please report it."
 TOO_LONG = "the job takes more than {} s; judge the files with `eeg2text audit` on a machine of yours."
@@ -29,15 +29,15 @@ TOO_LONG = "the job takes more than {} s; judge the files with `eeg2text audit` 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """The state of a running job."""
+    """The progress of a running job."""
 
     line: str  # the last line that the worker printed
-    seconds: float  # since the start of the job
+    seconds: float  # time since the start of the job
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """The result of a job."""
+    """The result of a finished or refused job."""
 
     found: dict[str, Any]  # JSON answer of the worker; a refused job has the reason, a sentence, as `refused`
     report: str = ""  # HTML, "" without a report
@@ -48,7 +48,8 @@ def run(
 ) -> Iterator[Progress | Answer]:
     """Read (`look`) or `judge` uploads: yield progress about twice a second, then the answer, and remove all copies.
 
-    `uploads` are paths by role, `request` is the worker's `Request`, `seconds` the most CPU seconds (None: `SECONDS`).
+    `uploads`: role (`eeg`, `control`, `references`) -> path. `request`: the worker's `Request`. `seconds`: limit of CPU
+    time (None: from `SECONDS`).
     """
     limit = SECONDS[do] if seconds is None else seconds
     with tempfile.TemporaryDirectory(prefix="eeg2text-job-") as name:
@@ -66,7 +67,7 @@ def _refused(sentence: str) -> Answer:
 
 
 def place(uploads: Mapping[str, str | None], folder: Path) -> None:
-    """Copy uploads into a folder, named by role. Raises UserError if one is missing or too large."""
+    """Copy uploads, role -> path, to files named by role. Raises UserError if one is missing or too large."""
     if not uploads.get(ROLES[0]):
         raise UserError("there is no file of predictions; drop one first.")
     for role in (*ROLES, REFERENCES):
@@ -112,7 +113,7 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
 
 
 def _start(folder: Path) -> subprocess.Popen:
-    """Start the worker in its own process group, with single-threaded linear algebra and the same import path."""
+    """Start `app.worker` in its own process group, with single-threaded linear algebra and our `sys.path`."""
     path = os.pathsep.join(os.path.abspath(place) for place in sys.path if place)
     environment = {
         **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")},

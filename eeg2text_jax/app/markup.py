@@ -1,4 +1,4 @@
-"""Parts of the page as HTML. Texts of visitors are escaped, and a report is framed without scripts."""
+"""Parts of the web page as HTML. Texts of visitors are escaped, and a report is framed without scripts."""
 
 import base64
 import html
@@ -8,10 +8,10 @@ from typing import Any
 
 from eeg2text_jax.app.jobs import Progress
 
-OPTIONS = "References in a file of their own, mode, columns, proof"  # heading of the options of a file
+OPTIONS = "References in a file of their own, mode, columns, proof"  # heading of the page's section of options
 UNPROVEN = "content of unproven origin"
 LABELS = {"eeg": "Predictions", "control": "Control", "references": "References"}
-# Options of the command as a pattern -> their counterpart on the page.
+# Patterns of command-line options in messages; `FIELDS` maps each to the words for its counterpart on the page.
 COLUMNS = r"--columns=(?:'[^']*'|[^\s;.]+)"
 NAMED = (
     r"(?:name (?:them|both|one|the columns) with|say it with|set|"
@@ -48,7 +48,7 @@ def refusal(found: Mapping[str, Any]) -> str:
 
 
 def on_page(sentence: str) -> str:
-    """Return a message of the command line with the fields and labels of the page in place of options and files."""
+    """Return a command-line message that names fields and labels of the page in place of options and file roles."""
     for option, field in FIELDS.items():
         sentence = re.sub(option, field, sentence)
     return re.sub(r"^(eeg|control|references)(?=[:,] )", lambda role: LABELS[role[0]], sentence)
@@ -59,7 +59,7 @@ def progress(state: Progress) -> str:
 
 
 def reading(found: Mapping[str, Any]) -> str:
-    """Return the answer to `look`: how the files were read, one line per note, and some rows."""
+    """Return the worker's answer to `look` as HTML: notes on how the files were read, and some rows."""
     rows = [[e["file"], e["condition"], e["reference"], e["prediction"]] for e in found["examples"]]
     examples = table([["file", "condition", "reference", "prediction"], *rows])
     lines = "".join(f"<p>{text(on_page(line), 2000)}</p>" for line in found["said"])
@@ -67,7 +67,7 @@ def reading(found: Mapping[str, Any]) -> str:
 
 
 def verdict(found: Mapping[str, Any]) -> str:
-    """Return the answer to `judge`: the verdict, its sentence, provenance, figures and findings."""
+    """Return the worker's answer to `judge` as HTML: verdict, its explanation, provenance, tables and findings."""
     origin = f"<p>Provenance: {text(found['provenance'], 2000)}.</p>"
     if found["verdict"].startswith(UNPROVEN):
         origin += f"<p>Mode and proof can be stated above, under <i>{OPTIONS}</i>; then judge again.</p>"
@@ -80,7 +80,7 @@ def verdict(found: Mapping[str, Any]) -> str:
 
 
 def report(document: str) -> str:
-    """Return a link that downloads the report, and the report in a frame that runs no scripts."""
+    """Return HTML with a link that downloads the report, and the report in a frame that runs no scripts."""
     data = base64.b64encode(document.encode()).decode()
     return (
         f'<p><a id="keep" download="report.html" href="data:text/html;charset=utf-8;base64,{data}">Keep the report'
@@ -89,7 +89,7 @@ def report(document: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table whose first row has the headings."""
+    """Return rows of texts as an HTML table; the first row has the headings."""
     head, *body = rows
     cells = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in body)
     headings = "".join(f"<th>{text(cell)}</th>" for cell in head)
@@ -97,6 +97,6 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def text(value: object, longest: int = 300) -> str:
-    """Return a value as escaped text, cut after `longest` characters."""
+    """Return a value as HTML-escaped text, cut after `longest` characters."""
     value = str(value)
     return html.escape(value if len(value) <= longest else f"{value[:longest]} ...")

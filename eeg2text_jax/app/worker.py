@@ -23,21 +23,21 @@ from eeg2text_jax.predictions.rankings import is_rankings
 from eeg2text_jax.predictions.read import describe, read_any
 from eeg2text_jax.predictions.selection import read_conditions
 
-MEMORY = 4 * 2**30  # most bytes of address space
-UNPACKED = 256 * 2**20  # most bytes of an unpacked file
-ROWS = 200_000  # most rows of a file
-CURVE_ROWS = 20_000  # most rows of a file with a curve of content within clusters: the curve is half of the time
-EXAMPLES = 3  # rows of a file that the page shows
-COLUMNS = 40  # most names of columns that the page offers
+MEMORY = 4 * 2**30  # limit of the process's address space, in bytes
+UNPACKED = 256 * 2**20  # largest size of a decompressed file, in bytes
+ROWS = 200_000  # most rows of a file that are accepted
+CURVE_ROWS = 20_000  # a longer file gets no curve of content within clusters, which takes half of the time
+EXAMPLES = 3  # number of rows that the page shows of each file
+COLUMNS = 40  # most column names that the page offers to choose from
 ROLES = ("eeg", "control")
 REFERENCES = "references"
 ANSWER = "answer.json"
 
-Request = dict[str, Any]  # "columns": names of reference and prediction, or None; "mode": None or a mode; "proof"
+Request = dict[str, Any]  # "columns": (reference, prediction) or None; "mode": decoding mode or None; "proof": text
 
 
 def main() -> None:
-    """Answer the request on standard input, within limits of memory and time; a refusal is one sentence."""
+    """Read a request from standard input, limit memory and CPU time, write an answer or refusal to `answer.json`."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     packed.LARGEST = UNPACKED
     request = json.load(sys.stdin)
@@ -59,7 +59,7 @@ def files() -> list[Path]:
 
 
 def read(path: Path, request: Request) -> PredictionSet:
-    """Read a visitor's file. Raises UserError if it cannot be read or has more than `ROWS` rows."""
+    """Read a visitor's file of predictions. Raises UserError if it cannot be read or has more than `ROWS` rows."""
     print(f"reading {path}", flush=True)
     if is_rankings(path):
         raise UserError(
@@ -77,7 +77,7 @@ def read(path: Path, request: Request) -> PredictionSet:
 
 
 def look(request: Request) -> dict[str, Any]:
-    """Return how the files were read, some rows, and the names of the columns to choose from."""
+    """Read the files; return notes on how they were read, their numbers of rows, some rows, and names of columns."""
     found = [read(path, request) for path in files()]
     examples = [
         {"file": str(one.path), "condition": p.eval_condition, "reference": p.reference, "prediction": p.prediction}
@@ -90,7 +90,7 @@ def look(request: Request) -> dict[str, Any]:
 
 
 def judge(request: Request) -> dict[str, Any]:
-    """Judge the files like `eeg2text audit` with its defaults: return the verdict and figures, write the report."""
+    """Judge the files like `eeg2text audit` with defaults; write `report.html`, return verdict, tables, findings."""
     from eeg2text_jax.auditing.audit import audit
     from eeg2text_jax.auditing.provenance import Judged, JudgedFile, checked_proof
     from eeg2text_jax.auditing.report import CLASSES, write_report
@@ -143,7 +143,7 @@ def judge(request: Request) -> dict[str, Any]:
 
 
 def titles(path: Path) -> list[str]:
-    """Return the names of the columns of a table, or of the first object of JSON; nothing for other layouts."""
+    """Return the column names of a delimited table, or the keys of the first JSON object; [] for other layouts."""
     try:
         lines = Lines(path)
         if lines.data.lstrip()[:1] in (b"{", b"["):

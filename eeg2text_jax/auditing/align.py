@@ -17,14 +17,14 @@ from eeg2text_jax.predictions.file import Prediction, sentence_key
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
 NOT_LETTERS = re.compile(r"[\W_]+")
-MIN_PREFIX = 20  # characters that a truncated reference needs to be matched to the full one
+MIN_PREFIX = 20  # fewest characters of a truncated reference that is matched to the full one
 Chosen = dict[str, list[Prediction]]  # condition -> its rows
 Keys = dict[str, list[str]]  # condition -> the sentence key of each row
 
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """The rows of one condition, with the sentence and the training seed of each row."""
+    """The rows (predictions) of one condition, with the sentence and the training seed of each row."""
 
     name: str
     rows: tuple[Prediction, ...]
@@ -40,7 +40,7 @@ class Condition:
         return [row.prediction for row in self.rows]
 
     def by_sentence(self) -> list[list[int]]:
-        """Return the indices of the rows of each sentence."""
+        """Return for each sentence the list of the indices of its rows."""
         order = np.argsort(self.sentence, kind="stable")
         return [rows.tolist() for rows in np.split(order, np.cumsum(np.bincount(self.sentence))[:-1])]
 
@@ -50,9 +50,9 @@ class Aligned:
     """Conditions over the same `S` sentences (distinct reference texts), in the order of EEG's file."""
 
     references: tuple[str, ...]
-    tasks: tuple[str, ...]  # of each sentence; "" if no row states it
-    n_words: np.ndarray  # [S]
-    strata: np.ndarray  # int [S]
+    tasks: tuple[str, ...]  # task of each sentence; "" if no row states it
+    n_words: np.ndarray  # number of words of each sentence, [S]
+    strata: np.ndarray  # stratum (set of exchangeable sentences) of each sentence, int [S]
     seeds: tuple[int, ...]
     conditions: tuple[Condition, ...]  # EEG first
     notes: tuple[str, ...]
@@ -103,13 +103,13 @@ def align(
 
 
 def without_unknown(row: Prediction) -> Prediction:
-    """Return a row whose subject and task are "" where its file does not state them."""
+    """Return the row, with subject or task "" where its file does not state it."""
     changes: dict[str, Any] = {name: "" for name in ("subject", "task") if getattr(row, name) == UNKNOWN}
     return dataclasses.replace(row, **changes) if changes else row
 
 
 def _shared_mode(conditions: Mapping[str, Sequence[Prediction]]) -> str | None:
-    """Return a mode that every condition has, preferably free-running; None if there is none."""
+    """Return a decoding mode that every condition has, preferably free-running; None if there is none."""
     modes = [dict.fromkeys(row.mode for row in rows) for rows in conditions.values()]
     shared = [mode for mode in modes[0] if all(mode in others for others in modes)]
     return "free_running" if "free_running" in shared else next(iter(shared), None)
@@ -132,7 +132,7 @@ def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[s
 
 
 def _check_rows(name: str, rows: Sequence[Prediction]) -> None:
-    """Raise if a sample occurs twice in a seed, or a reference is empty."""
+    """Raise UserError if a sample occurs twice for one seed, or a reference is empty."""
     samples = Counter((row.seed, row.sample_id) for row in rows if row.sample_id)
     if twice := [sample for (_, sample), n in samples.items() if n > 1]:
         raise UserError(f"{name}: sample {twice[0]!r} occurs more than once; keep one prediction for each sample.")
@@ -156,7 +156,7 @@ def _match_shortened(keys: Keys, first: str, other: str) -> int:
 
 
 def _readings(chosen: Chosen, keys: Keys) -> tuple[dict[str, list[tuple[int, str, str]]], bool]:
-    """Return seed, sentence and subject of each row by condition, and whether every row states its subject.
+    """Return condition -> (seed, sentence key, subject) of each row, and whether every row states its subject.
 
     If a row does not, all subjects are "".
     """
@@ -169,7 +169,7 @@ def _readings(chosen: Chosen, keys: Keys) -> tuple[dict[str, list[tuple[int, str
 
 
 def _check_same(chosen: Chosen, keys: Keys, first: str, other: str, common: bool) -> None:
-    """Raise if two conditions share no reference; unless `common`, also if their references or row counts differ."""
+    """Raise UserError if two conditions share no reference or, unless `common`, differ in references or row counts."""
     a, b = set(keys[first]), set(keys[other])
     if not a & b:
         loosely = [{NOT_LETTERS.sub("", text.lower()) for text in side} for side in (a, b)]
@@ -203,7 +203,7 @@ def _check_same(chosen: Chosen, keys: Keys, first: str, other: str, common: bool
 
 
 def _keep_shared(chosen: Chosen, keys: Keys) -> list[tuple[str, int, int]]:
-    """Drop rows that a condition lacks; return name, rows dropped and all rows of each condition that lost rows."""
+    """Drop rows that some condition lacks; return (name, rows dropped, rows before) of conditions that lost rows."""
     readings, _ = _readings(chosen, keys)
     shared = functools.reduce(operator.and_, map(Counter, readings.values()))
     if not shared:
@@ -231,7 +231,7 @@ def _assemble(
     shortened: int,
     left_out: list[tuple[str, int, int]],
 ) -> Aligned:
-    """Assign the sentences to strata; return the alignment of those that share their stratum with another sentence."""
+    """Assign sentences to strata, drop sentences that are alone in their stratum, and return the aligned conditions."""
     first = next(iter(chosen))
     order = list(dict.fromkeys(keys[first]))
     tasks, n_words = _describe(chosen, keys, order, notes)

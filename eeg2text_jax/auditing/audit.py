@@ -31,7 +31,7 @@ from eeg2text_jax.predictions.in_memory import as_conditions
 from eeg2text_jax.predictions.rankings import Ranking
 from eeg2text_jax.splits.neighbors import high_neighbors
 
-CURVE_RESAMPLES = 1000  # at most, as the curve is only drawn
+CURVE_RESAMPLES = 1000  # most draws for the curve of `levels.curve`, which decides nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Options:
       proof: the authors' statement, a sentence or a URL, of how they know that no target reached the decoder. It is
         printed; findings that contradict it remain.
       verified: the evidence that the run decoded these predictions itself; "": not verified.
-      stated_by: who states the mode of the rows, with the verb: "the file states".
+      stated_by: words that say who states the mode of the rows, such as "the file states".
       deciding: names of the controls that decide; the others ask questions of their own. None: all controls except
         those that keep the features of the words (`QUESTIONS`) and those of time.
       candidates: condition -> candidate scores for retrieval, see `predictions.candidates`.
       recording: "eeg" or "fmri". For fMRI, only windows that do not overlap are judged, and sentences say fMRI.
-      groups: column -> reference -> its class, topic or story; content is measured between and within these groups.
+      groups: column name -> reference -> its class, topic or story; content is measured between and within these.
       with_curve: whether to measure the content within ever finer clusters of sentences, if content is found and no
         groups are given.
       neighbors: section `time` of the split's certificate, see `splits.neighbors.time_leakage`.
@@ -147,7 +147,7 @@ def audit(
 
 
 def audit_table(table: Table, options: Options, rng: np.random.Generator) -> AuditResult:
-    """Audit a table: measure its conditions, compare them, collect findings, and decide the verdict."""
+    """Audit aligned conditions: score each, compare EEG with controls, collect findings, and decide the verdict."""
     aligned, endpoint = table.aligned, table.endpoint
     margin = endpoint.margin if options.margin is None else options.margin
     measured = measure(table, stratum_size=options.stratum_size, resamples=options.resamples, rng=rng)
@@ -198,7 +198,7 @@ def audit_table(table: Table, options: Options, rng: np.random.Generator) -> Aud
 def findings(
     table: Table, measured: Measured, evidence: Sequence[Evidence], options: Options, effect: float
 ) -> list[Flag]:
-    """Return all findings: those that may bar the verdict, then warnings. `effect` is the design effect."""
+    """Return all findings about the files, those that may bar the verdict first. `effect` is the design effect."""
     aligned, score = table.aligned, table.endpoint.score
     flags = fitness.unfit(aligned)
     flags += table.signs(measured.conditions, averaged=bool(AVERAGED.search(options.proof)), choices=options.choices)
@@ -219,7 +219,7 @@ def findings(
 
 
 def _levels(table: Table, options: Options) -> list[Level]:
-    """Measure content between and within the groups of each column, with random draws of their own."""
+    """Measure content between and within the groups of each column, with a random generator of its own."""
     labels = {column: labels_of(table.aligned, groups, column) for column, groups in (options.groups or {}).items()}
     rng = np.random.default_rng((options.seed, 1))
     draws: dict[str, Any] = {"resamples": options.resamples, "rng": rng, "stratum_size": options.stratum_size}
@@ -228,7 +228,7 @@ def _levels(table: Table, options: Options) -> list[Level]:
 
 
 def _curve(table: Table, decisive: Comparison, options: Options) -> list[tuple[int, Contrast]]:
-    """Return the curve of `levels.curve`, with random draws of its own; empty if no content was found."""
+    """Return the curve of `levels.curve`, with a random generator of its own; empty if no content was found."""
     if decisive.verdict not in SAID_BEHIND:
         return []
     return curve(

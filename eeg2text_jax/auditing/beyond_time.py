@@ -37,17 +37,17 @@ class BeyondTime:
     """Whether content goes beyond the recording time, by the controls of time."""
 
     status: str  # BEYOND, NOT_BEYOND or NOT_EXCLUDED
-    controls: tuple[str, ...]  # names
-    sentence: str  # for the report
+    controls: tuple[str, ...]  # names of the controls of time
+    sentence: str  # the status with its figures, for the report
 
 
 def is_of_time(condition: Condition) -> bool:
-    """Return whether a condition is a control of time, by its name or the evaluation condition of its rows."""
+    """Return whether a condition is in `TIME_CONTROLS`, by its name or by the evaluation condition of its rows."""
     return condition.name in TIME_CONTROLS or condition.rows[0].eval_condition in TIME_CONTROLS
 
 
 def beyond_time(aligned: Aligned, comparisons: Sequence[Comparison]) -> BeyondTime:
-    """Combine the comparisons with controls of time: EEG must beat all of them, within all strata."""
+    """Return whether content goes beyond time: EEG must beat all controls of time, within all strata."""
     names = [condition.name for condition in aligned.conditions[1:] if is_of_time(condition)]
     judged = [c for c in comparisons if c.control in names and c.verdict is not Verdict.NOT_JUDGEABLE]
     if not judged:
@@ -68,12 +68,12 @@ def beyond_time(aligned: Aligned, comparisons: Sequence[Comparison]) -> BeyondTi
 
 
 def time_lines(verdict: Verdict, time: BeyondTime) -> list[str]:
-    """Return the sentence on time, if the verdict found content that time may explain."""
+    """Return a list with the sentence on time if the verdict claims content, which time may explain; else []."""
     return [time.sentence] if verdict in SAID_BEHIND else []
 
 
 def _knows_all(condition: Condition) -> bool:
-    """Return whether a control uses all that a clock can know: nearest training texts, or an arm trained on clock."""
+    """Return whether a control uses all that time can tell: nearest training texts, or an arm trained on `clock`."""
     row = condition.rows[0]
     nearest = "nearest_in_time" in (condition.name, row.eval_condition)
     return nearest or row.train_condition == "clock" or (condition.name == "clock" and row.train_condition == UNKNOWN)
@@ -86,7 +86,7 @@ def _figures(found: Comparison) -> str:
 
 
 def stretches(aligned: Aligned, labels: np.ndarray, size: int = STRATUM_SIZE) -> np.ndarray | None:
-    """Return strata of neighboring sentences of one group, int `[S]`; None if the time of a row is not known.
+    """Return strata of sentences of one group read close in time, int `[S]`; None if the time of a row is not known.
 
     A stretch has at most `size` consecutive sentences, which every reader read in one run of the group, without another
     group in between. Null hypothesis: within its group and stretch, a prediction fits its own sentence no better than a

@@ -12,9 +12,9 @@ from eeg2text_jax.auditing.align import Condition
 from eeg2text_jax.predictions.file import characters_apart
 
 PAIRS = 2000  # pairs of texts compared to estimate their overlap
-FREQUENT = 50  # words: about the function words of a language, 4 of 10 words in the sentences of ZuCo
+FREQUENT = 50  # most frequent words that are counted: about all function words, 4 of 10 words in ZuCo
 RESIDUE = re.compile(r"</?s>|<pad>|<unk>|<extra_id_\d+>|\[(?:PAD|SEP|CLS|UNK)\]|⁇|�")
-WORD_STUTTER = re.compile(r"(?![\d\W]+(?!\S))(\S+)(?:\s+\1){2,}(?!\S)")  # except numbers, which texts may repeat
+WORD_STUTTER = re.compile(r"(?![\d\W]+(?!\S))(\S+)(?:\s+\1){2,}(?!\S)")  # a word three times, except numbers
 MARK_STUTTER = re.compile(r"([^\w\s])(?:\s*\1){4,}")
 
 
@@ -30,7 +30,7 @@ class Collapse:
     top_share: float
     top_start: str  # the most common first two words
     top_start_share: float
-    repetition: float  # mean share of a prediction's words that occurred in it before
+    repetition: float  # mean share of a prediction's words that occur earlier in it, too
     vocabulary: int  # distinct words of all predictions
     reference_vocabulary: int
     overlap: float  # mean Jaccard overlap of the words of two predictions for different sentences
@@ -40,7 +40,7 @@ class Collapse:
     residue: int  # rows that contain special tokens or undecodable characters
     stutter: int  # rows that repeat a word three times, or a mark five times, in a row, unlike their reference
     mean_words: float
-    length_correlation: float  # between the words of prediction and reference; NaN if one of them is constant
+    length_correlation: float  # of the numbers of words of prediction and reference; NaN if one is constant
     frequent_share: float  # share of predicted words that are among the FREQUENT most frequent words of the references
     reference_frequent_share: float
     first_vocabulary: int  # distinct words in the first prediction of each sentence
@@ -94,7 +94,7 @@ def sorted_rows(condition: Condition) -> list[tuple[int, str]]:
 
 
 def plain_spaces(text: str) -> str:
-    """Return a text with single spaces; the same object if it has no others."""
+    """Return a text with single spaces; the same object if nothing changes."""
     joined = " ".join(text.split())
     return text if joined == text else joined
 
@@ -105,24 +105,24 @@ def plain_words(text: str) -> list[str]:
 
 
 def words_apart(text: str) -> list[str]:
-    """Return plain words; words joined without a space (`andHe`, from word pieces) are split."""
+    """Return the plain words of a text; words joined without a space (`andHe`, from word pieces) are split."""
     following = itertools.pairwise(f"{text} ")
     return plain_words("".join(f"{a} " if a.islower() and b.isupper() else a for a, b in following))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Words:
-    """Figures of the words of `N` texts, in lower case and split at spaces."""
+    """Statistics of the words of `N` texts, in lower case and split at spaces."""
 
     lengths: np.ndarray  # number of words, [N]
-    repetition: np.ndarray  # share of words that occurred in the text before, [N]
+    repetition: np.ndarray  # share of words that occur earlier in the same text, too, [N]
     counts: Counter[str]
     first: set[str]  # words of the first text of each sentence
-    stutter: set[int]  # texts that repeat a word three times, or a mark five times, in a row
+    stutter: set[int]  # indices of texts that repeat a word three times, or a mark five times, in a row
 
 
 def _words(texts: Sequence[str], sentence: np.ndarray, repeating: Set[int] = frozenset()) -> _Words:
-    """Count the words of texts whose sentences are `sentence [N]`; texts of the sentences `repeating` never stutter."""
+    """Count the words of texts of sentences `sentence [N]`; stutter is not looked for in the sentences `repeating`."""
     lengths, repetition = np.zeros((2, len(texts)))
     counts: Counter[str] = Counter()
     first: set[str] = set()
@@ -141,7 +141,7 @@ def _words(texts: Sequence[str], sentence: np.ndarray, repeating: Set[int] = fro
 
 
 def _without_marks(counts: Counter[str]) -> Counter[str]:
-    """Convert counts of space-separated words to counts of plain words."""
+    """Convert counts of space-separated words to counts of words without punctuation."""
     found: Counter[str] = Counter()
     for word, count in counts.items():
         for plain in plain_words(word):
@@ -151,7 +151,7 @@ def _without_marks(counts: Counter[str]) -> Counter[str]:
 
 def _stutters(text: str, words: Sequence[str]) -> bool:
     """Return whether a word occurs three times in a row, or a mark five times."""
-    twice = any(a == b for a, b in itertools.pairwise(words))  # WORD_STUTTER is slow
+    twice = any(a == b for a, b in itertools.pairwise(words))  # a fast check first, as WORD_STUTTER is slow
     return bool(twice and WORD_STUTTER.search(text)) or bool(MARK_STUTTER.search(text))
 
 

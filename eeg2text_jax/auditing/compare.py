@@ -1,4 +1,4 @@
-"""From a table to verdicts: measure its conditions, compare EEG with each control, and decide each comparison."""
+"""Score the conditions of a table, compare EEG with each control, and decide the verdict of each comparison."""
 
 import dataclasses
 import itertools
@@ -24,21 +24,21 @@ from eeg2text_jax.auditing.verdict import FOUND, Comparison, Verdict, is_above
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.metric import MetricError
 
-# Controls that keep the features of the words and change something else, with their question; they do not decide.
+# Control that keeps the features of the words -> question that it answers; such controls do not decide the verdict.
 QUESTIONS = {
     "time_reversed": "does the order of the recording matter?",
     "phase_randomized": "does it matter how the recording runs, beyond its spectrum?",
 }
-SUBJECT_RESAMPLES = 1000  # enough for the error bars of a figure
+SUBJECT_RESAMPLES = 1000  # bootstrap draws per subject: enough for the error bars of a figure
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
     """The measured conditions of a table, in lists with EEG first."""
 
-    cells: list[ContentTable]  # under the deciding endpoint, within the strata of the alignment
-    derived: dict[str, list[ContentTable]]  # the same within other strata, by the name of their source
-    plain: list[ContentTable]  # under the endpoint of warnings
+    cells: list[ContentTable]  # statistics under the deciding endpoint, within strata of task and length
+    derived: dict[str, list[ContentTable]]  # the same within other strata, by what these are made from
+    plain: list[ContentTable]  # statistics under `Table.plain`, the endpoint of warnings
     conditions: list[ConditionSummary]
     flags: list[Flag]  # about the length side channel
 
@@ -103,7 +103,7 @@ def compare(
 def _secondary(
     table: Table, measured: Measured, pairs: Sequence[Sequence[int]], resamples: int, rng: np.random.Generator
 ) -> tuple[list[list[Secondary]], list[str]]:
-    """Return the secondary figures of each comparison, with p adjusted over all (Holm); and notes on failed metrics."""
+    """Return the secondary endpoints of each comparison, p adjusted over all (Holm), and notes on failed metrics."""
     aligned, notes = table.aligned, []
     known: dict[int, Sequence[ContentTable]] = {
         id(table.plain.metric): measured.plain,
@@ -131,14 +131,14 @@ def _secondary(
 
 
 def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, str]:
-    """Return the question of each control that does not decide, by the name of the control.
+    """Return control -> its question, for the controls that do not decide the verdict.
 
     `deciding` names the controls that decide; None: all but those of `QUESTIONS` and of time. If no control would
     decide, all do.
     """
     asked = {}
     for control in aligned.conditions[1:]:
-        kind = control.rows[0].eval_condition  # an arm trained on a control has a name of its own
+        kind = control.rows[0].eval_condition  # its name may differ: an arm trained on a control has its own
         if deciding is not None and {control.name, kind} & set(deciding):
             continue
         question = QUESTIONS.get(kind if deciding is None else control.name, "")
@@ -173,13 +173,13 @@ def decide(
     asked: Mapping[str, str],
     levels: Sequence[Level],
 ) -> Comparison:
-    """Return one comparison with its verdict, in words.
+    """Return a comparison with its verdict and a sentence that explains it.
 
     Args:
       found: the evidence of the comparison.
       reasons: messages of findings that bar a verdict.
       table: the table that was measured.
-      conditions: its conditions, EEG first.
+      conditions: summaries of the conditions of the table, EEG first.
       margin: the smallest difference that matters, in points of the endpoint.
       origin: the provenance of the predictions.
       asked: control -> its question, for controls that do not decide.

@@ -24,15 +24,15 @@ from eeg2text_jax.metrics.metric import Metric
 from eeg2text_jax.predictions.rankings import Ranking
 from eeg2text_jax.progress import ProgressLine
 
-CHUNK = 4096  # predictions scored at once: bounds the memory of [distinct predictions, m, K]
-LARGEST_TABLE = 2**30  # most bytes of a table
+CHUNK = 4096  # predictions scored at once against all m references of a stratum: limits memory
+LARGEST_TABLE = 2**30  # most bytes of the tables of all conditions
 PROGRESS_ROWS = 50_000  # number of rows from which progress is shown
 SHUFFLED = "shuffled"
 
 
 @dataclasses.dataclass(frozen=True)
 class RowTable:
-    """Statistics of single rows, `[N, K]`: against the own reference, and the row's share of its reader's null.
+    """K statistics of each of N rows, `[N, K]`: against its own reference, and its share of its reader's null.
 
     A reader's null is the content null of this subject's rows alone: sentences are exchanged among those that the
     subject read. The null is NaN if the reader read no other sentence of the stratum, or if subjects are unknown.
@@ -44,10 +44,10 @@ class RowTable:
 
 @dataclasses.dataclass(frozen=True)
 class ContentTable:
-    """The statistics of one condition under one metric."""
+    """Totals of one condition under one metric: observed, permuted and bootstrapped."""
 
     sampled: Resampled
-    rows: RowTable | None  # only if requested
+    rows: RowTable | None  # of single predictions; None unless requested
 
 
 def content_tables(
@@ -62,7 +62,7 @@ def content_tables(
     """Return the table of every condition within the strata `strata`, int `[S]`.
 
     Sentences alone in their stratum are left out. Memory grows with the rows (`with_rows`) and with the sum of the
-    squared sizes of the strata; time grows with rows times size.
+    squared sizes of the strata; time with rows times size.
 
     Raises:
       UserError: strata so large that their table would not fit, or no stratum with two sentences.
@@ -78,14 +78,14 @@ def content_tables(
 
 
 def _own_rows(condition: Condition, rows: RowTable, blocks: Blocks) -> OwnRows:
-    """Return the rows of sentences with cells, sorted by sentence, seed and subject: one order in all conditions."""
+    """Return the rows of sentences not alone in their stratum, in one order: by sentence, seed and subject."""
     order = np.lexsort((np.array([row.subject for row in condition.rows]), condition.seed, condition.sentence))
     order = order[np.isin(condition.sentence[order], blocks.sentences)]
     return OwnRows(rows.own[order], condition.sentence[order], condition.seed[order])
 
 
 def weighted_tables(aligned: Aligned, strata: np.ndarray, metric: Metric) -> tuple[Blocks, list[np.ndarray]]:
-    """Return the blocks of the strata and, for each condition, the weighted table summed over seeds, `[C, K]`."""
+    """Return the blocks of the strata and, per condition, `keep_row_counts` of its rows summed over seeds, `[C, K]`."""
     blocks = blocks_of(strata)
     tables = []
     for condition in aligned.conditions:
@@ -107,7 +107,7 @@ def _check_size(blocks: Blocks, values_a_cell: int) -> None:
 
 
 def _counts(condition: Condition, aligned: Aligned) -> np.ndarray:
-    """Count the rows of each sentence by seed, int `[G, S]`."""
+    """Count the rows of each seed and sentence, int `[G, S]`."""
     counts = np.zeros((len(aligned.seeds), len(aligned.references)), int)
     np.add.at(counts, (condition.seed, condition.sentence), 1)
     return counts
@@ -116,9 +116,9 @@ def _counts(condition: Condition, aligned: Aligned) -> np.ndarray:
 def _fill(
     condition: Condition, aligned: Aligned, blocks: Blocks, metric: Metric, with_null: bool
 ) -> tuple[np.ndarray, RowTable]:
-    """Sum the statistics of each cell over rows, `[G, C, K]`; also return the statistics of single rows.
+    """Sum statistics over the rows of a cell, `[G, C, K]` (seed, cell, statistic); also return those of single rows.
 
-    The rows' null is NaN unless it is requested.
+    The null of single rows is NaN unless `with_null`.
     """
     size = len(metric.statistic_names)
     sums = np.zeros((len(aligned.seeds), blocks.n_cells, size))
@@ -162,7 +162,7 @@ def _fill_stratum(
     rows: RowTable,
     subjects: np.ndarray | None,
 ) -> None:
-    """Fill `result [G, m, m, K]` and the rows `mine` of `rows`.
+    """Score one stratum: fill `result [G, m, m, K]` (seed, sentence, reference) and the rows `mine` of `rows`.
 
     `place` is the row's sentence within the stratum, `donor` the place of its donor's sentence, -1 for none. Each
     distinct prediction is scored once.
@@ -206,7 +206,7 @@ def _distinct(rows: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
 
 
 def _reader_null(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return a row's share of its reader's null, `[U, m, K]`, from sums `[U, m, m, K]` and counts of rows `[U, m]`."""
+    """Return a row's share of a reader's null, `[U readers, m, K]`, from sums `[U, m, m, K]`, row counts `[U, m]`."""
     present = counts > 0
     n = np.maximum(counts, 1)
     weighted = sums / n[:, :, None, None] * counts[:, None, :, None]
@@ -216,7 +216,7 @@ def _reader_null(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def donor_places(condition: Condition, aligned: Aligned) -> np.ndarray | None:
-    """Return the index of each row's donor sentence, int `[N]`; -1 if it is unknown or not judged.
+    """Return for each row the sentence whose recording was its input, int `[N]`; -1 if unknown or not judged.
 
     None if no row names a donor.
     """
@@ -263,7 +263,7 @@ def without_donors(
     predictions of the next sentence replace them; a mean over all sentences would vary less than other cells do.
 
     Args:
-      sums: statistics summed over rows, `[Q, m, m, K]`: group, sentence of the predictions, reference.
+      sums: statistics summed over rows, `[Q, m, m, K]`: group (seed or reader), sentence predicted for, reference.
       group, place, donor: group, place of the sentence and of the donor's sentence (-1: none) of each row, int `[r]`.
       found: statistics of each row against its donor's sentence, `[r, K]`; arbitrary for rows without a donor.
     """

@@ -10,7 +10,7 @@ from eeg2text_jax.auditing.align import Condition
 from eeg2text_jax.auditing.content_cells import RowTable
 from eeg2text_jax.auditing.statistics import Resampled, Score
 
-NOTHING = 1e-9  # of the score's unit: a spread below is rounding
+NOTHING = 1e-9  # a smaller spread of scores, in their unit, is rounding error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,25 +21,25 @@ class Contrast:
     """
 
     scores: tuple[float, ...]  # of each condition, EEG first
-    nulls: tuple[float, ...]
+    nulls: tuple[float, ...]  # of each condition: score of the same predictions against other sentences
     observed: float  # score of EEG, minus the score of the control
     gap_interval: tuple[float, float]  # 95 % interval of `observed` over sentences
     effect: float  # content of EEG, minus the content of the control
     p: float  # one-sided permutation p of more content with EEG
-    p_less: float  # the same of less content
-    p_seeds: float | None  # one-sided t test over the training seeds; None: fewer than three seeds
+    p_less: float  # the same p for less content
+    p_seeds: float | None  # p of a one-sided t test over the training seeds; None: fewer than three seeds
     interval: tuple[float, float]  # two-sided 95 % interval of `effect`
     interval_90: tuple[float, float]  # decides equivalence: two one-sided tests at 5 %
-    permutation_sd: float  # standard deviation of `null_draws`
+    permutation_sd: float  # standard deviation of `null_draws`, less the effect of references that kept their place
     mde: float  # minimum detectable effect
-    smallest_margin: float  # with which equivalence could be claimed
+    smallest_margin: float  # the margin from which on equivalence could be claimed
     seed_effects: tuple[float, ...]  # `effect` in each training seed
     null_draws: np.ndarray  # `observed` under permuted references, [B]
     boot_draws: np.ndarray  # bootstrapped `effect`, [B]
 
     @property
     def p_primary(self) -> float:
-        """The p that decides: of the permutation or, if it is larger, of the t test over three or more seeds."""
+        """The p that decides on more content: of the permutation or, if larger, of the t test over 3 or more seeds."""
         return self.p if self.p_seeds is None else max(self.p, self.p_seeds)
 
     @property
@@ -143,7 +143,7 @@ def _observed_share(conditions: Sequence[Resampled], score: Score, signs: np.nda
 
 
 def _stack(totals: Sequence[np.ndarray]) -> np.ndarray:
-    """Join own and null totals `[..., 2, K]` of all conditions to `[..., 2 * conditions, K]`: first own, then null."""
+    """Join totals (own, null) `[..., 2, K]` of all conditions to `[..., 2 * conditions, K]`: all own, then all null."""
     return np.concatenate([t[..., :1, :] for t in totals] + [t[..., 1:, :] for t in totals], axis=-2)
 
 
@@ -156,7 +156,7 @@ def _interval(effect: float, draws: np.ndarray, sd: float, level: float) -> tupl
 
 @dataclasses.dataclass(frozen=True)
 class SubjectEffect:
-    """Content difference within one subject, with its 95 % interval by bootstrap over the sentences it read.
+    """Content difference for one subject, with a 95 % interval by bootstrap over the sentences the subject read.
 
     Only the subject's rows count: its predictions for one sentence are compared with the references of the other
     sentences that it read, each with its number of rows.
@@ -207,13 +207,13 @@ def subject_effects(
 
 
 def _summed(rows: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
-    """Return sums `[size, K]` of rows `[N, K]` by place, int `[N]`."""
+    """Return sums `[size, K]`; sum p is over the rows `[N, K]` with `place` (int `[N]`) equal to p."""
     return np.stack([np.bincount(place, column, minlength=size) for column in rows.T], 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Secondary:
-    """A secondary endpoint. `scores` are as the metric prints them; in all other fields, higher is better."""
+    """Result of an endpoint that does not decide. `scores` are as the metric prints them; else higher is better."""
 
     label: str
     signature: str
@@ -227,10 +227,10 @@ class Secondary:
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """EEG against one control; `control` is empty if there is none.
+    """The comparison of EEG with one control, or with its own null if `control` is "".
 
-    `primary` is within the strata of the alignment. `derived` repeats it within other strata, by the name of their
-    source; a claim must hold under all of them.
+    `primary` is within the strata of the alignment. `derived` repeats it within other strata, by what they are made
+    from; a claim must hold under all of them.
     """
 
     control: str
@@ -241,5 +241,5 @@ class Evidence:
 
     @property
     def contrasts(self) -> list[Contrast]:
-        """The contrasts under all strata."""
+        """The contrast within the strata of the alignment, then within each of the other strata."""
         return [self.primary, *self.derived.values()]

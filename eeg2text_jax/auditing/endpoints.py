@@ -40,7 +40,7 @@ class Endpoint:
 
 
 def named(name: str, what: str = "--endpoint") -> Named:
-    """Return the endpoint of texts with a name; `what` is the flag in the error message.
+    """Return label, metric, column and margin of the text endpoint `name`; `what` is the flag in the error message.
 
     Raises:
       UserError: the endpoint does not exist.
@@ -51,13 +51,13 @@ def named(name: str, what: str = "--endpoint") -> Named:
 
 
 def endpoint_of(name: str, metric: Metric) -> Endpoint:
-    """Return the endpoint `name` as a column of its metric."""
+    """Return the text endpoint `name` as a column of `metric`, which computes it."""
     found = named(name)
     return Endpoint(found.label, metric, metric.columns.index(found.figure), found.margin)
 
 
 def primary_endpoint() -> Endpoint:
-    """Return word BLEU-1."""
+    """Return word BLEU-1, the default endpoint of texts."""
     return endpoint_of(BLEU_1, word_bleu())
 
 
@@ -79,7 +79,7 @@ def rank_endpoints(name: str) -> list[Endpoint]:
 
 
 def secondary_endpoints(words: Endpoint) -> list[Endpoint]:
-    """Return the secondary endpoints of texts that every audit computes; `words` is word BLEU-1."""
+    """Return BLEU-4, WER, ROUGE-1 and ROUGE-L, which every audit of texts computes; `words` is word BLEU-1."""
     errors, summaries = word_error_rate(), rouge()
     columns = {"ROUGE-1 F": "rouge-1-f", "ROUGE-L F": "rouge-l-f"}
     overlaps = [Endpoint(label, summaries, summaries.columns.index(name)) for label, name in columns.items()]

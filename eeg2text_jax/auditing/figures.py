@@ -18,7 +18,7 @@ STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, 
 
 
 def effect_figure(result: AuditResult) -> str:
-    """Plot the content difference to each control with its intervals, over the equivalence margin."""
+    """Return an SVG plot of the content difference to each control, with intervals, over the band of equivalence."""
     comparisons = result.comparisons
     names = [_short(c.control or "its null") for c in comparisons]
 
@@ -44,7 +44,7 @@ def effect_figure(result: AuditResult) -> str:
 
 
 def curve_figure(found: Sequence[tuple[int, Contrast]], metric: str) -> str:
-    """Plot the content within ever finer clusters of the references, with 95 % intervals."""
+    """Return an SVG plot of the content within ever finer clusters of the references, with 95 % intervals."""
 
     def draw(axes: Axes) -> None:
         counts = [count for count, _ in found]
@@ -62,7 +62,7 @@ def curve_figure(found: Sequence[tuple[int, Contrast]], metric: str) -> str:
 
 
 def null_figure(comparison: Evidence, eeg: str) -> str:
-    """Plot the score difference over its permutation distribution; a difference in style shifts both."""
+    """Return an SVG plot of the score difference over its permutation distribution; a style difference shifts both."""
     found = comparison.primary
     what = f"score of {_short(eeg)}" + (f" minus {_short(comparison.control)}" if comparison.control else "")
 
@@ -74,7 +74,7 @@ def null_figure(comparison: Evidence, eeg: str) -> str:
         if low - spread < 0 < high + spread and comparison.control:
             axes.axvline(0, color="black", lw=0.8, ls=":")
         _hide_y_axis(axes)
-        axes.set_ylim(0, axes.get_ylim()[1] * 1.5)  # room for the label
+        axes.set_ylim(0, axes.get_ylim()[1] * 1.5)  # room above the bars for the label
         place, side = (found.observed, axes.get_ylim()[1]), "right" if found.observed > (low + high) / 2 else "left"
         label = f"true references {found.observed:+.2f} \n{p_text(found.p)} "
         axes.annotate(label, place, ha=side, va="top", color="#A84300")
@@ -99,7 +99,7 @@ def bin_edges(draws: np.ndarray, most: int = 45) -> np.ndarray:
 
 
 def subject_figure(comparison: Evidence, metric: str) -> str:
-    """Plot the content difference in each subject."""
+    """Return an SVG plot of the content difference in each subject."""
     subjects = sorted(comparison.subjects, key=lambda s: s.effect)
 
     def draw(axes: Axes) -> None:
@@ -116,7 +116,7 @@ def subject_figure(comparison: Evidence, metric: str) -> str:
 
 
 def bootstrap_figure(found: Contrast, metric: str) -> str:
-    """Plot the content difference of each training seed below the bootstrap distribution."""
+    """Return an SVG plot of each training seed's content difference, below the bootstrap distribution."""
 
     def draw(axes: Axes) -> None:
         axes.hist(found.boot_draws, bins=45, color=BLUE, alpha=0.35)
@@ -135,7 +135,7 @@ def _hide_y_axis(axes: Axes) -> None:
 
 
 def _svg(draw: Callable[[Axes], None], height: float) -> str:
-    """Return a figure of `height` inches as SVG."""
+    """Return the SVG of a figure, `height` inches high, whose axes the function `draw` fills."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(figure.subplots())

@@ -14,8 +14,8 @@ from eeg2text_jax.auditing.structure import signs
 from eeg2text_jax.metrics.error_rates import what_normalizing_changes
 from eeg2text_jax.predictions.file import Prediction, sentence_key
 
-# With fewer sentences a single one in a stratum of six decides the p, and bootstrap intervals are too narrow. The
-# calibration covers 56 sentences and more.
+# Fewest sentences for a verdict. With fewer, a single one in a stratum of six decides the p, and bootstrap intervals
+# are too narrow. The calibration covers 56 sentences and more.
 MIN_JUDGED = 30
 # Share of test sentences in the training text, and of predictions that are training sentences, above which the score
 # may be memory.
@@ -24,7 +24,7 @@ MOST = 0.5  # share of test sentences in the training text above which a model m
 
 
 def unfit(aligned: Aligned) -> list[Flag]:
-    """Return a finding if there are too few sentences, if rows are teacher-forced, or if decoding modes differ."""
+    """Return a finding for each: too few sentences, teacher-forced rows, a control with another decoding mode."""
     eeg, flags = aligned.eeg, []
     n = len({" ".join(plain_words(text)) or text for text in aligned.references})
     if n < MIN_JUDGED:
@@ -107,7 +107,7 @@ def normalizing_flags(condition: Condition, references: Sequence[str]) -> list[F
 
 
 def file_flags(name: str, rows: Sequence[Prediction], bleu1: float = float("nan")) -> list[Flag]:
-    """Return findings about rows of one condition and mode that need no test, severe ones first.
+    """Return findings about rows of one condition and mode that need no statistical test, severe ones first.
 
     `name` is the condition in messages; `bleu1` is the word BLEU-1 of the rows in percent, NaN if not computed.
     """

@@ -14,20 +14,20 @@ from eeg2text_jax.auditing.collapse import plain_words
 from eeg2text_jax.auditing.plain_rows import MIN_SAME, Found, Rows, matches
 from eeg2text_jax.predictions.file import characters_apart
 
-MOST_WORDS = 8  # the longest beginning that is searched for
+MOST_WORDS = 8  # most first words of a reference that are searched for in predictions
 # NEAR_ALL: share of rows with the same first words as their reference. STEP: ratio of the odds that such a word is
 # right to the odds for the next word, and for all later words; at most 3.9 in published and simulated decoders.
 NEAR_ALL, STEP = 0.95, 20
-LEFT = 3  # words of a reference after its first ones
-# The beginnings must tell sentences apart: distinct ones for each sentence, and probability that two sentences share
-# one. This excludes "a man" of captions, and the class of a sentence, which a decoder may know.
+LEFT = 3  # fewest words of a reference after the first words that are compared
+# The first words must tell sentences apart: at least APART distinct ones a sentence, and two sentences share them with
+# probability BY_CHANCE at most. This excludes "a man" of captions, and a sentence's class, which a decoder may know.
 APART, BY_CHANCE = 0.25, 0.5
 TOKENS = re.compile(r"\w+|[^\w\s]")
 MARKS_OF = re.compile(r"[^\w\s]")
-MANY_ROWS = 3000  # rows at equal distances that a rule looks at, at most twice as many
-NEIGHBORS = 60  # rows of similar length in which another sentence is looked for
-# Share of marks between two wrong words that are right, less the same share against other sentences: 13 to 73 % in
-# teacher-forced sets, at most 2 % in free-running decoders.
+MANY_ROWS = 3000  # a rule looks at every k-th row, so that it sees this many rows or up to twice as many
+NEIGHBORS = 60  # next longer predictions among which one for another sentence is looked for
+# Of the punctuation marks whose two neighbor words are wrong, the share that is right, less this share against other
+# sentences: 13 to 73 % in teacher-forced sets, at most 2 % in free-running decoders.
 MARKS, MIN_MARKS, MARK_SENTENCES = 0.1, 100, 10
 # Probability that two wrong words are equal if the true words before them are equal, over the probability if no words
 # before them are: 2.1 to 5.4 in teacher-forced sets, published and simulated, at most 1.4 in 60 free-running decoders.
@@ -37,7 +37,7 @@ UNSEEN = "few_wrong_words"  # code of the note that there are too few wrong word
 
 
 def same_beginning(rows: Rows) -> Found:
-    """Find the same first words in nearly all predictions and their references, if the next words are mostly wrong.
+    """Find predictions that nearly all begin with the first words of their reference, and then are mostly wrong.
 
     A decoder's errors do not begin at one place of the sentence.
     """
@@ -117,9 +117,9 @@ def words_follow_the_target(rows: Rows) -> Found:
 
 
 def _wrong_after_wrong(rows: Rows) -> list[tuple[int, str, str, str, str]]:
-    """Return the wrong words after another wrong word, at most `MANY_PLACES`.
+    """Return wrong predicted words that follow a wrong word directly, at most `MANY_PLACES`.
 
-    Each has its sentence, the true word in its place, the true and the predicted word before it, and the word itself.
+    Each entry: sentence, true word in this place, true and predicted word before it, and the wrong word itself.
     """
     found: dict[tuple, tuple] = {}
     for row in range(0, rows.n, max(1, rows.n // MANY_ROWS)):
@@ -136,11 +136,11 @@ def _wrong_after_wrong(rows: Rows) -> list[tuple[int, str, str, str, str]]:
 
 
 def marks_alone(rows: Rows) -> Found:
-    """Find commas and other marks that are right between two wrong words: no recording tells their places.
+    """Find punctuation marks that are right where both neighbor words are wrong: no recording tells such marks.
 
     Two shares must be smaller than the share of right marks: right marks in predictions of similar length for other
-    sentences, and single words that are right between two wrong ones. A decoder that reads token by token gets marks
-    and words right equally often.
+    sentences, and single words that are right where both neighbors are wrong. A decoder that reads token by token gets
+    marks and words right equally often.
     """
     order = sorted(range(rows.n), key=lambda row: len(rows.words[row]))
     own, other = np.zeros(4, int), np.zeros(4, int)
@@ -167,7 +167,7 @@ def marks_alone(rows: Rows) -> Found:
 
 
 def _islands(reference: str, text: str) -> np.ndarray:
-    """Return numbers of tokens between two wrong words, int `[4]`: right marks, all marks, right words, all words."""
+    """Count single tokens whose two neighbor words are wrong, int `[4]`: right marks, marks, right words, words."""
     tokens = TOKENS.findall(characters_apart(reference.lower()))
     right = np.zeros(len(tokens), bool)
     for start, length in matches(tokens, TOKENS.findall(characters_apart(text.lower()))):

@@ -35,11 +35,11 @@ def equal_length_strata(aligned: Aligned, stratum_size: int) -> np.ndarray:
 
 
 def stand_ins(aligned: Aligned, size: int, *, length_leaks: bool = False) -> dict[str, np.ndarray]:
-    """Return strata to repeat the test in, source -> int `[S]`; none if tasks are known and no length leaks.
+    """Return other strata for repeating the test, what they are made from -> stratum of each sentence, int `[S]`.
 
-    Blocks of sentences that are neighbors in the file, by their words, or by their number of rows replace the tasks. No
-    block spans a place of the file where the words of the texts change. `length_leaks` adds strata of equal numbers of
-    words.
+    Blocks of sentences that are neighbors in the file, by their words, or by their number of rows replace unknown
+    tasks. No block spans a place of the file where the words of the texts change. `length_leaks` adds strata of equal
+    numbers of words. The result is empty if tasks are known and no length leaks.
     """
     exact = equal_length_strata(aligned, size)
     found = {EQUAL_LENGTHS: exact} if length_leaks and exchangeable(exact).sum() >= MIN_SENTENCES else {}
@@ -76,7 +76,7 @@ def _cuts(axes: np.ndarray, smallest: int) -> list[int]:
     if not len(places):
         return []
     standard = (axes - axes.mean(0)) / np.maximum(axes.std(0), 1e-12)
-    before = standard.cumsum(0)[places - 1]  # sums up to each place; those after it are minus these
+    before = standard.cumsum(0)[places - 1]  # sums before each place; the sums after it are their negatives
     gain = (before**2).sum(1) * n / (places * (n - places))
     if gain.max() < CUT:
         return []
@@ -105,4 +105,4 @@ def _text_axes(references: Sequence[str]) -> np.ndarray:
     left, sizes, _ = np.linalg.svd(table, full_matrices=False)
     axes = left[:, :DIRECTIONS] * sizes[:DIRECTIONS]
     largest = axes[np.argmax(np.abs(axes), axis=0), np.arange(axes.shape[1])]
-    return np.round(axes * np.sign(largest), 9)  # one sign and rounding on every machine
+    return np.round(axes * np.sign(largest), 9)  # equal signs and digits on every machine

@@ -24,12 +24,12 @@ from eeg2text_jax.predictions.file import sentence_key
 
 CLUSTERS = (1, 5, 10, 20, 40, 80)
 HEADINGS = ("groups by", "against", "content", "content difference", "95 % CI", "p", "MDE")
-NOT_KNOWN = "of the sentence or only of its kind: not known"  # what content is about, without groups
+NOT_KNOWN = "of the sentence or only of its kind: not known"  # said of content if no groups are given
 
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """Content between and within the groups that one column states, against one control."""
+    """Content between and within groups (classes, topics or stories, from one column), against one control."""
 
     column: str
     control: str  # "" for EEG alone
@@ -55,7 +55,7 @@ class Level:
 
 
 def level_rows(levels: Sequence[Level]) -> list[tuple[str, ...]]:
-    """Return the table of levels as text, with `HEADINGS`."""
+    """Return the rows of a text table of levels; its columns are `HEADINGS`."""
     rows: list[tuple[str, ...]] = []
     for level in levels:
         sides = {"between groups": level.between, "within groups": level.within}
@@ -69,7 +69,7 @@ def level_rows(levels: Sequence[Level]) -> list[tuple[str, ...]]:
 
 
 def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.ndarray:
-    """Return the group of each sentence, int `[S]`; `groups` maps reference texts to labels.
+    """Return the number of each sentence's group, int `[S]`; `groups` maps reference texts to labels.
 
     Raises:
       UserError: a reference has no label, or all have the same label.
@@ -113,9 +113,9 @@ def measure_levels(
 def _within(
     aligned: Aligned, labels: np.ndarray, endpoint: Endpoint, resamples: int, rng: np.random.Generator, size: int
 ) -> list[Resampled]:
-    """Return the resamples of each condition within strata of one group, task, set of readers and length.
+    """Return the `Resampled` of each condition within strata of one group, task, set of readers and length.
 
-    If these strata leave too few sentences, the strata are of one group and length; none if they do, too.
+    If these strata leave too few sentences, strata of one group and length are used; [] if these do so, too.
     """
     readers = readers_of(aligned.eeg.rows, aligned.eeg.sentence, size)
     kinds = [f"{g} {t} {r}" for g, t, r in zip(labels, aligned.tasks, readers, strict=True)]
@@ -126,7 +126,7 @@ def _within(
 def _sampled(
     aligned: Aligned, choices: Iterable[np.ndarray | None], endpoint: Endpoint, resamples: int, rng: np.random.Generator
 ) -> list[Resampled]:
-    """Return the resamples of each condition within the first strata that leave enough sentences; none without any."""
+    """Return the `Resampled` of each condition within the first strata that leave enough sentences; [] if none do."""
     for strata in choices:
         if strata is not None and exchangeable(strata).sum() >= MIN_SENTENCES:
             tables = content_tables(aligned, strata, endpoint.metric, resamples=resamples, rng=rng)
@@ -137,7 +137,7 @@ def _sampled(
 def _group_tables(
     aligned: Aligned, labels: np.ndarray, endpoint: Endpoint, resamples: int, rng: np.random.Generator
 ) -> list[Resampled]:
-    """Return the resamples of each condition with groups in place of sentences; none if there are too few groups.
+    """Return the `Resampled` of each condition with groups in place of sentences; [] if there are too few groups.
 
     Cell (g, h) of the `Q` groups sums over the references of group h: the mean over the predictions of group g except
     the reference's own, times the number of rows of the reference.
@@ -147,7 +147,7 @@ def _group_tables(
     if len(names) < MIN_SENTENCES:
         return []
     member = (group == np.arange(len(names))[:, None]).astype(float)  # [Q, S']
-    sizes = member.sum(1)[:, None] - np.eye(len(names))  # predictions for a reference: in its own group one fewer
+    sizes = member.sum(1)[:, None] - np.eye(len(names))  # sentences of a group to compare with a reference; not its own
     apart = ~np.eye(len(group), dtype=bool)[..., None]
     blocks = blocks_of(np.zeros(len(names), int))
     _, tables = weighted_tables(aligned, np.where(kept, 0, np.arange(1, len(kept) + 1)), endpoint.metric)
@@ -183,7 +183,7 @@ def curve(
       control: name of the control to compare with; "" for EEG alone.
 
     Returns:
-      Numbers of clusters with the content within them, as far as four sentences a cluster allow.
+      (number of clusters, content within them), for numbers with at least four sentences a cluster on average.
     """
     from scipy.cluster import hierarchy  # slow to import, and scoring a file needs none of it
 

@@ -15,7 +15,7 @@ from eeg2text_jax.files import write_text
 
 RULE = re.compile(r"\|(\s*:?-+:?\s*\|)+")  # the line below the headings of a Markdown table
 ESCAPED = re.compile(r"\\([\\`*_\[\]|#~<>])")
-NAMES = {"eeg": "EEG", "fmri": "fMRI"}  # names of recordings in sentences
+NAMES = {"eeg": "EEG", "fmri": "fMRI"}  # kind of recording -> its name in sentences
 # EEG as a word of a sentence, not as a part of an embedded image, a path or an option.
 _EEG = re.compile(r"(?<![\w+/])EEG(?![\w+/=])|(?<![\w+/.=-])eeg(?![\w+/=]|\.\w)")
 
@@ -52,7 +52,7 @@ def _block(lines: Sequence[str]) -> str:
 
 
 def _inline(text: str) -> str:
-    """Convert bold, underline and escapes of a line; entities are decoded first, so that all text is escaped once."""
+    """Convert bold, underline, escapes to HTML; entities are decoded first, so that all text is escaped once."""
     text = re.sub(r"</?u>", lambda tag: "\x01" if tag[0] == "<u>" else "\x02", text)
     pieces = re.split(r"(?<!\\)\*\*", html.unescape(text))
     pieces = [html.escape(ESCAPED.sub(r"\1", piece)) for piece in pieces]
@@ -65,7 +65,7 @@ STYLE_SHEET = Path(__file__).with_name("report.css")
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A further section of the report."""
+    """A section that the caller adds to the report: title, Markdown and images."""
 
     title: str
     markdown: str = ""
@@ -73,7 +73,7 @@ class Section:
 
 
 def write_page(path: str | os.PathLike[str], title: str, parts: Iterable[str]) -> None:
-    """Write a page with a title and parts in HTML, atomically."""
+    """Write an HTML page atomically: a title, then `parts`, which are HTML."""
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -84,7 +84,7 @@ def write_page(path: str | os.PathLike[str], title: str, parts: Iterable[str]) -
 
 
 def section_part(section: Section) -> str:
-    """Return a section in HTML, with its images embedded."""
+    """Return a section of the report in HTML, with its images embedded."""
     kinds = {".svg": "svg+xml", ".png": "png"}
     paths = map(epath.Path, section.images)
     images = "".join(f"<figure>{image(p.read_bytes(), p.stem, kinds[p.suffix])}</figure>" for p in paths)
@@ -92,12 +92,12 @@ def section_part(section: Section) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of plain text in HTML."""
+    """Return headings and rows of plain text as an HTML table."""
     return _html_table(list(map(html.escape, headings)), [list(map(html.escape, row)) for row in rows])
 
 
 def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of HTML cells; every cell repeats its heading, because a phone shows each row as a card."""
+    """Return an HTML table from HTML cells; every cell repeats its heading, as a phone shows each row as a card."""
     labels = [re.sub(r"<[^>]*>", "", head) for head in heads]
     body = ""
     for row in rows:

@@ -15,7 +15,7 @@ COPY_WORDS = 5  # a reference of fewer words may be matched by chance ("selamat 
 # Ratio of character to word error rate in rows with errors: 0.19 to 0.35 if letters are decoded one by one (typing,
 # spelling; a punctuation mark is then a keystroke too), 0.75 to 0.94 if words are, and in teacher-forced sets.
 BY_LETTERS = 0.5
-LIMITED = 0.8  # share of the predictions of longer references that have exactly as many words as the longest prediction
+LIMITED = 0.8  # if this share of predictions for longer references is as long as the longest one, length is limited
 
 Found = Iterator[tuple[str, str]]  # code and message of each finding of a rule
 
@@ -30,7 +30,7 @@ class Rows:
       subjects: index of each row's subject, int `[N]`.
       texts: predictions with single spaces.
       words, own: plain words of each prediction, and of its reference.
-      choices: sentences of the file, and those that the decoder chose from, as plain text.
+      choices: the references, and the sentences that the decoder chose from, as plain words.
       errors, rates: word errors of each row, and its word error rate, `[N]`.
       long: whether the reference has too many words to be matched by chance, bool `[N]`.
       whole: whether the prediction contains its reference, apart from spaces and marks, bool `[N]`.
@@ -61,7 +61,7 @@ class Rows:
         self.limited = at_limit & (at_limit.sum() >= max(1, LIMITED * longer.sum()))
 
     def by_letters(self) -> bool:
-        """Return whether wrong words are near misses by letters, as in typing or spelling."""
+        """Return whether wrong words differ from the true words in few letters, as in typing or spelling."""
         wrong = np.flatnonzero(self.errors).tolist()
         pairs = [(" ".join(self.words[row]), " ".join(self.own[row])) for row in wrong]
         letters = sum(Levenshtein.distance(*pair) for pair in pairs) / max(1, sum(len(b) for _, b in pairs))
@@ -79,6 +79,6 @@ class Rows:
 
 
 def matches(expected: Sequence[str], words: Sequence[str]) -> list[tuple[int, int]]:
-    """Return start and length of each stretch of `expected` that an alignment finds in `words`."""
+    """Return (start in `expected`, length) of each run of words that an alignment also finds in `words`."""
     blocks = Levenshtein.opcodes(expected, words).as_matching_blocks()
     return [(block.a, block.size) for block in blocks if block.size]

@@ -25,7 +25,7 @@ DECODED_HERE = "decoded by eeg2text, whose free-running decoder takes no target"
 RANKED_HERE = "ranked by eeg2text, which scores every candidate alike"
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
 RANKED = ("contrastive", "likelihood")  # modes of rankings
-PROOF_WORDS = 4  # fewest different words of a statement
+PROOF_WORDS = 4  # fewest different words of a `--proof` that is no URL
 FORCED = re.compile(
     r"teacher.?forc|ground.?truth (tokens|words|prefix)|(given|fed) the (target|reference)", re.IGNORECASE
 )
@@ -61,7 +61,7 @@ def provenance_of(mode: str, *, verified: str, proof: str, stated_by: str, contr
       mode: the decoding mode that the rows state.
       verified: evidence that the run decoded the predictions itself; "" if there is none.
       proof: the authors' statement; "" if there is none.
-      stated_by: who states the mode, with the verb: "the file states".
+      stated_by: words that say who states the mode, such as "the file states".
       contradictions: messages of findings that only a target in the decoder explains.
     """
     if contradictions:
@@ -100,7 +100,7 @@ def checked_proof(text: str) -> str:
 
 
 def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict, str]:
-    """Combine the verdict and the reading of the statistics with the provenance; return both.
+    """Adjust a verdict and its explanation to the provenance of the predictions; return both.
 
     Content becomes content of unproven origin if nothing says that predictions are free-running.
     """
@@ -118,9 +118,9 @@ def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict,
 
 @dataclasses.dataclass(frozen=True)
 class JudgedFile:
-    """One audited file."""
+    """One audited file of predictions."""
 
-    name: str  # on the command line
+    name: str  # as on the command line
     sha256: str
     rows: int
     read: tuple[str, ...] = ()  # sentences about how it was read
@@ -137,7 +137,7 @@ class Judged:
 
     @classmethod
     def of(cls, path: epath.Path, rows: int) -> "Judged":
-        """Return the record of one file in the folder of a run."""
+        """Return the record of `path`, a predictions file with `rows` rows in the folder of a run."""
         return cls((JudgedFile(path.name, file_digest(path), rows),))
 
     def dated(self, command: Sequence[str] = ()) -> "Judged":

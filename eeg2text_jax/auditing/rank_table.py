@@ -28,7 +28,7 @@ FOUND_FROM_EEG = 50.0  # percent of recordings whose sentence is ranked first: m
 
 
 def rank_table(aligned: Aligned, endpoint: str = "top-5") -> "RankTable":
-    """Return the table of rankings; `endpoint` is a name in `WHICH_SENTENCE`.
+    """Return the rankings, and how they are scored, for an audit; `endpoint` is a name in `WHICH_SENTENCE`.
 
     Raises:
       UserError: the endpoint does not exist, or a control has texts instead of rankings.
@@ -48,7 +48,7 @@ def rank_table(aligned: Aligned, endpoint: str = "top-5") -> "RankTable":
 
 
 def _chance(sizes: Sequence[int], column: int, sentences: int) -> tuple[float, tuple[float, float]]:
-    """Return the chance level in percent, and the 95 % interval of a score by chance on so many sentences.
+    """Return the chance level in percent, and the 95 % interval of a score by chance on `sentences` sentences.
 
     `sizes` are numbers of candidates; `column` is the endpoint's column in `RankMetric`.
     """
@@ -61,12 +61,12 @@ def _chance(sizes: Sequence[int], column: int, sentences: int) -> tuple[float, t
 
 @dataclasses.dataclass(frozen=True)
 class RankTable(Table):
-    """Rankings of candidate sentences, scored by the rank of each sentence."""
+    """Rankings of candidate sentences, scored by the rank of the sentence that was read."""
 
     candidates: tuple[int, int]  # fewest and most candidates of a recording
-    chance: float  # percent
-    chance_interval: tuple[float, float]  # 95 % of scores by chance, percent
-    by_length: Figures  # of a baseline that knows only the number of words
+    chance: float  # score by chance, in percent
+    chance_interval: tuple[float, float]  # holds 95 % of scores by chance, in percent
+    by_length: Figures  # scores of a baseline that knows only the number of words
 
     def fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("candidates", "chance", "chance_interval", "by_length")}

@@ -26,15 +26,15 @@ ONE_LIST = 0.45
 # published set. A language model repeats words as writers do; tokens drawn at random repeat less.
 LARGE_VOCABULARY = 2.0
 HALF_EMPTY = 0.25  # share of empty predictions from which the score describes only a part of the file
-CARRIES_SCORE = 0.2  # share of the score; in a file of 30 or more equally good rows, one row contributes at most 3 %
-CARRIES_EFFECT = 0.5  # share of the effect
+CARRIES_SCORE = 0.2  # warn if one row contributes more of the score; of 30 or more equally good rows, at most 3 %
+CARRIES_EFFECT = 0.5  # warn if a sentence contributes this share of the content difference
 FEWEST_ROWS = 10  # with fewer rows, lengths may correlate by chance; with two, r is 1 or -1
 SAME_SUBJECTS = 0.9  # share of equal predictions from which two subjects are flagged
 
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """One finding of the audit; `code` is stable, for scripts.
+    """One finding of the audit; `code` names its kind and does not change, for scripts.
 
     A `severe` finding bars the verdict of every comparison with one of `conditions`, and of all comparisons if
     `conditions` is empty.
@@ -47,7 +47,7 @@ class Flag:
 
 
 def _warnings(messages: Mapping[str, str], prefix: str = "") -> list[Flag]:
-    """Return a warning for each code and message."""
+    """Return a warning for each entry of `messages`, code -> message, after `prefix`."""
     return [Flag(code, "warning", f"{prefix}{message}") for code, message in messages.items()]
 
 
@@ -197,7 +197,7 @@ def pair_flags(aligned: Aligned, control: Condition, collapses: Mapping[str, Col
 
 
 def alignment_flags(aligned: Aligned, design_effect: float) -> list[Flag]:
-    """Return findings about rows left out, dependent rows, references cut short, and sentences that go with subjects.
+    """Return findings about rows left out, dependent rows, references cut short, subjects with sentences of their own.
 
     `design_effect` is NaN if it is not defined.
     """
@@ -234,7 +234,7 @@ def alignment_flags(aligned: Aligned, design_effect: float) -> list[Flag]:
 
 
 def _confounded(sentence: np.ndarray, subject: np.ndarray) -> bool:
-    """Return whether pairs of subjects share under half of their sentences on average; indices of rows, int `[N]`."""
+    """Return whether two subjects share under half of their sentences on average; arguments are by row, `[N]`."""
     read = np.zeros((subject.max() + 1, sentence.max() + 1))
     read[subject, sentence] = 1
     shared = read @ read.T

@@ -38,9 +38,9 @@ TERMS = (
     "<dt>strata</dt><dd>groups of sentences of one task and length, within which references are exchanged</dd>"
     "</dl></details>"
 )
-CLASSES = dict.fromkeys(Verdict, "bad") | {Verdict.USES_EEG: "good", Verdict.CONTENT: "good"}  # CSS classes
+CLASSES = dict.fromkeys(Verdict, "bad") | {Verdict.USES_EEG: "good", Verdict.CONTENT: "good"}  # verdict -> CSS class
 CLASSES |= {Verdict.UNDERPOWERED: "open", Verdict.UNPROVEN: "open"}
-TITLES = "Does the model use the EEG?", "Does the recording tell which sentence was read?"  # of texts, of rankings
+TITLES = "Does the model use the EEG?", "Does the recording tell which sentence was read?"  # for texts, for rankings
 
 
 def write_report(
@@ -65,7 +65,7 @@ def write_report(
 
 
 def verdict_part(result: AuditResult) -> str:
-    """Return the verdict, its reading and provenance, and boxes with the main numbers."""
+    """Return the HTML of the verdict, its explanation and provenance, and boxes with the main numbers."""
     main, origin = result.deciding, result.provenance
     numbers = {
         "independent sentences": str(result.n_sentences),
@@ -94,7 +94,7 @@ def verdict_part(result: AuditResult) -> str:
 
 
 def _effect_part(result: AuditResult) -> str:
-    """Return the comparisons: tables, figures, other strata, levels of content and secondary figures."""
+    """Return the HTML on comparisons: tables, figures, other strata, levels of content, secondary endpoints."""
     alike = exchanged(result.task_known)
     explained = (
         "<p>A gap between two conditions can be style: outputs that are longer, or fuller of frequent words, score "
@@ -118,7 +118,7 @@ def _effect_part(result: AuditResult) -> str:
 
 
 def effect_figures(result: AuditResult) -> str:
-    """Return figures of the content difference: intervals, null distributions, subjects and seeds."""
+    """Return figures of the content difference as HTML: intervals, null distributions, subjects and seeds."""
     main, eeg = result.deciding, result.conditions[0].name
     if eeg == "eeg" != result.recording:
         eeg = NAMES.get(result.recording, eeg)
@@ -138,7 +138,7 @@ def effect_figures(result: AuditResult) -> str:
 
 
 def derived_part(result: AuditResult) -> str:
-    """Return the table of comparisons within other strata; "" if there are none."""
+    """Return the HTML table of comparisons within other strata; "" if there are none."""
     rows = derived_rows(result.comparisons)
     if not rows:
         return ""
@@ -151,7 +151,7 @@ def derived_part(result: AuditResult) -> str:
 
 
 def level_part(result: AuditResult) -> str:
-    """Return what the content is about, the group of a sentence or the sentence within it; "" if not measured."""
+    """Return HTML on what content tells, the group of a sentence or the sentence within it; "" if not measured."""
     if result.curve:
         drawn = image(curve_figure(result.curve, result.metric).encode(), "content left within ever finer clusters")
         drawn = f'<div class="figures"><figure>{drawn}</figure></div>'
@@ -166,7 +166,7 @@ def level_part(result: AuditResult) -> str:
 
 
 def secondary_part(result: AuditResult) -> str:
-    """Return the table of secondary endpoints."""
+    """Return the HTML table of secondary endpoints, which do not decide."""
     rows = [
         (
             c.control or "its null",
@@ -186,7 +186,7 @@ def secondary_part(result: AuditResult) -> str:
 
 
 def _condition_part(result: AuditResult) -> str:
-    """Return the table of conditions, with the length side channel of each."""
+    """Return the HTML table of conditions with scores, nulls, content and length side channels."""
     channels = [f"{c.side_channel.worth:+.2f} ({p_text(c.side_channel.p)})" for c in result.conditions]
     rows = [(*row, channel) for row, channel in zip(condition_rows(result), [*channels, "–"], strict=False)]
     note = "Content null: the same predictions against other sentences."
@@ -203,7 +203,7 @@ def _condition_part(result: AuditResult) -> str:
 
 
 def _subject_part(result: AuditResult) -> str:
-    """Return the table of content differences in each subject; "" if subjects are unknown."""
+    """Return the HTML table of content differences in each subject; "" if subjects are unknown."""
     rows = [
         (c.control or "its null", s.subject, str(s.sentences), f"{s.effect:+.1f}", interval_text(s.interval))
         for c in result.comparisons
@@ -220,7 +220,7 @@ def flag_part(result: AuditResult) -> str:
 
 
 def _collapse_part(result: AuditResult) -> str:
-    """Return the table of descriptive figures of the predictions, a column for each condition."""
+    """Return the HTML table of descriptive figures of the predictions, a column for each condition."""
     columns = [_collapse_column(c) for c in result.conditions]
     rows = [(name, *(column[name] for column in columns)) for name in columns[0]]
     return f"<h2>What the outputs look like</h2>{table(['', *(c.name for c in result.conditions)], rows)}"
@@ -244,7 +244,7 @@ def _collapse_column(condition: ConditionSummary) -> dict[str, str]:
 
 
 def _example_part(result: AuditResult) -> str:
-    """Return examples of predictions: drawn at random, and the best ones."""
+    """Return HTML with examples of predictions: drawn at random, and the best ones."""
     names = [c.name for c in result.conditions]
     drawn, best = ("".join(_example(e, names) for e in result.examples if e.best is best) for best in (False, True))
     note = "<p>Among many outputs some match by chance; the best ones prove nothing.</p>"
@@ -260,7 +260,7 @@ def _example(example: Example, names: Sequence[str]) -> str:
 
 
 def _method_part(result: AuditResult) -> str:
-    """Return the statistical method in words."""
+    """Return the statistical method in words, as HTML."""
     mode = html.escape(result.mode.replace("_", " "))
     seeds = " and seeds" if len(result.seeds) >= 3 else ""
     words = "word " if result.chance is None else ""

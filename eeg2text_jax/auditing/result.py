@@ -35,7 +35,7 @@ class AuditResult:
     """The verdict of an audit, and everything that the report prints."""
 
     verdict: Verdict
-    sentence: str  # of the deciding comparison; then of the recording time, if time may explain the verdict
+    sentence: str  # on the deciding comparison; then on the recording time, if it may explain the verdict
     metric: str
     signature: str
     mode: str
@@ -61,10 +61,10 @@ class AuditResult:
     judged: Judged | None = None  # the files that the rows come from, if any
     seeds_stated: bool = True  # whether the rows state their training seed
     time: BeyondTime
-    levels: list[Level] = dataclasses.field(default_factory=list)  # between and within given groups
-    # number of clusters and the content within them, if no groups are given
+    levels: list[Level] = dataclasses.field(default_factory=list)  # content between and within given groups
+    # (number of clusters, content within them), if no groups are given
     curve: list[tuple[int, Contrast]] = dataclasses.field(default_factory=list)
-    # for rankings only, see `rank_table.RankTable`
+    # this and the next three fields: for rankings only, see `rank_table.RankTable`
     candidates: tuple[int, int] | None = None
     chance: float | None = None
     chance_interval: tuple[float, float] | None = None
@@ -124,7 +124,7 @@ def condition_headings(result: AuditResult) -> tuple[str, ...]:
 
 
 def condition_rows(result: AuditResult) -> list[tuple[str, ...]]:
-    """Return the table of conditions as text, with `condition_headings`; the last row of rankings is a baseline."""
+    """Return the rows of a text table of conditions, see `condition_headings`; for rankings, the last is a baseline."""
     rows = [_condition_row(condition) for condition in result.conditions]
     if result.by_length is not None:
         lengths = (f"{value:.1f}" for value in dataclasses.astuple(result.by_length))
@@ -142,7 +142,7 @@ def _condition_row(c: ConditionSummary) -> tuple[str, ...]:
 
 
 def chance_lines(result: AuditResult) -> list[str]:
-    """Return a sentence about the chance level of rankings; none for texts."""
+    """Return a list with a sentence about the chance level of rankings; [] for texts."""
     if result.chance is None:
         return []
     low, high = result.chance_interval
@@ -154,7 +154,7 @@ def chance_lines(result: AuditResult) -> list[str]:
 
 
 def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
-    """Return the table of comparisons as text, with `EFFECT_HEADINGS`."""
+    """Return the rows of a text table of comparisons; its columns are `EFFECT_HEADINGS`."""
     differences = (Verdict.USES_EEG, Verdict.CONTROL_BETTER)  # verdicts to which no margin of equivalence applies
     return [
         (
@@ -172,12 +172,12 @@ def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
 
 
 def directed_p(verdict: Verdict, found: Contrast) -> str:
-    """Return the p for more content as text; for the verdict *control better* the p for less content, marked so."""
+    """Return the p for more content as text; for the verdict *control better* the p for less content and "(less)"."""
     return f"{p_cell(found.p_less_primary)} (less)" if verdict is Verdict.CONTROL_BETTER else p_cell(found.p_primary)
 
 
 def derived_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
-    """Return the table of comparisons within other strata as text, with `DERIVED_HEADINGS`; no rows without them."""
+    """Return the rows of a text table of comparisons within other strata, under `DERIVED_HEADINGS`; [] if none."""
     return [
         (
             c.control or "its null",
@@ -194,7 +194,7 @@ def derived_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
 
 
 def evidence_lines(result: AuditResult) -> list[str]:
-    """Return sentences about EEG bits and retrieval."""
+    """Return a sentence about each result in `bits` and `retrieval`."""
     lines = []
     for b in result.bits:
         caution = "; off-distribution input alone can do that" if b.off_distribution else ""

@@ -20,7 +20,7 @@ from eeg2text_jax.predictions.file import Prediction
 
 @dataclasses.dataclass(frozen=True)
 class Retrieval:
-    """Shares of samples (0 to 1) whose sentence ranks first, or among the first five; `chance_*` are exact.
+    """Shares of samples (0 to 1) whose sentence ranks first, or among the first five; `chance_*`: expected by chance.
 
     `p` is of a permutation test on the share ranked first. It exchanges the sentences that have the same candidates:
     these are exchangeable if rankings do not depend on which of them was read. Each sentence keeps its number of
@@ -90,7 +90,7 @@ def retrieve(
 
 
 def _first_cells(tables: Mapping[str, np.ndarray], lists: Mapping[str, tuple[str, ...]]) -> tuple[Blocks, np.ndarray]:
-    """Return blocks of sentences with equal candidates, and how often t ranks first for s, cells `[C, 1]`.
+    """Return blocks of sentences with equal candidates, and per cell (s, t) how often t ranks first for s, `[C, 1]`.
 
     Args:
       tables: sentence -> rank of each candidate in each sample, `[samples, candidates]`.

@@ -20,20 +20,20 @@ class OwnRows:
     If conditions have rows of the same sentences, subjects and seeds, these are in the same order.
     """
 
-    values: np.ndarray  # [N, K]
-    sentence: np.ndarray  # int [N]
-    seed: np.ndarray  # int [N]
+    values: np.ndarray  # K statistics of each row, [N, K]
+    sentence: np.ndarray  # sentence of each row, int [N]
+    seed: np.ndarray  # training seed of each row, int [N]
 
 
 @dataclasses.dataclass(frozen=True)
 class RowSpread:
-    """Covariances of statistics against one reference, and how often each is part of the variance of a total.
+    """Covariances of statistics against one reference, and their multiplicities in the variance of a total.
 
     The mean over permutations is subtracted from each total.
     """
 
-    within: np.ndarray  # of the rows of a sentence, [D, D]
-    between: np.ndarray  # of sentence means, [D, D]
+    within: np.ndarray  # covariance over the rows of a sentence, [D, D]
+    between: np.ndarray  # covariance over sentences of their means, [D, D]
     # Multiplicities: of `within` in the observed total, of `within` in a permuted total, of `between` in both.
     factors: tuple[float, float, float]
 
@@ -50,7 +50,7 @@ class RowSpread:
 
 
 def row_spread(tables: np.ndarray, rows: Sequence[OwnRows], counts: np.ndarray, blocks: Blocks) -> RowSpread:
-    """Estimate the spread.
+    """Estimate the covariances of statistics within and between sentences, and their multiplicities.
 
     Args:
       tables: weighted tables of all conditions, `[G, C, D]`.
@@ -86,7 +86,7 @@ def _within(rows: Sequence[OwnRows]) -> np.ndarray:
     paired = all(np.array_equal(one.sentence, first.sentence) and np.array_equal(one.seed, first.seed) for one in rows)
     groups = [rows] if paired else [[one] for one in rows]
     for place, group in enumerate(groups):
-        cells = group[0].seed * (1 + group[0].sentence.max()) + group[0].sentence  # [N]
+        cells = group[0].seed * (1 + group[0].sentence.max()) + group[0].sentence  # number of (seed, sentence), [N]
         n = np.bincount(cells)
         values = np.concatenate([one.values for one in group], 1)
         means = np.stack([np.bincount(cells, column) for column in values.T], 1) / np.maximum(n, 1)[:, None]
@@ -103,7 +103,7 @@ def _inverse(counts: np.ndarray) -> np.ndarray:
 
 
 def row_factors(counts: np.ndarray, blocks: Blocks) -> tuple[float, float, float]:
-    """Return the factors of `RowSpread` from rows of each sentence by seed, int `[G, S]`.
+    """Return the multiplicities `RowSpread.factors` from rows of each sentence by seed, int `[G, S]`.
 
     A reference with n rows is scored against the mean over its own n rows, or over the rows of a random sentence of its
     stratum, with weight n. The first two factors are equal if all sentences of a stratum have equally many rows;

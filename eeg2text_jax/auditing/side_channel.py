@@ -22,7 +22,7 @@ from eeg2text_jax.metrics.metric import Metric
 ONE_SIDED, UNEQUAL = "side_channel_in_one_condition", "side_channels_differ"
 GAP_CODES = (ONE_SIDED, UNEQUAL)
 GAP_ALPHA = 0.05  # two-sided level at which side channels differ; claims are then also tested at equal lengths
-ALPHA = 0.01  # level at which one side channel exists
+ALPHA = 0.01  # significance level at which a single side channel exists
 SENTENCES, ROWS = 400, 40  # most sentences, and most rows of each, that are measured
 
 

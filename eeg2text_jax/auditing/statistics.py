@@ -29,7 +29,7 @@ CHUNK_CELLS = 2_000_000  # resamples times sentences at once: bounds the memory
 
 
 def keep_row_counts(sums: np.ndarray, counts: np.ndarray, blocks: Blocks) -> np.ndarray:
-    """Return the weighted table, `[G, C, K]`, of statistics summed over rows, `[G, C, K]`.
+    """Return a table `[G, C, K]` whose references keep their number of rows, from sums over rows `[G, C, K]`.
 
     `counts [G, S]` are the rows of each sentence, which needs a row in some seed. If a seed has no row of a sentence,
     the mean over the other seeds' rows replaces it, because references of this seed are scored against all sentences.
@@ -46,7 +46,7 @@ def keep_row_counts(sums: np.ndarray, counts: np.ndarray, blocks: Blocks) -> np.
 
 
 def own_totals(table: np.ndarray, blocks: Blocks) -> np.ndarray:
-    """Return the totals of each sentence against its own reference, `[..., S, K]`, from a table `[..., C, K]`."""
+    """Return the statistics of each sentence against its own reference, `[..., S, K]`, from a table `[..., C, K]`."""
     own = np.zeros((*table.shape[:-2], blocks.n_sentences, table.shape[-1]))
     own[..., blocks.sentences, :] = table[..., blocks.own, :]
     return own
@@ -129,14 +129,14 @@ def bootstrap_totals(rows: np.ndarray, n: int, rng: np.random.Generator) -> Iter
 
 @dataclasses.dataclass(frozen=True)
 class Resampled:
-    """The resampled totals of one condition under one metric, for a contrast."""
+    """Observed, permuted and bootstrapped statistics of one condition under one metric, for a `Contrast`."""
 
-    own: np.ndarray  # of each sentence against its own reference, [G, S, K]
+    own: np.ndarray  # statistics of each sentence against its own reference, [G, S, K]
     null: np.ndarray  # share of each sentence in the content null, [G, S, K]
-    permuted: np.ndarray  # under random assignments of sentences to references of their stratum, [B, K]
+    permuted: np.ndarray  # totals under random assignments of sentences to references of their stratum, [B, K]
     in_place: np.ndarray  # share of the rows whose reference keeps its own sentence in an assignment, [B]
-    bootstrapped: np.ndarray  # of own and null, over sentences drawn with replacement, [B, 2, K]
-    spread: RowSpread | None = None  # of all conditions; None if single rows are not known
+    bootstrapped: np.ndarray  # totals of own and null over sentences drawn with replacement, [B, 2, K]
+    spread: RowSpread | None = None  # over all conditions; None if single rows are not known
     place: int = 0  # index of this condition in `spread`
 
 
@@ -173,7 +173,7 @@ def resample_tables(
     rng: np.random.Generator,
     spread: RowSpread | None = None,
 ) -> list[Resampled]:
-    """Permute and bootstrap weighted tables of all conditions, `[G, C, K]`, with rows of each sentence, `[S]`."""
+    """Permute and bootstrap weighted tables `[G, C, K]`, one per condition, with row counts of sentences `[S]`."""
     weights = []  # share of the rows in the cells of a sentence with its own reference, `[C, 1]`
     for rows in counts:
         weights.append(np.zeros((blocks.n_cells, 1)))
@@ -202,7 +202,7 @@ def content_difference(totals: np.ndarray, score: Score) -> np.ndarray:
 
 
 def p_value(observed: float, null: np.ndarray) -> float:
-    """Return the one-sided permutation p, (1 + b) / (1 + B), of `B` draws; b draws are as large up to rounding."""
+    """Return the one-sided permutation p, (1 + b) / (1 + B), of `B` draws; b of them are not smaller than observed."""
     tolerance = 1e-9 * max(1.0, abs(observed))
     return float((1 + np.count_nonzero(null >= observed - tolerance)) / (1 + len(null)))
 

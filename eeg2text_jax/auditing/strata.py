@@ -12,7 +12,7 @@ from eeg2text_jax.predictions.file import Prediction
 
 Row = TypeVar("Row", bound=Prediction)
 STRATUM_SIZE = 6
-MIN_SENTENCES = 5  # 5! = 120 permutations: the fewest with which p can fall below 0.05
+MIN_SENTENCES = 5  # 5! = 120 permutations; with 4! = 24, even the smallest p is hardly below 0.05
 
 
 def length_strata(
@@ -82,7 +82,7 @@ def disjoint(rows: Sequence[Row]) -> list[Row]:
     Overlapping windows share text and frames, so they are not exchangeable: a permutation test would find content in
     any signal that is smooth in time.
     """
-    end: dict[str, float] = {}  # of the last window that was kept, by story
+    end: dict[str, float] = {}  # story -> end of the last window that was kept
     kept = set()
     for story, start, stop in sorted(set(map(_window, rows))):
         if start >= end.get(story, -math.inf):
@@ -105,7 +105,7 @@ def thin_windows(
 
 def _window(row: Prediction) -> tuple[str, float, float]:
     """Return the story of a window, its start and its end, in seconds, or in segments if the row has no time."""
-    story, _, first = row.sentence_id.rpartition(":")  # `task` may contain the fold, too
+    story, _, first = row.sentence_id.rpartition(":")  # not `row.task`, which may contain the fold, too
     start, stop = (int(first), int(first) + row.n_words) if row.story_time is None else row.story_time
     return story, start, stop
 
@@ -127,7 +127,7 @@ class Blocks:
 
     @cached_property
     def _places(self) -> list[tuple[int, int, int]]:
-        """The index of the first cell of each group, the number of its strata, and their size."""
+        """For each group: index of its first cell, number of its strata, and sentences in a stratum."""
         firsts = np.cumsum([0, *(members.size * members.shape[1] for members in self.groups)]).tolist()
         return [(first, *members.shape) for first, members in zip(firsts, self.groups, strict=False)]
 
@@ -152,7 +152,7 @@ class Blocks:
             yield members, block.reshape(*cells.shape[:-2], count, size, size, cells.shape[-1])
 
     def permuted(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Return the cells of `n` random assignments of references to sentences within strata, int `[n, S']`."""
+        """Return the cell indices of `n` random assignments of references to sentences within strata, int `[n, S']`."""
         drawn = []
         for first, count, size in self._places:
             order = np.argsort(rng.random((n, count, size)), axis=-1)

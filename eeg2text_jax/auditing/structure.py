@@ -37,10 +37,10 @@ NEAR, MIDDLE = 0.2, 0.6  # word error rates up to which a prediction is nearly, 
 # The ratio is at most 0.9 in a speech decoder that loses two thirds of its rows; where it is 3 to 6, 5 % or fewer are
 # lost.
 GAP, LOST = 3, 0.2
-FORMS, HALF = range(1, 6), 0.5  # numbers of word errors, and the word error rate below which rows are compared by them
+FORMS, HALF = range(1, 6), 0.5  # numbers of word errors to look for, in rows with a word error rate below HALF
 ONE_FORM = 9  # rows with exactly k errors for each row with k - 1 or k + 1; at most 3 in published decoders
-MIN_ROWS = 30  # rows of a reader
-REORDERED = 0.05  # share of the rows
+MIN_ROWS = 30  # fewest rows of a reader who is searched alone
+REORDERED = 0.05  # least share of rows with reordered words for a finding
 # Share of sentences that all readers have wrong (word error rate above SPELLING) in which they have the same text: 1 %
 # for three people who typed during MEG; 67 and 77 % where the target was fed to the model.
 SAME_ERRORS, SPELLING = 0.5, 0.25
@@ -111,7 +111,7 @@ def contradictions(flags: Sequence[Flag]) -> list[str]:
 
 
 def _same_column(rows: Rows) -> Found:
-    """Find a file, or a reader, whose predictions all contain their reference.
+    """Find whether nearly all predictions, of the file or of one reader, contain their reference.
 
     A single reader is not searched if the other rows are sentences of the file: the decoder chooses among these.
     """
@@ -171,7 +171,7 @@ def _in_two_parts(rows: Rows) -> Found:
 
 
 def _cut_short(rows: Rows) -> Found:
-    """Find rows that are exactly the beginning of their reference, with few that are a beginning but for an error.
+    """Find rows that are exactly the beginning of their reference, with few that are so apart from an error or two.
 
     Rows at the decoder's limit of words do not count, unless every row of the file is without an error.
     """
@@ -194,7 +194,7 @@ def _cut_short(rows: Rows) -> Found:
 
 
 def _one_stretch(rows: Rows) -> Found:
-    """Find rows with one stretch of their reference among words that are all wrong."""
+    """Find rows whose right words are nearly all in one run of consecutive words of their reference."""
     part, stretch = np.zeros(rows.n, bool), np.zeros(rows.n, bool)
     for row in np.flatnonzero(rows.long & ~rows.limited).tolist():
         reference = rows.own[row]

@@ -29,10 +29,10 @@ class ConditionSummary:
     name: str
     rows: int
     content: Contrast
-    derived: dict[str, Contrast]  # content within strata that replace unknown tasks, by their source
+    derived: dict[str, Contrast]  # content within other strata, by what these are made from
     side_channel: SideChannel
-    collapse: Collapse | None = None  # of texts
-    figures: Figures | None = None  # of rankings
+    collapse: Collapse | None = None  # description of predicted texts
+    figures: Figures | None = None  # scores of rankings
 
     @property
     def p(self) -> float:
@@ -42,7 +42,7 @@ class ConditionSummary:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """The predictions of all conditions for one row."""
+    """A reference and what each condition predicted for it, shown in the report."""
 
     reference: str
     subject: str
@@ -56,7 +56,7 @@ class Table(abc.ABC):
 
     aligned: Aligned
     endpoint: Endpoint  # decides the verdict
-    plain: Endpoint  # for warnings and the length side channel
+    plain: Endpoint  # scores rows for warnings and for the length side channel
     secondary: tuple[Endpoint, ...]  # computed, but do not decide
 
     @abc.abstractmethod
@@ -83,7 +83,7 @@ class Table(abc.ABC):
 
     @abc.abstractmethod
     def in_figures(self, found: Evidence, outcome: Verdict) -> str:
-        """Return one comparison in figures; p is for less content if the verdict is *control better*."""
+        """Return the scores, difference and p of a comparison in words; p is for less content if *control better*."""
 
     def same_predictions(self, control: str) -> bool:
         """Return whether a control has exactly the predictions of EEG."""

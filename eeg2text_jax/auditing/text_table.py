@@ -29,7 +29,7 @@ from eeg2text_jax.auditing.verdict import (
 
 
 def text_table(aligned: Aligned, endpoint: Endpoint | None = None, secondary: Sequence[Endpoint] = ()) -> "TextTable":
-    """Return the table of texts under an endpoint (None: word BLEU-1) and secondary endpoints.
+    """Return the texts, and the endpoints that score them, for an audit; `endpoint` None: word BLEU-1.
 
     The secondary endpoints are added to those that are always computed.
     """
@@ -120,7 +120,7 @@ class TextTable(Table):
 
 
 def gap_flags(eeg: str, comparison: Evidence) -> list[Flag]:
-    """Return warnings about a score gap that is style, and about metrics that favor different conditions."""
+    """Return warnings about a score gap that is due to style, and about metrics that favor different conditions."""
     return [*_style_flags(eeg, comparison), *_disagreement(eeg, comparison)] if comparison.control else []
 
 

@@ -109,7 +109,7 @@ class Comparison(Evidence):
     """The comparison of EEG with one control, with its verdict."""
 
     verdict: Verdict
-    sentence: str  # the figures, then the reading
+    sentence: str  # the figures in words, then the reading
     question: str = ""  # what a control that does not decide asks; "" if the control decides
     reading: str = ""  # the conclusion that the verdict permits
 

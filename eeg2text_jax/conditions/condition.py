@@ -32,8 +32,8 @@ class ConditionContext(NamedTuple):
     subject: jax.Array | np.ndarray | None = None  # int32 [B], row of each sample's subject in `means`
     means: jax.Array | np.ndarray | None = None  # float32 [S + 1, F], mean words, from `donors.train_means`
     donor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], donors' features, cut or repeated to each length
-    clock: jax.Array | np.ndarray | None = None  # float32 [B, F] (volumes flat), from `time_controls.clock_features`
-    neighbor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], the features of the neighbors in time
+    clock: jax.Array | np.ndarray | None = None  # float32 [B, F] (volumes flat), code of recording and time in it
+    neighbor: jax.Array | np.ndarray | None = None  # float32 [B, W, F], features of the samples nearest in time
 
     @classmethod
     def of(
@@ -54,7 +54,7 @@ def condition_key(seed: int) -> jax.Array:
 
 
 def sample_keys(context: ConditionContext, purpose: int) -> jax.Array:
-    """Return a key for each sample, `[B]`, different for every `purpose`; `context.key` must be a `condition_key`."""
+    """Return a PRNG key per sample, `[B]`, different for every `purpose`; `context.key` must be a `condition_key`."""
     if str(jax.random.key_impl(context.key)) != _PREFIX_STABLE:
         raise ValueError(f"conditions need a key from condition_key, got one of {jax.random.key_impl(context.key)}")
     return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(context.key, purpose), context.sample_id)
@@ -80,7 +80,7 @@ _FIXED, _REDRAWN, _UNIFORM, _PHASES = 1, 2, 3, 4
 
 
 def noise(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Standard normal noise, drawn once per sample, as the authors of the noise study do."""
+    """Standard normal noise, drawn once per sample, as the authors of the noise study (Jo et al.) do."""
     return _draw(jax.random.normal, sample_keys(context, _FIXED), features)
 
 
@@ -147,7 +147,7 @@ def _kernel(uniform: jax.Array, length: jax.Array) -> jax.Array:
     # The highest frequency gets a random sign; the mean does not change.
     phase = jnp.where(2 * frequency == length, jnp.pi * jnp.round(uniform), phase)
     phase = jnp.where(frequency == 0, 0.0, phase)
-    turns = (frequency[:, :, None] * frequency[:, None, :]) % length[:, :, None]  # [B, lag, frequency], exact
+    turns = (frequency[:, :, None] * frequency[:, None, :]) % length[:, :, None]  # [B, lag, frequency], exact integers
     angle = 2 * jnp.pi * turns.astype(uniform.dtype) / length[:, :, None].astype(uniform.dtype)
     waves = jnp.where((frequency < length)[:, None, :], jnp.cos(angle + phase[:, None, :]), 0.0)
     return waves.sum(axis=2) / length.astype(uniform.dtype)
@@ -181,7 +181,7 @@ def fed_mask(names: Sequence[str], mask: jax.Array) -> jax.Array:
 
 
 def clock(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Which recording, and the time in it, at every word: keeps only the clock and the number of words."""
+    """A code of the recording and the time in it, at every word: keeps only these two and the number of words."""
     return jnp.broadcast_to(context.clock.reshape(len(features), 1, *features.shape[2:]), features.shape)
 
 
@@ -198,7 +198,7 @@ _FUNCTIONS = {
 # Under label_shuffle only the texts differ; under prompt_only the model reads only its prompt, see `fed_mask`.
 _FUNCTIONS |= {"label_shuffle": eeg, "prompt_only": zero}
 CONDITIONS: Mapping[str, Condition] = MappingProxyType({name: _FUNCTIONS[name] for name in NAMES})
-RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "phase_randomized"})  # they depend on the arm's seed
+RANDOM = frozenset({"noise", "noise_redrawn", "noise_uniform", "phase_randomized"})  # depend on the arm's seed
 _NEEDS = {"shuffled": ("donor",), "subject_mean": ("subject", "means"), "length_only": ("means",),
           "clock": ("clock",), "neighbor": ("neighbor",)}  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Choose donors: samples whose EEG (condition `shuffled`) or text (`label_shuffle`) another sample is given.
+"""Choose donors: samples whose EEG (condition `shuffled`) or text (`label_shuffle`) replaces another sample's.
 
 A donor is in the same part as its sample, so train and test do not mix. Both tables of donors are almost always
 permutations: the control has the same recordings, or texts, as the experiment. They are made once, on the host.
@@ -67,7 +67,7 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
 def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any, Any], np.ndarray]:
     """Return a function that tells whether two (arrays of) rows have the same text or, of windows, share a segment.
 
-    `text` and `task`, both int `[N]`, are the numbers of each sample's text and task.
+    `text` and `task`, both int `[N]`, hold a number for the text and for the task of each sample.
     """
     if not data.is_windows:
         return lambda a, b: text[a] == text[b]
@@ -102,7 +102,7 @@ def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
 def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
     """Fill in `donor` and `level` for strata of samples in which a cyclic shift gives every sample a valid donor.
 
-    `stratum [n, k]` has a row of equal values for samples `rows` of one stratum.
+    Row i of `stratum [n, k]` describes sample `rows[i]`; samples with equal rows are in one stratum.
     """
     label = np.unique(stratum, axis=0, return_inverse=True)[1].reshape(-1)
     order = np.argsort(label, kind="stable")
@@ -116,7 +116,7 @@ def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
 
 
 def _nearest(i, part, clash, subject, task, length, rng) -> tuple[int, int]:
-    """Return the donor and the level of sample `i`: another text of the closest length; ties are broken at random."""
+    """Return the donor of sample `i`, which has another text and the closest length, and its index in `LEVELS`."""
     other = part[~clash(part, i)]
     if not len(other):
         raise UserError(
@@ -145,10 +145,10 @@ def _groups_of_two_or_more(length: np.ndarray) -> list[np.ndarray]:
 
 
 def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each subject's mean word over the rows `train`, and for every sample the row of its subject, int32 `[N]`.
+    """Return each subject's mean features of a word over the rows `train`, and each sample's row in these means.
 
     The means, float32 `[S + 1, *feature_shape]`, have a row for each subject in alphabetical order, then the mean of
-    all train words. Subjects without train samples have the mean of all train words, too.
+    all train words, which subjects without train samples have, too. The rows in them are int32 `[N]`.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
     sums = np.zeros((len(subjects), *data.feature_shape))
@@ -164,7 +164,7 @@ def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _counted_once(data: DataFile, train: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the row and the features of each train sample; frames of overlapping windows are yielded once."""
+    """Yield the row number and the features of each train sample; frames of overlapping windows are yielded once."""
     end = -1
     for i in train if data.starts is None else train[np.argsort(data.starts[train], kind="stable")]:
         features = data.words(i)

@@ -11,15 +11,15 @@ from eeg2text_jax.splits.neighbors import groups_of_readings
 from eeg2text_jax.splits.split import normalize, readings_of
 from eeg2text_jax.streams import stream_rng
 
-PERIODS = 10  # sines and cosines of the onset; the first period is twice the latest onset in train, then each is halved
+PERIODS = 10  # sine and cosine waves of the onset: the first period is twice the latest train onset, each next one half
 NEEDS_TIME = f"condition {{!r}} cannot be fed, as {NO_TIME}; leave the condition out."
 TOLERANCE = 2  # number of words by which the length of a preferred neighbor may differ
 
 
 def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
-    """Return the word that `clock` feeds at every position of a sample, float32 `[N, F]`; zeros if its time is unknown.
+    """Return the features that `clock` feeds at every word of a sample, float32 `[N, F]`; zeros if its time is unknown.
 
-    The word has a one-hot code of the recording and sines and cosines of the onset, both with a mean square of about 1;
+    They hold a one-hot code of the recording and sines and cosines of the onset, both with a mean square of about 1;
     if F is too small, both are projected on F random directions. Only the train part determines the periods and the
     codes; a recording without training samples has the code 0.
     """
@@ -88,10 +88,10 @@ def _describe(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.nda
 
 
 def nearest_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return for each sample of `rows` the training sample whose text `nearest_in_time` predicts, and a note for users.
+    """Return for each sample of `rows` the training row whose text `nearest_in_time` predicts, and a note for users.
 
     It is the training sample nearest in time in the same recording or, if there is none, the training sample of another
-    recording with the nearest onset, because a clock knows the time since the start of each recording.
+    recording with the nearest onset, because a model of time alone knows the time since the start of each recording.
     """
     clock = known_clock(data, NEEDS_TIME.format("nearest_in_time"))
     near, apart = clock.nearest(rows, train)

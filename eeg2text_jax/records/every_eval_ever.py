@@ -14,7 +14,7 @@ from eeg2text_jax.files import content_digest
 from eeg2text_jax.versions import __version__
 
 SCHEMA = "0.3.0"
-_BOUNDED = ("token_bleu", "word_bleu", "rouge", "top")  # first words of scores with a range of 0 to 100 %
+_BOUNDED = ("token_bleu", "word_bleu", "rouge", "top")  # prefixes of the names of scores that range from 0 to 100 %
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class About:
     relationship: str  # relationship of the evaluator to the model's developer
     evaluated: float  # time of the evaluation, Unix time in seconds
     recorded: float  # time of this export, Unix time in seconds
-    details: dict[str, str]  # hashes and the verdict of the run
+    details: dict[str, str]  # name -> text: scoring profile, hash of the split, verdict of the run
 
 
 def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -72,7 +72,7 @@ def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[s
 
 
 def _results(cell: dict[str, Any], about: About) -> Iterator[dict[str, Any]]:
-    """Yield an entry of `evaluation_results` for each score under one training and evaluation condition, `cell`."""
+    """Yield an entry of `evaluation_results` for each score of `cell`, one training and one evaluation condition."""
     for name, metric in cell["metrics"].items():
         is_rate, is_bounded = metric["lower_is_better"], name.startswith(_BOUNDED)
         yield {

@@ -59,7 +59,7 @@ UniCoRN Narratives 22.83 5.69 1.43 0.48 15.55 24.80 19.04
 UniCoRN ZuCo - 7.78 3.01 1.09 - 20.00 -
 EEG2Text ZuCo - 7.49 2.28 0.62 - 23.95 -""",
 }
-# Notes below tables with rows of the paper, whose ROUGE columns are checked by F = 2PR / (P + R).
+# Table -> note printed below it if it shows rows of the paper; F = 2PR / (P + R) checks their ROUGE columns.
 NOTES = {
     "2": "published: R1-R, R1-P, R1-F as printed; by F = 2PR / (P + R) they are F, P, R in all 15 rows. Ours are R, P, "
     "F.",
@@ -70,13 +70,13 @@ NOTES = {
 
 
 def published(table: str) -> dict[tuple[str, str], list[float | None]]:
-    """Return the scores of the paper's rows of a table by (model, setting); None for a number that is cut off."""
+    """Return the paper's rows of a table, (model, setting) -> scores; None is a number that is cut off in our copy."""
     rows = [line.split() for line in PUBLISHED[table].split("\n") if line]
     return {(row[0], row[1]): [None if cell == "-" else float(cell) for cell in row[2:]] for row in rows}
 
 
 def row(workdir: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the cells of a finished run's table row, as means over seeds; raise UserError for any other folder."""
+    """Return a finished run as a table row, name -> value, with mean scores over seeds; UserError if unfinished."""
     workdir = Path(workdir)
     try:
         config, certificate, results = (
@@ -92,7 +92,7 @@ def row(workdir: str | os.PathLike[str]) -> dict[str, Any]:
     name = "UniCoRN" if encoder == "unicorn" else "EEG2Text" if encoder == "transformer" else encoder
     name += "*" if encoder == "unicorn" and not config["pretrain"]["enabled"] else ""
     epochs, data = config["train"].get("epochs"), "Narratives" if scans else "ZuCo"
-    rate = f"{config['optim']['lr']:.0e}".replace("e-0", "e-")  # 1e-4, as the paper writes it, and not 1e-04
+    rate = f"{config['optim']['lr']:.0e}".replace("e-0", "e-")  # 1e-4 as in the paper, not 1e-04
     length = f"{epochs}" if epochs else f"{config['train'].get('steps', '?')} steps"
     return {
         "table": "4" if method == "f" else "2" if scans else "3",
@@ -103,7 +103,7 @@ def row(workdir: str | os.PathLike[str]) -> dict[str, Any]:
         "noise": {name: mean(results, "noise", "free_running", figure) for name, figure in FIGURES.items()},
         "forced": [mean(results, arm, "teacher_forced", FIGURES["B-1"]) for arm in ("eeg", "noise")],
         "samples": [certificate["parts"][part]["samples"] for part in ("train", "dev", "test")],
-        "tslr": tslr.get("segment", tslr.get("letters-digits")),  # for windows of a story, by segment
+        "tslr": tslr.get("segment", tslr.get("letters-digits")),  # for windows: by segment
         "verdict": json.loads(audit.read_text("utf8"))["verdict"] if audit.exists() else "",
     }
 
@@ -121,7 +121,7 @@ def mean(results: dict[str, Any], arm: str, mode: str, figure: str) -> float | N
 
 
 def tables(rows: Iterable[dict[str, Any]]) -> str:
-    """Return the tables of these runs as text, with the paper's rows above ours; `rows` are results of `row`."""
+    """Return Tables 2 to 4 of the runs as text, with the paper's rows above ours; `rows` are results of `row`."""
     rows = sorted(rows, key=lambda row: (row["table"], row["model"], row["setting"]))
     blocks = [_table(name, [row for row in rows if row["table"] == name]) for name in TITLES]
     return "\n\n".join(filter(None, blocks))

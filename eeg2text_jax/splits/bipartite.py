@@ -14,14 +14,14 @@ from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.split import PARTS, Split, part_sizes, text_units
 
-NONE = -1  # part of a node that has no part yet, or of a discarded edge
+NONE = -1  # in place of a part: a node without a part yet, or a discarded edge
 
 
 def f(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
     """Split by method (f): no subject and no normalized text is in two parts; other samples are discarded.
 
     A full grid of 12 subjects and 12 texts (cut 9/1/2) keeps (81 + 1 + 4) / 144 = 59.7% of the samples. Windows, whose
-    texts overlap, are divided by text group; these are cut at the ratio if they are fewer than the subjects.
+    texts overlap, are divided by text group (story); groups, not subjects, are cut at the ratio unless they are more.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
     if len(subjects) < len(PARTS):
@@ -54,9 +54,9 @@ def split_graph(
     Args:
       u, v: the endpoints of every edge, int `[E]`, numbered from 0 without gaps; equal edges stay together.
       ratio: train, dev and test share of the nodes on the side `cut`.
-      rng: source of every shuffle and tie.
+      rng: source of randomness, also to break ties.
       cut: the side cut at `ratio`, "u" (subjects) or "v" (texts).
-      order: the order in which parts claim free edges; with train first, dev and test would get hardly any.
+      order: the order in which parts claim edges without a part; with train first, dev and test would get hardly any.
 
     Returns:
       The part of every edge as an index into `PARTS`, or -1 if discarded, int `[E]`. No discarded edge could be added
@@ -82,7 +82,7 @@ def split_graph(
 def extend(
     u: np.ndarray, v: np.ndarray, part_u: np.ndarray, part_v: np.ndarray, order: Sequence[str], rng: np.random.Generator
 ) -> None:
-    """Let each part in turn claim all edges whose endpoints are in it or free; `part_u` and `part_v` change in place.
+    """Let each part in turn claim all edges whose two nodes are in it or in no part; `part_u` and `part_v` change.
 
     One pass per part suffices: a skipped edge has an endpoint in another part, and nodes do not change parts.
     """
@@ -93,7 +93,7 @@ def extend(
 
 
 def pick_owners(u: np.ndarray, v: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return an owner u among the neighbors of every v, int `[V]`; owners get equal numbers of v, ties are random."""
+    """Return one neighbor u of every node v as its owner, int `[V]`: the u that owns fewest so far, ties at random."""
     owner, degree = np.full(v.max() + 1, NONE), np.zeros(u.max() + 1, np.int64)
     by_v = np.argsort(v)
     neighbours = np.split(u[by_v], np.cumsum(np.bincount(v))[:-1])
@@ -124,7 +124,7 @@ def cut_nodes(n: int, ratio: tuple[float, float, float], rng: np.random.Generato
 
 
 def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray, order: tuple[str, ...]) -> np.ndarray:
-    """Return the part of every u, int `[U]`: the part of the v that it owns; -1 if it owns none.
+    """Return the part of every node u, int `[U]`: the part of the nodes v with `owner[v] == u`; -1 if there are none.
 
     If these v are in several parts, the part with the largest sum of `weight` wins, in a tie the first in `order` (the
     paper does not say).

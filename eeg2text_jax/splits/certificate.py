@@ -30,7 +30,7 @@ def certify_data(
     overlap: float = OVERLAP,
     groups: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
-    """Return the certificate of a split of a data file: `certify`, with the ratio and hashes of split and data."""
+    """Return the certificate of a data file's split: the result of `certify`, the ratio, hashes of split and data."""
     readings = readings_of(data)
     certificate = certify(readings, split, overlap, groups)
     stated = {"ratio": list(ratio)} if ratio is not None else {}
@@ -46,7 +46,7 @@ def certify(
 
     Its keys: `method`, `seed`, `kept`, `leakage` (see `Leakage`) and `parts` (counts, ids and their SHA-256); if texts
     are known, `duplicates` (see `Duplicate`) and `shared_between_tasks`; if times are known, `time` (see
-    `time_leakage`), also for the labels `[N]` by name of `groups`.
+    `time_leakage`), which covers `groups`, too: name of a grouping -> label of each sample `[N]`.
     """
     keys = text_keys(readings)
     text_key = keys.get("letters-digits", keys[SENTENCE_ID])
@@ -78,12 +78,12 @@ def certify(
     return certificate
 
 
-SHOWN = 20  # most duplicates on the terminal; the certificate has all
+SHOWN = 20  # most duplicate texts printed on the terminal; the certificate has all
 FAR = 2.0  # warn if a part's share of the kept samples is above or below the ratio by this factor or more
 
 
 def paper_table1(data: DataFile, split: Split) -> str:
-    """Return the numbers of samples of each task in train, dev, test and in total, as in Table 1 of `papers/003`."""
+    """Return a text table of each task's samples in train, dev, test and in total, as in Table 1 of `papers/003`."""
     lines = [f"{'task':<12} {'train':>8} {'dev':>8} {'test':>8} {'total':>8}"]
     rows = {
         task: [int(np.sum(data.task[split.parts[name]] == task)) for name in PARTS] for task in dict.fromkeys(data.task)
@@ -94,7 +94,7 @@ def paper_table1(data: DataFile, split: Split) -> str:
 
 
 def part_table(certificate: dict[str, Any]) -> str:
-    """Return a table of method, kept fraction and the size of every part."""
+    """Return method and kept fraction, and a table of the size of every part, as text."""
     kept = certificate["kept"]
     lines = [
         f"split {certificate['method']} (seed {certificate['seed']}): kept {kept['fraction']:.1%} of the samples "
@@ -107,7 +107,7 @@ def part_table(certificate: dict[str, Any]) -> str:
 
 
 def size_lines(certificate: dict[str, Any]) -> list[str]:
-    """Return a warning, or nothing, on parts whose share of the samples is far from the ratio.
+    """Return a list with one warning if a part's share of the samples is far from the ratio; else [].
 
     This happens because subjects and stories differ in their numbers of samples.
     """
@@ -123,7 +123,7 @@ def size_lines(certificate: dict[str, Any]) -> list[str]:
 
 
 def leakage_table(certificate: dict[str, Any]) -> str:
-    """Return a table of the leakage rates of each two parts: of subjects (BSLR) and, by comparison, of texts (TSLR)."""
+    """Return a text table of leakage rates by pair of parts: of subjects (BSLR), and of texts by comparison (TSLR)."""
     names = list(certificate["leakage"][0]["tslr"])
     head = f"{'leakage':<16} {'BSLR, judged':>13} {'BSLR, all':>10}"
     lines = [head + "".join(f" {'TSLR, ' + name:>21}" for name in names)]
@@ -135,7 +135,7 @@ def leakage_table(certificate: dict[str, Any]) -> str:
 
 
 def duplicate_lines(certificate: dict[str, Any], readings: Readings) -> list[str]:
-    """Return a line for each two tasks with shared texts, and each text of dev or test that another part repeats."""
+    """Return a line per pair of tasks with shared texts, and per dev or test text that an earlier part repeats."""
     if readings.text is None:
         return [
             "no texts in the file: sentences were compared by sentence-id alone; name the data file to compare texts"

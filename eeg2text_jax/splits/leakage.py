@@ -14,8 +14,8 @@ import scipy.sparse
 
 from eeg2text_jax.splits.split import NORMALIZATIONS, Readings, normalize, tokens
 
-PAIRS = (("train", "test"), ("train", "dev"), ("dev", "test"))  # (seen part, judged part)
-# Comparisons of texts, besides `NORMALIZATIONS`: by task and index, by time in the stimulus, by text group.
+PAIRS = (("train", "test"), ("train", "dev"), ("dev", "test"))  # (part seen before, part judged)
+# Names of comparisons of texts, besides `NORMALIZATIONS`: by task and index, by stimulus segment, by text group.
 SENTENCE_ID, SEGMENT, STORY = "sentence-id", "segment", "story"
 OVERLAP = 0.8  # Jaccard index of words from which on two texts count as near-duplicates
 
@@ -38,9 +38,9 @@ def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None
 def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarray | None = None) -> float:
     """Return the leakage rate of the texts of windows (equations 10 and 11), from 0 to 1.
 
-    `train` and `test` are the segments of all windows in sequence. The rate is `sum_j min(n_test(j), n_train(j)) /
-    sum_j n_test(j)` over segments j, weighted by their `lengths` if repetition times differ. The printed factor 1/M is
-    left out: with it, method (a) could not reach the 100% of Table 1.
+    `train` and `test` are the segment numbers of all windows, one window after another. The rate is
+    `sum_j min(n_test(j), n_train(j)) / sum_j n_test(j)` over segments j, weighted by their `lengths` if repetition
+    times differ. The printed factor 1/M is left out: with it, method (a) could not reach the 100% of Table 1.
     """
     if not len(test):
         return 0.0
@@ -55,7 +55,7 @@ class Leakage:
     """Leakage of part `seen` (such as train) into part `judged` (such as test); rates are from 0 to 1.
 
     The rate of subjects is averaged over the subjects of the judged part (`bslr_over_test`) or over all subjects
-    (`bslr_over_all`). `tslr` (rate of texts) and `shared_texts` (number) have an entry for each comparison of texts.
+    (`bslr_over_all`). `tslr` (rate of texts) and `shared_texts` (their number) are by name of the comparison of texts.
     """
 
     seen: str
@@ -68,7 +68,7 @@ class Leakage:
 
 
 def text_keys(readings: Readings) -> dict[str, np.ndarray]:
-    """Return for each comparison of texts a key of every sample, object `[N]`; samples of one text have equal keys."""
+    """Return name of a text comparison -> key of each sample, object `[N]`; it counts texts of equal keys as equal."""
     keys = {SENTENCE_ID: readings.sentence_id}
     if readings.text is not None:
         for name, function in NORMALIZATIONS.items():
@@ -78,7 +78,7 @@ def text_keys(readings: Readings) -> dict[str, np.ndarray]:
 
 
 def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[Leakage]:
-    """Return the leakage of every two parts in `PAIRS`."""
+    """Return the leakage from the seen into the judged part, for each pair in `PAIRS`."""
     keys = text_keys(readings)
     if readings.text_group is not None:
         keys[STORY] = readings.text_group
@@ -100,7 +100,7 @@ def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[
 
 
 def segments_of(windows: np.ndarray) -> np.ndarray:
-    """Return the segments of windows `[N, 2]` (first segment, number of segments), window after window."""
+    """Return the numbers of the segments of windows `[N, 2]` (first segment, count), window after window."""
     first, length = windows.T
     begins = np.cumsum(length) - length
     return np.repeat(first - begins, length) + np.arange(length.sum())
@@ -113,7 +113,7 @@ class Duplicate:
     seen: str
     judged: str
     overlap: float  # 1 for texts equal by letters and digits, else the Jaccard index of their normalized words
-    seen_sentences: list[str]  # sorted sentence ids
+    seen_sentences: list[str]  # sorted ids of the sentences with this text
     judged_sentences: list[str]
 
     @property
@@ -123,7 +123,7 @@ class Duplicate:
 
 
 def find_duplicates(readings: Readings, parts: Mapping[str, np.ndarray], threshold: float = OVERLAP) -> list[Duplicate]:
-    """Return for every two parts the equal texts, then near-duplicates; `readings.text` must be known."""
+    """Return, for each pair in `PAIRS`, texts in both parts, then near-duplicates; `readings.text` must be known."""
     known = {text: normalize(text) for text in set(readings.text.tolist())}
     key = np.array([known[text] for text in readings.text], object)
     words = {normal: frozenset(tokens(text)) for text, normal in known.items()}
@@ -146,7 +146,7 @@ def _sentences_by_text(key: np.ndarray, sentence_id: np.ndarray, rows: np.ndarra
 def _near_pairs(
     judged: list[str], seen: list[str], words: dict[str, frozenset[str]], threshold: float
 ) -> list[tuple[str, str, float]]:
-    """Return pairs of different texts and their Jaccard index of words, if it is `threshold` or more."""
+    """Return (judged text, another text seen, Jaccard index of their words) if the index is `threshold` or more."""
     texts = [*judged, *seen]
     places: dict[str, int] = {}
     columns = [places.setdefault(word, len(places)) for text in texts for word in words[text]]
@@ -164,7 +164,7 @@ def _near_pairs(
 
 @dataclasses.dataclass(frozen=True)
 class SharedByTasks:
-    """Texts that two tasks share by the comparison `normalization`: for each text its sentence ids."""
+    """Texts that two tasks share after `normalization`; `sentences` lists for each text its sentence ids."""
 
     tasks: tuple[str, str]
     normalization: str
@@ -172,7 +172,7 @@ class SharedByTasks:
 
 
 def shared_between_tasks(readings: Readings) -> list[SharedByTasks]:
-    """Return the texts that every two tasks share, which a split by sentence id may leak."""
+    """Return, by pair of tasks and normalization, the texts of both tasks, which a split by sentence id may leak."""
     found = []
     for name, key in text_keys(readings).items():
         if name == SENTENCE_ID:

@@ -21,7 +21,7 @@ from eeg2text_jax.splits.stretches import DEV, LEFT_OUT, TEST, TRAIN, block_fold
 
 
 def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
-    """Return the part of each sample, int `[N]`: distinct values of `units` `[N]` are shuffled and cut at `ratio`."""
+    """Return each sample's index into `PARTS`, int `[N]`; distinct `units [N]` are shuffled and cut at `ratio`."""
     distinct, unit = np.unique(units, return_inverse=True)
     part = np.empty(len(distinct), np.int64)
     part[rng.permutation(len(distinct))] = np.repeat(np.arange(len(PARTS)), at_least_one(len(distinct), ratio))
@@ -71,7 +71,7 @@ def by_block(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Sp
         inside = np.flatnonzero(data.task == task)
         places, place = np.unique(data.sentence_index[inside], return_inverse=True)
         train, *others = part_sizes(len(places), ratio)
-        cuts = np.sort(rng.integers(0, train + 1, 2))  # numbers of train sentences before each of the two runs
+        cuts = np.sort(rng.integers(0, train + 1, 2))  # train sentences before each of the two runs, dev and test
         of_place = np.zeros(len(places), np.int64)
         begin = 0
         for cut, k in zip(np.diff(cuts, prepend=0), rng.permutation([1, 2]), strict=True):
@@ -161,7 +161,7 @@ METHODS: dict[str, Callable[..., Split]] = {
     "f": f,
     "blocks": blocks,
 }
-SUBJECTS = "subjects"  # number of folds: one per subject, which leaves one subject out
+SUBJECTS = "subjects"  # value of `folds`: each fold tests one subject, which it leaves out of training
 FROM_FILE = "file"  # method that takes the parts of a split file
 
 
@@ -174,7 +174,7 @@ def make_split(
     gap: float = 0.0,
     unique_subjects: bool = False,
 ) -> Split:
-    """Divide the samples of a data file.
+    """Divide the samples of a data file into train, dev and test.
 
     Args:
       data: the samples.

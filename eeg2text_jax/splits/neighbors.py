@@ -10,14 +10,14 @@ import numpy as np
 from eeg2text_jax.data.clock import NO_TIME
 from eeg2text_jax.splits.split import Readings
 
-WITHIN = {"s": (5, 30, 120), "samples": (1, 5, 20)}  # distances up to which samples are neighbors, by unit
+WITHIN = {"s": (5, 30, 120), "samples": (1, 5, 20)}  # unit of time -> distances up to which samples are neighbors
 DRAWS = 2000  # permutations in the permutation test
-ONE_BLOCK = 0.8  # warn if this share of the groups has all its samples of a recording in one block
-HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # warn from this share of samples with a neighbor, and this accuracy above chance
+ONE_BLOCK = 0.8  # warn if so many of the groups are each one block of consecutive samples in a recording
+HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # warn from this share of samples with a neighbor, this accuracy minus chance
 
 
 def groups_of_readings(readings: Readings) -> dict[str, np.ndarray]:
-    """Return the labels of all samples, object `[N]`, by name: task, and story of windows, if they differ."""
+    """Return "task" and "story" (of windows) -> label of each sample, object `[N]`, if the labels differ."""
     columns = {"task": readings.task, "story": readings.text_group}
     return {name: column for name, column in columns.items() if column is not None and len(set(column)) > 1}
 
@@ -27,7 +27,7 @@ def time_leakage(
 ) -> dict[str, Any] | None:
     """Return how close in time dev and test samples are to training samples; None if no time is known.
 
-    `parts` are the rows of train, dev and test; `groups` are labels `[N]` by name, such as `groups_of_readings`.
+    `parts`: part -> its rows; `groups`: name of a grouping -> label of each sample `[N]`, see `groups_of_readings`.
 
     Returns:
       `unit` (s or samples); `known`, the share of the parts' samples with a known time; `neighbors`, for dev and test
@@ -85,7 +85,7 @@ def one_block(readings: Readings, labels: np.ndarray) -> float | None:
 
 
 def time_lines(time: Mapping[str, Any] | None) -> list[str]:
-    """Return the result of `time_leakage` in words, a line per sentence."""
+    """Return the result of `time_leakage` in words, as a list of sentences."""
     if time is None:
         return [f"time: {NO_TIME}"]
     unit = time["unit"]
@@ -112,7 +112,7 @@ def time_lines(time: Mapping[str, Any] | None) -> list[str]:
 
 
 def high_neighbors(time: Mapping[str, Any] | None) -> list[str]:
-    """Return warnings for an audit if many test samples have a training neighbor in time, or time tells a group."""
+    """Return warnings for an audit if many test samples have a training neighbor in time, or time tells their group."""
     if time is None:
         return []
     limit, share = list(time["neighbors"]["test"].items())[1]

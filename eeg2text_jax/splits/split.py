@@ -47,23 +47,23 @@ class Readings:
     task: np.ndarray
     sentence_id: np.ndarray
     text: np.ndarray | None  # None if only ids are known
-    segments: Stretches | None = None  # of windows, the stretches of the stimulus
-    text_group: np.ndarray | None = None  # of windows, the story
-    clock: Clock | None = None  # times of the recordings
+    segments: Stretches | None = None  # for windows: which segments of the stimulus each covers
+    text_group: np.ndarray | None = None  # for windows: the story of each
+    clock: Clock | None = None  # recording and time of each sample
 
     def __len__(self) -> int:
         return len(self.sample_id)
 
 
 def readings_of(data: DataFile) -> Readings:
-    """Return the columns of a data file's samples, in its order."""
+    """Return ids, subjects, tasks, texts and times of a data file's samples, in the order of the file."""
     sentence_id, segments = data.sentence_id, stretches(data) if data.is_windows else None
     names = sample_ids(data.subject, sentence_id)
     return Readings(names, data.subject, data.task, sentence_id, data.sentence, segments, data.text_group, data.clock)
 
 
 def text_units(data: DataFile) -> np.ndarray:
-    """Return the unit of text of every sample, `[N]`: normalized text; of windows, which overlap, the text group."""
+    """Return the text of each sample as splits compare it, `[N]`: normalized; for overlapping windows, text group."""
     if data.is_windows:
         return data.text_group.astype(str)
     return np.array([normalize(text) for text in data.sentence])

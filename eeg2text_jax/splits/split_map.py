@@ -46,10 +46,10 @@ _COLOURS = {"nothing": "#ffffff", "discarded": "#d9d9d9", "train": "#3b6fb6", "d
 
 
 def part_cells(data: DataFile, split: Split) -> np.ndarray:
-    """Return the index into `_COLOURS` of each pair of subject and text unit, int `[subjects, texts]`."""
+    """Return the part of each pair of subject and text as an index into `_COLOURS`, int `[subjects, texts]`."""
     subject = np.unique(data.subject.astype(str), return_inverse=True)[1]
     text = np.unique(text_units(data), return_inverse=True)[1]
-    part = np.full(len(data), len(PARTS))  # a discarded sample
+    part = np.full(len(data), len(PARTS))  # at first, all samples count as discarded
     for k, name in enumerate(PARTS):
         part[split.parts[name]] = k
     found = np.zeros((subject.max() + 1, text.max() + 1, len(PARTS) + 1), bool)
@@ -60,7 +60,7 @@ def part_cells(data: DataFile, split: Split) -> np.ndarray:
 
 
 def split_map(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Any:
-    """Return a matplotlib figure with a panel per method (a) to (f): the part of each subject and text.
+    """Return a matplotlib figure with a panel per method (a) to (f): the part of each pair of subject and text.
 
     The panel of a method that cannot split this data says why.
     """

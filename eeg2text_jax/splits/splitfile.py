@@ -27,22 +27,22 @@ from eeg2text_jax.splits.split import PARTS, Readings, Split, readings_of
 from eeg2text_jax.stores.copying import at_hand
 
 FORMAT = "eeg2text-split-2"  # format of a certificate that states the hashes of its data file
-_NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}  # part names in files
+_NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}  # part -> names in file
 
 
 @dataclasses.dataclass(frozen=True)
 class SplitFile:
-    """The content of a split file."""
+    """The content of a split file: which samples it puts into train, dev and test."""
 
     path: epath.Path
     samples: dict[str, list[Any]]  # samples of each part, in the forms that the module's docstring lists
     record: dict[str, Any]  # the whole JSON object
 
     def resolve(self, data: DataFile, *, other_texts: bool = False) -> Split:
-        """Return this split of a data file; with `other_texts`, the sentences may differ from the certificate's data.
+        """Look up the samples in a data file and return the split.
 
-        Raises UserError if a sample is unknown or named twice, a part is empty, or the certificate is of other data or
-        was edited.
+        With `other_texts`, sentences may differ from those that the certificate was made from. Raises UserError if a
+        sample is unknown or named twice, a part is empty, or the certificate is of other data or was edited.
         """
         row_of = {name: row for row, name in enumerate(readings_of(data).sample_id)}
         rows = {part: [self._row(one, part, row_of, data) for one in ones] for part, ones in self.samples.items()}
@@ -54,7 +54,7 @@ class SplitFile:
         return split
 
     def readings(self) -> tuple[Readings, Split]:
-        """Return readings and split without the data file; texts are known only if every sample has one.
+        """Return the listed samples and the split without a data file; texts are known only if every sample has one.
 
         Raises UserError if a sample is a row number, which needs the data file, or is named twice.
         """
@@ -92,7 +92,7 @@ class SplitFile:
             )
 
     def _check_claims(self, split: Split, data: DataFile, other_texts: bool) -> None:
-        """Raise UserError if a certificate states other readings (except with `other_texts`) or another split hash."""
+        """Raise UserError if a certificate's hash of the readings (not with `other_texts`) or of the split is wrong."""
         if self.record.get("format") != FORMAT:
             return
         claimed = self.record["data"]
@@ -177,7 +177,7 @@ def _parse(sample: Any) -> _Entry | None:
 
 
 def readings_digest(readings: Readings) -> str:
-    """Return a hash of all sample ids with their texts, in any order."""
+    """Return a hash of all sample ids with their texts; their order does not matter."""
     return content_digest(sorted(zip(readings.sample_id, readings.text, strict=True)))[:16]
 
 
@@ -233,7 +233,7 @@ def _samples(path: epath.Path, holder: dict[str, Any], part: str) -> list[Any]:
 
 
 def write_split_file(path: str | os.PathLike[str], certificate: dict[str, Any]) -> None:
-    """Write a certificate atomically, with its checksum if it states its data file."""
+    """Write a certificate atomically; add its checksum as `sha256` if it states the hashes of its data file."""
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     certificate = {**certificate, "sha256": seal(certificate)} if certificate["format"] == FORMAT else certificate

@@ -25,7 +25,7 @@ NEEDS_TIME = (
 def blocks(
     data: DataFile, ratio: tuple[float, float, float], seed: int, gap: float = 0.0, unique_subjects: bool = False
 ) -> Split:
-    """Split by method `blocks`: dev and test are a stretch of each recording, the same in all recordings of a task.
+    """Split by method `blocks`: dev and test are each a stretch of every recording, at one place throughout a task.
 
     `ratio` has the shares of train, dev and test in each recording. `gap` is the least distance between samples of
     different parts, in seconds (in samples, if onsets are unknown). With `unique_subjects`, parts have disjoint
@@ -49,7 +49,7 @@ def blocks(
 
 
 def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float) -> list[Split]:
-    """Return `count` splits: in fold k, test is stretch k of each recording; dev begins after it.
+    """Return `count` splits: in fold k, test is stretch k of `count` of each recording; dev begins after it.
 
     `share` is the share of dev in the samples that are not test.
     """
@@ -72,7 +72,7 @@ def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float)
 
 
 def places(clock: Clock) -> np.ndarray:
-    """Return the relative place of each sample in the order of its recording, from 0 to below 1; float64 `[N]`."""
+    """Return each sample's place in its recording, from 0 (first, or time unknown) to below 1, float64 `[N]`."""
     found = np.zeros(len(clock))
     for rows in clock.recordings().values():
         rows = rows[clock.known[rows]]
@@ -81,14 +81,14 @@ def places(clock: Clock) -> np.ndarray:
 
 
 def text_names(data: DataFile) -> np.ndarray:
-    """Return the unit of text of each sample, `[N]`: the normalized text; of windows, stimulus and first segment."""
+    """Return what identifies each sample's text, `[N]`: the normalized text; of windows, stimulus and first segment."""
     return data.sentence_id.astype(str) if data.is_windows else np.array([normalize(text) for text in data.sentence])
 
 
 def keep_one_part_per_text(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """Return `part` `[N]` with each text in one part only: samples of the text in other parts get `LEFT_OUT`.
 
-    From the last part to the first, part k takes `sizes[k]` free texts with the largest shares in it; part 0, the rest.
+    From the last part to the first, part k takes `sizes[k]` texts with most of their samples in it; part 0, the rest.
     """
     text = np.unique(text_names(data), return_inverse=True)[1]
     used = part != LEFT_OUT
@@ -120,7 +120,7 @@ def keep_one_part_per_subject(
 
 
 def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: float) -> Split:
-    """Return the split, without the samples that are too near to another part or share a segment with it."""
+    """Return the split without train samples near dev or test, and dev samples near test, in time or by segment."""
     part, clock = part.copy(), data.clock
     for keeps, gives in ((TEST, TRAIN), (TEST, DEV), (DEV, TRAIN)):
         for rows in clock.recordings().values():
@@ -134,7 +134,7 @@ def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: floa
 
 
 def too_near(spans: np.ndarray, others: np.ndarray, gap: float) -> np.ndarray:
-    """Return which spans `[N, 2]` overlap one of the others `[M, 2]`, or are closer than the gap; bool `[N]`."""
+    """Return which spans `[N, 2]` (start, end) overlap one of `others [M, 2]` or are nearer than `gap`; bool `[N]`."""
     if not len(others):
         return np.zeros(len(spans), bool)
     others = others[np.argsort(others[:, 0])]
