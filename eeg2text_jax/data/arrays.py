@@ -109,7 +109,7 @@ def _check_sizes(path: Path) -> None:
 
 
 def _spans(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return start and end (exclusive) of each sample's words, in all words or in its padded row, int `[N]`."""
+    """Return start and end (exclusive) of each sample's words, int `[N]` each: in all words, or in its padded row."""
     features = arrays[columns.features]
     if features.ndim == 3 and len(features) == n:
         return np.zeros(n, int), _lengths(path, arrays, columns, features.shape[:2])

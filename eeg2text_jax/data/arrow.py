@@ -22,7 +22,7 @@ from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import replacing
 
 ROWS = 64  # samples per block; 64 x 56 x 840 numbers are 12 MB
-ABOUT = b"eeg2text"  # metadata key of the description of features
+ABOUT = b"eeg2text"  # key in a Parquet file's metadata: JSON of features_are and provenance
 
 
 def is_dataset(path: Path) -> bool:
@@ -126,7 +126,7 @@ def _parquet(path: Path) -> Any:
     pq = library("pyarrow.parquet", "parquet")
     try:
         return pq.ParquetFile(path)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are kinds of these
+    except (OSError, ValueError) as error:  # pyarrow's own errors are subclasses of these
         raise UserError(f"{path}: cannot be read as a Parquet file ({first_line(error)}).") from error
 
 

@@ -33,7 +33,7 @@ class Clock:
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Clock":
-        """Make a Clock of `columns` (name -> N values); samples of a recording without `order` are numbered by onset."""
+        """Make a Clock of `columns` (name -> N values); a recording without `order` gets the order of its onsets."""
         onset, duration = (np.array(columns[name], np.float64) for name in ("onset", "duration"))
         recording, order = np.array(list(columns["recording"]), object), np.array(columns["order"], np.int64)
         clock = cls(recording, onset, duration, order.copy())

@@ -13,7 +13,7 @@ from eeg2text_jax.errors import UserError
 # Endings of files that MNE reads: EDF, BDF, GDF, BrainVision, EEGLAB, FIF, Neuroscan.
 SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".set", ".fif", ".fif.gz", ".cnt")
 BIDS = "dataset_description.json"
-TASK = "reading"  # default task
+TASK = "reading"  # task of files whose names state none, by default
 _ENDINGS = re.compile(r"[-_](raw|eeg|meg|ieeg)$")
 VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "nV": 1e-9}
 
@@ -74,7 +74,7 @@ class RawSpec:
 
 @dataclasses.dataclass(frozen=True)
 class RawFile:
-    """One recording of one subject."""
+    """The file of one recording of one subject; `bids`: it is in a BIDS folder."""
 
     path: Path
     subject: str
