@@ -66,7 +66,7 @@ class RawRecordings:
         self.provenance: dict[str, Any] = {"source": "raw", **dataclasses.asdict(spec), "files": []}
 
     def _readings(self, file: RawFile, events: Sequence[Event], columns: Sequence[str]) -> Found:
-        """Return the sentences that events define, and the number of drops; `columns`: of their table, if there is one."""
+        """Return the sentences that events define, and the number of drops; `columns` are those of their table."""
         found, dropped = readings(file, events, columns, self._spec, self._texts)
         if self._texts is None:
             texts = {reading.text for reading in found}
@@ -171,7 +171,7 @@ class RawRecordings:
         sentences, dropped = found
         levels = Levels(recording.channels)
         key = tuple((reading.text, round(reading.begin, 3)) for reading in sentences)
-        if (first := self._file_of.setdefault(key, file)) is not file and len(key) >= 3:  # fewer sentences may agree by chance
+        if (first := self._file_of.setdefault(key, file)) is not file and len(key) >= 3:  # two may agree by chance
             self._copies.append((first, file))
         for reason, n in dropped.items():
             self._tally.dropped[file.subject, file.task, reason] += n

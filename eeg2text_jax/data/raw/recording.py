@@ -137,7 +137,7 @@ def _mne_errors(file: RawFile) -> Iterator[None]:
         raise
     except Exception as error:
         reason = first_line(error)
-        if not isinstance(error, OSError | ValueError | RuntimeError):  # other exceptions: MNE did not expect these bytes
+        if not isinstance(error, OSError | ValueError | RuntimeError):  # others: MNE did not expect these bytes
             reason = f"damaged, or no recording; {type(error).__name__}: {reason}"
         raise UnreadableRecording(file.path, f"cannot be read by MNE ({reason}).") from error
 
@@ -197,7 +197,7 @@ def _check_names(table: Path, file: RawFile, raw: Any, rows: dict[str, Any], wan
 def factors(file: RawFile, raw: Any, names: list[str], given: str) -> tuple[np.ndarray, list[str]]:
     """Return factors from the values that MNE reads to volts `[channels, 1]`, and the channels without a voltage unit.
 
-    MNE itself converts units that it knows. `given` is the unit of the other channels; if it is "", they raise UserError.
+    MNE converts units that it knows. `given` is the unit of the other channels; if it is "", they raise UserError.
     """
     units = getattr(raw, "_orig_units", None) or {}
     applied = _applied_factors(raw)

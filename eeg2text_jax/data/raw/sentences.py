@@ -149,7 +149,7 @@ def _begins(file: RawFile, events: Sequence[Event], columns: Sequence[str], spec
         if split_type(event.columns.get(spec.text, ""))[1].lower() not in MISSING
         and not is_marked_bad(event)
         and not any(map(event.match, others))
-        # An annotation without duration is a trigger and no sentence; so is an event without duration whose text is its code.
+        # An annotation without duration is a trigger and no sentence; so is an event whose text column holds its code.
         and ((columns and spec.text not in CODES) or spec.end or event.duration > 0)
     ]
 

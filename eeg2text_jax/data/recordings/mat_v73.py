@@ -88,7 +88,7 @@ def _sentence(
 class _References:
     """All object references of a file, to check that no two lead to the same array.
 
-    One changed byte can redirect a reference to another word's array, which no other check detects. Only the empty array
+    A changed byte can redirect a reference to another word's array, which no other check detects. Only the empty array
     may be shared: MATLAB stores it once.
     """
 
