@@ -139,7 +139,7 @@ ROUNDING = 1e-6  # relative to a feature's largest magnitude; smaller deviations
 
 
 def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> FeatureScale:
-    """Return each feature's mean and deviation over the samples `rows`; 0 and 1 for volumes or if not `standardize`."""
+    """Return mean and deviation of each feature over samples `rows`; 0 and 1 for volumes or if not `standardize`."""
     if data.is_windows or not standardize:
         shape, none = () if data.is_windows else data.n_features, np.array([], int)
         return FeatureScale(np.zeros(shape, np.float32), np.ones(shape, np.float32), none, none)
@@ -155,7 +155,7 @@ def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> Featur
 
 
 def make_batch(samples: Samples, rows: Sequence[int] | np.ndarray, bucket: Bucket, size: int) -> Batch:
-    """Make a batch of the samples `rows`, filled up to `size` with repeats of the first one, of weight 0."""
+    """Make a batch of the samples `rows`, filled up to `size` with copies of the first one that have weight 0."""
     words, tokens = bucket
     filled = np.array([*rows, *[rows[0]] * (size - len(rows))])
     lengths = samples.n_words()[filled]

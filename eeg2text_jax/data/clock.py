@@ -120,7 +120,7 @@ def gaps(span: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def known_time(row: Any, i: int | None = None) -> dict[str, Any]:
-    """Return the known ones of recording, onset, duration and order by name: of a prediction, or row `i` of a Clock."""
+    """Return the recording, onset, duration and order by name, as far as known, of a prediction or a Clock's sample `i`."""
     values = {name: getattr(row, name) if i is None else getattr(row, name)[i] for name in CLOCK_COLUMNS}
     known = {name: kind(values[name]) for name, kind in CLOCK_COLUMNS.items() if values[name] not in (None, "")}
     return {name: value for name, value in known.items() if value == value and value != -1}
@@ -136,7 +136,7 @@ def clock_of_rows(rows: Sequence[Any]) -> Clock:
 def parse_time(
     row: Mapping[str, Any], where: str, named: Mapping[str, str] | None = None, default: str = ""
 ) -> dict[str, Any]:
-    """Return the known ones of a row's recording, onset, duration and order, by name; empty without onset and order.
+    """Return a dict of the recording, onset, duration and order that a row states; empty without onset and order.
 
     Args:
       row: values by column, texts or numbers.
@@ -166,7 +166,7 @@ def parse_time(
 
 
 class Stretches(NamedTuple):
-    """The audio of stories cut at every start and end of a window; the pieces (stretches) are numbered throughout."""
+    """The audio of stories cut at every start and end of a window; the pieces (stretches) are numbered."""
 
     windows: np.ndarray  # int64 [N, 2], first stretch of each window and number of its stretches
     lengths: np.ndarray  # int64 [stretches], milliseconds
@@ -187,7 +187,7 @@ def times_of(data: Any) -> np.ndarray:
 
 
 def stretches(data: Any) -> Stretches:
-    """Return the stretches in each window: two windows share one if and only if their times in a story overlap."""
+    """Cut stories into stretches at all window ends, so that windows share a stretch if and only if they overlap."""
     times, windows, lengths = data.story_times, np.zeros((len(data), 2), np.int64), []
     so_far = 0
     stories = np.unique(data.task.astype(str), return_inverse=True)[1]

@@ -84,7 +84,7 @@ class DataFile:
     provenance: dict[str, Any]
     recording: str = "eeg"  # kind of recording: eeg | fmri
     starts: np.ndarray | None = None  # int64 [N], first frame of each window; None for EEG
-    text_group: np.ndarray | None = None  # [N]; None for EEG
+    text_group: np.ndarray | None = None  # [N], story of each window; None for EEG
     clock: Clock | None = None  # when each sample was recorded; None if the file has no columns of time
 
     def __len__(self) -> int:

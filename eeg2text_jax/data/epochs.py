@@ -17,7 +17,7 @@ Bucket = tuple[int, int]  # largest numbers of EEG positions and of target token
 
 
 def count_batches(samples: int, size: int) -> int:
-    """Return the batches per epoch of `samples` samples, `size` per batch, which do not depend on the buckets."""
+    """Return the number of batches per epoch, of which the last may be partial; it does not depend on the buckets."""
     return -(-samples // size)
 
 

@@ -38,7 +38,7 @@ class Columns:
     subject: Name = "subject"
     task: Name = "task"
     sentence_index: Name = "sentence_index"
-    word: Name = "word"  # of tables with one line per word
+    word: Name = "word"  # word of a line, in tables with one line per word
     mask: Name = "mask"  # of padded arrays: True at words, False at padding
     recording: Name = "recording"  # name of one run of the subject
     onset: Name = "onset"  # seconds from the start of the recording

@@ -50,7 +50,7 @@ class Tally:
         self.notes.append(f"{'; '.join(sentences)}.")
 
     def drops(self, subject: str = "", task: str = "") -> dict[str, int]:
-        """Return the number of dropped samples by reason, most frequent first; of all subjects or tasks by default."""
+        """Return the number of dropped samples by reason, most frequent first; "" stands for all subjects or tasks."""
         reasons: collections.Counter[str] = collections.Counter()
         for (of_subject, of_task, reason), n in self.dropped.items():
             if subject in ("", of_subject) and task in ("", of_task):

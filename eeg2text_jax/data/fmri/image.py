@@ -31,12 +31,12 @@ class Run:
     length: int  # frames
     basis: np.ndarray  # float32 [length, degree + 1], polynomials
     trend: np.ndarray  # float32 [degree + 1, voxels], coefficients of `basis` for each voxel
-    scale: np.ndarray  # float32 [voxels], factor of the residuals: 0 for a constant or masked voxel
-    _copy: Any  # file of the frames as stored
+    scale: np.ndarray  # float32 [voxels], 1 / standard deviation around the trend; 0 for a constant or masked voxel
+    _copy: Any  # temporary file with the frames as the image stores them
     _header: "_Header"
 
     def frames(self, start: int, stop: int) -> Iterator[np.ndarray]:
-        """Yield standardized frames in blocks `[<= BLOCK, X, Y, Z]` of `spec.dtype`; each overwrites the last."""
+        """Yield standardized frames in blocks `[<= BLOCK, X, Y, Z]` of `spec.dtype`; each is valid until the next."""
         room, out = self._header.room(), np.empty((BLOCK, *self._header.shape[:3]), self.spec.dtype)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
@@ -95,8 +95,8 @@ def _set_upright(place: np.ndarray, frame: np.ndarray) -> None:
 def read_run(path: Path, spec: FmriSpec, tr: float) -> Run:
     """Make the first pass over a NIfTI image, compressed or not; `tr` is the repetition time in its sidecar.
 
-    Raises UserError `KIND|SENTENCE`, with which the caller leaves out this scan, if the image is not NIfTI, has another
-    grid or TR, is truncated or damaged, or no voxel varies.
+    Raises UserError (message `KIND|SENTENCE`), with which the caller leaves out this scan, if the image is not NIfTI,
+    has another grid or TR, is truncated or damaged, or no voxel varies.
     """
     header = _read_header(path, spec, tr)
     copy = tempfile.SpooledTemporaryFile(max_size=1 << 27)  # noqa: SIM115 - in memory up to 128 MiB

@@ -67,7 +67,7 @@ class Scan:
     task: str
     run: str
     tr: float  # repetition time, seconds
-    slices: int  # Z in the sidecar, 0 if unknown
+    slices: int  # number of slices (Z) in the sidecar, 0 if unknown
     stories: tuple[Story, ...]
     problem: str = ""  # `KIND|SENTENCE` on why the scan cannot be used; "" if it can
 

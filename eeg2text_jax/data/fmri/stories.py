@@ -51,8 +51,8 @@ class Story:
 def read_stories(path: Path) -> tuple[Story, ...]:
     """Return the stories in a table of events, ordered by onset.
 
-    Raises UserError `KIND|SENTENCE`, with which the caller leaves out this scan, if the table or a story is missing, a
-    row is unusable, or stories overlap.
+    Raises UserError (message `KIND|SENTENCE`), with which the caller leaves out this scan, if the table or a story is
+    missing, a row is unusable, or stories overlap.
     """
     rows = _rows(path)
     audio_starts: dict[str, float] = {}
@@ -106,7 +106,7 @@ def _rows(path: Path) -> list[dict]:
 
 
 def align_stories(scans: Sequence[tuple[Story, ...]]) -> list[tuple[Story, ...]]:
-    """Return the stories of each scan, with `audio_start` corrected where it differs from most scans.
+    """Return the stories of each scan, with `audio_start` corrected where a scan's table contradicts most other tables.
 
     A story has the same place in its audio in all scans. If one scan has another place than most (in Narratives two
     subjects, in whose tables only the story's row was corrected), its onset is trusted and its audio is shifted.
@@ -147,7 +147,7 @@ class Transcript:
 
 
 def read_transcript(path: Path) -> Transcript:
-    """Read `align.csv`. Raises UserError `KIND|SENTENCE` if it is missing, malformed, or no word has a time."""
+    """Read `align.csv`. Raises UserError (`KIND|SENTENCE`) if it is missing, malformed, or no word has a time."""
     if not path.exists():
         link = f"transcript not downloaded|{path} is a link to what is not downloaded"
         raise UserError(link if path.is_symlink() else f"no transcript|{path} is not there")
@@ -178,7 +178,7 @@ def read_transcript(path: Path) -> Transcript:
 
 
 def correct_onsets(transcript: Transcript, stimulus: str, place: float, tr: float) -> tuple[Transcript, str]:
-    """Correct the onsets of first words that are far from the story's onset; return a note on it, or "".
+    """Return the transcript, in which first words far from the story's onset get corrected onsets, and a note or "".
 
     `place` is the story's onset in seconds of the audio `stimulus`. The corrected onsets are those of `CORRECT_ONSETS`.
     """

@@ -72,7 +72,7 @@ def write_transcript(folder: Path, stimulus: str, words: Sequence[Aligned]) -> P
 
 
 TR = 1.5
-MUSIC, ONSET, AFTER = 1.5, 6.0, 12.0  # seconds: onset of the music, onset of the story, scan after the story's end
+MUSIC, ONSET, AFTER = 1.5, 6.0, 12.0  # seconds: onset of the music, onset of the story, rest of the scan after it
 UNALIGNED = 0.03  # share of words that the aligner does not find
 BLURRED = 0.3  # strength of a pattern one frame later
 OWN_MAPS = 0.2  # share of a subject's maps that is individual

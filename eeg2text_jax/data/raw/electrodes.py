@@ -14,7 +14,7 @@ Place = tuple[str, float, float, float]  # channel, and its position in metres t
 
 
 def electrodes_of(data: DataFile) -> list[Place]:
-    """Return the electrode positions in a file's provenance; empty if unknown or if F is no multiple of their number."""
+    """Return the electrode positions in a file's provenance; empty if unknown or F is no multiple of their number."""
     found = [(str(name), float(x), float(y), float(z)) for name, x, y, z in data.provenance.get("electrodes", [])]
     return found if found and data.n_features % len(found) == 0 else []
 

@@ -70,7 +70,7 @@ def _butter(edges: float | tuple[float, float], kind: str, rate: float) -> np.nd
 
 
 def _samples(span: Span, rate: float, n: int) -> tuple[int, int]:
-    """Convert a span in seconds to start and end (exclusive) in samples, at least one of the `n` samples apart."""
+    """Convert a span in seconds to start and end (exclusive) in samples, clipped to `n`, at least one sample long."""
     start = min(round(span[0] * rate), n - 1)
     return start, max(min(round(span[1] * rate), n), start + 1)
 

@@ -121,8 +121,8 @@ def byte_order(header: bytes) -> str | None:
 class StructArray:
     """The struct array called `name` in a Level 5 file; iterating yields the `wanted` fields of each struct.
 
-    The fields are bytes for `Decoder`. The file is consistent only if the iteration ends without an error. Raises
-    Damaged if the bytes violate the format, LookupError (names of all variables) if no struct array is called `name`.
+    Fields are bytes that `Decoder.array` decodes. The file is consistent only if the iteration ends without an error.
+    Raises Damaged if the bytes violate the format, LookupError (names of all variables) if none is called `name`.
     """
 
     def __init__(self, file: BinaryIO, name: str, wanted: frozenset[str]):

@@ -72,7 +72,7 @@ class Decoder:
         return kind, begin, begin + size, following
 
     def _header(self, data: bytes, at: int, stop: int) -> tuple[int, tuple[int, ...], str, int]:
-        """Return class, dimensions and name of an array, and the start of its content."""
+        """Return flags (low byte: class), dimensions and name of an array, and the start of its content."""
         kind, begin, end, at = self._part(data, at, stop)
         if kind != _UINT32 or end - begin != 8:
             raise Damaged("an array has no flags")
@@ -102,7 +102,7 @@ class Decoder:
         return tuple(names), at
 
     def open_matrix(self, source: Source) -> tuple[int, Array, str]:
-        """Read a variable's tag and header; return the bytes of its content, dimensions and fields, and its name."""
+        """Read a variable's tag and header; return the number of bytes left, an Array without values, its name."""
         kind, total = self.tag(source.read(8))
         if kind != MATRIX:
             raise Damaged("a variable does not begin where it should")

@@ -95,7 +95,7 @@ class Recordings:
         if not self._tally.kept:
             drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
             raise UserError(f"no sample to write: {problems[0] if problems else f'all were dropped ({drops}).'}")
-        entries: dict[str, dict[str, int]] = {}  # task -> subject -> sentences, placeholders included
+        entries: dict[str, dict[str, int]] = {}  # task -> subject -> number of sentences, placeholders included
         for (subject, task), n in self._tally.sentences.items():
             entries.setdefault(task, {})[subject] = n
         self.provenance |= {"sentences": entries, "dropped": self._tally.drops(), "notes": list(self._tally.notes)}

@@ -111,7 +111,7 @@ MEASURES = ("GD", "FFD", "TRT")
 
 
 def read_pickle(path: Path, fields: Fields) -> collections.OrderedDict[str, list[Sentence | None]]:
-    """Return the sentences of each subject, subjects sorted by name; None for one that the scripts found missing.
+    """Return subject -> sentences, sorted by subject; None is a sentence that Wang & Ji's scripts found missing.
 
     Raises:
       UnreadableRecording: the file is no such pickle, is damaged, or names a class or function that is refused.
