@@ -33,7 +33,7 @@ def open_arrays(paths: list[Path], columns: Columns, tally: Tally) -> Source:
 
 
 def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
-    """Yield each sample as column name -> value. Raises UserError if a file is unreadable or its arrays do not fit."""
+    """Yield each sample as column name -> value. Raises UserError if unreadable, or if arrays do not fit together."""
     arrays = _load(path)
     check_named(arrays, columns, str(path), "array")
     features, n = arrays[columns.features], len(arrays[columns.sentence])

@@ -120,7 +120,7 @@ def gaps(span: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def known_time(row: Any, i: int | None = None) -> dict[str, Any]:
-    """Return the recording, onset, duration and order by name, as far as known, of a prediction or a Clock's sample `i`."""
+    """Return recording, onset, duration, order by name, as far as known, of a prediction or a Clock's sample `i`."""
     values = {name: getattr(row, name) if i is None else getattr(row, name)[i] for name in CLOCK_COLUMNS}
     known = {name: kind(values[name]) for name, kind in CLOCK_COLUMNS.items() if values[name] not in (None, "")}
     return {name: value for name, value in known.items() if value == value and value != -1}

@@ -141,7 +141,7 @@ class DataFile:
 
 
 def digests_of(features: Any, columns: Mapping[str, Any]) -> dict[str, str]:
-    """Return SHA-256 by name, see `DataFile.digests`; `features` is a hash object that got the features' bytes."""
+    """Return SHA-256 by name, see `DataFile.digests`; `features`: a hash object fed with features or frames' digest."""
     features = features.copy()
     for name in ("offsets", "starts"):
         if name in columns:

@@ -34,7 +34,7 @@ ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 
 
 def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tally:
-    """Write the data file of `config.source` to `out` and return its counts; after an error `out` is unchanged.
+    """Write the data file of `config.source` to `out`, unchanged after an error; return sample counts and notes.
 
     Args:
       config: the `data` section of a configuration.

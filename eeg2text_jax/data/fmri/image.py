@@ -25,7 +25,7 @@ TOLERANCE = 0.05  # largest difference in seconds between the TR of header and s
 
 @dataclasses.dataclass
 class Run:
-    """An fMRI run after the first pass: the trend and scale of every voxel, and a copy of the frames. Close it."""
+    """An fMRI run after the first pass: trend and scale of every voxel, a copy of the frames. Close it after use."""
 
     spec: FmriSpec
     length: int  # frames

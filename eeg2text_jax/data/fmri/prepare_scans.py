@@ -69,7 +69,7 @@ class _Work:
         self._transcripts_at = Path(at_hand(spec.transcripts)) if spec.transcripts else root / "stimuli" / "gentle"
         self._transcripts: dict[str, Transcript | UserError] = {}
         self._corrected: dict[str, Transcript] = {}  # stimulus -> transcript with corrected onsets
-        self._problems: dict[str, list[tuple[Scan, str]]] = collections.defaultdict(list)  # kind -> scans, messages
+        self._problems: dict[str, list[tuple[Scan, str]]] = collections.defaultdict(list)  # kind -> (scan, message)
         self._files: list[dict[str, Any]] = []
         self._story_time: list[tuple[int, float, float]] = []  # (frame, second of audio, TR), see `clock.py`
         self._usual_tr: dict[str, float] = {}  # stimulus -> TR in seconds, see `usual_tr`
@@ -104,7 +104,7 @@ class _Work:
     def _note_missing_stories(self, scans: list[Scan]) -> None:
         """Add a note on each scan whose table of events has fewer stories of an audio file than another's."""
         counts = [(scan, collections.Counter(story.stimulus for story in scan.stories)) for scan in scans]
-        most = functools.reduce(operator.or_, (own for _, own in counts))  # audio file -> most stories in one scan
+        most = functools.reduce(operator.or_, (own for _, own in counts))  # audio file -> largest number in one scan
         for scan, own in counts:
             for name, n in own.items():
                 if n < most[name]:

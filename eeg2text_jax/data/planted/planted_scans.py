@@ -146,7 +146,7 @@ def _texts(spec: PlantedSpec) -> tuple[list[str], list[Story]]:
     stories = []
     for _ in range(spec.stories):
         begins = (np.arange(spec.frames) + rng.uniform(0.05, 0.95, spec.frames)) * TR
-        begins = begins[rng.random(spec.frames) > 0.05]  # one TR in twenty has no word
+        begins = begins[rng.random(spec.frames) > 0.05]  # about one TR in twenty has no word
         numbers = [int(rng.integers(width))]
         for choice in rng.choice(4, len(begins) - 1, p=SUCCESSOR_PROBABILITIES):
             numbers.append(int(successors[numbers[-1], choice]))

@@ -139,7 +139,7 @@ def grouped_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.
 def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
     """Yield the samples: each subject reads all sentences, in one recording per task; tasks take sentences in turn.
 
-    The sentences do not depend on `signal` or `drift`, so planted and null data of one seed share them.
+    The sentences do not depend on `signal` or `drift`: planted data and null data (`signal=0`) of one seed share them.
     """
     text_rng = np.random.default_rng([spec.seed, 0])
     vocabulary = make_vocabulary(spec.vocabulary, text_rng)

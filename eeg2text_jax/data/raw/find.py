@@ -62,7 +62,7 @@ class RawSpec:
         )
 
     def check_rate(self, rate: float, what: str) -> None:
-        """Raise UserError if a band or filter is not below half of the sampling rate `rate` (Hz) of recording `what`."""
+        """Raise UserError if a band or filter reaches half of the sampling rate `rate` (Hz) of the recording `what`."""
         rate = min(rate, self.resample or rate)
         highest = max([high for _, high in self.bands] + [self.highpass, self.lowpass, self.notch])
         if highest >= rate / 2:

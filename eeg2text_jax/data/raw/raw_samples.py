@@ -66,7 +66,7 @@ class RawRecordings:
         self.provenance: dict[str, Any] = {"source": "raw", **dataclasses.asdict(spec), "files": []}
 
     def _readings(self, file: RawFile, events: Sequence[Event], columns: Sequence[str]) -> Found:
-        """Return the sentences that events define, and the number of drops; `columns` are those of their table."""
+        """Return the sentences that events define, and drops by reason; `columns`: their table's, empty if none."""
         found, dropped = readings(file, events, columns, self._spec, self._texts)
         if self._texts is None:
             texts = {reading.text for reading in found}

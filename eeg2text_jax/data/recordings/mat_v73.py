@@ -26,7 +26,7 @@ from eeg2text_jax.errors import first_line
 
 _NOTHING = np.empty(0)
 Target: TypeAlias = h5g.GroupID | h5d.DatasetID
-_LARGEST = 1 << 16  # most numbers or characters of a field; the longest field of real files is a sentence's text
+_LARGEST = 1 << 16  # largest size of a field in numbers or characters; the largest real field is a sentence's text
 _MOST_ENTRIES = 1 << 16  # sentences of a subject, or words of a sentence; real ones are a few hundred
 # Exceptions of h5py on damaged files, from different layers of the library.
 _ERRORS = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError, MemoryError, OverflowError)
