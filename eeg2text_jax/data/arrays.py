@@ -33,7 +33,7 @@ def open_arrays(paths: list[Path], columns: Columns, tally: Tally) -> Source:
 
 
 def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
-    """Yield the rows of an archive. Raises UserError if it is unreadable or its arrays do not fit together."""
+    """Yield each sample as column name -> value. Raises UserError if unreadable, or if arrays do not fit together."""
     arrays = _load(path)
     check_named(arrays, columns, str(path), "array")
     features, n = arrays[columns.features], len(arrays[columns.sentence])
@@ -109,7 +109,7 @@ def _check_sizes(path: Path) -> None:
 
 
 def _spans(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return start and end (exclusive) of each sample's words, in all words or in its padded row, int `[N]`."""
+    """Return start and end (exclusive) of each sample's words, int `[N]` each: in all words, or in its padded row."""
     features = arrays[columns.features]
     if features.ndim == 3 and len(features) == n:
         return np.zeros(n, int), _lengths(path, arrays, columns, features.shape[:2])

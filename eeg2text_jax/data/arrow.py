@@ -22,7 +22,7 @@ from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import replacing
 
 ROWS = 64  # samples per block; 64 x 56 x 840 numbers are 12 MB
-ABOUT = b"eeg2text"  # metadata key of the description of features
+ABOUT = b"eeg2text"  # key in a Parquet file's metadata: JSON of features_are and provenance
 
 
 def is_dataset(path: Path) -> bool:
@@ -62,7 +62,7 @@ def open_dataset(folder: Path, columns: Columns, tally: Tally) -> Source:
 
 
 def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file. Raises UserError if it cannot be read or lacks a column."""
+    """Yield each row as column name -> value. Raises UserError if the file cannot be read or lacks a column."""
     file = _parquet(path)
     check_named(file.schema_arrow.names, columns, str(path))
     names = [name for name in (columns.features, *columns.of_samples) if name in file.schema_arrow.names]
@@ -74,7 +74,7 @@ def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
 
 
 def table_rows(table: Any, columns: Columns, where: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a pyarrow table or record batch, with the features as arrays."""
+    """Yield each row of a pyarrow table or record batch as column name -> value, with the features as an array."""
     pa = library("pyarrow", "parquet")
     table = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
     check_named(table.column_names, columns, where)
@@ -126,7 +126,7 @@ def _parquet(path: Path) -> Any:
     pq = library("pyarrow.parquet", "parquet")
     try:
         return pq.ParquetFile(path)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are kinds of these
+    except (OSError, ValueError) as error:  # pyarrow's own errors are subclasses of these
         raise UserError(f"{path}: cannot be read as a Parquet file ({first_line(error)}).") from error
 
 

@@ -36,9 +36,9 @@ class Batch(TypedDict, total=False):
     shuffled_labels: np.ndarray | Array  # int32 [B, T], labels of another sentence, for `label_shuffle`
     subject: np.ndarray | Array  # int32 [B], row of the table of subject means, for `subject_mean`
     donor: np.ndarray | Array  # float32, shaped as features: another sentence's recording, for `shuffled`
-    before: np.ndarray | Array  # int32 [B, P], prompt before the recording if it differs by sample; -1 at padding
-    after: np.ndarray | Array  # int32 [B, P], prompt after the recording; -1 at padding
-    clock: np.ndarray | Array  # float32 [B, F] (voxels flattened), the encoder's input under `clock`
+    before: np.ndarray | Array  # int32 [B, P], prompt ids before the recording if they differ by sample; -1 at padding
+    after: np.ndarray | Array  # int32 [B, P], prompt ids after the recording; -1 at padding
+    clock: np.ndarray | Array  # float32 [B, F] (voxels flat), codes of recording and time: the input under `clock`
     neighbor: np.ndarray | Array  # float32, shaped as features: the recording nearest in time, for `neighbor`
 
 
@@ -89,10 +89,10 @@ class Samples:
     subject: np.ndarray | None = None  # [N], row of the sample's subject in the table of subject means
     donors: np.ndarray | None = None  # [N], sample whose recording replaces the sample's own under `shuffled`
     label_rows: np.ndarray | None = None  # [N], sample whose text is the target under `label_shuffle`
-    clock: np.ndarray | None = None  # [N, F], the encoder's input at every word under `clock`
+    clock: np.ndarray | None = None  # [N, F], codes of recording and time: the input at every word under `clock`
     neighbors: np.ndarray | None = None  # [N], sample whose recording is the input under `neighbor`
     nearest: np.ndarray | None = None  # [N], training sample whose text `nearest_in_time` copies; -1 outside test
-    donor_note: str = ""  # a sentence on the similarity of test samples and their donors
+    donor_note: str = ""  # a sentence on how similar test samples and their donors are
     prompts: tuple[np.ndarray, np.ndarray] | None = None  # ids before and after each recording, int32 [N, P] each
 
     def features(self, i: int) -> np.ndarray:
@@ -110,20 +110,20 @@ class Samples:
         return np.minimum(self.data.n_words, self.max_words)
 
     def n_tokens(self, rows: np.ndarray) -> np.ndarray:
-        """Return the number of target tokens of each of `rows`, of the longer target if a shuffled one exists."""
+        """Return the number of target tokens of samples `rows`; with `label_rows`, of the longer of both targets."""
         sources = [rows] if self.label_rows is None else [rows, self.label_rows[rows]]
         return np.max([[len(self.targets[i]) for i in source] for source in sources], axis=0)
 
 
 class FeatureScale(NamedTuple):
-    """Standardization of features: subtract `mean`, divide by `scale`.
+    """How features are standardized: subtract `mean`, divide by `scale`.
 
     Both are float32 `[F]`, or scalars for volumes, whose voxels were standardized over their run during preparation.
     """
 
     mean: np.ndarray
     scale: np.ndarray  # infinity for a constant feature, so that it is fed as 0
-    constant: np.ndarray  # numbers of the features with a single value
+    constant: np.ndarray  # numbers of the features that have one and the same value
     nearly: np.ndarray  # numbers of the features that vary only by rounding
 
     def note(self) -> str:
@@ -139,7 +139,7 @@ ROUNDING = 1e-6  # relative to a feature's largest magnitude; smaller deviations
 
 
 def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> FeatureScale:
-    """Return mean and standard deviation of each feature over the samples `rows`; 0 and 1 if not `standardize`."""
+    """Return mean and deviation of each feature over samples `rows`; 0 and 1 for volumes or if not `standardize`."""
     if data.is_windows or not standardize:
         shape, none = () if data.is_windows else data.n_features, np.array([], int)
         return FeatureScale(np.zeros(shape, np.float32), np.ones(shape, np.float32), none, none)
@@ -155,7 +155,7 @@ def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> Featur
 
 
 def make_batch(samples: Samples, rows: Sequence[int] | np.ndarray, bucket: Bucket, size: int) -> Batch:
-    """Make a batch of the samples `rows`, filled up to `size` with repeats of the first sample of weight 0."""
+    """Make a batch of the samples `rows`, filled up to `size` with copies of the first one that have weight 0."""
     words, tokens = bucket
     filled = np.array([*rows, *[rows[0]] * (size - len(rows))])
     lengths = samples.n_words()[filled]
@@ -189,7 +189,7 @@ def given_prompts(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stack_features(of: Callable[[int], np.ndarray], rows: np.ndarray, words: int) -> np.ndarray:
-    """Stack `of(i)` for each of `rows`, padded with 0: `[rows, words, *feature_shape]`."""
+    """Stack the features `of(i)` of each sample of `rows`, padded with 0: `[rows, words, *feature_shape]`."""
     first = of(rows[0])
     padded = np.zeros((len(rows), words, *first.shape[1:]), first.dtype)
     for row, i in enumerate(rows):
@@ -199,7 +199,7 @@ def _stack_features(of: Callable[[int], np.ndarray], rows: np.ndarray, words: in
 
 
 class _TrainingSource:
-    """The training batches by step, as a random-access source for grain."""
+    """The training batches as a random-access source for grain; the index is the training step."""
 
     def __init__(self, samples: Samples, rows: np.ndarray, plans: Sequence[EpochPlan], size: int, steps: int):
         self._samples, self._rows, self._plans, self._size, self._steps = samples, rows, plans, size, steps
@@ -232,7 +232,7 @@ def training_batches(
 ) -> grain.IterDataset:
     """Return `steps` training batches `[S, B, ...]` of the samples `rows`; `B = size`, S is the number of grid seeds.
 
-    Save and restore the iterator's state to resume. The order of a grid seed depends on it and on `seed` alone.
+    Save and restore the iterator's state to resume. The order for a grid seed depends on it and on `seed` alone.
     """
     words, tokens = samples.n_words()[rows], samples.n_tokens(rows)
     plans = [EpochPlan(words, tokens, buckets, size, seed, grid_seed) for grid_seed in grid_seeds]

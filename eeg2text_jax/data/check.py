@@ -20,20 +20,20 @@ from eeg2text_jax.errors import UserError, first_line, shortlist
 
 ROUNDING = 1e-6  # relative to the largest magnitude; smaller deviations are float32 rounding of a constant
 COMMON = {"the", "a", "an", "and", "of", "to", "in", "is", "was", "he", "she", "der", "die", "das", "la", "le"}
-FEWEST_TEXTS = 10  # fewer may share a word by chance
+FEWEST_TEXTS = 10  # fewer different texts may all share a word by chance
 # Largest plausible ratio between two subjects' mean magnitudes; a larger one suggests different units.
 MOST_RATIO, MOST_POWER_RATIO = 100.0, 1000.0
 
 
 @dataclasses.dataclass
 class Findings:
-    """The result of checking a data file; `mean`, `spread` and `features_are` are set for EEG only."""
+    """The result of checking a data file; `mean` and `spread` (over all words) and `features_are` only for EEG."""
 
     path: Path
-    problems: list[str] = dataclasses.field(default_factory=list)  # make the file unusable
+    problems: list[str] = dataclasses.field(default_factory=list)  # each makes the file unusable
     notes: list[str] = dataclasses.field(default_factory=list)  # warnings
     table: list[str] = dataclasses.field(default_factory=list)  # lines of the summary
-    mean: np.ndarray | None = None  # [F]
+    mean: np.ndarray | None = None  # [F], means
     spread: np.ndarray | None = None  # [F], standard deviations
     features_are: str = ""
 
@@ -90,8 +90,8 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
     empty = [i for i, text in enumerate(outline.sentence) if not text.strip()]
     if empty:
         findings.problems.append(f"{len(empty)} samples have an empty sentence, the first is number {empty[0]}.")
-    texts_of: dict[str, set[str]] = collections.defaultdict(set)  # by number of the sentence
-    numbers_of: dict[str, set[str]] = collections.defaultdict(set)  # by text
+    texts_of: dict[str, set[str]] = collections.defaultdict(set)  # sentence id (`task:index`) -> its texts
+    numbers_of: dict[str, set[str]] = collections.defaultdict(set)  # text -> its sentence ids
     for number, text in zip(outline.sentence_id, texts, strict=True):
         texts_of[number].add(text)
         numbers_of[text].add(number)
@@ -131,13 +131,13 @@ def unit_of(outline: DataFile) -> str:
 
 
 def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None:
-    """Report the mean magnitude of each subject's features, constant features, and values that are not finite."""
+    """Add to `findings` each subject's mean magnitude, constant features, and samples with NaN or infinity."""
     word_of = np.repeat(np.arange(len(outline)), outline.n_words)
     names, subject = np.unique(outline.subject.astype(str), return_inverse=True)
     width = outline.n_features
     sums, squares, low, high = np.zeros(width), np.zeros(width), np.full(width, np.inf), np.full(width, -np.inf)
-    shift = None  # the first word: sums relative to it lose no precision
-    by_subject = np.zeros((len(names), 3))  # sums of mean magnitudes, number of words, sums of means
+    shift = None  # features of the first finite word `[F]`; sums relative to them stay small and so precise
+    by_subject = np.zeros((len(names), 3))  # sum of words' mean magnitudes, number of words, sum of words' means
     bad: list[int] = []
     for start, block in _blocks(outline.path, total, 1 << 16):
         samples = word_of[start : start + len(block)]
@@ -207,7 +207,7 @@ def _look_at_repetitions(outline: DataFile, findings: Findings) -> None:
 
 
 def _look_at_frames(data: DataFile, findings: Findings) -> None:
-    """Report windows, the mean magnitude of each subject's voxels, and frames that are damaged or in no window."""
+    """Add to `findings` a summary of frames and windows, damaged frames, and frames that are in no window."""
     stop = data.starts + data.n_words
     if data.starts.min() < 0 or stop.max() > len(data.features):
         findings.problems.append(f"a window goes to frame {stop.max()} of {len(data.features)}.")
@@ -235,7 +235,7 @@ def _look_at_frames(data: DataFile, findings: Findings) -> None:
 
 
 def _frame_magnitudes(data: DataFile, findings: Findings) -> np.ndarray:
-    """Return the mean magnitude of each frame `[frames]`; report damaged frames and constant voxels."""
+    """Return the mean magnitude of each frame `[frames]`; add damaged frames and constant voxels to `findings`."""
     found, digest, constant, bad = np.zeros(len(data.features)), hashlib.sha256(), True, 0
     first = None
     for start, block in _blocks(data.path, len(found), 64):
@@ -255,13 +255,13 @@ def _frame_magnitudes(data: DataFile, findings: Findings) -> np.ndarray:
 
 
 def bands_of(features_are: str, width: int) -> int:
-    """Return the number of bands of `width` band-major features, from their description; 1 if it states no channels."""
+    """Return the number of bands of `width` band-major features, from their description; 1 if it has no channels."""
     channels = re.search(r"x (\d+) channels", features_are)
     return width // int(channels[1]) if channels and width % int(channels[1]) == 0 else 1
 
 
 def names_of(features_are: str) -> tuple[list[str], list[str]]:
-    """Return the bands and channels that a description of raw EEG's features lists; empty if it lists none."""
+    """Return the bands (`4-8`, in Hz) and channel names in a description of raw EEG's features; empty if absent."""
     found = re.search(r"bands in Hz: (.*?); channels: (.*)", features_are)
     return (found[1].split(), found[2].split()) if found else ([], [])
 
@@ -281,7 +281,7 @@ def scale_figure(findings: Findings) -> Any:
     if len(bands) == spread.shape[0]:
         axes.set_yticks(range(len(bands)), [f"{band} Hz" for band in bands])
     if len(channels) == spread.shape[1]:
-        every = -(-len(channels) // 64)  # more names would overlap
+        every = -(-len(channels) // 64)  # more than 64 names would overlap
         axes.set_xticks(range(0, len(channels), every), channels[::every], rotation=90, fontsize=7)
     figure.colorbar(image, label="log10; white: does not vary")
     return figure

@@ -18,13 +18,13 @@ from eeg2text_jax.errors import UserError
 
 CLOCK_COLUMNS: dict[str, type] = {"recording": str, "onset": float, "duration": float, "order": int}
 NO_TIME = "when samples were recorded is not known (no recording with onset or order): time cannot be excluded"
-STORY_TIME = "story_time"  # key in the provenance
-UNIT = 1000  # units of story time in a second, or in a segment if the file has no `story_time`
+STORY_TIME = "story_time"  # key in a data file's provenance, see above
+UNIT = 1000  # units of `times_of` in a second, or in a segment (one TR) if the file has no `story_time`
 
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """The recording and the time in it of N samples."""
+    """When N samples were recorded: recording, and onset, duration and place in the recording, of each sample."""
 
     recording: np.ndarray  # object [N], name of one run of one subject; "" if unknown
     onset: np.ndarray  # float64 [N], seconds from the start of the recording; NaN if unknown
@@ -33,7 +33,7 @@ class Clock:
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Clock":
-        """Make a clock of columns by name; a recording without `order` is ordered by its onsets."""
+        """Make a Clock of `columns` (name -> N values); a recording without `order` gets the order of its onsets."""
         onset, duration = (np.array(columns[name], np.float64) for name in ("onset", "duration"))
         recording, order = np.array(list(columns["recording"]), object), np.array(columns["order"], np.int64)
         clock = cls(recording, onset, duration, order.copy())
@@ -43,7 +43,7 @@ class Clock:
         return clock
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return the columns by the names of `CLOCK_COLUMNS`; empty if no sample has a known time."""
+        """Return the arrays `[N]` recording, onset, duration and order by name; empty if no sample has a known time."""
         return {name: getattr(self, name) for name in CLOCK_COLUMNS if self.known.any()}
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class Clock:
         return np.stack([begin, begin + (np.nan_to_num(self.duration) if self.in_seconds else 0)], axis=1)
 
     def recordings(self) -> dict[str, np.ndarray]:
-        """Return the samples of each named recording, as row numbers."""
+        """Return the row numbers of each recording's samples, by the recording's name, without unnamed recordings."""
         names, label = np.unique(self.recording.astype(str), return_inverse=True)
         rows = np.split(np.argsort(label, kind="stable"), np.cumsum(np.bincount(label))[:-1])
         # Not strict: without samples, `rows` is one empty group.
@@ -108,7 +108,7 @@ class Clock:
 
 
 def known_clock(data: Any, purpose: str) -> Clock:
-    """Return the clock of a data file. Raises UserError with the sentence `purpose` if no sample has a known time."""
+    """Return the recording times of a data file; raise UserError with the sentence `purpose` if none is known."""
     if data.clock is None or not data.clock.known.any():
         raise UserError(f"{data.path}: {purpose}")
     return data.clock
@@ -120,14 +120,14 @@ def gaps(span: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def known_time(row: Any, i: int | None = None) -> dict[str, Any]:
-    """Return the known values of `CLOCK_COLUMNS` by name, of a prediction, or of sample `i` of a clock."""
+    """Return recording, onset, duration, order by name, as far as known, of a prediction or a Clock's sample `i`."""
     values = {name: getattr(row, name) if i is None else getattr(row, name)[i] for name in CLOCK_COLUMNS}
     known = {name: kind(values[name]) for name, kind in CLOCK_COLUMNS.items() if values[name] not in (None, "")}
     return {name: value for name, value in known.items() if value == value and value != -1}
 
 
 def clock_of_rows(rows: Sequence[Any]) -> Clock:
-    """Make the clock of predictions or rankings."""
+    """Make a Clock of the recording, onset, duration and order that predictions or rankings state for each sample."""
     blank = {"recording": "", "onset": np.nan, "duration": np.nan, "order": -1}
     found = [{**blank, **known_time(row)} for row in rows]
     return Clock.of({name: [row[name] for row in found] for name in CLOCK_COLUMNS})
@@ -136,13 +136,13 @@ def clock_of_rows(rows: Sequence[Any]) -> Clock:
 def parse_time(
     row: Mapping[str, Any], where: str, named: Mapping[str, str] | None = None, default: str = ""
 ) -> dict[str, Any]:
-    """Return the known values among recording, onset, duration and order of a table's row, by these names.
+    """Return a dict of the recording, onset, duration and order that a row states; empty without onset and order.
 
     Args:
       row: values by column, texts or numbers.
       where: location of the row, for messages.
-      named: the table's column for each name of `CLOCK_COLUMNS`; None: the columns have these names.
-      default: name of the recording if the row has an onset or an order alone; "" discards such times.
+      named: name in `CLOCK_COLUMNS` -> column of the table; None: the columns have these names.
+      default: recording of a row that has an onset or an order but names no recording; "" discards such times.
 
     Raises:
       UserError: a value is no number, or a duration or an order is negative.
@@ -166,7 +166,7 @@ def parse_time(
 
 
 class Stretches(NamedTuple):
-    """The stories cut at every start and end of a window; the pieces (stretches) are numbered story by story."""
+    """The audio of stories cut at every start and end of a window; the pieces (stretches) are numbered."""
 
     windows: np.ndarray  # int64 [N, 2], first stretch of each window and number of its stretches
     lengths: np.ndarray  # int64 [stretches], milliseconds
@@ -175,7 +175,7 @@ class Stretches(NamedTuple):
 def times_of(data: Any) -> np.ndarray:
     """Return start and end of each window in its story, int64 `[N, 2]`, in milliseconds of the audio.
 
-    In files of earlier versions, which lack `story_time`, a segment counts as one second.
+    In files of earlier versions, which lack `story_time`, a segment (one TR) counts as one second.
     """
     table: Sequence[tuple[float, float, float]] = data.provenance.get(STORY_TIME, ())
     if not table:
@@ -187,7 +187,7 @@ def times_of(data: Any) -> np.ndarray:
 
 
 def stretches(data: Any) -> Stretches:
-    """Return the stretches of all windows: two windows share one if and only if their times in a story overlap."""
+    """Cut stories into stretches at all window ends, so that windows share a stretch if and only if they overlap."""
     times, windows, lengths = data.story_times, np.zeros((len(data), 2), np.int64), []
     so_far = 0
     stories = np.unique(data.task.astype(str), return_inverse=True)[1]
@@ -202,7 +202,7 @@ def stretches(data: Any) -> Stretches:
 
 
 def parse_span(value: Any, where: str) -> list[float]:
-    """Check and return the `story_time` of a prediction or ranking: start and end in seconds, or a UserError."""
+    """Check and return `value`, the start and end in seconds of a window in its story; raise UserError if invalid."""
     numbers = isinstance(value, list) and [type(x) in (int, float) and math.isfinite(x) for x in value] == [True, True]
     if not numbers or value[0] >= value[1]:
         raise UserError(f"{where}: story_time is {value!r:.60}; expected two increasing numbers, in seconds.")

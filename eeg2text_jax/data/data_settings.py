@@ -18,7 +18,7 @@ Spec = TypeVar("Spec")
 
 @dataclasses.dataclass(frozen=True)
 class TableSettings:
-    """Section `data.table`."""
+    """Settings for reading a table: the section `data.table` of the configuration."""
 
     word_column: Annotated[int, kinds.whole(0, 100_000)]
     feature_columns: Annotated[tuple[int, ...], kinds.many(kinds.whole(0, 100_000), least=0)]
@@ -27,7 +27,7 @@ class TableSettings:
 
 @dataclasses.dataclass(frozen=True)
 class DataSettings:
-    """Section `data`; the sections of sources stay mappings until `source_settings` reads the needed one."""
+    """The section `data` of the configuration; `source_settings` converts the mapping of the source that is read."""
 
     source: Annotated[str, kinds.place(empty=False)]
     max_words: Annotated[int, kinds.whole(1, 100_000)]
@@ -42,10 +42,10 @@ class DataSettings:
 
 
 def source_settings(spec: type[Spec], values: Mapping[str, Any], section: str) -> Spec:
-    """Return the fields of a source as `spec`.
+    """Check `values`, the section of one kind of source, and return them as the dataclass `spec`.
 
     Raises:
-      UserError: a field is unknown, missing or out of its range; the message names it in `section`.
+      UserError: a field is unknown, missing or out of its range; the message names it as `section.field`.
     """
     ranges = kinds.ranges_of(spec)
     for name in {**ranges, **values}:

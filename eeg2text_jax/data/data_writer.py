@@ -167,7 +167,7 @@ class VolumeWriter(DataWriter):
 
 
 def _finite(frames: np.ndarray) -> bool:
-    """Return whether all values are finite, by exponent bits: NumPy takes four times as long for half precision."""
+    """Return whether all values are finite, by exponent bits: NumPy's isfinite takes four times as long for float16."""
     kind: Any
     kind, exponent = (np.uint16, 0x7C00) if frames.dtype == np.float16 else (np.uint32, 0x7F800000)
     return not ((frames.view(kind) & kind(exponent)) == exponent).any()

@@ -35,12 +35,12 @@ from eeg2text_jax.stores.copying import at_hand
 
 FORMAT = "eeg2text-data-3"
 VOLUMES = "eeg2text-volumes-2"
-# Formats that earlier versions wrote.
+# Formats of files that earlier versions wrote; they are still read.
 WITHOUT_CHECKSUMS = "eeg2text-data-1"
 WITHOUT_TIME = (WITHOUT_CHECKSUMS, "eeg2text-data-2", "eeg2text-volumes-1")
 
 STRINGS = ("sentence", "subject", "task")
-WINDOW_COLUMNS = ("starts", "text_group")  # of volumes only
+WINDOW_COLUMNS = ("starts", "text_group")  # columns that only files of volumes have
 NUMBERS = ("offsets", "sentence_index", "starts", "order")  # int64 columns
 REALS = ("onset", "duration")  # float64 columns; all others are UTF-8
 # Exceptions of h5py on damaged files, from different layers of the library.
@@ -82,10 +82,10 @@ class DataFile:
     sentence_index: np.ndarray
     features_are: str
     provenance: dict[str, Any]
-    recording: str = "eeg"  # eeg | fmri
+    recording: str = "eeg"  # kind of recording: eeg | fmri
     starts: np.ndarray | None = None  # int64 [N], first frame of each window; None for EEG
-    text_group: np.ndarray | None = None  # [N]; None for EEG
-    clock: Clock | None = None  # None if the file has no columns of time
+    text_group: np.ndarray | None = None  # [N], story of each window; None for EEG
+    clock: Clock | None = None  # when each sample was recorded; None if the file has no columns of time
 
     def __len__(self) -> int:
         return len(self.sentence)
@@ -102,7 +102,7 @@ class DataFile:
 
     @property
     def is_windows(self) -> bool:
-        """Whether samples are windows of scans, which may overlap."""
+        """Whether samples are windows of fMRI scans, which may overlap."""
         return self.starts is not None
 
     @property
@@ -128,7 +128,7 @@ class DataFile:
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the `features`, of the `samples` (who read what, in order), of the `sentences` and the `clock`."""
+        """SHA-256 by name: `features`, `samples` (who read what, in order), `sentences` and, with times, `clock`."""
         names = (*STRINGS, "offsets", "sentence_index", *(WINDOW_COLUMNS if self.is_windows else ()))
         columns = {name: getattr(self, name) for name in names} | ({} if self.clock is None else self.clock.columns())
         if isinstance(self.features, Frames):
@@ -141,7 +141,7 @@ class DataFile:
 
 
 def digests_of(features: Any, columns: Mapping[str, Any]) -> dict[str, str]:
-    """Return `DataFile.digests`; `features` is a hash object fed with the features, or with the digest of frames."""
+    """Return SHA-256 by name, see `DataFile.digests`; `features`: a hash object fed with features or frames' digest."""
     features = features.copy()
     for name in ("offsets", "starts"):
         if name in columns:
@@ -194,7 +194,7 @@ def read_outline(path: str | os.PathLike[str]) -> DataFile:
 
 
 def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
-    """Return the data and the checksums that the file states (None in the format without checksums)."""
+    """Return the data (of EEG features only `rows`) and the file's checksums by name (None in the oldest format)."""
     if path.is_dir() or not path.exists():
         missing = f"there is no such file; `eeg2text prepare SOURCE --out={path}` makes one"
         raise UserError(f"{path}: {'is a folder; expected a data file (.h5)' if path.is_dir() else missing}.")
@@ -233,7 +233,7 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
 
 
 def _check_sums(data: DataFile, stated: dict[str, str] | None, found: Mapping[str, str]) -> None:
-    """Raise UserError if a checksum in the file differs from the one found; `stated` is None in the oldest format."""
+    """Raise UserError if a checksum `stated` in the file differs from the one `found` of the data; None: no check."""
     if stated is None:
         return
     pairs = {name: (stated.get(name), digest) for name, digest in found.items()}
@@ -271,7 +271,7 @@ def _check_columns(data: DataFile) -> None:
 
 
 def _covers_features(data: DataFile) -> bool:
-    """Return whether the samples cover all words of the features, or windows lie inside the frames."""
+    """Return whether EEG samples use up all words of the features; of volumes, if all windows lie in the frames."""
     if data.starts is None:
         return data.offsets[-1] == len(data.features)
     same = len(data.starts) == len(data.text_group) == len(data)

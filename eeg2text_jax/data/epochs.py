@@ -13,11 +13,11 @@ import numpy as np
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.kinds import is_nested
 
-Bucket = tuple[int, int]  # most EEG positions and most target tokens
+Bucket = tuple[int, int]  # largest numbers of EEG positions and of target tokens
 
 
 def count_batches(samples: int, size: int) -> int:
-    """Return the number of batches of an epoch, which does not depend on the buckets."""
+    """Return the number of batches per epoch, of which the last may be partial; it does not depend on the buckets."""
     return -(-samples // size)
 
 
@@ -40,7 +40,7 @@ class EpochPlan:
                 f"batch.buckets is {tuple(self._buckets)}; expected pairs (words, tokens), each at least as large as "
                 "the one before it in both."
             )
-        fits = np.array([(words <= w) & (tokens <= t) for w, t in self._buckets])  # [buckets, N]
+        fits = np.array([(words <= w) & (tokens <= t) for w, t in self._buckets])  # bool [buckets, N]
         if not fits.any(axis=0).all():
             worst = int(np.argmin(fits.any(axis=0)))
             raise UserError(
@@ -63,5 +63,5 @@ class EpochPlan:
             left = rows[full:]
         if len(left):
             batches.append((left, self._buckets[-1]))
-        shared = np.random.default_rng([self._seed, number])  # equal for all grid seeds, which stack their batches
+        shared = np.random.default_rng([self._seed, number])  # same for all grid seeds: their batches are stacked
         return [batches[i] for i in shared.permutation(len(batches))]

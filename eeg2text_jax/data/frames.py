@@ -9,13 +9,13 @@ import numpy as np
 
 from eeg2text_jax.errors import UserError, first_line
 
-_DOWN, _UP = np.float32(2.0**-112), np.float32(2.0**112)  # shift between the exponent biases of 127 and 15
+_DOWN, _UP = np.float32(2.0**-112), np.float32(2.0**112)  # shift between exponent biases: 127 of float32, 15 of float16
 
 
 class Frames:
     """Frames `[frames, X, Y, Z]` of an HDF5 file; slicing reads them as float32 and verifies each frame's checksum.
 
-    Each process and thread opens the file anew. `digest` is the SHA-256 of all frames that the file states.
+    Each process and thread opens the file anew. `digest` is the SHA-256 of all frames, as stated in the file.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], digest: str):

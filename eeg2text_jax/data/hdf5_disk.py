@@ -52,11 +52,11 @@ class PatientFile(io.FileIO):
     _error: OSError | None = None
 
     def __init__(self, *arguments: Any):
-        self._in_memory: list[tuple[int, bytes]] = []  # position and bytes of failed writes, in order
+        self._in_memory: list[tuple[int, bytes]] = []  # position and bytes of the failed and all later writes, in order
         super().__init__(*arguments)
 
     def write(self, data: Any) -> int:
-        """Write all of `data`; a raw file may write a part only."""
+        """Write all of `data`; `FileIO.write` may write only a part of it."""
         whole = memoryview(data).cast("B")
         start, rest = self.tell(), whole
         try:

@@ -28,13 +28,13 @@ from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.versions import __version__
 
 NO_SOURCE = "recordings"  # placeholder for the user's recordings in our configurations
-COMPANIONS = {".eeg": ".vhdr", ".vmrk": ".vhdr", ".fdt": ".set"}  # part of a recording -> the header that MNE opens
+COMPANIONS = {".eeg": ".vhdr", ".vmrk": ".vhdr", ".fdt": ".set"}  # ending of a part -> of the header that MNE opens
 WORKBOOKS = (".xlsx", ".xls", ".ods")
 ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 
 
 def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tally:
-    """Write the data file of `config.source` to `out`; after an error `out` is unchanged.
+    """Write the data file of `config.source` to `out`, unchanged after an error; return sample counts and notes.
 
     Args:
       config: the `data` section of a configuration.
@@ -54,7 +54,7 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
         return tally
     source = _open(config, sources, tally)
     counted = tally.count(source.samples)
-    first = next(counted, None)  # its width is needed, and a faulty source should fail before a file is created
+    first = next(counted, None)  # it tells F, and a faulty source should fail before a file is created
     if first is None:
         raise UserError(f"{', '.join(sources)}: no sample was found; expected at least one.")
     with DataWriter(out, first.features.shape[1], source.features_are) as writer:
@@ -82,7 +82,7 @@ def _prepare_planted(config: DataSettings, out: Path, tally: Tally) -> None:
 
 
 def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Source:
-    """Choose the reader of the sources by name, ending and content. Raises UserError if no reader fits."""
+    """Open the sources with the reader for their name, ending and content. Raises UserError if no reader fits."""
     if sources == ("synthetic",):
         spec = source_settings(SyntheticSpec, config.synthetic, "data.synthetic")
         provenance = {"source": "synthetic", **dataclasses.asdict(spec)}

@@ -14,8 +14,8 @@ from eeg2text_jax.errors import UserError, first_line
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-PLACE = "<eeg>"  # stands for the recording
-FIELDS = ("subject", "task")  # may stand in the template in braces
+PLACE = "<eeg>"  # stands in a template for the recording
+FIELDS = ("subject", "task")  # names that a template may have in braces
 _FIELD = re.compile(r"\{(\w*)\}")
 
 
@@ -27,7 +27,7 @@ class Prompt(NamedTuple):
 
 
 def template_problem(template: str) -> str:
-    """Return a message on what is wrong with `text.template`, or ""."""
+    """Return a message on what is wrong with a template (`config.text.template`), or ""."""
     if template and template.count(PLACE) != 1:
         return f"text.template is {template!r}; expected {PLACE} in it once, where the recording goes."
     unknown = [name for name in _FIELD.findall(template) if name not in FIELDS]

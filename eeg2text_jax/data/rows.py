@@ -24,7 +24,7 @@ from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, did_you_mean
 
 SUBJECT, TASK = "all", "all"  # defaults of rows without these columns
-FEWEST_SAMPLES = 200  # a row of raw EEG has at least this many samples, about a second
+FEWEST_SAMPLES = 200  # time points, about a second; a row of raw EEG has at least this many
 PLAIN = ("subject", "task", "sentence_index")
 Name = Annotated[str, kinds.text(empty=False)]
 
@@ -38,7 +38,7 @@ class Columns:
     subject: Name = "subject"
     task: Name = "task"
     sentence_index: Name = "sentence_index"
-    word: Name = "word"  # of tables with one line per word
+    word: Name = "word"  # word of a line, in tables with one line per word
     mask: Name = "mask"  # of padded arrays: True at words, False at padding
     recording: Name = "recording"  # name of one run of the subject
     onset: Name = "onset"  # seconds from the start of the recording
@@ -53,7 +53,7 @@ class Columns:
 
     @classmethod
     def of(cls, given: "Columns | Mapping[str, str] | None") -> "Columns":
-        """Convert a mapping of fields to column names. Raises UserError for an unknown field."""
+        """Convert a mapping (field -> column name; None: the defaults). Raises UserError for an unknown field."""
         if isinstance(given, Columns):
             return given
         known = [field.name for field in dataclasses.fields(cls)]
@@ -83,7 +83,7 @@ def check_named(names: Collection[str], columns: Columns, where: str, kind: str 
 def source_of_rows(
     rows: Iterable[Mapping[str, Any]], columns: Columns, where: str, name: str, provenance: dict[str, Any], tally: Tally
 ) -> Source:
-    """Make a source of rows; messages name the files `where`, the description of the features names `name`."""
+    """Make a Source of rows; `where` names the files in messages, `name` in the description of the features."""
     samples = rows_to_samples(rows, columns, where, tally)
     return Source(samples, provenance, columns.features_are or f"{columns.features} of {name}")
 
@@ -105,9 +105,9 @@ def write(
         `sentence`, and optionally `subject`, `task`, `sentence_index` (number of the sentence in its task, equal for
         all who read it; default: sentences are numbered by their text), `recording` (default: subject and task),
         `onset` and `duration` in seconds, or `order`. A `datasets.Dataset` or a pandas table works, too.
-      columns: other names of the columns, e.g. `{"features": "eeg", "sentence": "text"}`.
+      columns: field -> column name, where they differ, e.g. `{"features": "eeg", "sentence": "text"}`.
       features_are: the meaning of the F columns, stored in the file.
-      provenance: the origin of the samples, stored in the file; plain values.
+      provenance: the origin of the samples, stored in the file as JSON.
       tally: counts samples and collects notes; by default notes are printed.
 
     Returns:
@@ -227,7 +227,7 @@ def features_of(values: Any, name: str) -> np.ndarray:
 
 
 def _raw_eeg_notes(shapes: set[tuple[int, ...]], words: set[int], where: str) -> list[str]:
-    """Return a note if all rows have one shape, as wide as raw EEG, although `words`, the lengths of texts, differ."""
+    """Return a note if rows look like raw EEG: all of one wide shape, although `words`, the texts' lengths, differ."""
     positions, width = min(shapes, default=(0, 0))
     if len(shapes) != 1 or len(words) < 2 or positions < 2 or width < max(FEWEST_SAMPLES, 2 * positions):
         return []
@@ -242,16 +242,16 @@ class SentenceNumbers:
 
     def __init__(self) -> None:
         self._of_text: dict[str, dict[str, int]] = collections.defaultdict(dict)  # task -> text -> number
-        self._texts: dict[tuple[str, int], str] = {}
-        self._other: Sample | None = None  # the first whose number has another text; without features
+        self._texts: dict[tuple[str, int], str] = {}  # (task, number) -> first text
+        self._other: Sample | None = None  # first sample whose number has another text; without features
         self._n_other = 0
 
     def of(self, task: str, sentence: str) -> int:
-        """Return the number of a text in its task, in order of first appearance."""
+        """Return the number of a text in its task, counted from 0 in order of first appearance."""
         return self._of_text[task].setdefault(sentence, len(self._of_text[task]))
 
     def compare(self, sample: Sample) -> None:
-        """Record a sample whose number has stood for another text before."""
+        """Count `sample` as a conflict if its number stood for another text in an earlier sample of its task."""
         if self._texts.setdefault((sample.task, sample.sentence_index), sample.sentence) != sample.sentence:
             self._n_other += 1
             self._other = self._other or dataclasses.replace(sample, features=None)

@@ -1,4 +1,4 @@
-"""`Source`, the form in which all readers hand over samples, and helpers of the readers."""
+"""`Source`, which every reader of files returns (samples and their description), and helpers of the readers."""
 
 import csv
 import dataclasses

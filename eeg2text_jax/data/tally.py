@@ -12,8 +12,8 @@ from eeg2text_jax.errors import nearest
 
 _MOST_ROWS = 120  # a longer table has one row per task
 SHOWN_TEXTS = 3
-_CODE = re.compile(r"[A-Za-z]{0,2} *\d+(\.0)?|\w+?-?\d+")  # `S  8`, `101`, `event_1`
-MARK = 5  # a text that is this many times as frequent as the next one may be a mark, not a sentence
+_CODE = re.compile(r"[A-Za-z]{0,2} *\d+(\.0)?|\w+?-?\d+")  # codes of triggers: `S  8`, `101`, `event_1`
+MARK = 5  # a text that is this many times as frequent as the next one may be a mark such as `+`, not a sentence
 
 
 @dataclasses.dataclass
@@ -22,11 +22,11 @@ class Tally:
 
     kept: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
     dropped: collections.Counter[tuple[str, str, str]] = dataclasses.field(default_factory=collections.Counter)
-    # Entries in the file of each (subject, task), placeholders included.
+    # (subject, task) -> number of sentences in its file, including placeholders of missing ones.
     sentences: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
     unused: list[str] = dataclasses.field(default_factory=list)  # columns of the source that were not used
-    _texts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # of the kept samples
+    _texts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # text -> kept samples
 
     def count(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """Yield `samples` and count them as kept."""
@@ -38,7 +38,7 @@ class Tally:
     def not_used(self, names: Sequence[str], used: Sequence[str], where: str, roles: Mapping[str, str]) -> None:
         """Record which columns `names` of the source `where` are not `used`, with a note on how to use them.
 
-        `roles` are the names of optional columns by their field in `config.data.columns`.
+        `roles` has the name of each optional column by its field in `config.data.columns`.
         """
         self.unused += [name for name in names if name not in used]
         if not self.unused:
@@ -50,7 +50,7 @@ class Tally:
         self.notes.append(f"{'; '.join(sentences)}.")
 
     def drops(self, subject: str = "", task: str = "") -> dict[str, int]:
-        """Return the number of dropped samples by reason, most frequent first; of all subjects or tasks by default."""
+        """Return the number of dropped samples by reason, most frequent first; "" stands for all subjects or tasks."""
         reasons: collections.Counter[str] = collections.Counter()
         for (of_subject, of_task, reason), n in self.dropped.items():
             if subject in ("", of_subject) and task in ("", of_task):

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.stores.copying import at_hand
 
-# Vocabulary files of the library tokenizers, of BART, of BERT, and of SentencePiece.
+# File names of vocabularies: of the package `tokenizers`, of BART, of BERT, and of SentencePiece (two).
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model", "*.spm")
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 

@@ -36,11 +36,11 @@ class Roles:
     subject: int | None = None
     task: int | None = None
     number: int | None = None
-    clock: tuple[tuple[str, int], ...] = ()  # pairs of a name in `CLOCK_COLUMNS` and its column
+    clock: tuple[tuple[str, int], ...] = ()  # pairs (name in `CLOCK_COLUMNS`, column number)
 
     @property
     def group(self) -> tuple[int, ...]:
-        """Columns whose values stay the same within a sentence."""
+        """Numbers of the columns whose values stay the same within a sentence."""
         number = self.sentence if self.number is None else self.number
         return tuple(column for column in (self.subject, self.task, number) if column is not None)
 
@@ -58,7 +58,7 @@ def table_samples(
 
     Args:
       path: the table.
-      word_column: number of the word's column, from 0; 0: as the header says, else the first.
+      word_column: number of the column of words; 0: the header's `word`; with neither `word` nor `sentence`, the first.
       feature_columns: numbers of the feature columns; empty: all other columns that are numeric in the first row.
       columns: names of the other columns in a header.
       tally: collects notes.
@@ -118,7 +118,7 @@ def _sample(path: Path, sentence: list[Row], roles: Roles, position: int, number
 
 
 def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
-    """Return the column `sentence` if it has several words or no column has the words; else the joined words."""
+    """Return a sentence's text: the cell `sentence` if it has several words or no column has words; else the words."""
     line, cells = sentence[0]
     whole = "" if roles.sentence is None else " ".join(cells[roles.sentence].split())
     if roles.word is None:
@@ -135,7 +135,7 @@ def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
 def _roles(
     path: Path, rows: list[Row], word_column: int, feature_columns: tuple[int, ...], columns: Columns
 ) -> tuple[Roles, bool]:
-    """Return the column of each role, and whether the first line is a header."""
+    """Return which column has which role (word, subject, ...), and whether the first line is a header."""
     filled = [cells for _, cells in rows if cells][:2]
     known = {
         "word": (columns.word,),
@@ -172,7 +172,7 @@ def _feature_columns(
             raise UserError(f"{path}: there is no column {column}; the first line has columns 0 to {width - 1}.")
     if columns:
         return columns
-    for cells in filled:  # the first may be a header
+    for cells in filled:  # the first line may be a header
         found = tuple(i for i in range(width) if i not in others and i < len(cells) and _is_number(cells[i]))
         if found:
             return found

@@ -25,25 +25,25 @@ TOLERANCE = 0.05  # largest difference in seconds between the TR of header and s
 
 @dataclasses.dataclass
 class Run:
-    """A run after the first pass. Close it after use."""
+    """An fMRI run after the first pass: trend and scale of every voxel, a copy of the frames. Close it after use."""
 
     spec: FmriSpec
     length: int  # frames
     basis: np.ndarray  # float32 [length, degree + 1], polynomials
-    trend: np.ndarray  # float32 [degree + 1, voxels], coefficients of `basis`
-    scale: np.ndarray  # float32 [voxels], factor of the residuals: 0 for a constant or masked voxel
-    _copy: Any  # file of the frames as stored
+    trend: np.ndarray  # float32 [degree + 1, voxels], coefficients of `basis` for each voxel
+    scale: np.ndarray  # float32 [voxels], 1 / standard deviation around the trend; 0 for a constant or masked voxel
+    _copy: Any  # temporary file with the frames as the image stores them
     _header: "_Header"
 
     def frames(self, start: int, stop: int) -> Iterator[np.ndarray]:
-        """Yield standardized frames in blocks `[<= BLOCK, X, Y, Z]` of `spec.dtype`; all blocks share their memory."""
+        """Yield standardized frames in blocks `[<= BLOCK, X, Y, Z]` of `spec.dtype`; each is valid until the next."""
         room, out = self._header.room(), np.empty((BLOCK, *self._header.shape[:3]), self.spec.dtype)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             self._copy.seek(first * self._header.frame_bytes)
             values = self._header.values(self._copy.read((last - first) * self._header.frame_bytes), room)
             for curve, size in zip(self.basis[first:last].T, self.trend, strict=True):
-                values -= curve[:, None] * size  # a matrix product is slower: it is too narrow for its threads
+                values -= curve[:, None] * size  # a matrix product is slower: too narrow for several threads
             values *= self.scale
             np.clip(values, -self.spec.clip, self.spec.clip, out=values)
             if self._header.dtype.kind == "f":  # voxels of float images may be NaN
@@ -95,8 +95,8 @@ def _set_upright(place: np.ndarray, frame: np.ndarray) -> None:
 def read_run(path: Path, spec: FmriSpec, tr: float) -> Run:
     """Make the first pass over a NIfTI image, compressed or not; `tr` is the repetition time in its sidecar.
 
-    Raises UserError `KIND|SENTENCE`, with which the caller leaves out this scan, if the image is not NIfTI, has another
-    grid or TR, is truncated or damaged, or no voxel varies.
+    Raises UserError (message `KIND|SENTENCE`), with which the caller leaves out this scan, if the image is not NIfTI,
+    has another grid or TR, is truncated or damaged, or no voxel varies.
     """
     header = _read_header(path, spec, tr)
     copy = tempfile.SpooledTemporaryFile(max_size=1 << 27)  # noqa: SIM115 - in memory up to 128 MiB
@@ -113,7 +113,7 @@ def read_run(path: Path, spec: FmriSpec, tr: float) -> Run:
         if not scale.any():
             raise UserError("constant image|has no voxel that varies")
         return Run(spec, header.shape[3], sums.basis, trend, scale, copy, header)
-    except Exception as error:  # zlib, gzip and nibabel have errors of their own
+    except Exception as error:  # zlib, gzip and nibabel raise errors of their own
         copy.close()
         if isinstance(error, UserError):
             raise
@@ -175,7 +175,8 @@ class _Sums:
         self._done += len(values)
 
     def finish(self, mask: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return trend and scale, see `Run`. The basis is orthonormal, so the products are the coefficients."""
+        """Return trend and scale (see `Run`); the scale is 0 where the mean is below `mask` of its 98th percentile."""
+        # The basis is orthonormal, so the products are the coefficients.
         constant = self.basis.sum(axis=0, dtype=np.float64)  # coefficients of a constant voxel of value 1
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             mean = self._first + constant @ self._products / self._done

@@ -62,17 +62,17 @@ def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
 
 
 class _Work:
-    """The reading of all scans: transcripts, problems and notes so far."""
+    """State of writing the data file: transcripts, unusable scans and notes so far."""
 
     def __init__(self, root: Path, spec: FmriSpec, tally: Tally, selection: Selection):
         self._root, self._spec, self._tally, self._selection = root, spec, tally, selection
         self._transcripts_at = Path(at_hand(spec.transcripts)) if spec.transcripts else root / "stimuli" / "gentle"
         self._transcripts: dict[str, Transcript | UserError] = {}
-        self._corrected: dict[str, Transcript] = {}  # transcripts in use
-        self._problems: dict[str, list[tuple[Scan, str]]] = collections.defaultdict(list)  # kind -> scans with messages
+        self._corrected: dict[str, Transcript] = {}  # stimulus -> transcript with corrected onsets
+        self._problems: dict[str, list[tuple[Scan, str]]] = collections.defaultdict(list)  # kind -> (scan, message)
         self._files: list[dict[str, Any]] = []
-        self._story_time: list[tuple[int, float, float]] = []  # see `clock.py`
-        self._usual_tr: dict[str, float] = {}  # by stimulus, see `usual_tr`
+        self._story_time: list[tuple[int, float, float]] = []  # (frame, second of audio, TR), see `clock.py`
+        self._usual_tr: dict[str, float] = {}  # stimulus -> TR in seconds, see `usual_tr`
         self._oddities: list[str] = []  # notes
 
     def usable(self) -> list[Scan]:
@@ -102,16 +102,16 @@ class _Work:
         return [dataclasses.replace(scan, stories=own) for scan, own in zip(found, placed, strict=True)]
 
     def _note_missing_stories(self, scans: list[Scan]) -> None:
-        """Note scans whose table of events has fewer stories of an audio file than another scan's."""
+        """Add a note on each scan whose table of events has fewer stories of an audio file than another's."""
         counts = [(scan, collections.Counter(story.stimulus for story in scan.stories)) for scan in scans]
-        most = functools.reduce(operator.or_, (own for _, own in counts))  # the maximum of each count
+        most = functools.reduce(operator.or_, (own for _, own in counts))  # audio file -> largest number in one scan
         for scan, own in counts:
             for name, n in own.items():
                 if n < most[name]:
                     self._oddities.append(f"{scan.stem}: its events have {n} of the {most[name]} stories of {name}.")
 
     def _transcript_problem(self, scan: Scan) -> str:
-        """Read the transcripts of a scan's stories; return `KIND|SENTENCE` on the first unusable one, or ""."""
+        """Read the transcripts of a scan's stories; return the problem (`KIND|SENTENCE`) of a faulty one, or ""."""
         for name in [story.stimulus for story in scan.stories]:
             if name not in self._transcripts:
                 try:
@@ -132,7 +132,7 @@ class _Work:
                     found = waiting.popleft().result()
                     waiting.extend(readers.submit(self._read, scan) for scan in itertools.islice(left, 1))
                     yield found
-            finally:  # also if the caller stops early
+            finally:  # also if the caller stops before the last scan
                 for unread in waiting:
                     if isinstance(run := unread.result(), Run):
                         run.close()
@@ -162,7 +162,7 @@ class _Work:
         first, last = frames.start + spec.lag_tr, min(frames.stop + spec.lag_tr, run.length)
         blocks = run.frames(first, last) if last - first >= spec.window else ()
         block_starts = [writer.add_frames(block) for block in blocks]
-        story_start = frames.start * scan.tr - story.audio_start  # of the first frame, seconds of the audio
+        story_start = frames.start * scan.tr - story.audio_start  # second of the audio at which the first frame begins
         if block_starts:
             self._story_time.append((block_starts[0], round(story_start, 6), scan.tr))
         key = scan.subject, story.stimulus
@@ -261,7 +261,7 @@ class _Work:
 
 
 def usual_tr(scans: Sequence[Scan]) -> dict[str, float]:
-    """Return the repetition time (TR) of most scans of each stimulus; in a tie, the shortest."""
+    """Return stimulus -> repetition time (TR, seconds) that most of its scans have; in a tie, the shortest."""
     found: dict[str, list[float]] = collections.defaultdict(list)
     for scan in scans:
         for name in {story.stimulus for story in scan.stories}:

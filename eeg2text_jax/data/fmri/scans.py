@@ -67,7 +67,7 @@ class Scan:
     task: str
     run: str
     tr: float  # repetition time, seconds
-    slices: int  # Z in the sidecar, 0 if unknown
+    slices: int  # number of slices (Z) in the sidecar, 0 if unknown
     stories: tuple[Story, ...]
     problem: str = ""  # `KIND|SENTENCE` on why the scan cannot be used; "" if it can
 
@@ -90,7 +90,7 @@ def is_fmri(source: str) -> bool:
 
 
 def find_scans(root: Path) -> list[Scan]:
-    """Return all functional scans below a BIDS folder, by name."""
+    """Return all functional scans below a BIDS folder, ordered by path."""
     names = (*IMAGES, "_bold.json")
     stems: dict[tuple[Path, str], None] = {}
     for path in sorted(root.glob("sub-*/func/*_bold.*")):
@@ -126,10 +126,10 @@ def _read_scan(folder: Path, stem: str) -> Scan:
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The scans of the configured grid and tasks: those to read, and those left out, by reason."""
+    """The scans of the configured grid and tasks, divided into those to read and those to leave out."""
 
     wanted: list[Scan]
-    left_out: dict[str, list[Scan]]
+    left_out: dict[str, list[Scan]]  # reason -> scans
 
 
 def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
@@ -166,7 +166,7 @@ def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
 
 
 def read_exclusions(root: Path, name: str) -> list[str]:
-    """Return the parts of scan names in a list like Narratives' `code/scan_exclude.json` (task -> subject -> names).
+    """Return parts of names of scans to exclude, from JSON like `code/scan_exclude.json` (task -> subject -> names).
 
     Raises UserError if the file is no such list, or is missing and not the default one.
     """
@@ -193,7 +193,7 @@ def _strings(names: Any) -> Iterable[str]:
 
 
 def not_here(image: Path) -> str:
-    """Return `KIND|SENTENCE` on why an image is missing, or "" if it is present."""
+    """Return the problem `KIND|SENTENCE` of an image that is missing or not downloaded, or "" if it is present."""
     if image.is_symlink() and not image.exists():
         return "not downloaded|is a link to what is not downloaded"
     if not image.exists():

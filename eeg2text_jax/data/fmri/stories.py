@@ -28,7 +28,7 @@ _EMPTY = ("", "n/a")
 MOVED = 0.5  # seconds, less than half a TR; smaller shifts are ignored
 FILE = "align.csv"
 NEAR = 3  # TRs; the first word of a correct transcript is at most this far from its story's onset
-# Onsets of the first words, in seconds of the audio, where gentle is far off (values of public readers).
+# Onsets of the first words, in seconds of the audio, where gentle is far off (values of published code).
 CORRECT_ONSETS = {"notthefallintact": (25.8,), "prettymouth": (21.0,), "merlin": (29.0, 29.15)}
 
 
@@ -39,8 +39,8 @@ class Story:
     stimulus: str  # name of the audio file without `_audio` and ending, and of its transcript
     onset: float
     duration: float
-    audio_start: float  # when the audio file began
-    moved: float = 0.0  # how much later in the audio this scan's table has the story than other tables
+    audio_start: float  # time in the scan when the audio file began
+    moved: float = 0.0  # seconds by which this scan's table has the story later in the audio than other tables
 
     def frames(self, tr: float) -> range:
         """Return the frames of the scan during the story, without lag; `tr` is the repetition time in seconds."""
@@ -49,10 +49,10 @@ class Story:
 
 
 def read_stories(path: Path) -> tuple[Story, ...]:
-    """Return the stories in a table of events by onset.
+    """Return the stories in a table of events, ordered by onset.
 
-    Raises UserError `KIND|SENTENCE`, with which the caller leaves out this scan, if the table or a story is missing, a
-    row is unusable, or stories overlap.
+    Raises UserError (message `KIND|SENTENCE`), with which the caller leaves out this scan, if the table or a story is
+    missing, a row is unusable, or stories overlap.
     """
     rows = _rows(path)
     audio_starts: dict[str, float] = {}
@@ -106,10 +106,10 @@ def _rows(path: Path) -> list[dict]:
 
 
 def align_stories(scans: Sequence[tuple[Story, ...]]) -> list[tuple[Story, ...]]:
-    """Correct the starts of the audio in the stories of many scans.
+    """Return the stories of each scan, with `audio_start` corrected where a scan's table contradicts most other tables.
 
     A story has the same place in its audio in all scans. If one scan has another place than most (in Narratives two
-    subjects, of whom only the row of the story was corrected), its onset is trusted and its audio is shifted.
+    subjects, in whose tables only the story's row was corrected), its onset is trusted and its audio is shifted.
     """
     keyed = [_keyed(scan) for scan in scans]
     places: dict[tuple[str, int], list[float]] = collections.defaultdict(list)
@@ -141,13 +141,13 @@ class Transcript:
     starts: np.ndarray  # float64 [words]
 
     def filled(self) -> np.ndarray:
-        """Return the onsets with unknown ones interpolated linearly; at the ends they equal the nearest known one."""
+        """Return the onsets; unknown ones are interpolated linearly, or at the ends equal the nearest known one."""
         known = np.flatnonzero(np.isfinite(self.starts))
         return np.interp(np.arange(len(self.starts)), known, self.starts[known])
 
 
 def read_transcript(path: Path) -> Transcript:
-    """Read `align.csv`. Raises UserError `KIND|SENTENCE` if it is missing, malformed, or no word has a time."""
+    """Read `align.csv`. Raises UserError (`KIND|SENTENCE`) if it is missing, malformed, or no word has a time."""
     if not path.exists():
         link = f"transcript not downloaded|{path} is a link to what is not downloaded"
         raise UserError(link if path.is_symlink() else f"no transcript|{path} is not there")
@@ -178,9 +178,9 @@ def read_transcript(path: Path) -> Transcript:
 
 
 def correct_onsets(transcript: Transcript, stimulus: str, place: float, tr: float) -> tuple[Transcript, str]:
-    """Correct the onsets of first words that are far from the story's onset; return a note on it, or "".
+    """Return the transcript, in which first words far from the story's onset get corrected onsets, and a note or "".
 
-    `place` is the story's onset in seconds of the audio `stimulus`. The corrections are those of public readers.
+    `place` is the story's onset in seconds of the audio `stimulus`. The corrected onsets are those of `CORRECT_ONSETS`.
     """
     known = np.flatnonzero(np.isfinite(transcript.starts))
     first, starts = known[0], transcript.starts.copy()

@@ -1,1 +1,1 @@
-"""Synthetic data with a dial for its information: word features, raw recordings and fMRI scans."""
+"""Synthetic word features, raw recordings and fMRI scans that hold an adjustable amount of information about words."""

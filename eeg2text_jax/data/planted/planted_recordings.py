@@ -1,7 +1,7 @@
 """Synthetic raw EEG of reading, written by MNE in common file formats: pink noise, with words encoded as band power.
 
 Each word of a small vocabulary has a code: the channels and bands in which oscillations have a higher amplitude while
-the word is read. With `planted=False` the code of a random word replaces it, so nothing tells the words.
+the word is read. With `planted=False` the code of a random word takes its place, so the signal does not tell the words.
 """
 
 import dataclasses
@@ -79,10 +79,10 @@ def write_recordings(
       folder: created if missing.
       how: "fif" (annotations hold the texts), "edf" (a table of events has them), "brainvision" (codes, and a table of
         texts by trial) or "bids" (codes with durations of zero in tables with byte order marks, texts by code).
-      scale: factor of all voltages.
+      scale: factor by which all voltages are multiplied.
 
     Returns:
-      Overrides of `config.data.raw` that `eeg2text prepare` and `run` need.
+      Command-line overrides of `config.data.raw` that `eeg2text prepare` and `run` need.
     """
     import mne  # an optional package
 
@@ -137,7 +137,7 @@ def _bids(folder: Path, subject: str, raw, plan: Plan) -> None:
 
 
 def _codes(plan: Plan, begin, end: str, mark: str) -> str:
-    """Return a table of events with codes and no durations, like triggers; it begins with `mark`."""
+    """Return the text of a table of events with codes and durations of 0, as of triggers; it begins with `mark`."""
     rows = []
     for i in range(len(plan.sentences)):
         rows.append((plan.begins[i], begin(i)))

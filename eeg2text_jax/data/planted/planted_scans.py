@@ -72,7 +72,7 @@ def write_transcript(folder: Path, stimulus: str, words: Sequence[Aligned]) -> P
 
 
 TR = 1.5
-MUSIC, ONSET, AFTER = 1.5, 6.0, 12.0  # seconds: onset of the music, onset of the story, scan after the story's end
+MUSIC, ONSET, AFTER = 1.5, 6.0, 12.0  # seconds: onset of the music, onset of the story, rest of the scan after it
 UNALIGNED = 0.03  # share of words that the aligner does not find
 BLURRED = 0.3  # strength of a pattern one frame later
 OWN_MAPS = 0.2  # share of a subject's maps that is individual
@@ -82,7 +82,7 @@ DRIFT, NOISE = 15.0, 10.0
 
 @dataclasses.dataclass(frozen=True)
 class PlantedSpec:
-    """The fields of `config.data.synthetic_fmri`."""
+    """Settings of synthetic fMRI: the fields of `config.data.synthetic_fmri`."""
 
     signal: Annotated[float, kinds.number(0, 1)]
     subjects: Annotated[int, kinds.whole(1, 1000)]
@@ -111,7 +111,7 @@ class PlantedSpec:
 
 
 def write_planted(root: Path, spec: PlantedSpec) -> None:
-    """Write the BIDS folder. The stories do not depend on `signal` or `drift`."""
+    """Write synthetic fMRI to the BIDS folder `root`. The stories do not depend on `signal` or `drift`."""
     words, stories = _texts(spec)
     write_description(root, "planted stories")
     rng = np.random.default_rng([spec.seed, 1])
@@ -138,15 +138,15 @@ Story = tuple[np.ndarray, np.ndarray]  # word numbers [n], word onsets in second
 
 
 def _texts(spec: PlantedSpec) -> tuple[list[str], list[Story]]:
-    """Draw the vocabulary and the stories."""
+    """Draw and return the vocabulary and the stories (numbers and onsets of their words)."""
     rng = np.random.default_rng([spec.seed, 0])
     words = make_vocabulary(spec.vocabulary, rng)
-    width = spec.vocabulary // spec.groups  # words of a group
+    width = spec.vocabulary // spec.groups  # number of words of a group
     successors = np.stack([rng.choice(width, 4, replace=False) for _ in range(width)])
     stories = []
     for _ in range(spec.stories):
         begins = (np.arange(spec.frames) + rng.uniform(0.05, 0.95, spec.frames)) * TR
-        begins = begins[rng.random(spec.frames) > 0.05]  # a pause now and then
+        begins = begins[rng.random(spec.frames) > 0.05]  # about one TR in twenty has no word
         numbers = [int(rng.integers(width))]
         for choice in rng.choice(4, len(begins) - 1, p=SUCCESSOR_PROBABILITIES):
             numbers.append(int(successors[numbers[-1], choice]))
@@ -168,7 +168,7 @@ def _aligned(story: Story, words: list[str], rng: np.random.Generator) -> list[A
 
 
 def _who_hears_what(spec: PlantedSpec, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return the numbers of the stories that each subject hears; all stories are about equally frequent."""
+    """Return, for each subject, the numbers of the stories heard; all stories are about equally frequent."""
     order = itertools.chain.from_iterable(rng.permutation(spec.stories) for _ in itertools.count())
     found = []
     for _ in range(spec.subjects):
@@ -181,7 +181,7 @@ def _who_hears_what(spec: PlantedSpec, rng: np.random.Generator) -> list[np.ndar
 
 
 def _maps(grid: tuple[int, int, int], rng: np.random.Generator) -> np.ndarray:
-    """Draw smooth patterns of unit variance, `[LATENT_WIDTH, voxels]`: each a few blobs at random places."""
+    """Draw smooth patterns of unit variance, `[LATENT_WIDTH, voxels]`: each the sum of six blobs at random places."""
     axes = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), -1).reshape(-1, 3)
     found = np.zeros((LATENT_WIDTH, len(axes)))
     for row in found:

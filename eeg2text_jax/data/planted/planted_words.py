@@ -21,16 +21,16 @@ from eeg2text_jax.errors import UserError
 ORDERS = ("random", "blocks", "same_for_all")  # values of data.synthetic.order
 WORD_SECONDS, PAUSE = 0.4, 1.6  # seconds of a word, and between sentences
 SLOWEST = 0.05  # Hz, highest frequency of the drift
-SOURCES = 6  # slow components, which the features mix
+SOURCES = 6  # number of slow components, whose mixture is the drift of a feature
 POPS_PER_MINUTE, POP_SIZE, POP_SECONDS = 0.5, 3.0, 60.0  # electrode pops: rate, size, time constant of the decay
-REFERENCE = 0.5  # standard deviation of a recording's constant shift
+REFERENCE = 0.5  # standard deviation of each feature's constant shift in a recording
 
 
 def presentation_order(order: str, group: np.ndarray, seed: list[int]) -> np.ndarray:
     """Return the numbers of a recording's sentences in the order of presentation, int `[n]`.
 
-    The order is random per recording ("random", `seed`) or for all recordings ("same_for_all", `seed[:2]`), or group
-    after group ("blocks"); `group` is the group of each sentence, int `[n]`.
+    Orders: "random", drawn for each recording from `seed`; "same_for_all", drawn for all recordings from `seed[:2]`;
+    "blocks", one group after the other. `group` is the group of each sentence, int `[n]`.
     """
     rng = np.random.default_rng(seed[:2] if order == "same_for_all" else seed)
     shown = rng.permutation(len(group))
@@ -41,7 +41,7 @@ def presentation_order(order: str, group: np.ndarray, seed: list[int]) -> np.nda
 
 
 def onsets_of(words: np.ndarray, shown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return onset and duration of each sentence in seconds, float64 `[n]`, from its number of words."""
+    """Return onset and duration of each sentence in seconds, float64 `[n]`; `words` are lengths, `shown` the order."""
     duration = WORD_SECONDS * words.astype(float)
     onset = np.empty(len(words))
     onset[shown] = np.concatenate([[0.0], np.cumsum(duration[shown] + PAUSE)[:-1]])
@@ -67,7 +67,7 @@ def drift(times: np.ndarray, n_features: int, rng: np.random.Generator) -> np.nd
     return found + REFERENCE * rng.standard_normal(n_features)
 
 
-SUCCESSOR_PROBABILITIES = (0.55, 0.25, 0.15, 0.05)
+SUCCESSOR_PROBABILITIES = (0.55, 0.25, 0.15, 0.05)  # of a word's four successors
 SENTENCE_WORDS = (4, 20)  # fewest and most words of a sentence
 LATENT_WIDTH = 32
 SUBJECT_MIXING = 0.3  # share of a subject's mixing matrix that is individual
@@ -76,7 +76,7 @@ SENSOR_NOISE = 0.3  # standard deviation; features have a variance of about 1
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticSpec:
-    """The fields of `config.data.synthetic`."""
+    """Settings of synthetic EEG features: the fields of `config.data.synthetic`."""
 
     signal: Annotated[float, kinds.number(0, 1)]
     sentences: Annotated[int, kinds.whole(1, 10_000_000)]
@@ -127,7 +127,7 @@ def make_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.nda
 
 
 def grouped_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.ndarray]:
-    """Draw sentences of the groups in turn, each as word numbers `[W]`; groups share no words."""
+    """Draw sentences, each as word numbers `[W]`: the groups take turns, and share no words."""
     if spec.groups == 1:
         return make_sentences(spec, rng)
     words, many = spec.vocabulary // spec.groups, -(-spec.sentences // spec.groups)
@@ -139,7 +139,7 @@ def grouped_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.
 def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
     """Yield the samples: each subject reads all sentences, in one recording per task; tasks take sentences in turn.
 
-    The sentences do not depend on `signal` or `drift`, so planted and null data of one seed share them.
+    The sentences do not depend on `signal` or `drift`: planted data and null data (`signal=0`) of one seed share them.
     """
     text_rng = np.random.default_rng([spec.seed, 0])
     vocabulary = make_vocabulary(spec.vocabulary, text_rng)
@@ -176,8 +176,8 @@ def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
 def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return onset and duration of a subject's sentences, float64 `[n]`, and the drift at all words, `[sum W, F]`."""
     onset, duration = np.zeros(len(n_words)), np.zeros(len(n_words))
-    sentence_of = np.repeat(np.arange(len(n_words)), n_words)  # of each word
-    place = np.concatenate([np.arange(n) for n in n_words])  # of each word in its sentence
+    sentence_of = np.repeat(np.arange(len(n_words)), n_words)  # [sum W], number of each word's sentence
+    place = np.concatenate([np.arange(n) for n in n_words])  # [sum W], place of each word in its sentence
     slow = np.zeros((len(sentence_of), spec.features))
     for task in range(spec.tasks):
         own = np.arange(task, len(n_words), spec.tasks)

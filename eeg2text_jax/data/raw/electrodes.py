@@ -10,11 +10,11 @@ from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, did_you_mean
 
-Place = tuple[str, float, float, float]  # channel, and metres to the right, to the front and upwards
+Place = tuple[str, float, float, float]  # channel, and its position in metres to the right, to the front and upwards
 
 
 def electrodes_of(data: DataFile) -> list[Place]:
-    """Return the electrode positions in a data file's provenance; empty if unknown or if F is no multiple of them."""
+    """Return the electrode positions in a file's provenance; empty if unknown or F is no multiple of their number."""
     found = [(str(name), float(x), float(y), float(z)) for name, x, y, z in data.provenance.get("electrodes", [])]
     return found if found and data.n_features % len(found) == 0 else []
 
@@ -42,7 +42,7 @@ def _standard(names: Sequence[str], montage: str) -> Any:
     known = mne.channels.get_builtin_montages()
     if montage not in known:
         raise UserError(f"data.raw.montage: MNE has no montage {montage!r}; {did_you_mean(montage, known)}")
-    with warnings.catch_warnings(action="ignore"):  # deprecated names of channels
+    with warnings.catch_warnings(action="ignore"):  # MNE warns of deprecated channel names
         template = mne.channels.make_standard_montage(montage)
         missing = {name.casefold() for name in names} - {name.casefold() for name in template.ch_names}
         if missing:

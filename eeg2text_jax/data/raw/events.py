@@ -26,7 +26,7 @@ def split_type(description: str) -> tuple[str, str]:
 
 @functools.lru_cache(maxsize=4096)
 def spellings(code: str) -> tuple[str, ...]:
-    """Return equivalent spellings of a code, first without its marker type: `S 101` -> `S 101`, `S101`, `101`."""
+    """Return equivalent spellings of a code, those without marker type first: `S 101` -> `S 101`, `S101`, `101`."""
     marker, bare = split_type(code)
     found = [bare, *_trigger(bare)]
     return tuple(dict.fromkeys(found + [marker + form for form in found] + [code]))
@@ -49,7 +49,7 @@ def _trigger(bare: str) -> list[str]:
     return [f"S{match[1]}", match[1]] if match else []
 
 
-CODES = ("trial_type", "value", "code", "description")  # columns of codes
+CODES = ("trial_type", "value", "code", "description")  # columns of a table of events that may hold codes
 MISSING = ("", "n/a", "nan")  # cells without a value
 NO_EVENTS = ("bad", "edge")  # prefixes of annotations that MNE uses for data to exclude
 
@@ -61,7 +61,7 @@ class Event:
     onset: float
     duration: float
     codes: tuple[str, ...]
-    columns: dict[str, str]  # cells of its row by column; of an annotation, the text alone
+    columns: dict[str, str]  # column -> cell of its row; of an annotation, only the column of its text
 
     def match(self, pattern: str) -> "re.Match[str] | None":
         """Return the match of the first code with `pattern`, in which `*` stands for any text.
@@ -110,7 +110,7 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def read_events(path: Path) -> tuple[list[str], list[Event]]:
-    """Return the column names and the events, by onset, of a table with `onset` and optionally `duration` in seconds.
+    """Return column names and events (ordered by onset) of a table with `onset` and perhaps `duration` in seconds.
 
     Raises UserError as `read_table` does, or if there is no column `onset`, or if a time is not a number.
     """
@@ -144,7 +144,7 @@ def annotations(raw: Any, text: str) -> Iterator[Event]:
         description = str(mark["description"])
         # In BrainVision a marker without duration lasts one sample.
         duration = float(mark["duration"]) if mark["duration"] * rate > 1.5 else 0.0
-        # MNE counts onsets from the start of the recording, of which a cropped file is a part.
+        # MNE counts onsets from the start of the whole recording, also in a file cropped to a part of it.
         yield Event(float(mark["onset"]) - raw.first_time, duration, (description,), {text: description})
 
 

@@ -13,7 +13,7 @@ from eeg2text_jax.errors import UserError
 # Endings of files that MNE reads: EDF, BDF, GDF, BrainVision, EEGLAB, FIF, Neuroscan.
 SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".set", ".fif", ".fif.gz", ".cnt")
 BIDS = "dataset_description.json"
-TASK = "reading"  # default task
+TASK = "reading"  # task of files if neither their names nor data.raw.task state one
 _ENDINGS = re.compile(r"[-_](raw|eeg|meg|ieeg)$")
 VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "nV": 1e-9}
 
@@ -62,7 +62,7 @@ class RawSpec:
         )
 
     def check_rate(self, rate: float, what: str) -> None:
-        """Raise UserError if a band or filter exceeds half of the sampling rate `rate` (Hz) of the recording `what`."""
+        """Raise UserError if a band or filter reaches half of the sampling rate `rate` (Hz) of the recording `what`."""
         rate = min(rate, self.resample or rate)
         highest = max([high for _, high in self.bands] + [self.highpass, self.lowpass, self.notch])
         if highest >= rate / 2:
@@ -74,7 +74,7 @@ class RawSpec:
 
 @dataclasses.dataclass(frozen=True)
 class RawFile:
-    """One recording of one subject."""
+    """The file of one recording of one subject; `bids`: it is in a BIDS folder."""
 
     path: Path
     subject: str

@@ -11,7 +11,7 @@ from eeg2text_jax.data.raw.sentences import Span
 from eeg2text_jax.errors import shortlist
 
 MICROVOLT = 1e-6  # V
-LOWEST, HIGHEST = 1e-8, 5e-3  # V, range of plausible standard deviations of EEG; 5 to 100 uV are typical
+LOWEST, HIGHEST = 1e-8, 5e-3  # V, range of plausible standard deviations of EEG; 5e-6 to 1e-4 are typical
 # A channel is suspect if its standard deviation exceeds, or is less than, the median channel's times these factors.
 NOISY, CONSTANT = 20.0, 1e-3
 
@@ -55,7 +55,7 @@ def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawS
 
 
 def _filtered(volts: np.ndarray, rate: float, spec: RawSpec) -> np.ndarray:
-    """Apply the filters that precede the band filters."""
+    """Apply the high-pass, low-pass and notch filters that `spec` sets; the band filters follow."""
     for edge, kind in ((spec.highpass, "highpass"), (spec.lowpass, "lowpass")):
         if edge:
             volts = scipy.signal.sosfiltfilt(_butter(edge, kind, rate), volts, axis=1)
@@ -70,13 +70,13 @@ def _butter(edges: float | tuple[float, float], kind: str, rate: float) -> np.nd
 
 
 def _samples(span: Span, rate: float, n: int) -> tuple[int, int]:
-    """Convert a span in seconds to start and end (exclusive) in samples, at least one of the `n` samples apart."""
+    """Convert a span in seconds to start and end (exclusive) in samples, clipped to `n`, at least one sample long."""
     start = min(round(span[0] * rate), n - 1)
     return start, max(min(round(span[1] * rate), n), start + 1)
 
 
 class Levels:
-    """Standard deviations of a recording's channels, and notes on implausible ones; add voltages before referencing."""
+    """Standard deviation of each channel, to warn of implausible ones; add voltages that are not yet re-referenced."""
 
     def __init__(self, channels: Sequence[str]):
         self._channels = channels
@@ -87,7 +87,7 @@ class Levels:
         self._found.append(volts.std(axis=1))
 
     def notes(self) -> list[str]:
-        """Return notes on channels unlike the others, and on an implausible unit."""
+        """Return notes on constant or noisy channels, and on an implausible unit of voltage."""
         if not self._found:
             return []
         sizes = np.median(self._found, axis=0)

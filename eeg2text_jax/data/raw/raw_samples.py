@@ -29,7 +29,7 @@ from eeg2text_jax.stores.copying import at_hand
 
 BEYOND = "beyond the recording"
 FLAT = "flat channel"
-Found = tuple[list[Reading], collections.Counter[str]]  # sentences, and the number of drops by reason
+Found = tuple[list[Reading], collections.Counter[str]]  # sentences, and reason -> number of dropped ones
 
 
 def open_raw(sources: Sequence[str], spec: RawSpec, tally: Tally) -> Source:
@@ -48,11 +48,11 @@ class RawRecordings:
     def __init__(self, sources: Sequence[str], spec: RawSpec, tally: Tally):
         self._spec, self._tally = spec, tally
         self._unmatched: list[str] = []  # messages on recordings without a sentence
-        self._marker_types: dict[str, None] = {}  # removed from texts
-        self._files_of_note: dict[str, list[Path]] = {}
-        self._file_of: dict[tuple[tuple[str, float], ...], RawFile] = {}  # by texts and onsets of its sentences
+        self._marker_types: dict[str, None] = {}  # marker types that were removed from texts
+        self._files_of_note: dict[str, list[Path]] = {}  # note -> files that it is about
+        self._file_of: dict[tuple[tuple[str, float], ...], RawFile] = {}  # (text, onset) of its sentences -> file
         self._copies: list[tuple[RawFile, RawFile]] = []  # two files with the same sentences at the same times
-        self._beyond = ""  # says where the first sentence beyond the end of its recording is
+        self._beyond = ""  # message on the first sentence that lies outside its recording
         self._files = find_raw(sources, spec.names, spec.task)
         self._texts = Texts(Path(at_hand(spec.texts)), spec.text) if spec.texts else None
         self._of_tables: dict[Path, Found] = {}
@@ -66,7 +66,7 @@ class RawRecordings:
         self.provenance: dict[str, Any] = {"source": "raw", **dataclasses.asdict(spec), "files": []}
 
     def _readings(self, file: RawFile, events: Sequence[Event], columns: Sequence[str]) -> Found:
-        """Return the sentences that events define, and the drops; `columns` are the table's, empty for annotations."""
+        """Return the sentences that events define, and drops by reason; `columns`: their table's, empty if none."""
         found, dropped = readings(file, events, columns, self._spec, self._texts)
         if self._texts is None:
             texts = {reading.text for reading in found}
@@ -141,7 +141,7 @@ class RawRecordings:
         self.provenance["notes"] = list(self._tally.notes)
 
     def _why(self) -> str:
-        """Return the end of the sentence "all were dropped", with advice for the most frequent reason."""
+        """Return advice for the most frequent reason of drops, to append to the message that all were dropped."""
         most = next(iter(self._tally.drops()))
         if most == BEYOND and self._beyond:
             return (
@@ -165,13 +165,13 @@ class RawRecordings:
         if found is None:
             events = sorted(annotations(recording.raw, self._spec.text), key=lambda event: event.onset)
             found = self._readings(file, events, ())
-            # MNE's annotation where recordings were concatenated
+            # MNE annotates the places where recordings were concatenated
             if edges := sum(code == "EDGE boundary" for event in events for code in event.codes):
                 self._note(file, f"was concatenated of {edges + 1} parts, which count as one subject, {file.subject}.")
         sentences, dropped = found
         levels = Levels(recording.channels)
         key = tuple((reading.text, round(reading.begin, 3)) for reading in sentences)
-        if (first := self._file_of.setdefault(key, file)) is not file and len(key) >= 3:  # fewer may agree by chance
+        if (first := self._file_of.setdefault(key, file)) is not file and len(key) >= 3:  # two may agree by chance
             self._copies.append((first, file))
         for reason, n in dropped.items():
             self._tally.dropped[file.subject, file.task, reason] += n

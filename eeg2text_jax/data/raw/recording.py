@@ -18,7 +18,7 @@ from eeg2text_jax.errors import UserError, first_line, shortlist
 
 # Names of channels of eyes, heart, muscles and devices. EDF and BrainVision state no types, so MNE calls them EEG.
 NOT_EEG = re.compile(r"(?i)[hvlr]?(eog|ecg|ekg|emg)|photo|trig|status|resp|gsr")
-Types = dict[str, str]  # channel -> type in `channels.tsv` of a BIDS folder
+Types = dict[str, str]  # channel -> its type in a BIDS folder's `channels.tsv`
 _KNOWN = {name.lower(): volts for name, volts in VOLTS.items()}
 
 
@@ -27,10 +27,10 @@ class Recording:
     """An open recording: the selected channels and how to read them."""
 
     file: RawFile
-    raw: Any
+    raw: Any  # MNE's object
     channels: tuple[str, ...]
-    picks: np.ndarray  # numbers of `channels` in the file
-    factor: np.ndarray  # `[channels, 1]`, converts values of MNE to volts
+    picks: np.ndarray  # indices of `channels` among the file's channels
+    factor: np.ndarray  # `[channels, 1]`, factor from the values that MNE returns to volts
     notes: tuple[str, ...]  # on channels left out and units assumed, without the file's name
     warnings: tuple[str, ...]  # on unreadable sidecars and bad channels, with the file's name
 
@@ -114,7 +114,7 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
 
 
 def _left_out(raw: Any, names: list[str], spec: RawSpec, types: Types) -> tuple[str, ...]:
-    """Return the channels that the user did not exclude and `names` lacks, each with its type and unit."""
+    """Return the channels that are not in `names`, though the user did not exclude them, each with type and unit."""
     if spec.channels:
         return ()
     found = []
@@ -137,7 +137,7 @@ def _mne_errors(file: RawFile) -> Iterator[None]:
         raise
     except Exception as error:
         reason = first_line(error)
-        if not isinstance(error, OSError | ValueError | RuntimeError):  # MNE did not expect these bytes
+        if not isinstance(error, OSError | ValueError | RuntimeError):  # others: MNE did not expect these bytes
             reason = f"damaged, or no recording; {type(error).__name__}: {reason}"
         raise UnreadableRecording(file.path, f"cannot be read by MNE ({reason}).") from error
 
@@ -154,7 +154,7 @@ def open_bids(file: RawFile, wanted: tuple[str, ...]) -> tuple[Any, Types, str]:
     rows = _rows(Path(table)) if table else {}
     try:
         raw = bids.read_raw_bids(path, verbose="error")
-    except Exception as error:  # of a sidecar; a damaged recording raises in the next line again
+    except Exception as error:  # often a faulty sidecar; a damaged recording raises again in the next line
         raw = library("mne", "mne").io.read_raw(file.path, preload=False, verbose="error")
         note = f"{file.path}: was read without sidecars that mne-bids cannot read ({first_line(error)})."
     if not table:
@@ -170,7 +170,7 @@ def open_bids(file: RawFile, wanted: tuple[str, ...]) -> tuple[Any, Types, str]:
 
 
 def _rows(table: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of `channels.tsv` by channel."""
+    """Return the rows of `channels.tsv`: channel -> its cells by column. Raises UserError if it is malformed."""
     columns, lines = read_table(table)
     for column in ("name", "type"):
         if column not in columns:
@@ -195,7 +195,7 @@ def _check_names(table: Path, file: RawFile, raw: Any, rows: dict[str, Any], wan
 
 
 def factors(file: RawFile, raw: Any, names: list[str], given: str) -> tuple[np.ndarray, list[str]]:
-    """Return the factor that converts each channel to volts `[channels, 1]`, and the channels without a voltage unit.
+    """Return factors from the values that MNE reads to volts `[channels, 1]`, and the channels without a voltage unit.
 
     MNE converts units that it knows. `given` is the unit of the other channels; if it is "", they raise UserError.
     """
@@ -230,7 +230,7 @@ def _symbol(unit: Any) -> str:
 
 
 def _applied_factors(raw: Any) -> dict[str, float]:
-    """Return the factor to volts that MNE applied to each channel: it leaves nV in EDF, and `uv`, unconverted."""
+    """Return channel -> factor that MNE applied to get volts; it leaves nV in EDF, and `uv`, unconverted."""
     extras = _extras(raw)
     if "physical_min" in extras and len(extras["ch_names"]) == len(extras["units"]):
         return dict(zip(extras["ch_names"], map(float, extras["units"]), strict=True))

@@ -31,14 +31,14 @@ class Reading:
 def readings(
     file: RawFile, events: Sequence[Event], columns: Sequence[str], spec: RawSpec, texts: Texts | None
 ) -> tuple[list[Reading], collections.Counter[str]]:
-    """Return the sentences of a recording in order of time, and the number of dropped ones by reason.
+    """Return the sentences of a recording in order of time, and the counter of dropped ones (reason -> number).
 
     Args:
       file: the recording.
       events: its events in order of time.
       columns: columns of its table of events; empty for annotations.
       spec: says which events begin and end a sentence.
-      texts: the table of texts; None if events have the texts.
+      texts: the user's table of texts; None if the events themselves have the texts.
 
     Raises:
       UserError: no event can begin a sentence, or two sentences overlap.
@@ -49,7 +49,7 @@ def readings(
         texts.check_trials(file, len(begins))
     bad = [event for event in events if is_marked_bad(event)]
     found: list[Reading] = []
-    previous = ""  # code of the sentence before, in a table of events
+    previous = ""  # code of the sentence before; "" for annotations
     for trial, (place, event) in enumerate(begins, 1):
         following = begins[trial][0] if trial < len(begins) else len(events)
         end = _end(event, events[place + 1 : following], spec)
@@ -149,7 +149,7 @@ def _begins(file: RawFile, events: Sequence[Event], columns: Sequence[str], spec
         if split_type(event.columns.get(spec.text, ""))[1].lower() not in MISSING
         and not is_marked_bad(event)
         and not any(map(event.match, others))
-        # An annotation without duration is a trigger and no sentence; so is an event whose code is its text.
+        # An annotation without duration is a trigger and no sentence; so is an event whose text column holds its code.
         and ((columns and spec.text not in CODES) or spec.end or event.duration > 0)
     ]
 
@@ -185,7 +185,7 @@ def _words(begin: float, end: float, events: Sequence[Event], spec: RawSpec) -> 
 
 
 def windows(reading: Reading, window: float, step: float) -> tuple[Span, ...]:
-    """Divide a sentence into windows of `window` seconds every `step` seconds; a shorter sentence is one window."""
+    """Return windows (start, end) of `window` seconds every `step` seconds; a shorter sentence is one window."""
     count = int((reading.end - reading.begin - window) / step + 1e-9) + 1
     if count < 1 or reading.end - reading.begin < window:
         return ((reading.begin, reading.end),)

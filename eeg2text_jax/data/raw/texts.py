@@ -21,7 +21,7 @@ class Texts:
     def __init__(self, path: Path, column: str):
         self.path = path
         columns, rows = read_table(path)
-        if "participant_id" in columns and "subject" not in columns:  # the name in BIDS
+        if "participant_id" in columns and "subject" not in columns:  # BIDS calls the subject so
             columns, rows = [*columns, "subject"], [{**row, "subject": row["participant_id"]} for row in rows]
         self.keys = tuple(key for key in KEYS if key in columns)
         if column not in columns or not {"trial", "code"} & set(self.keys):
@@ -32,7 +32,7 @@ class Texts:
             )
         self._texts: dict[tuple[str, ...], str] = {}
         self._used: set[tuple[str, ...]] = set()
-        self._looked_up: set[str] = set()  # codes
+        self._looked_up: set[str] = set()  # codes of events for which a text was looked up
         for row in rows:
             key = tuple(_key(name, row[name]) for name in self.keys)
             if self._texts.setdefault(key, row[column]) != row[column]:

@@ -7,7 +7,7 @@ MAT v5 (and pickles made from it)
   1. every token with a fixation count above 0 counts as a word, even "--".
 MAT v7.3 (a word with any fixation count, even 0, counts as fixated)
   2. tokens without an ASCII letter or digit are removed;
-  3. the k-th remaining word gets the EEG of the k-th token before the removal. So a word after n removed tokens gets
+  3. the k-th remaining word gets the EEG of the k-th of all tokens. So a word after n removed tokens gets
      the EEG of the token n places before it, which may be empty (then the sentence is dropped);
   4. a sentence counts as missing if it has no SFD fields (no word has exactly one fixation) or no rawEEG field (no
      word has a fixation).
@@ -61,7 +61,7 @@ class Fields:
 
     @property
     def sentence(self) -> tuple[str, ...]:
-        """Names of a sentence's EEG fields."""
+        """Names of the EEG fields of a whole sentence."""
         return tuple(f"mean_{band}" for band in self.bands)
 
 
@@ -70,7 +70,7 @@ class Word:
     """One token of a sentence."""
 
     content: str
-    fixations: float | None  # number of fixations; None if the file has an empty array
+    fixations: float | None  # number of fixations; None if the file has none (an empty array)
     eeg: tuple[np.ndarray, ...]  # per band [105], [0] if the file has none, another size in a damaged file
 
 
@@ -118,7 +118,7 @@ def default_sample(sentence: Sentence | None, measure: str, non_words: str, zsco
 
     Args:
       sentence: None if the scripts of Wang & Ji found it missing.
-      measure: gaze measure; of SFD only words that were fixated once have EEG.
+      measure: gaze measure (one of `MEASURES`); under SFD only words that were fixated once have EEG.
       non_words: `keep` or `skip` tokens without any letter or digit.
       zscore: standardize each word (ddof 1) over its own F values.
 
@@ -189,7 +189,7 @@ def wang_ji_sample(sentence: Sentence | None, layout: str, zscore: bool) -> tupl
     own = np.concatenate(sentence.means)
     if own.size != CHANNELS * len(sentence.means):
         raise Dropped(WRONG_LENGTH)
-    _wang_ji_standardize(own[None].astype(np.float64), zscore=True)  # for its checks
+    _wang_ji_standardize(own[None].astype(np.float64), zscore=True)  # only to drop the sentence where the scripts do
     if not fixated:
         raise Dropped(NO_WORD)
     return _wang_ji_standardize(_stack_eeg(fixated), zscore), sentence.content
@@ -216,5 +216,5 @@ def _wang_ji_standardize(features: np.ndarray, zscore: bool) -> np.ndarray:
     with np.errstate(over="ignore"):
         features = features.astype(np.float32)
     if not np.isfinite(features).all():
-        raise Dropped(ABSURD)  # their scripts go on with infinity
+        raise Dropped(ABSURD)  # their scripts keep infinite values
     return features

@@ -26,12 +26,12 @@ from eeg2text_jax.data.recordings.features import (
 )
 from eeg2text_jax.data.recordings.matlab5_arrays import COMPRESSED, MATRIX, Array, Decoder, Source
 
-HEADER = 128  # bytes
+HEADER = 128  # bytes at the start of a file
 _CHUNK = 1 << 20  # bytes inflated at once
 
 
 class _Plain:
-    """A source of `size` bytes of a file, see `Source`."""
+    """The next `size` bytes of a file, as a `Source`: read once and in order."""
 
     def __init__(self, file: BinaryIO, size: int):
         self._file, self._left = file, size
@@ -58,7 +58,7 @@ class _Plain:
 
 
 class _Inflated:
-    """A source of the content of `size` zlib-compressed bytes of a file; `finish` verifies their checksum."""
+    """The content of the next `size` zlib-compressed bytes of a file, as a `Source`; `finish` verifies the checksum."""
 
     def __init__(self, file: BinaryIO, size: int):
         self._compressed, self._size = _Plain(file, size), size
@@ -121,8 +121,8 @@ def byte_order(header: bytes) -> str | None:
 class StructArray:
     """The struct array called `name` in a Level 5 file; iterating yields the `wanted` fields of each struct.
 
-    The fields are bytes for `Decoder`. The file is consistent only if the iteration ends without an error. Raises
-    Damaged if the bytes violate the format, LookupError (names of all variables) if no struct array is called `name`.
+    Fields are bytes that `Decoder.array` decodes. The file is consistent only if the iteration ends without an error.
+    Raises Damaged if the bytes violate the format, LookupError (names of all variables) if none is called `name`.
     """
 
     def __init__(self, file: BinaryIO, name: str, wanted: frozenset[str]):
@@ -192,7 +192,7 @@ _NOTHING = np.empty(0)
 def read_mat_v5(path: Path, fields: Fields) -> Iterator[Sentence]:
     """Yield the sentences of one subject in the order of the file.
 
-    Raises UnreadableRecording for a damaged file, possibly after sentences that must be discarded.
+    Raises UnreadableRecording for a damaged file; the caller must then discard the sentences yielded before.
     """
     with path.open("rb") as file:
         try:

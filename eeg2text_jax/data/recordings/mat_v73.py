@@ -26,7 +26,7 @@ from eeg2text_jax.errors import first_line
 
 _NOTHING = np.empty(0)
 Target: TypeAlias = h5g.GroupID | h5d.DatasetID
-_LARGEST = 1 << 16  # numbers or characters of a field; the largest real field is a sentence's text
+_LARGEST = 1 << 16  # largest size of a field in numbers or characters; the largest real field is a sentence's text
 _MOST_ENTRIES = 1 << 16  # sentences of a subject, or words of a sentence; real ones are a few hundred
 # Exceptions of h5py on damaged files, from different layers of the library.
 _ERRORS = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError, MemoryError, OverflowError)
@@ -35,7 +35,7 @@ _ERRORS = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeErro
 def read_mat_v73(path: Path, fields: Fields) -> Iterator[Sentence]:
     """Yield the sentences of one subject in the order of the file.
 
-    Raises UnreadableRecording for a damaged file, possibly after sentences that must be discarded.
+    Raises UnreadableRecording for a damaged file; the caller must then discard the sentences yielded before.
     """
     try:
         with h5py.File(path, "r") as file:
@@ -88,7 +88,7 @@ def _sentence(
 class _References:
     """All object references of a file, to check that no two lead to the same array.
 
-    One changed byte can turn a reference to another word's array, which no other check detects. Only the empty array
+    A changed byte can redirect a reference to another word's array, which no other check detects. Only the empty array
     may be shared: MATLAB stores it once.
     """
 
@@ -98,7 +98,7 @@ class _References:
         self._places: list[tuple[h5g.GroupID, bytes]] = []
 
     def add(self, group: h5g.GroupID, name: bytes, dataset: h5d.DatasetID) -> None:
-        """Add the references in a field. Raises Damaged or ValueError if their number is implausible."""
+        """Add the references in the field `name` of `group`. Raises Damaged or ValueError if their number is absurd."""
         count = math.prod(dataset.shape)
         if count > _MOST_ENTRIES:
             raise Damaged(f"{name.decode()} claims {count} entries")
@@ -132,7 +132,7 @@ class _StructArray:
         self.fields = frozenset(self._members)
         self.count = 1
         content = self._members.get("content")
-        # Only the `content` of a 1x1 struct is never a reference; its cell fields are references, too.
+        # `content` tells: in a 1x1 struct it is text, else references. Other fields may be references in both.
         self._is_single = content is None or not _holds_references(content)
         if self._is_single:
             return

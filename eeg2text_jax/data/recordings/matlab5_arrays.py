@@ -12,9 +12,9 @@ import numpy as np
 
 from eeg2text_jax.data.recordings.features import Damaged
 
-MATRIX, COMPRESSED = 14, 15  # types of data elements
+MATRIX, COMPRESSED = 14, 15  # type numbers of data elements
 _LARGEST_HEADER = 1 << 20
-_STRUCT, _CHAR = 2, 4  # classes of arrays
+_STRUCT, _CHAR = 2, 4  # class numbers of arrays
 _COMPLEX = 0x0800
 _INT32, _UINT32 = 5, 6
 _NAME_TYPES = (1, 2, 16)  # int8, uint8, UTF-8
@@ -29,14 +29,14 @@ class Array:
     """A numeric array, a char array as text, or a struct array as byte spans of its fields."""
 
     dims: tuple[int, ...]
-    numbers: np.ndarray | None = None  # in the order of `dims` (column-major)
+    numbers: np.ndarray | None = None  # flat, in column-major order
     text: str | None = None
     fields: tuple[str, ...] = ()
     spans: tuple[tuple[int, int], ...] = ()  # start and end of each field of each element, fields varying fastest
 
 
 class Source(Protocol):
-    """Bytes to read once and in order; the methods raise Damaged at their end."""
+    """Bytes to read once and in order; `read` and `skip` raise Damaged if fewer than `size` are left."""
 
     def read(self, size: int) -> bytes: ...
     def skip(self, size: int) -> None: ...
@@ -72,7 +72,7 @@ class Decoder:
         return kind, begin, begin + size, following
 
     def _header(self, data: bytes, at: int, stop: int) -> tuple[int, tuple[int, ...], str, int]:
-        """Return class, dimensions and name of an array, and the start of its content."""
+        """Return flags (low byte: class), dimensions and name of an array, and the start of its content."""
         kind, begin, end, at = self._part(data, at, stop)
         if kind != _UINT32 or end - begin != 8:
             raise Damaged("an array has no flags")
@@ -102,7 +102,7 @@ class Decoder:
         return tuple(names), at
 
     def open_matrix(self, source: Source) -> tuple[int, Array, str]:
-        """Read a variable's tag and header; return the number of bytes left, its dimensions and fields, its name."""
+        """Read a variable's tag and header; return the number of bytes left, an Array without values, its name."""
         kind, total = self.tag(source.read(8))
         if kind != MATRIX:
             raise Damaged("a variable does not begin where it should")

@@ -35,7 +35,7 @@ WANG_JI = "wang-ji"
 
 @dataclasses.dataclass(frozen=True)
 class RecordingSpec:
-    """Settings for reading recordings: the fields of `config.data.recordings`."""
+    """Settings for reading ZuCo's recordings: the fields of `config.data.recordings`."""
 
     measure: Annotated[str, kinds.one_of(*MEASURES)]
     bands: Annotated[tuple[str, ...], kinds.many(kinds.one_of(*BANDS))]
@@ -61,7 +61,7 @@ class RecordingSpec:
 
 
 class Recordings:
-    """The samples of recordings, by task, subject and sentence; iterating completes `tally` and `provenance`.
+    """The samples of ZuCo's files, ordered by task, subject, sentence; iterating completes `tally` and `provenance`.
 
     A file is read completely before its first sample is yielded, so a damaged file yields none. The constructor raises
     UserError for an unusable source; iterating raises it if no sample is found, or, with `strict`, for a damaged file.
@@ -71,8 +71,8 @@ class Recordings:
         self._spec, self._fields, self._tally = spec, Fields(spec.measure, spec.bands), tally
         self._files, notes = find_recordings(sources, spec.task)
         tally.notes += notes
-        self._done: list[tuple[str, str, Path]] = []  # subject, task, file
-        self._texts: dict[str, tuple[str, list[str]]] = {}  # task -> its first subject, with its sentences
+        self._done: list[tuple[str, str, Path]] = []  # subject, task and file of what was read
+        self._texts: dict[str, tuple[str, list[str]]] = {}  # task -> (first subject, texts of all its sentences)
         self.provenance: dict[str, Any] = {"source": "recordings", **dataclasses.asdict(spec), "files": []}
 
     def __iter__(self) -> Iterator[Sample]:
@@ -95,7 +95,7 @@ class Recordings:
         if not self._tally.kept:
             drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
             raise UserError(f"no sample to write: {problems[0] if problems else f'all were dropped ({drops}).'}")
-        entries: dict[str, dict[str, int]] = {}  # task -> subject -> sentences, placeholders included
+        entries: dict[str, dict[str, int]] = {}  # task -> subject -> number of sentences, placeholders included
         for (subject, task), n in self._tally.sentences.items():
             entries.setdefault(task, {})[subject] = n
         self.provenance |= {"sentences": entries, "dropped": self._tally.drops(), "notes": list(self._tally.notes)}
@@ -151,7 +151,7 @@ class Recordings:
         return samples
 
     def _compare(self, who: str, subject: str, task: str, texts: list[str]) -> list[str]:
-        """Return notes on sentences whose text differs from the first subject's of the task."""
+        """Return notes on sentences whose text differs from that of the task's first subject at the same index."""
         first, reference = self._texts.setdefault(task, (subject, texts))
         notes = []
         if len(texts) != len(reference):
@@ -167,7 +167,7 @@ class Recordings:
 
 
 def _has_other_tokens(sentence: Sentence | None) -> bool:
-    """Return whether the tokens with a letter or digit differ between the text and the words of a sentence."""
+    """Return whether a sentence's text and its list of words differ in their tokens that have a letter or digit."""
     if sentence is None or sentence.words is None:
         return False
     in_text, in_words = (

@@ -34,10 +34,11 @@ class RecordingFile:
 
 
 def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[RecordingFile], list[str]]:
-    """Return the recordings in files, folders (recursively) and globs by task and subject, and notes on ignored files.
+    """Return the recordings in files, folders and globs, ordered by task and subject, and notes on ignored files.
 
-    `task` is the task of pickles, which their names may lack. Raises UserError if a source does not exist or has no
-    recordings, if the name of a file lacks subject or task, or if two files have the same subject and task.
+    Subfolders are searched, too. `task` is the task of pickles, whose names may not state it. Raises UserError if a
+    source does not exist or has no recordings, if the name of a file lacks subject or task, or if two files have the
+    same subject and task.
     """
     if task and task not in TASKS:
         raise UserError(f"data.recordings.task is {task!r}; expected one of {', '.join(TASKS)}.")

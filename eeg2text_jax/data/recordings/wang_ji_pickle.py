@@ -111,7 +111,7 @@ MEASURES = ("GD", "FFD", "TRT")
 
 
 def read_pickle(path: Path, fields: Fields) -> collections.OrderedDict[str, list[Sentence | None]]:
-    """Return the sentences of each subject, in order of subjects; None for a sentence that the scripts found missing.
+    """Return subject -> sentences, sorted by subject; None is a sentence that Wang & Ji's scripts found missing.
 
     Raises:
       UnreadableRecording: the file is no such pickle, is damaged, or names a class or function that is refused.
@@ -158,7 +158,7 @@ def _word(item: Any, fields: Fields) -> Word:
 
 
 def _check_tokens(item: Any, words: tuple[Word, ...]) -> None:
-    """Raise ValueError if the three lists of fixated words of a sentence differ, as in a damaged file."""
+    """Raise ValueError if the three lists of fixated words of a sentence differ, so that the file is damaged."""
     contents = [word.content for word in words]
     masked, every = item["word_tokens_with_mask"], item["word_tokens_all"]
     fixated = [token for token, mask in zip(every, masked, strict=True) if mask != "[MASK]"]
