@@ -33,7 +33,7 @@ class Corpus:
             text for text in dict.fromkeys(" ".join(s.split()) for s in sentences) if 5 <= len(text.split()) <= 40
         ]
         counts = Counter(core(word).lower() for text in usable for word in text.split())
-        spelled = {core(word) for text in usable for word in text.split()[1:]}  # without first words
+        spelled = {core(word) for text in usable for word in text.split()[1:]}  # without first words of sentences
         content = sorted(w for w in spelled if len(w) > 2 and w.isalpha() and w.islower() and w not in lexicon.STOP)
         names = {word for word in spelled if _is_name(word) and word.lower() not in spelled}
         return cls(tuple(usable), counts, tuple(content), tuple(sorted(names)))

@@ -1,6 +1,6 @@
 """LATTEScore as a metric: the percentage of samples whose meaning is kept, according to a tuned judge.
 
-A prediction that equals its normalized reference counts as kept, or is left out (`exact` of the judge).
+A prediction that equals its reference after `normalize` counts as kept, or is left out (`exact` of the judge).
 `lattescore-mean` is 100 times the mean score; the audit uses it, because it varies even if the percentage is 0.
 """
 

@@ -39,13 +39,13 @@ class Task(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """The result of tuning `A` arms: each arm's first prompt, and the prompt that is best on dev."""
+    """The result of tuning `A` arms (seeds times learning rates): each arm's initial prompt and its best one on dev."""
 
     arms: list[tuple[int, float]]  # seed and learning rate
     first: np.ndarray  # float32 [A, P, D], before the first step
     prompts: np.ndarray  # float32 [A, P, D], the best ones
     best: np.ndarray  # [A, 2], accuracy and AUC of `prompts` on dev
-    steps: np.ndarray  # [A], the steps of `prompts`
+    steps: np.ndarray  # [A], steps after which `prompts` were reached
     wordings: tuple[Wording, ...] = ()  # of each arm; empty: all arms use the wording of the task
 
     def task(self, task: Task, arm: int) -> Task:
@@ -54,7 +54,7 @@ class Tuned(NamedTuple):
 
     @property
     def chosen(self) -> int:
-        """The arm with the best accuracy on dev; ties are broken by AUC, then the earlier step, then the first arm."""
+        """Index of the arm with the best accuracy on dev; ties: higher AUC, then earlier step, then first arm."""
         return max(range(len(self.arms)), key=lambda a: (*self.best[a].tolist(), -int(self.steps[a]), -a))
 
 
@@ -178,7 +178,7 @@ def _restore_or_begin(
 
 
 def _by_arm(name: str, values: np.ndarray, arms: Sequence[tuple[int, float]]) -> dict[str, float]:
-    """Return the values `[A]` by their names in the log, such as loss/seed_0_lr_0.3."""
+    """Return name in the log, such as loss/seed_0_lr_0.3 -> value of an arm, for values `[A]`."""
     return {f"{name}/seed_{seed}_lr_{rate:g}": float(v) for (seed, rate), v in zip(arms, values, strict=True)}
 
 

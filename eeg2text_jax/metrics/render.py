@@ -78,7 +78,7 @@ def latex_table(caption: str, columns: str, body: Sequence[str], *options: str) 
 
 
 def print_table(results: dict[str, Any]) -> None:
-    """Print the scores of `score_cells`, fitted to the terminal, or 160 characters wide into a file."""
+    """Print the scores of `score_cells` as a table as wide as the terminal, or 160 characters without a terminal."""
     console = Console(force_jupyter=False)  # in Jupyter, rich would ignore a redirected standard output
     if not console.is_terminal:
         console.width = 160
@@ -90,7 +90,7 @@ def table_console(results: dict[str, Any], label: str = "") -> RichTable:
     seeds = {cell["seed"] for cell in results["cells"]}
     columns = PAPER_COLUMNS if results["profile"] == "paper" else NARROW_COLUMNS
     table = map_cells(score_table(results, label, columns, digits=1 if len(seeds) > 1 else 2), escape)
-    layout = {"box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}  # several seeds fit 80 characters
+    layout = {"box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}  # so that 80 characters suffice
     shown = RichTable(caption=table.caption, caption_justify="left", **layout)
     shown.add_column("")
     shown.add_column("training →\nevaluation")

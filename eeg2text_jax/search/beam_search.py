@@ -23,7 +23,7 @@ Cache = Any
 Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]  # (tokens [B*K], index, cache) -> logits, cache
 Reorder = Callable[[Cache, jax.Array], Cache]  # (cache, parents int32 [B, K]) -> cache
 
-IMPOSSIBLE = -1e9  # finite, so that sums of it compare; as in transformers
+IMPOSSIBLE = -1e9  # finite, so that sums with it can be compared; as in transformers
 
 
 class BeamState(NamedTuple):
@@ -45,8 +45,8 @@ class Candidates(NamedTuple):
 
     scores: jax.Array  # float32
     parents: jax.Array  # int32, the beam that the candidate continues
-    tokens: jax.Array  # int32, the token that it appends
-    ends: jax.Array  # bool, an end token or the last position
+    tokens: jax.Array  # int32, the token that the candidate appends
+    ends: jax.Array  # bool, the token is an end token or at the last position
     sequences: jax.Array  # int32 [B, C, T]
 
 
