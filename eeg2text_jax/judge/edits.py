@@ -14,7 +14,7 @@ from rapidfuzz.distance import Levenshtein
 from eeg2text_jax.judge import lexicon
 
 Edit = Callable[[list[str], random.Random, "Corpus"], list[str] | None]
-_WORD = re.compile(r"^(\W*)(.*?)(\W*)$", re.DOTALL)  # punctuation, word, punctuation
+_WORD = re.compile(r"^(\W*)(.*?)(\W*)$", re.DOTALL)  # groups: punctuation, word, punctuation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _exchange(table: dict[str, str]) -> Edit:
 
 
 def contraction(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Contract do not to don't, or expand don't to do not."""
+    """Contract two words, such as do not to don't, or expand a contraction to two words."""
     lowered = [core(word).lower() for word in words]
     back = {short: long for long, short in lexicon.CONTRACTIONS.items()}
     found = []  # position, number of words to replace, replacement
@@ -233,20 +233,20 @@ def other(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | N
     return rng.choice(near).split() if near else None
 
 
-SLIGHT: dict[str, Edit] = {  # severity 0
+SLIGHT: dict[str, Edit] = {  # severity 0, meaning fully preserved
     "contraction": contraction,
     "variant": _exchange(lexicon.VARIANTS),
     "numeral": _exchange(lexicon.NUMERALS | {digits: word for word, digits in lexicon.NUMERALS.items()}),
     "filler": filler,
     "repeat": repeat,
 }
-MILD: dict[str, Edit] = {  # severity 1
+MILD: dict[str, Edit] = {  # severity 1, meaning mostly preserved
     "article": article,
     "inflect": inflect,
     "typo": typo,
     "function": _exchange(lexicon.FUNCTIONS),
 }
-BREAKING: dict[str, Edit] = {  # severity 2
+BREAKING: dict[str, Edit] = {  # severity 2, meaning lost
     "negation": negation,
     "number": number,
     "entity": entity,

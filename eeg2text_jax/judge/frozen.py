@@ -61,7 +61,7 @@ class Frozen(NamedTuple):
     def encoder(
         self, wording: Wording, labels: Labels, prompt: int, truncate: bool = False, widest: int | None = None
     ) -> Encoder:
-        """Return a tokenizer of pairs with the longest length that a prompt of `prompt` vectors leaves, or `widest`."""
+        """Return a tokenizer of pairs, whose length is limited by `widest` and by the `prompt` vectors before them."""
         limit = self.max_tokens(wording, labels, prompt)
         return Encoder(self.tokenizer, wording, min(limit, widest or limit), truncate, self.alone)
 

@@ -47,7 +47,7 @@ class Judge:
     intact: bool = True  # judge.json matches its SHA-256: nobody edited it
 
     def signature(self, name: str) -> str:
-        """Return the signature of scores by this judge; `name` is the name of its language model."""
+        """Return a text that names all that this judge's scores depend on; `name` is the name of its language model."""
         wording, before = self.wording.name, self.wording.before
         if before:
             wording += f"|examples:[sha256:{hashlib.sha256(before.encode()).hexdigest()[:12]}]"

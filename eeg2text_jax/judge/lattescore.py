@@ -59,7 +59,7 @@ class LatteScore(Metric):
         return found
 
     def _rows(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Return the statistics of every (reference, prediction), `[N, 3]`; each distinct pair is judged once."""
+        """Return (preserved, score, 1) of every (reference, prediction), `[N, 3]`; equal pairs are judged once."""
         if len(self._known) > REMEMBERED:
             self._known.clear()
         asked = []

@@ -41,7 +41,7 @@ class PairBatches:
 
     @functools.lru_cache(maxsize=2)  # noqa: B019 - lives as long as a run
     def _plan(self, epoch: int) -> list[tuple[np.ndarray, int]]:
-        """Return (pair numbers, width) of every batch of an epoch; pairs that fill no batch go to a larger width."""
+        """Return (indices of pairs, width) of every batch of an epoch; pairs that fill no batch go to a wider one."""
         rng = np.random.default_rng([self._seed, epoch])
         order = rng.permutation(len(self._ids))
         bucket = np.searchsorted(self._widths, [len(self._ids[row]) for row in order])
@@ -78,7 +78,7 @@ def block(
 def slices(
     lengths: Sequence[int], widths: Sequence[int], size: Callable[[int], int]
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield (pair numbers, width) of batches with every pair once, shortest first, up to `size(width)` pairs each."""
+    """Yield (indices of pairs, width) of batches: every pair once, shortest first, up to `size(width)` pairs each."""
     order = np.argsort(lengths, kind="stable")
     widths = sorted(widths)
     bucket = np.searchsorted(widths, lengths)[order]

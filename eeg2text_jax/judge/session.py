@@ -125,7 +125,7 @@ def _check_same(config: JudgeSettings, workdir: Workdir) -> None:
 
 
 def frozen_model(config: JudgeSettings, workdir: Workdir) -> Frozen:
-    """Load the checkpoint's model; the toy is trained first, unless the workdir has it."""
+    """Load the checkpoint's model; the toy, a small T5, is trained first, unless the workdir has it."""
     place = config.checkpoint
     if place == TOY:
         place = str(workdir.root / TOY)

@@ -21,11 +21,11 @@ ENDS = (".", "!", "?")
 
 @dataclasses.dataclass(frozen=True)
 class Wording:
-    """A template with `{reference}` and `{hypothesis}`, and the text before it: a question word, or examples."""
+    """The text that asks about a pair: a template with `{reference}` and `{hypothesis}`, and the text before it."""
 
     name: str
     template: str
-    before: str = ""
+    before: str = ""  # a question word, or examples
 
     @property
     def longest(self) -> int:

@@ -130,7 +130,7 @@ class BertScore(Metric):
         return {token: float(np.log((n + 1) / (count + 1))) for token, count in df.items()}
 
     def _weights(self, ids: np.ndarray) -> np.ndarray:
-        """Return the weights of a text's tokens, float32 `[T]`: idf, or 1 for tokens that are not special."""
+        """Return the weights of a text's tokens, float32 `[T]`: idf; without idf 1, or 0 for special tokens."""
         if self._idf is not None:
             return np.array([self._idf.get(token, self._unseen) for token in ids.tolist()], np.float32)
         return np.array([token not in self._unweighted for token in ids.tolist()], np.float32)

@@ -52,7 +52,7 @@ def _ngrams(texts: Sequence[Sequence[str]], longest: int) -> Iterator[tuple[int,
     for n in range(1, longest + 1):
         begins = np.flatnonzero(left >= n)
         if n > 1:
-            keys = grams[begins] * max(len(numbers), 1) + tokens[begins + n - 1]  # first n - 1 and last
+            keys = grams[begins] * max(len(numbers), 1) + tokens[begins + n - 1]  # first n - 1 tokens, then the last
             grams = np.zeros_like(tokens)
             grams[begins] = np.unique(keys, return_inverse=True)[1]
         yield n, text_of[begins], grams[begins]

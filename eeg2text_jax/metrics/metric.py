@@ -72,16 +72,16 @@ class Metric(abc.ABC):
                 raise MetricError(error.metric, error.side, start + error.index, error.reason) from error
 
     def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        """Return the figures of a corpus by name."""
+        """Return name of a figure -> its value over a corpus of predictions and references."""
         return self.figures(self.total(predictions, references))
 
     def figures(self, summed: np.ndarray) -> dict[str, float]:
-        """Return the figures by name, from statistics `[S]` summed over samples."""
+        """Return name of a figure -> its value, from statistics `[S]` summed over samples."""
         return dict(zip(self.columns, self.corpus(summed).tolist(), strict=True))
 
 
 class OverlapMetric(Metric):
-    """A metric with one method, `table`, for the statistics of prediction i with reference i, or of all pairs."""
+    """A metric whose method `table` computes statistics of prediction i with reference i, or of all pairs."""
 
     @abc.abstractmethod
     def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:

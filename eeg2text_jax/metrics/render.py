@@ -51,7 +51,7 @@ def markdown_text(text: str) -> str:
 
 
 def table_markdown(table: Table) -> str:
-    """Format a table as Markdown, with the group's title in each heading, as Markdown has one line of headings."""
+    """Format a table as Markdown; each heading includes the title of its group, as there is one line of headings."""
     table = map_cells(table, markdown_text)
     headings = [f"{group} {heading}".strip() for group, heading in table.columns]
     rows = [row for section in table.sections for row in section]

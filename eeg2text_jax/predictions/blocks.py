@@ -94,7 +94,10 @@ class Survey:
         return "C2" if self.pair() else None
 
     def pair(self) -> tuple[str, str] | None:
-        """Return the labels of reference and prediction (C2) if both begin as many lines, 25 % or more; else None."""
+        """Return the labels of references and of predictions (layout C2), or None.
+
+        Both must begin the same number of lines, at least 25 % of all lines that are not blank.
+        """
         sides = [[name for name in names if self.heads[name]] for names in (REFS, HYPS)]
         counts = {self.heads[name] for side in sides for name in side}
         alone = all(len(side) == 1 for side in sides) and len(counts) == 1
@@ -176,11 +179,11 @@ def labels_of(layout: BlockLayout, found: Survey) -> tuple[Labels, list[str]]:
 
 
 def read_blocks(lines: Lines, layout_name: str, found: Survey) -> tuple[Iterator[ForeignRow], list[str]]:
-    """Yield a sample per block; also return notes on labels. Raises UserError with the line of an incomplete block."""
+    """Return the samples, one per block, and notes on labels. Raises UserError with the line of an incomplete block."""
     layout = LAYOUTS[layout_name]
     labels, notes = labels_of(layout, found)
     if REFERENCE not in {layout.labels[label] for label in labels.used} or len(labels.used) < 2:
-        list(split_blocks(lines, labels))  # raises first if a line is damaged, which explains more
+        list(split_blocks(lines, labels))  # raises for a damaged line, a better message than below
         raise UserError(
             f"{lines.path}: no block of layout {layout_name} in the file; expected lines {layout.expected()}."
         )
@@ -242,7 +245,7 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
 
 
 def read_pairs(lines: Lines, found: Survey) -> Iterator[ForeignRow]:
-    """Yield a sample per two lines (layout C2). Raises UserError if labels do not alternate, or a line has no label."""
+    """Yield a sample per reference and prediction line (C2). Raises UserError if a label repeats or is missing."""
     if not found.pair():
         raise UserError(
             f"{lines.path}: --format=C2: expected as many lines of references (REF:) as of predictions (HYP:)."

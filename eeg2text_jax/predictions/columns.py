@@ -115,7 +115,7 @@ def _unclear(
 
 
 def join_names(names: Sequence[str], most: int = 8) -> str:
-    """Return a list of names in words; all after the first `most` are only counted."""
+    """Return the first `most` names joined by commas, and the number of further names."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
@@ -205,7 +205,7 @@ def has_several_lists(items: Iterable[Any]) -> bool:
 def foreign_row(
     number: int, fields: Sequence[str], columns: Columns, path: epath.Path, unit: str = "line"
 ) -> ForeignRow:
-    """Return a row of a table as a sample; `number` counts `unit`s. Raises UserError for a list of other than texts."""
+    """Return a table's row as a sample; `number` is its line or `unit`. Raises UserError for a list of non-texts."""
     notes: list[str] = []
 
     def text(side: str, field: str) -> str:
@@ -244,7 +244,7 @@ def read_metadata(path: str | os.PathLike[str]) -> csv.DictReader:
 
 
 def column_titles(names: Sequence[str] | None, width: int) -> list[str]:
-    """Return names of all columns for messages; a column with an empty name is described as the index of pandas."""
+    """Return names of all columns for messages; a column with an empty name is called the index, as of pandas."""
     if not names:
         return [f"column {i + 1}" for i in range(width)]
     return [repr(name) if name else f"the index (column {i})" for i, name in enumerate(names, 1)]

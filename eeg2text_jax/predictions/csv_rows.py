@@ -109,7 +109,7 @@ def survey_table(lines: Lines, delimiter: str) -> tuple[list[str], list[int]]:
 
 
 def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line number and the fields of each record; blank lines are skipped.
+    """Yield (number of the first line, fields) of each record; blank lines are skipped.
 
     Raises UserError for a record with fewer than two fields, more or fewer than the first record, or an unclosed quote.
     """

@@ -22,7 +22,7 @@ from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.packed import Lines
 
 MODES = ("teacher_forced", "free_running")
-OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # most of them: our format
+OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # our rows have most of these
 SURROGATE = re.compile("[\ud800-\udfff]")
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # Han, kana and bopomofo, with radicals, strokes, and the full-width punctuation between them
@@ -80,7 +80,7 @@ class PredictionSet:
 
     `predictions` has the first hypothesis of every sample, which is scored and audited, `further` has later hypotheses.
     `notes` are sentences on the file for the user. `groups` maps a column of labels and a `sentence_key` to
-    the number of rows with each label. `digest` is the file's SHA-256. Without `seeds_stated`, the file has no seeds.
+    the number of rows with each label. `digest` is the file's SHA-256. If not `seeds_stated`, it has no seeds.
     """
 
     predictions: list[Prediction]

@@ -59,7 +59,7 @@ def as_set(
 def as_conditions(
     eeg: Given, controls: Mapping[str, Given], references: Sequence[str] | None, mode: str | None, name: str
 ) -> tuple[list[Prediction], dict[str, list[Prediction]], bool]:
-    """Return the rows under EEG, control -> its rows, and whether all training seeds are stated; `name` names `eeg`.
+    """Return the rows under EEG, control -> its rows, and whether all training seeds are stated.
 
     If `controls` is empty, the other conditions of a table `eeg` are the controls. Raises UserError for controls that
     are no mapping, or a table of several conditions beside controls.
@@ -86,7 +86,7 @@ def as_conditions(
 
 
 def _own_rows(table: Any, path: epath.Path) -> list[Prediction]:
-    """Return the rows of a DataFrame with our columns, without second and later hypotheses of a sample."""
+    """Return the rows of a DataFrame with the columns of a predictions file; of a sample, its first hypothesis only."""
     table = table.convert_dtypes().astype(object)  # keeps whole numbers in columns with missing values
     rows, shared = table.where(table.notna(), None).to_dict("records"), Shared()
     filled = ({key: value for key, value in row.items() if value is not None} for row in rows)

@@ -45,7 +45,7 @@ def read_json(
     """
     items = items_by_line(lines) if by_line else iter(())
     _, row = next(items, (0, {}))
-    has_all = is_lists(row) or is_by_key(row) or any(map(is_objects, row.values()))  # it holds all samples
+    has_all = is_lists(row) or is_by_key(row) or any(map(is_objects, row.values()))  # one object has all samples
     if not by_line or (has_all and next(items, None) is None):
         (items, kind), unit = items_of_text(lines), "item"
     else:

@@ -66,7 +66,7 @@ def unexplained_repeats(read: PredictionSet) -> list[str]:
 
 
 def exchanged_columns(read: PredictionSet) -> list[str]:
-    """Return a note if the columns seem exchanged: predictions recur evenly, or only references have special tokens."""
+    """Return a note if reference and prediction seem exchanged, by repeated predictions or by special tokens."""
     rows = read.predictions
     references, predictions = (Counter(getattr(p, side) for p in rows) for side in ("reference", "prediction"))
     usual = sorted(predictions.values())[len(predictions) // 2]

@@ -164,7 +164,7 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
 
 
 def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
-    """Return (rows above the header, header) of a sheet: its first row with two filled cells or more; None if none."""
+    """Return (rows above the header, header) of a sheet: its first row with two filled cells or more; or None."""
     for number, row in enumerate(sheet.iter_rows(values_only=True, max_row=TITLES)):
         if len(names := tuple(cell for cell in row if cell is not None)) > 1:
             return number, names

@@ -19,9 +19,10 @@ Row = TypeVar("Row", bound=Prediction)
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
     """Return evaluation condition -> rows of one arm (training condition): EEG first, then each control.
 
-    `arm` None takes `eeg`, or the only one. Other arms are left out, because their scores do
-    not show whether this model uses its EEG, except the arm trained and tested on `clock`, which shows what can be told
-    from time alone. Raises UserError if the arm is missing or was not evaluated with EEG.
+    `arm` None takes `eeg`, or the only one. Other arms are left out, because their scores do not show whether this
+    model uses its EEG, except the arm trained and tested on `clock` (its input is only the recording and time of a
+    sample), which shows what can be told from time alone. Raises UserError if the arm is missing or was not evaluated
+    with EEG.
     """
     rows = list(rows)
     arms = list(dict.fromkeys(row.train_condition for row in rows))

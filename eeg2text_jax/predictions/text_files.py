@@ -218,7 +218,7 @@ def text_column(side: Side, names: list[str] | None, rows: Sequence[Sequence[Any
         return find_column(side.column, names, width, path)
     if side.role == "prediction" and {*(names or ())} & {*REFERENCE_NAMES} and {*names} & {*PREDICTION_NAMES}:
         raise UserError(f"{path}: has references of its own ({join_names(names)}); leave --reference out.")
-    for offered in (SIDES[side.role][: -len(EITHER)], EITHER):  # names that fit this side alone go first
+    for offered in (SIDES[side.role][: -len(EITHER)], EITHER):  # first names that fit this side alone
         if len(found := [i for i, name in enumerate(names or ()) if name in offered]) == 1:
             return found[0]
     spaced = [sum(" " in str(row[i]).strip() for row in rows) for i in range(width)]

@@ -15,9 +15,9 @@ class SampleState(NamedTuple):
 
     length: jax.Array  # int32 [], tokens written so far, including the start token
     tokens: jax.Array  # int32 [N, T]
-    lengths: jax.Array  # int32 [N], including the end token
+    lengths: jax.Array  # int32 [N], tokens including start and end token
     scores: jax.Array  # float32 [N], summed log-probability of the tokens
-    open: jax.Array  # bool [N], no end token yet
+    open: jax.Array  # bool [N], whether the row has no end token yet
     cache: Cache
 
 
