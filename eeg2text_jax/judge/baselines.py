@@ -81,14 +81,14 @@ def bertscore_features(pairs: Sequence[Pair], metric: BertScore) -> np.ndarray:
 
 
 def similarity_features(pairs: Sequence[Pair], metric: Similarity) -> np.ndarray:
-    """Return the cosine of the sentence embeddings and both word counts, `[N, 3]`."""
+    """Return the cosine of the two texts' sentence embeddings and the word counts of both texts, `[N, 3]`."""
     cosine = metric.statistics([pair.hypothesis for pair in pairs], [pair.reference for pair in pairs])[:, :1]
     lengths = [[len(normalize(text).split()) for text in (pair.reference, pair.hypothesis)] for pair in pairs]
     return np.concatenate([cosine, np.array(lengths, float).reshape(-1, 2)], axis=1)
 
 
 def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[str, tuple[np.ndarray, int]]:
-    """Fit both baselines on train; return each one's scores of the test pairs `[N]` and its encoder's parameter count.
+    """Fit both baselines on train; return baseline -> (scores of the test pairs `[N]`, parameters of its encoder).
 
     Args:
       encoders: checkpoints of the encoders for BERTScore and for sentence similarity; "own": the judge's checkpoint,

@@ -14,7 +14,7 @@ from rapidfuzz.distance import Levenshtein
 from eeg2text_jax.judge import lexicon
 
 Edit = Callable[[list[str], random.Random, "Corpus"], list[str] | None]
-_WORD = re.compile(r"^(\W*)(.*?)(\W*)$", re.DOTALL)  # punctuation, word, punctuation
+_WORD = re.compile(r"^(\W*)(.*?)(\W*)$", re.DOTALL)  # groups: punctuation, word, punctuation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Corpus:
             text for text in dict.fromkeys(" ".join(s.split()) for s in sentences) if 5 <= len(text.split()) <= 40
         ]
         counts = Counter(core(word).lower() for text in usable for word in text.split())
-        spelled = {core(word) for text in usable for word in text.split()[1:]}  # without first words
+        spelled = {core(word) for text in usable for word in text.split()[1:]}  # without first words of sentences
         content = sorted(w for w in spelled if len(w) > 2 and w.isalpha() and w.islower() and w not in lexicon.STOP)
         names = {word for word in spelled if _is_name(word) and word.lower() not in spelled}
         return cls(tuple(usable), counts, tuple(content), tuple(sorted(names)))
@@ -83,7 +83,7 @@ def _exchange(table: dict[str, str]) -> Edit:
 
 
 def contraction(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Contract do not to don't, or expand don't to do not."""
+    """Contract two words, such as do not to don't, or expand a contraction to two words."""
     lowered = [core(word).lower() for word in words]
     back = {short: long for long, short in lexicon.CONTRACTIONS.items()}
     found = []  # position, number of words to replace, replacement
@@ -233,20 +233,20 @@ def other(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | N
     return rng.choice(near).split() if near else None
 
 
-SLIGHT: dict[str, Edit] = {  # severity 0
+SLIGHT: dict[str, Edit] = {  # severity 0, meaning fully preserved
     "contraction": contraction,
     "variant": _exchange(lexicon.VARIANTS),
     "numeral": _exchange(lexicon.NUMERALS | {digits: word for word, digits in lexicon.NUMERALS.items()}),
     "filler": filler,
     "repeat": repeat,
 }
-MILD: dict[str, Edit] = {  # severity 1
+MILD: dict[str, Edit] = {  # severity 1, meaning mostly preserved
     "article": article,
     "inflect": inflect,
     "typo": typo,
     "function": _exchange(lexicon.FUNCTIONS),
 }
-BREAKING: dict[str, Edit] = {  # severity 2
+BREAKING: dict[str, Edit] = {  # severity 2, meaning lost
     "negation": negation,
     "number": number,
     "entity": entity,

@@ -15,7 +15,7 @@ from eeg2text_jax.judge.wording import Wording
 
 
 def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str], shots: int, seed: int) -> Wording:
-    """Return the wording preceded by answered pairs, drawn at random: half of them preserve the meaning.
+    """Return the wording with answered pairs before it as examples, drawn at random; half preserve the meaning.
 
     Args:
       words: the two answers, yes first.
@@ -46,7 +46,7 @@ def prompt_with_examples(config: JudgeSettings, task: Task) -> Tuned:
     """Evaluate the model on the dev part with the examples of each seed and no soft prompt.
 
     Returns:
-      One arm for each seed: the wording with its examples, an empty prompt, and the accuracy and AUC on dev.
+      One arm for each seed: the wording with that seed's examples, an empty prompt, and accuracy and AUC on dev.
 
     Raises:
       UserError: there are too few train pairs, or pairs are too long beside the examples.

@@ -114,5 +114,5 @@ class JudgeSettings:
 
 
 RANGES: dict[str, Range] = ranges_of(JudgeSettings)
-# Fields that may change after prompts were tuned.
+# Fields that may differ when a run resumes after its prompts were tuned.
 LATER = ("compilation_cache", "threshold.precision", "exact", "encoder", "bertscore_encoder", "train.save_every")

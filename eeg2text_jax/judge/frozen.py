@@ -61,7 +61,7 @@ class Frozen(NamedTuple):
     def encoder(
         self, wording: Wording, labels: Labels, prompt: int, truncate: bool = False, widest: int | None = None
     ) -> Encoder:
-        """Return the tokenizer of pairs that follow a prompt of `prompt` vectors; `widest` limits their tokens."""
+        """Return a tokenizer of pairs, whose length is limited by `widest` and by the `prompt` vectors before them."""
         limit = self.max_tokens(wording, labels, prompt)
         return Encoder(self.tokenizer, wording, min(limit, widest or limit), truncate, self.alone)
 
@@ -134,7 +134,7 @@ def asking_mesh(fsdp: bool) -> Mesh:
 def initial_prompts(
     frozen: Frozen, seeds: Sequence[int], config: PromptSettings, labels: Labels, texts: Sequence[str]
 ) -> np.ndarray:
-    """Return an initial prompt of `config.length` input embeddings for each seed, float32 `[A, P, D]`.
+    """Return an initial prompt of P = `config.length` input embeddings for each of A seeds, float32 `[A, P, D]`.
 
     Args:
       config: its `init` is `vocabulary`: embeddings of tokens drawn from the `population` most frequent ones (Lester et
@@ -214,7 +214,7 @@ class Asker:
             batch = block(ids, nothing, rows, width, size, self.frozen.model.pad_token)
             placed = put({name: batch[name] for name in ("ids", "length")}, batch_sharding(self._mesh))
             answers = _ask(self.frozen.model, self.labels.ids, self._mesh, self._params, self._prompt, placed)
-            self._read(pending, found)  # meanwhile the devices compute the next batch
+            self._read(pending, found)  # the previous batch, while devices compute this one
             pending = rows, answers
         self._read(pending, found)
         if not np.isfinite(found).all():

@@ -30,7 +30,7 @@ class Judge:
 
     checkpoint: str  # a folder (relative to the judge's folder if it begins with a dot), or a name on the Hub
     weights: str  # SHA-256 of the model's weights
-    tokenizer: str  # class, vocabulary size and hash
+    tokenizer: str  # class, vocabulary size and hash of the tokenizer
     dtype: str  # of the computation
     param_dtype: str  # of the frozen weights
     wording: Wording
@@ -39,15 +39,15 @@ class Judge:
     threshold: float  # the lowest score that counts as preserved
     threshold_how: str  # a phrase that says how the threshold was chosen
     exact: str  # "preserved": predictions without an error count as preserved; "exclude": they are left out
-    source: str  # origin of the labels
+    source: str  # origin of the labels, one of `SOURCES`
     data: str  # SHA-256 of the pairs
-    about: dict[str, Any] = dataclasses.field(default_factory=dict)  # AUC and counts; no score depends on them
+    about: dict[str, Any] = dataclasses.field(default_factory=dict)  # AUC etc.; no score depends on them
     fsdp: bool = False  # the model's weights are divided over the devices
     prompt_digest: str = ""  # SHA-256 of the prompt file; "" before it is written
     intact: bool = True  # judge.json matches its SHA-256: nobody edited it
 
     def signature(self, name: str) -> str:
-        """Return the signature of scores by this judge; `name` is the name of its language model."""
+        """Return a text that names all that this judge's scores depend on; `name` is the name of its language model."""
         wording, before = self.wording.name, self.wording.before
         if before:
             wording += f"|examples:[sha256:{hashlib.sha256(before.encode()).hexdigest()[:12]}]"
@@ -61,7 +61,7 @@ class Judge:
 def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
     """Write a judge's folder atomically; an existing folder is replaced."""
     fields = dataclasses.asdict(judge)
-    for name in ("prompt", "prompt_digest", "intact"):  # the prompt has a file of its own
+    for name in ("prompt", "prompt_digest", "intact"):  # kept elsewhere, or found on reading
         del fields[name]
     fields |= {"weights_sha256": fields.pop("weights"), "data_sha256": fields.pop("data")}
     fields["wording"]["full_stop"] = judge.wording.full_stop

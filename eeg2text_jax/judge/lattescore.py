@@ -1,6 +1,6 @@
 """LATTEScore as a metric: the percentage of samples whose meaning is kept, according to a tuned judge.
 
-A prediction that equals its normalized reference counts as kept, or is left out (`exact` of the judge).
+A prediction that equals its reference after `normalize` counts as kept, or is left out (`exact` of the judge).
 `lattescore-mean` is 100 times the mean score; the audit uses it, because it varies even if the percentage is 0.
 """
 
@@ -59,7 +59,7 @@ class LatteScore(Metric):
         return found
 
     def _rows(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Return the statistics of every (reference, prediction), `[N, 3]`; each distinct pair is judged once."""
+        """Return (preserved, score, 1) of every (reference, prediction), `[N, 3]`; equal pairs are judged once."""
         if len(self._known) > REMEMBERED:
             self._known.clear()
         asked = []

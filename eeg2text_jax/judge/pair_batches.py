@@ -41,7 +41,7 @@ class PairBatches:
 
     @functools.lru_cache(maxsize=2)  # noqa: B019 - lives as long as a run
     def _plan(self, epoch: int) -> list[tuple[np.ndarray, int]]:
-        """Return the rows and the width of every batch; rows that fill no batch of their width go to a larger width."""
+        """Return (indices of pairs, width) of every batch of an epoch; pairs that fill no batch go to a wider one."""
         rng = np.random.default_rng([self._seed, epoch])
         order = rng.permutation(len(self._ids))
         bucket = np.searchsorted(self._widths, [len(self._ids[row]) for row in order])
@@ -59,7 +59,10 @@ class PairBatches:
 def block(
     ids: Sequence[np.ndarray], yes: np.ndarray, rows: Sequence[int] | np.ndarray, width: int, size: int, pad: int
 ) -> dict[str, np.ndarray]:
-    """Return the batch of the pairs `rows`, padded to `size` rows of `width` tokens; padding rows have weight 0."""
+    """Return the batch of the pairs `rows`, padded to `size` rows of `width` tokens; padding rows have weight 0.
+
+    Keys: `ids` `[size, width]`, and for each row `length` (in tokens), `yes` (meaning kept) and `weight`, `[size]`.
+    """
     found = {
         "ids": np.full((size, width), pad, np.int32),
         "length": np.ones(size, np.int32),
@@ -75,7 +78,7 @@ def block(
 def slices(
     lengths: Sequence[int], widths: Sequence[int], size: Callable[[int], int]
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield (rows, width) of batches that have every pair once, the shortest first, with up to `size(width)` rows."""
+    """Yield (indices of pairs, width) of batches: every pair once, shortest first, up to `size(width)` pairs each."""
     order = np.argsort(lengths, kind="stable")
     widths = sorted(widths)
     bucket = np.searchsorted(widths, lengths)[order]

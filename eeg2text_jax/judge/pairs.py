@@ -31,7 +31,7 @@ ALIASES = {
     "preserved": "label",
 }
 DELIMITERS = {".tsv": "\t", ".csv": ","}
-FEWEST = 10  # distinct references with an error that `divide` needs
+FEWEST = 10  # `divide` needs this many distinct references whose transcript differs
 PARTS = ("train", "dev", "test")
 
 _simplify = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation(), jiwer.RemoveMultipleSpaces(), jiwer.Strip()])
@@ -100,7 +100,7 @@ def read_pairs(path: str | Path, meaning: Meaning = "") -> list[Pair]:
 
 
 def _records(path: Path) -> list[tuple[int, list[str]]]:
-    """Return the number of each record's last line and its fields; empty lines are left out."""
+    """Return (number of the last line, fields) of each CSV record; empty lines are left out."""
     delimiter = DELIMITERS.get(path.suffix.lower())
     if delimiter is None:
         raise UserError(f"{path}: expected a file that ends in .tsv or .csv.")
@@ -178,18 +178,18 @@ class Parts:
     train: list[Pair]
     dev: list[Pair]
     test: list[Pair]
-    exact: int  # number of pairs without an error, which are in no part
+    exact: int  # number of pairs without an error (texts are equal after `normalize`), which are in no part
     exact_test: list[Pair]  # pairs without an error whose ground truth is in test
-    rated_twice: list[tuple[Pair, Pair]]  # each pair as its two raters labelled it; the parts have the first label
+    rated_twice: list[tuple[Pair, Pair]]  # a pair as labelled by its first and second rater; parts have the first
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return the numbers of pairs and of preserved pairs in each part."""
+        """Return part -> {"pairs": number of pairs, "preserved": number of those that keep the meaning}."""
         parts = {name: getattr(self, name) for name in PARTS}
         return {name: {"pairs": len(p), "preserved": sum(x.preserved for x in p)} for name, p in parts.items()}
 
 
 def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str) -> Parts:
-    """Split pairs by normalized ground truth; pairs without an error and second ratings are in no part.
+    """Split pairs by normalized ground truth; pairs of equal texts and second ratings of a pair are in no part.
 
     Args:
       ratio: shares of train, dev and test.
@@ -224,7 +224,7 @@ def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str)
 
 
 def _first_ratings(pairs: Sequence[Pair]) -> tuple[list[Pair], list[tuple[Pair, Pair]]]:
-    """Return the pairs with their first rating, and both ratings of each pair that another rater labelled, too."""
+    """Return the pairs as first rated, and (first rating, second rating) of each pair that two raters labelled."""
     first: dict[tuple, Pair] = {}
     twice, kept = [], []
     for pair in pairs:

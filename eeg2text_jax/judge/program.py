@@ -24,19 +24,19 @@ LabelIds = tuple[tuple[int, ...], tuple[int, ...]]  # token ids of the answers y
 
 
 class TuneState(NamedTuple):
-    """The training state of `A` prompts, a pytree; the prompts are on the first axis of every leaf but `step`."""
+    """The training state of `A` prompts, a pytree; the first axis of every leaf but `step` has the prompts."""
 
     step: jax.Array  # int32 [], steps done
     prompt: jax.Array  # float32 [A, P, D]
     opt_state: optax.OptState
     best_prompt: jax.Array  # float32 [A, P, D], the prompts with the best accuracy on dev so far
     best: jax.Array  # float32 [A, 2], accuracy and AUC on dev of `best_prompt`
-    best_step: jax.Array  # int32 [A], the steps of `best_prompt`
+    best_step: jax.Array  # int32 [A], steps after which `best_prompt` was reached
 
 
 @dataclasses.dataclass(frozen=True)
 class TuneProgram:
-    """The functions of tuning that are compiled; all fields are static."""
+    """The functions of prompt tuning and scoring, which the caller compiles with jit; all fields are static."""
 
     model: Seq2SeqModel  # the frozen language model
     labels: LabelIds
@@ -82,7 +82,7 @@ class TuneProgram:
             dropout = max(stack.dropout, stack.embedding_dropout, stack.attention_dropout) > 0
             key = jax.random.fold_in(key, step) if dropout else None
             value, gradient = self._loss_and_gradient(prompt, frozen, batch, key)
-            with jax.numpy_dtype_promotion("standard"):  # optax raises floats to its int32 step count
+            with jax.numpy_dtype_promotion("standard"):  # optax computes float ** int32 step count
                 updates, opt_state = self.optimizer(rate).update(gradient, opt_state, prompt)
             metrics = {"loss": value, "grad_norm": jnp.linalg.norm(gradient)}
             return optax.apply_updates(prompt, updates), opt_state, metrics

@@ -17,7 +17,7 @@ from eeg2text_jax.judge.thresholds import auc, auc_interval, curve, kappa
 
 
 def slices_of(pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
-    """Return row numbers of the test pairs by slice: all, each type of speech, each severity, each kind of edit.
+    """Return slice -> row numbers of its pairs; slices: all, each type of speech, each severity, each kind of edit.
 
     The slice of a kind of edit, which breaks the meaning, also has all pairs that keep the meaning.
     """
@@ -31,9 +31,9 @@ def slices_of(pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
 
 
 def by_slice(classifiers: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    """Return the AUC of each classifier's scores `[N]` on each slice of the pairs, with its 95 % interval.
+    """Return a dict for each slice of the pairs: `slice`, `n`, `preserved` (count), and each classifier's AUC on it.
 
-    AUC and interval are None on a slice with one class only.
+    `auc`: classifier -> {"value", "interval" (95 %)}, both None on a slice with one class only.
     """
     labels = np.array([pair.preserved for pair in pairs])
     sentences = [normalize(pair.reference) for pair in pairs]
@@ -51,7 +51,7 @@ def by_slice(classifiers: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> li
 
 
 def raters(parts: Parts) -> dict[str, Any] | None:
-    """Return Cohen's kappa of two raters, on labels as given and on preserved or not; None without second ratings."""
+    """Return Cohen's kappa of two raters, for labels as given and for preserved or not; None without second ratings."""
     if not parts.rated_twice:
         return None
     sides = list(zip(*parts.rated_twice, strict=True))
@@ -138,7 +138,7 @@ def data_tables(pairs: Sequence[Pair]) -> dict[str, Any]:
 
 
 def caption(name: str, figures: Mapping[str, Any]) -> str:
-    """Return one sentence on the chosen prompt of the model `name`: AUC on test and the threshold."""
+    """Return a sentence on the prompt of the model `name` that is best on dev: its AUC on test and its threshold."""
     arms = [arm["auc_test"] for arm in figures["arms"] if arm["auc_test"] is not None]
     spread = f" (of all {len(arms)} seeds {np.mean(arms):.3f} ± {np.std(arms, ddof=1):.3f})" if len(arms) > 1 else ""
     found = figures["threshold"]

@@ -32,7 +32,7 @@ from eeg2text_jax.study.configuration import differences, to_json
 from eeg2text_jax.study.workdir import Workdir, lock_workdir, read_object
 
 TOY, JUDGE = "toy", "LATTEScore's judge"
-SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # field `pairs` -> origin of labels
+SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # `config.pairs` -> origin of labels
 
 
 def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _check_same(config: JudgeSettings, workdir: Workdir) -> None:
 
 
 def frozen_model(config: JudgeSettings, workdir: Workdir) -> Frozen:
-    """Load the checkpoint's model; the toy is trained first, unless the workdir has it."""
+    """Load the checkpoint's model; the toy, a small T5, is trained first, unless the workdir has it."""
     place = config.checkpoint
     if place == TOY:
         place = str(workdir.root / TOY)
@@ -257,7 +257,7 @@ def _judge(
 def speakers(
     config: JudgeSettings, parts: Parts, scores: Scores, threshold: float, source: str
 ) -> dict[str, Any] | None:
-    """Return the table of the test part's speakers, or synthetic ones for controlled edits; None without speakers."""
+    """Return the table of `speakers_table` for speakers of the test part, or synthetic ones; None without speakers."""
     pairs = [pair for pair in (*parts.test, *parts.exact_test) if pair.speaker]
     if source == SOURCES["edits"] and config.edits.speakers:
         tested = {normalize(pair.reference) for pair in parts.test}

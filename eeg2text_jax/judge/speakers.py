@@ -28,7 +28,7 @@ class Speaker(NamedTuple):
     latte_mean: float  # mean score
 
     def decisions(self) -> dict[str, bool]:
-        """Return by figure whether the figure reaches its bar, so that a recognizer is good enough for this speaker."""
+        """Return figure -> whether it reaches its bar, so that a speech recognizer is good enough for this speaker."""
         return {name: getattr(self, name) >= bar for name, bar in BARS.items()}
 
 
@@ -38,8 +38,8 @@ class Agreement(NamedTuple):
     pearson: float | None
     spearman: float | None
     mean_gap: float  # mean absolute difference, in percentage points
-    same_decisions: int  # speakers about whom both decide alike
-    speakers: int
+    same_decisions: int  # number of speakers for whom the figure and people decide alike
+    speakers: int  # number of all speakers
 
 
 def speakers_table(
@@ -91,7 +91,7 @@ def _interval(yes: np.ndarray, sentences: Sequence[str], rng: np.random.Generato
 
 
 def agreements(lines: Sequence[Speaker]) -> dict[str, Agreement]:
-    """Return the agreement of LATTEScore and of word accuracy with human ratings; empty without speakers."""
+    """Return figure (`latte`, `word_accuracy`) -> its agreement with human ratings; empty without speakers."""
     human = np.array([line.human for line in lines])
     found = {}
     for name in ("latte", "word_accuracy") if lines else ():
@@ -105,7 +105,7 @@ def agreements(lines: Sequence[Speaker]) -> dict[str, Agreement]:
 
 
 def decided(figures: Mapping[str, float]) -> dict[str, bool]:
-    """Return whether a recognizer is good enough for a speaker by `wer` and by `lattescore` (percent), if given."""
+    """Return figure -> whether a recognizer is good enough by it, from `wer` and `lattescore` (percent), if given."""
     known = {}
     if "wer" in figures:
         known["word_accuracy"] = 100.0 - min(100.0, figures["wer"])
@@ -115,7 +115,7 @@ def decided(figures: Mapping[str, float]) -> dict[str, bool]:
 
 
 def speakers_markdown(table: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a `speakers_table`, ordered by word accuracy; a star marks figures that reach their bar."""
+    """Return a `speakers_table` as lines of Markdown, by word accuracy; a star marks figures that reach their bar."""
     bars, shown = table["bars"], [name for name in IMPAIRMENT if any(line.get(name) for line in table["speakers"])]
     rows = []
     for line in sorted(table["speakers"], key=lambda line: line["word_accuracy"]):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from eeg2text_jax.judge.pairs import Pair, is_exact
 
 TOY_SENTENCE = "the {who} {action} {count} houses in {place}"
-SLOTS = {  # the values of each slot
+SLOTS = {  # slot of a template -> its possible words
     "who": ("boy", "girl", "teacher", "doctor"),
     "action": ("saw", "found", "sold", "painted"),
     "count": ("two", "three", "four", "five"),

@@ -39,7 +39,7 @@ def auc_interval(scores: np.ndarray, labels: np.ndarray, groups: Sequence[str]) 
 
 
 def members_of(groups: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the row numbers of each group, in order of first appearance; `groups` names the group of every row."""
+    """Return group -> its row numbers, in order of first appearance; `groups` names the group of every row."""
     found: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
         found.setdefault(group, []).append(row)
@@ -56,7 +56,7 @@ class Curve(NamedTuple):
 
 
 def curve(scores: np.ndarray, labels: np.ndarray) -> Curve:
-    """Return the curve of the rule `score >= threshold`."""
+    """Return precision, recall and false-positive rate of the rule `score >= threshold` at every distinct score."""
     scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
     order = np.argsort(-scores, kind="stable")
     scores, hits = scores[order], np.cumsum(labels[order])

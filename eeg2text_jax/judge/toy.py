@@ -46,7 +46,7 @@ def toy_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def toy_wording(question: str = "") -> Wording:
-    """Return the toy's wording, with a question word or, for the frozen toy, without one."""
+    """Return the template that asks the toy about a pair, with a question word, or without for the frozen toy."""
     return Wording("toy", TOY_TEMPLATE, f"{question} " if question else "")
 
 

@@ -39,14 +39,14 @@ class Task(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """The result of tuning `A` arms: each arm's first prompt, and the prompt that is best on dev."""
+    """The result of tuning `A` arms (seeds times learning rates): each arm's initial prompt and its best one on dev."""
 
     arms: list[tuple[int, float]]  # seed and learning rate
     first: np.ndarray  # float32 [A, P, D], before the first step
-    prompts: np.ndarray  # float32 [A, P, D], the best ones
+    prompts: np.ndarray  # float32 [A, P, D], the best on dev
     best: np.ndarray  # [A, 2], accuracy and AUC of `prompts` on dev
-    steps: np.ndarray  # [A], the steps of `prompts`
-    wordings: tuple[Wording, ...] = ()  # of each arm; empty: all arms use the wording of the task
+    steps: np.ndarray  # [A], steps after which `prompts` were reached
+    wordings: tuple[Wording, ...] = ()  # wording of each arm; empty: all arms use the task's
 
     def task(self, task: Task, arm: int) -> Task:
         """Return the task with the wording of an arm."""
@@ -54,7 +54,7 @@ class Tuned(NamedTuple):
 
     @property
     def chosen(self) -> int:
-        """The arm with the best accuracy on dev; ties are broken by AUC, then the earlier step, then the first arm."""
+        """Index of the arm with the best accuracy on dev; ties: higher AUC, then earlier step, then first arm."""
         return max(range(len(self.arms)), key=lambda a: (*self.best[a].tolist(), -int(self.steps[a]), -a))
 
 
@@ -124,7 +124,7 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
                     shown = f"{shown}, dev accuracy {best[0]:.3f}, AUC {best[1]:.3f}"
                     log.add(step, _by_arm("dev_accuracy", found[:, 0], arms) | _by_arm("dev_auc", found[:, 1], arms))
                 if saves or last:
-                    # After SIGTERM there are losses that no log has; the mean that the resumed run logs includes them.
+                    # After SIGTERM, losses since the last log entry are saved; the resumed run's mean has them.
                     unlogged = [to_host(loss).tolist() for loss in losses]
                     checkpoints.save(step, state, {"pairs": task.digest, "log": log.lines, "losses": unlogged})
                 progress.advance(1, shown)
@@ -178,12 +178,12 @@ def _restore_or_begin(
 
 
 def _by_arm(name: str, values: np.ndarray, arms: Sequence[tuple[int, float]]) -> dict[str, float]:
-    """Return the values `[A]` by their names in the log, such as loss/seed_0_lr_0.3."""
+    """Return name in the log, such as loss/seed_0_lr_0.3 -> value of an arm, for values `[A]`."""
     return {f"{name}/seed_{seed}_lr_{rate:g}": float(v) for (seed, rate), v in zip(arms, values, strict=True)}
 
 
 def _log(log: MetricsLog, step: int, losses: Sequence[jax.Array], arms: Sequence[tuple[int, float]]) -> str:
-    """Log the mean loss of each arm over `losses`, each `[A]`; raise UserError if one is not finite."""
+    """Log each arm's mean of `losses`, each `[A]`; return the mean in words. Raises UserError if not finite."""
     mean = np.mean([to_host(loss) for loss in losses], axis=0)
     if not np.isfinite(mean).all():
         seed, rate = arms[int(np.flatnonzero(~np.isfinite(mean))[0])]

@@ -21,15 +21,15 @@ ENDS = (".", "!", "?")
 
 @dataclasses.dataclass(frozen=True)
 class Wording:
-    """A template with `{reference}` and `{hypothesis}`, and the text before it: a question word, or examples."""
+    """The text that asks about a pair: a template with `{reference}` and `{hypothesis}`, and the text before it."""
 
     name: str
     template: str
-    before: str = ""
+    before: str = ""  # a question word, or examples
 
     @property
     def longest(self) -> int:
-        """The most tokens of a text, the soft prompt included."""
+        """The largest number of tokens of the text with a pair, the soft prompt included."""
         return 2048 if self.before else 512
 
     def text(self, reference: str, hypothesis: str) -> str:
@@ -59,7 +59,7 @@ class Wording:
 
 
 def choose_wording(name: str, tokenizer: PreTrainedTokenizerBase) -> Wording:
-    """Return the wording of a name in `TEMPLATES`; `auto` is `figure` if the tokenizer has braces, else `plain`."""
+    """Return the wording named `name` in `TEMPLATES`; `auto` is `figure` if the tokenizer has braces, else `plain`."""
     if name == "auto":
         braces = tokenizer("{no}", add_special_tokens=False)["input_ids"]
         name = "plain" if tokenizer.unk_token_id in braces else "figure"
@@ -117,7 +117,7 @@ class Encoder:
     tokenizer: PreTrainedTokenizerBase
     wording: Wording
     max_tokens: int  # most tokens of a pair, special tokens included, without the soft prompt
-    truncate: bool = False  # keep the first words of both texts of a longer pair, as many of each; else refuse the pair
+    truncate: bool = False  # cut both texts of a longer pair to equally many first words; else refuse the pair
     open_end: bool = False  # leave out the end token, because a decoder-only model continues with the answer
     cut: int = dataclasses.field(default=0, init=False)  # pairs that were cut so far
 

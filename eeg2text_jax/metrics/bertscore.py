@@ -57,7 +57,7 @@ class BertScore(Metric):
         self._embedder = embedder
         tokenizer = embedder.loaded.tokenizer
         self._unweighted = [i for i in (tokenizer.cls_token_id, tokenizer.sep_token_id) if i is not None]
-        self._blank = len(embedder.tokens([""])[0])  # number of special tokens, which a blank text has, too
+        self._blank = len(embedder.tokens([""])[0])  # number of tokens of a blank text, all special
         self._idf = None if references is None else self._count(references)
         self._known: dict[str, Embedded] = {}
         self._blank_pairs = set() if blank is None else blank
@@ -130,7 +130,7 @@ class BertScore(Metric):
         return {token: float(np.log((n + 1) / (count + 1))) for token, count in df.items()}
 
     def _weights(self, ids: np.ndarray) -> np.ndarray:
-        """Return the weights of a text's tokens, float32 `[T]`: idf, or 1 for tokens that are not special."""
+        """Return the weights of a text's tokens, float32 `[T]`: idf; without idf 1, or 0 for special tokens."""
         if self._idf is not None:
             return np.array([self._idf.get(token, self._unseen) for token in ids.tolist()], np.float32)
         return np.array([token not in self._unweighted for token in ids.tolist()], np.float32)
@@ -156,7 +156,7 @@ class Embedded(NamedTuple):
 
     states: np.ndarray  # unit vectors of the tokens, [T, D]
     weights: np.ndarray  # weights of the tokens, which sum to 1, [T]
-    blank: bool = False  # the text has no token of weight
+    blank: bool = False  # whether no token of the text has a weight above 0
 
 
 def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]) -> np.ndarray:
@@ -170,8 +170,8 @@ def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]
         for what in ("states", "weights")
     )
     similar = states[0] @ states[1].T
-    best_reference = np.maximum.reduceat(similar, starts[1], axis=1)  # for each token of the predictions, [sum T, M]
-    best_prediction = np.maximum.reduceat(similar, starts[0], axis=0)  # for each token of the references, [N, sum S]
+    best_reference = np.maximum.reduceat(similar, starts[1], axis=1)  # per token of all predictions, [tokens, M]
+    best_prediction = np.maximum.reduceat(similar, starts[0], axis=0)  # per token of all references, [N, tokens]
     precision = np.add.reduceat(best_reference * weights[0][:, None], starts[0], axis=0)
     recall = np.add.reduceat(best_prediction * weights[1], starts[1], axis=1)
     return np.stack([precision, recall, ratio(2 * precision * recall, precision + recall, 0.0)], axis=-1)

@@ -16,7 +16,7 @@ from eeg2text_jax.versions import OWN_VERSION, with_version
 
 AT_ONCE = 2**22  # matches of n-grams that are counted at once, which bounds the memory
 ORDERS = (1, 2, 3, 4)
-Overlaps = tuple[np.ndarray, np.ndarray, np.ndarray]  # shared n-grams, n-grams of predictions, n-grams of references
+Overlaps = tuple[np.ndarray, np.ndarray, np.ndarray]  # numbers of n-grams: shared, of predictions, of references
 
 
 def overlaps(
@@ -42,7 +42,7 @@ def overlaps(
 
 
 def _ngrams(texts: Sequence[Sequence[str]], longest: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield each n up to `longest`, and for each n-gram in order of the texts the text's index and the n-gram's id."""
+    """Yield n, text indices and ids of all n-grams, for each n up to `longest`; equal n-grams have the same id."""
     numbers: dict[str, int] = {}
     tokens = np.array([numbers.setdefault(token, len(numbers)) for text in texts for token in text], np.int64)
     lengths = np.array([len(text) for text in texts])
@@ -52,14 +52,14 @@ def _ngrams(texts: Sequence[Sequence[str]], longest: int) -> Iterator[tuple[int,
     for n in range(1, longest + 1):
         begins = np.flatnonzero(left >= n)
         if n > 1:
-            keys = grams[begins] * max(len(numbers), 1) + tokens[begins + n - 1]  # first n - 1 tokens, and the last
+            keys = grams[begins] * max(len(numbers), 1) + tokens[begins + n - 1]  # first n - 1 tokens, then the last
             grams = np.zeros_like(tokens)
             grams[begins] = np.unique(keys, return_inverse=True)[1]
         yield n, text_of[begins], grams[begins]
 
 
 def _pairs(text_of: np.ndarray, grams: np.ndarray, predictions: int, references: int, unique: bool) -> Overlaps:
-    """Return the overlaps of all pairs, from the text and the id of each n-gram."""
+    """Return n-gram overlaps of every prediction with every reference, from each n-gram's text index and id."""
     width = grams.max(initial=0) + 1
     keys, counts = np.unique(text_of * width + grams, return_counts=True)
     text, feature = keys // width, keys % width
@@ -71,7 +71,7 @@ def _pairs(text_of: np.ndarray, grams: np.ndarray, predictions: int, references:
     order = np.argsort(feature[first:], kind="stable")
     theirs, reference = feature[first:][order], text[first:][order] - predictions
     begin = np.searchsorted(theirs, feature[:first], "left")
-    matches = np.searchsorted(theirs, feature[:first], "right") - begin  # references with each feature of predictions
+    matches = np.searchsorted(theirs, feature[:first], "right") - begin  # references per feature of predictions
     shared = np.zeros(predictions * references)
     for part in np.split(np.arange(first), np.searchsorted(np.cumsum(matches), range(AT_ONCE, matches.sum(), AT_ONCE))):
         many = matches[part]
@@ -86,7 +86,7 @@ def _nth(counts: np.ndarray) -> np.ndarray:
 
 
 def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, _: int, unique: bool) -> Overlaps:
-    """Return the overlaps of prediction i with reference i; texts below `rows` are predictions."""
+    """Return n-gram overlaps of prediction i with reference i; texts with an index below `rows` are predictions."""
     width = grams.max(initial=0) + 1
     sides = []
     for side in (text_of < rows, text_of >= rows):
@@ -154,7 +154,7 @@ def word_bleu() -> Bleu:
 
 
 def words_13a(text: str) -> list[str]:
-    """Tokenize a text by 13a piece by piece, as its rules never cross white space; pieces are cached."""
+    """Tokenize a text by sacrebleu's 13a piece by piece, as its rules never cross white space; pieces are cached."""
     return by_pieces(text.replace("-\n", ""), _piece_13a)
 
 
@@ -163,5 +163,5 @@ _TOKENIZER_13A = Tokenizer13a()
 
 @functools.lru_cache(PIECES)
 def _piece_13a(piece: str) -> tuple[str, ...]:
-    """Return the tokens of a text without white space."""
+    """Return the 13a tokens of a piece of text that holds no white space."""
     return tuple(_TOKENIZER_13A(characters_apart(piece)).split())

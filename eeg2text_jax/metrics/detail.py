@@ -12,7 +12,7 @@ from eeg2text_jax.predictions.file import Prediction
 
 
 def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, dict[str, float]]:
-    """Return the number of rows and every figure of each subject; a row without a subject raises UserError.
+    """Return subject -> {"rows": number, figure: value}; a row without a subject raises UserError.
 
     Options are those of `jobs_of`. Inverse document frequencies are counted over the references of all subjects.
     """
@@ -34,7 +34,7 @@ def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, d
 
 
 def row_figures(predictions: Sequence[Prediction], **options: Any) -> Iterator[dict[str, Any]]:
-    """Yield the description and the figures of every row; an undefined figure is None; options as in `jobs_of`."""
+    """Yield for every row its ids, conditions, and `figures`: name -> value (None: undefined); options: `jobs_of`."""
     columns: dict[str, list[float | None]] = {}
     for metric, statistics in _statistics(predictions, options):
         for column, values in zip(metric.columns, metric.corpus(statistics).T.tolist(), strict=True):

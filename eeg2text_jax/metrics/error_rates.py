@@ -16,7 +16,7 @@ from eeg2text_jax.versions import with_version
 
 
 class ErrorRate(Metric):
-    """Edits of the corpus divided by its units (words or characters) in the references, in percent; may exceed 100.
+    """Edits of all predictions divided by units (words or characters) of all references, in percent; may exceed 100.
 
     With an empty prediction all units of the reference are deleted, with an empty reference all units of the prediction
     are inserted. A corpus of empty references is undefined (NaN).
@@ -75,12 +75,12 @@ def edit_counts(prediction: Sequence[Hashable], reference: Sequence[Hashable]) -
 
 
 def word_error_rate() -> ErrorRate:
-    """Return the word error rate; Han characters and kana are words of their own."""
+    """Return the metric word error rate; every Han or kana character is a word of its own."""
     return ErrorRate("wer", "word", lambda text: jiwer.wer_default([characters_apart(text)])[0])
 
 
 def character_error_rate() -> ErrorRate:
-    """Return the character error rate; white space between words counts."""
+    """Return the metric character error rate; white space between words counts as characters."""
     return ErrorRate("cer", "character", lambda text: jiwer.cer_default([text])[0])
 
 

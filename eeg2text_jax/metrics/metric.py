@@ -32,7 +32,7 @@ class Metric(abc.ABC):
     statistic_names: tuple[str, ...]
     signature: str  # all that changes the figures: tokenizer, case, smoothing, treatment of empty text, versions
     lower_is_better: ClassVar[bool] = False
-    least: ClassVar[float] = 0.0  # lower bound of a statistic
+    least: ClassVar[float] = 0.0  # lower bound of every statistic
 
     def notes(self) -> list[str]:
         """Return notes for the reader about the figures computed so far."""
@@ -72,20 +72,20 @@ class Metric(abc.ABC):
                 raise MetricError(error.metric, error.side, start + error.index, error.reason) from error
 
     def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        """Return the figures of a corpus by name."""
+        """Return name of a figure -> its value over a corpus of predictions and references."""
         return self.figures(self.total(predictions, references))
 
     def figures(self, summed: np.ndarray) -> dict[str, float]:
-        """Return the figures by name, from statistics `[S]` summed over samples."""
+        """Return name of a figure -> its value, from statistics `[S]` summed over samples."""
         return dict(zip(self.columns, self.corpus(summed).tolist(), strict=True))
 
 
 class OverlapMetric(Metric):
-    """A metric whose `table` makes the statistics of row i with row i, or of all pairs."""
+    """A metric whose method `table` computes statistics of prediction i with reference i, or of all pairs."""
 
     @abc.abstractmethod
     def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
-        """Return statistics `[N, S]` or, if `pairwise`, `[P, R, S]`."""
+        """Return statistics of prediction i with reference i, `[N, S]`, or of all pairs if `pairwise`, `[P, R, S]`."""
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         check_same_length(predictions, references)

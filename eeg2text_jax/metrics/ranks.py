@@ -19,9 +19,9 @@ TOP = (1, 5)  # the k of top-k accuracy
 
 
 def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count the candidates that score above, and as high as, each of `chosen` (int `[m]`), in every row of `[R, N]`.
+    """Count, in every row of `scores` `[R, N]`, candidates above, and equal to, each of the candidates `chosen` `[m]`.
 
-    Both counts are int `[R, m]`; a candidate counts as equal to itself.
+    `chosen` has indices. Both counts are int `[R, m]`; a candidate counts as equal to itself.
     """
     above, equal = np.empty((2, len(scores), len(chosen)), int)
     for row, values in enumerate(scores):
@@ -32,7 +32,7 @@ def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np
 
 
 def statistics(scores: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return the `STATISTICS` of the candidates `chosen` (int `[m]`) under scores `[R, N]`, float `[R, m, 4]`.
+    """Return the `STATISTICS` of the candidates with indices `chosen` `[m]` under scores `[R, N]`, float `[R, m, 4]`.
 
     The percentile rank is the share of other candidates with a lower score; tied ones count half.
     """
@@ -60,7 +60,7 @@ def chance_interval(n: int, k: int, sentences: int, level: float = 0.95) -> tupl
 
 
 def by_length(row: Ranking) -> np.ndarray:
-    """Return the length-only baseline's scores `[N]`: the closer the word count to the recording's, the higher."""
+    """Return the length-only baseline's scores `[N]`: higher for a word count closer to the true one."""
     return -np.abs(row.candidates.n_words - row.n_words)
 
 
@@ -106,12 +106,12 @@ class RankMetric(Metric):
 
 
 def right_statistics(rows: Sequence[Ranking], scores: Sequence[np.ndarray]) -> np.ndarray:
-    """Return `STATISTICS` of every row's true candidate, `[R, 4]`."""
+    """Return `STATISTICS` of every row's true sentence under that row's scores `[N]`, `[R, 4]`."""
     return np.stack([statistics(s[None], np.array([r.right]))[0, 0] for r, s in zip(rows, scores, strict=True)])
 
 
 def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
-    """Return the figures of every cell, in the layout of `metrics.score.score_cells`, also by subject.
+    """Return the figures of every cell (conditions, seed, mode), also by subject, in the layout of `score_cells`.
 
     Figures are percentages: `top-1`, `top-5`, `rank` (percentile; chance is 50), `top-1 in stratum` (among sentences of
     the same task and similar length), `top-5 by length` (the length-only baseline), and chance levels.
@@ -129,7 +129,7 @@ def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
 
 
 def _figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
-    """Return the figures of some rows by name, in the layout of `score_predictions`."""
+    """Return figure -> {"value" in percent, "signature", "lower_is_better"} over some rows."""
     found = Figures.of(right_statistics(rows, [row.scores for row in rows]).sum(0))
     lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
     sizes = [len(row.candidates) for row in rows]
@@ -150,7 +150,7 @@ def _figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
 
 
 def _in_stratum(row: Ranking) -> tuple[float, int]:
-    """Return the top-1 share among candidates of the same task and similar length, and their number."""
+    """Return (top-1 statistic, 0 to 1; number of candidates) among candidates of the same task and similar length."""
     alike = np.flatnonzero(row.candidates.strata == row.candidates.strata[row.right])
     own = np.flatnonzero(alike == row.right)
     return float(statistics(row.scores[None, alike], own)[0, 0, 0]) if len(alike) > 1 else 1.0, len(alike)

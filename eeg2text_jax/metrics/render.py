@@ -51,7 +51,7 @@ def markdown_text(text: str) -> str:
 
 
 def table_markdown(table: Table) -> str:
-    """Format a table as Markdown, with the group's title in each heading, as Markdown has one line of headings."""
+    """Format a table as Markdown; each heading includes the title of its group, as there is one line of headings."""
     table = map_cells(table, markdown_text)
     headings = [f"{group} {heading}".strip() for group, heading in table.columns]
     rows = [row for section in table.sections for row in section]
@@ -78,7 +78,7 @@ def latex_table(caption: str, columns: str, body: Sequence[str], *options: str) 
 
 
 def print_table(results: dict[str, Any]) -> None:
-    """Print the scores of `score_cells`, fitted to the terminal, or 160 characters wide into a file."""
+    """Print the scores of `score_cells` as a table as wide as the terminal, or 160 characters without a terminal."""
     console = Console(force_jupyter=False)  # in Jupyter, rich would ignore a redirected standard output
     if not console.is_terminal:
         console.width = 160
@@ -90,7 +90,7 @@ def table_console(results: dict[str, Any], label: str = "") -> RichTable:
     seeds = {cell["seed"] for cell in results["cells"]}
     columns = PAPER_COLUMNS if results["profile"] == "paper" else NARROW_COLUMNS
     table = map_cells(score_table(results, label, columns, digits=1 if len(seeds) > 1 else 2), escape)
-    layout = {"box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}  # several seeds fit 80 characters
+    layout = {"box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}  # so that 80 characters suffice
     shown = RichTable(caption=table.caption, caption_justify="left", **layout)
     shown.add_column("")
     shown.add_column("training →\nevaluation")

@@ -68,9 +68,9 @@ class Rouge(OverlapMetric):
 def common_subsequences(
     predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], *, pairwise: bool
 ) -> Overlaps:
-    """Return lengths of longest common subsequences, and of predictions `[P]` and references `[R]`.
+    """Return, in words, lengths of longest common subsequences, of predictions `[P]` and of references `[R]`.
 
-    The lengths are those of row i with row i, `[N]`, or of all pairs, `[P, R]`.
+    Common subsequences are those of prediction i with reference i, `[N]`, or of all pairs, `[P, R]`.
     """
     compare = process.cdist if pairwise else process.cpdist
     shared = compare(predictions, references, scorer=LCSseq.similarity, dtype=np.int32).astype(float)
@@ -81,7 +81,7 @@ def common_subsequences(
 def union_subsequences(
     predictions: Sequence[Sentences], references: Sequence[Sentences], *, pairwise: bool
 ) -> Overlaps:
-    """Return the numbers of distinct words in the longest common subsequences of any two sentences of both texts.
+    """Return numbers of distinct words: in common subsequences of all sentence pairs, in predictions, in references.
 
     This is Lin's (2004) summary-level ROUGE-L as the PyPI package `rouge` computes it: it counts sets of words. The
     result has the layout of `common_subsequences`.
@@ -95,7 +95,7 @@ def union_subsequences(
 
 
 def _union(predicted: Sentences, reference: Sentences) -> int:
-    """Return the entry of `union_subsequences` for two texts."""
+    """Return the number of distinct words in the longest common subsequences of all sentence pairs of two texts."""
     return len(set().union(*(_last_common_words(left, right) for left in reference for right in predicted)))
 
 
@@ -154,5 +154,5 @@ def paper_rouge() -> Rouge:
 
 
 def dotted_sentences(text: str) -> Sentences:
-    """Return the words of each sentence; sentences end with a dot, and one of white space has an empty word."""
+    """Return the words of each sentence; a dot ends a sentence, and a sentence of white space is one empty word."""
     return [" ".join(sentence.split()).split(" ") for sentence in text.split(".") if sentence]

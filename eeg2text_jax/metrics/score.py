@@ -38,11 +38,11 @@ SHOW_PROGRESS = 200_000  # rows times metrics from which a progress line is show
 
 
 class NothingToScoreError(UserError):
-    """The error of a cell and mode whose predictions, or references, are all empty."""
+    """The error for rows whose predictions, or references, are all empty."""
 
 
 class Scores(dict[str, dict[str, Any]]):
-    """Figures by their names; a notebook shows them as a table."""
+    """Figure -> {"value" in percent, "signature", "lower_is_better"}; a notebook shows it as a table."""
 
     def _repr_html_(self) -> str:
         rows = ((name, f"{found['value']:.2f}", found["signature"]) for name, found in self.items())
@@ -61,7 +61,7 @@ def score_predictions(
     metrics: Sequence[str] | None = None,
     meaning: Meaning | None = None,
 ) -> "Scores":
-    r"""Return every figure of a profile over the rows of one cell and mode.
+    r"""Return every figure of a profile (a set of metrics) over rows of one pair of conditions, seed and mode.
 
     Args:
       predictions: rows, a DataFrame with columns as `read_any` knows them, or texts, each with one of `references`.
@@ -139,7 +139,7 @@ def check_scorable(predictions: Sequence[Prediction]) -> None:
 
 
 def has_ids(predictions: Sequence[Prediction]) -> bool:
-    """Return whether the rows have token ids of both sides. Raises UserError if only some rows have them."""
+    """Return whether rows have token ids of prediction and reference. Raises UserError if only some rows have them."""
     carried = [p.prediction_tokens is not None and p.reference_tokens is not None for p in predictions]
     if any(carried) and not all(carried):
         lacking = predictions[carried.index(False)]
@@ -166,7 +166,7 @@ class IdTexts(Sequence[str]):
 def _figures(
     metric: Metric, texts: Texts, rows: Sequence[Prediction], advance: Callable[[int], None] | None
 ) -> dict[str, dict[str, Any]]:
-    """Return the figures of one metric; raise UserError if it fails on a text or a figure is undefined."""
+    """Return one metric's figures as in `Scores`. Raises UserError if it fails on a text or a figure is undefined."""
     try:
         values = metric.figures(metric.total(*texts, advance))
     except MetricError as error:
@@ -186,7 +186,7 @@ def _figures(
 
 
 def cells_of(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
-    """Yield the entry in `results.json`, without figures, and the rows of each cell and mode, by first appearance."""
+    """Yield (entry in `results.json` without figures, rows) per conditions, seed and mode, by first appearance."""
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
         groups.setdefault((row.train_condition, row.eval_condition, row.seed, row.mode), []).append(row)
@@ -196,9 +196,9 @@ def cells_of(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
 
 
 def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
-    """Return the content of `results.json`: one entry per cell and mode, in order of first appearance.
+    """Return the content of `results.json`: an entry for each pair of conditions, seed and mode.
 
-    `rows` counts predictions, `sentences` distinct sentences. A cell whose texts are all empty has no metrics, and
+    `rows` counts predictions, `sentences` distinct sentences. An entry whose texts are all empty has no metrics, and
     `unscored` gives the reason. Options and other errors are those of `score_predictions`.
     """
     cells = []
@@ -212,7 +212,7 @@ def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard",
 
 
 def text_metrics(profile: str, chosen: Sequence[str] | None = None) -> list[Metric]:
-    """Return the metrics on words and characters: those of a profile, or the `chosen` names among them.
+    """Return the metrics on words and characters: those of a profile, or instead those named in `chosen`.
 
     Raises UserError for an unknown profile.
     """

@@ -54,16 +54,16 @@ PAPER_COLUMNS = (
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """The texts of a table."""
+    """A table as formatted texts."""
 
     caption: str
     columns: list[tuple[str, str]]  # title of the column's group, and the column's heading
-    sections: list[list[list[str]]]  # rows, grouped by the rules between them
+    sections: list[list[list[str]]]  # texts by section, row, column; lines separate sections
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The results of a model, training condition, evaluation condition and mode: one cell for each seed."""
+    """The results of a model, training condition, evaluation condition and mode: an entry in `cells` for each seed."""
 
     label: str
     train_condition: str
@@ -182,14 +182,14 @@ class Example:
 
     sample_id: str
     reference: Marked
-    outputs: list[tuple[str, Marked]]  # conditions and mode, and the predicted words
+    outputs: list[tuple[str, Marked]]  # (conditions and mode as a title, predicted words)
 
 
 def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Example]:
     """Return up to `count` samples of distinct sentences, each with its predictions of all conditions and modes.
 
-    The predictions are those of each cell's first seed. Words of teacher-forced predictions are bold if the reference
-    has them, words of other predictions are underlined if all of these predictions have them.
+    Of each pair of conditions and mode, only the first seed is shown. Words of teacher-forced predictions are bold if
+    the reference has them, words of other predictions are underlined if all of these predictions have them.
     """
     cells: dict[tuple[str, str, str], dict[str, Prediction]] = {}
     first_seed: dict[tuple[str, str, str], int] = {}
@@ -205,7 +205,7 @@ def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Exam
 
 
 def choose_samples(cells: Sequence[dict[str, Prediction]], count: int) -> list[str]:
-    """Return up to `count` evenly spaced sample ids of distinct sentences, from the samples that all cells have."""
+    """Return up to `count` sample ids, evenly spaced and of distinct sentences, among those that all `cells` have."""
     of_sentence: dict[str, str] = {}
     for sample, prediction in cells[0].items() if cells else ():
         if all(sample in cell for cell in cells):

@@ -33,11 +33,11 @@ LABEL_WORDS = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class BlockLayout:
-    """Format of a block, the lines of one sample."""
+    """The labels and the boundary lines of a layout in which each sample is a block of lines."""
 
-    labels: dict[str, str]  # text before the colon -> `REFERENCE`, or the mode of a prediction
-    closing: re.Pattern  # last line of a block
-    opening: re.Pattern | None = None  # first line of a block; None: a block begins at its first label
+    labels: dict[str, str]  # text before the colon -> `REFERENCE`, or for a prediction its mode
+    closing: re.Pattern  # matches the last line of a block
+    opening: re.Pattern | None = None  # matches the first line; None: a block begins at its first label
 
     def expected(self) -> str:
         return ", ".join(f"'{label}:'" for label in self.labels)
@@ -70,9 +70,9 @@ class Survey:
     braces: int = 0  # lines that begin with "{"
     first: str = ""  # first character that is not white space
     openings: int = 0  # lines `start####`
-    heads: Counter = dataclasses.field(default_factory=Counter)  # lines by possible label, see `head_of`
-    valued: Counter = dataclasses.field(default_factory=Counter)  # the same for lines with text after the colon
-    rules: Counter = dataclasses.field(default_factory=Counter)  # lines that repeat "#", "-" or "=", by character
+    heads: Counter = dataclasses.field(default_factory=Counter)  # possible label, see `head_of` -> number of lines
+    valued: Counter = dataclasses.field(default_factory=Counter)  # label -> lines with text after the colon
+    rules: Counter = dataclasses.field(default_factory=Counter)  # "#", "-" or "=" -> lines that only repeat it
 
     def layout(self) -> str | None:
         """Return the name of the block layout that fits the labels (A to E), or None."""
@@ -94,7 +94,10 @@ class Survey:
         return "C2" if self.pair() else None
 
     def pair(self) -> tuple[str, str] | None:
-        """Return the labels of reference and prediction (C2), if both begin equally many lines, 25 % or more."""
+        """Return the labels of references and of predictions (layout C2), or None.
+
+        Both must begin the same number of lines, at least 25 % of all lines that are not blank.
+        """
         sides = [[name for name in names if self.heads[name]] for names in (REFS, HYPS)]
         counts = {self.heads[name] for side in sides for name in side}
         alone = all(len(side) == 1 for side in sides) and len(counts) == 1
@@ -128,7 +131,7 @@ def head_of(line: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """The labels of one file: of texts, of other fields, and ignored labels."""
+    """The labels (texts before a colon) in one file: of its texts, of other fields, and ignored labels."""
 
     layout: BlockLayout
     used: tuple[str, ...]  # labels of the layout that the file has
@@ -136,7 +139,7 @@ class Labels:
     ignored: frozenset[str]
 
     def kind(self, line: str) -> tuple[str | None, bool]:
-        """Return the label of a line (None without one), and whether the text of this label is used."""
+        """Return the label of a line (None if it has none), and whether the text after this label is used."""
         head = head_of(line)
         if head is None:
             return None, False
@@ -146,10 +149,10 @@ class Labels:
 
 
 def labels_of(layout: BlockLayout, found: Survey) -> tuple[Labels, list[str]]:
-    """Decide which texts before colons are labels, and return notes on doubtful texts.
+    """Return the labels of a file, from the counts `found` of texts before colons, and notes on doubtful texts.
 
     A text unknown to the layout is an ignored label if nine of ten blocks have it with a value; if it begins with
-    `LABEL_WORDS`, half of the blocks suffice. A rarer text is part of a prediction, or an error with `LABEL_WORDS`.
+    `LABEL_WORDS`, half of the blocks suffice. A rarer text is part of a prediction, or an error if it begins so.
     """
     used = tuple(label for label in layout.labels if found.heads[label])
     blocks = max((found.heads[label] for label in used), default=0)
@@ -176,11 +179,11 @@ def labels_of(layout: BlockLayout, found: Survey) -> tuple[Labels, list[str]]:
 
 
 def read_blocks(lines: Lines, layout_name: str, found: Survey) -> tuple[Iterator[ForeignRow], list[str]]:
-    """Return one sample per block, and notes on labels. Raises UserError with the line of an incomplete block."""
+    """Return the samples, one per block, and notes on labels. Raises UserError with the line of an incomplete block."""
     layout = LAYOUTS[layout_name]
     labels, notes = labels_of(layout, found)
     if REFERENCE not in {layout.labels[label] for label in labels.used} or len(labels.used) < 2:
-        list(split_blocks(lines, labels))  # a message about a damaged line precedes the one below
+        list(split_blocks(lines, labels))  # raises for a damaged line, a better message than below
         raise UserError(
             f"{lines.path}: no block of layout {layout_name} in the file; expected lines {layout.expected()}."
         )
@@ -211,7 +214,7 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
             continue
         if layout.closing.fullmatch(line):
             if not fields and not blocks and layout is LAYOUTS["C1"]:
-                continue  # a rule above the first block
+                continue  # a line of "=" above the first block
             blocks += 1
             if not fields:
                 raise UserError(f"{path}, line {number}: the block closed here has no {layout.expected()}; repair it.")
@@ -242,7 +245,7 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
 
 
 def read_pairs(lines: Lines, found: Survey) -> Iterator[ForeignRow]:
-    """Yield a sample per pair of lines (C2). Raises UserError if labels do not alternate, or a line has no label."""
+    """Yield a sample per reference and prediction line (C2). Raises UserError if a label repeats or is missing."""
     if not found.pair():
         raise UserError(
             f"{lines.path}: --format=C2: expected as many lines of references (REF:) as of predictions (HYP:)."

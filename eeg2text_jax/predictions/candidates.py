@@ -31,13 +31,13 @@ Key = tuple[str, int]  # sample id, seed
 class CandidateScores:
     """The scores of all candidates for one sample in one condition."""
 
-    sentence_id: str  # id of the sentence that was read
+    sentence_id: str  # id of the true sentence
     candidates: tuple[str, ...]  # ids of the candidate sentences
     nll: tuple[float, ...]  # nats, one per candidate
 
 
 def read_candidates(path: str | os.PathLike[str]) -> dict[str, dict[Key, CandidateScores]]:
-    """Return the scores of a file by condition, then by sample. Raises UserError with the number of an invalid line."""
+    """Return condition -> (sample id, seed) -> candidates' scores. Raises UserError with an invalid line's number."""
     lines = Lines(path)
     path = lines.path
     conditions: dict[str, dict[Key, CandidateScores]] = {}

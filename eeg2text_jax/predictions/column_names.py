@@ -1,6 +1,6 @@
 """Usual names of columns in published files: references, predictions, conditions and other fields.
 
-Names are compared in the form of `normalize_names`.
+Names are compared in the form of `normalize_names`: lower case, `_` for spaces and hyphens.
 """
 
 import itertools
@@ -42,7 +42,7 @@ PREDICTION_NAMES = (
     *("decoded_text", "decoded_sentence", "output", "outputs", "output_text", "model_output", "model_prediction"),
     *("hypothesis_text", "reconstructed", "reconstruction", "y_pred"),
 )
-# Names of columns of phonemes, which count only if no column of text has a known name.
+# Names of columns of phonemes, which are used only if no column of text has a known name.
 PHONEMES = (
     ("target_phonemes", "true_phonemes", "reference_phonemes", "ref_phonemes", "gt_phonemes", "phonemes"),
     ("predicted_phonemes", "pred_phonemes", "decoded_phonemes", "hyp_phonemes", "prediction_phonemes"),
@@ -60,14 +60,14 @@ ABOUT_NAMES = {
     **dict.fromkeys(("subjectid", "sub", "sub_id", "participantid", "pid"), "subject"),
     **dict.fromkeys(("task", "task_name", "task_id", "task_key", "raw_task_key", "raw_task", "dataset"), "task"),
     **dict.fromkeys(("dataset_name", "data_set", "corpus"), "task"),
-    # the encoder's input, which counts only if the column has few distinct values, see `foreign.complete`
+    # a column that names the encoder's input; used only if it has few distinct values, see `foreign.complete`
     **dict.fromkeys(("condition", "input", "input_type", "modality", "arm"), "condition"),
     **dict.fromkeys(("teacher_forcing", "teacher_forced", "is_teacher_forced", "tf", "with_tf", "use_tf"), "forced"),
     **dict.fromkeys(("decoding", "decoding_mode", "generation_mode", "inference_mode"), "decoding"),
     **dict.fromkeys(("split", "subset", "partition", "data_split"), "split"),
     **{name: name for name in ("sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")},
 }
-# Names that show that a line is a header. The names of conditions, decoding and splits are common words, too.
+# Names that show that a line is a header; those of conditions, decoding and splits do not, as they are common words.
 USUAL = {*REFERENCE_NAMES, *PREDICTION_NAMES, *itertools.chain(*PAIRS, *PHONEMES)}
 USUAL |= {name for name, field in ABOUT_NAMES.items() if field not in ("condition", "forced", "decoding", "split")}
 # Prefixes and suffixes of a column's name that state the mode of its predictions.
@@ -86,7 +86,7 @@ def normalize_names(names: Iterable[str]) -> list[str]:
 
 
 def condition_of(name: str) -> str:
-    """Return the condition in the name of a column of predictions (`noise_eeg`, `pred_noise`, `eeg_pred`), or ""."""
+    """Return the condition that a column's name states (`pred_noise`: "noise", `eeg_pred`: "eeg"), or "" if none."""
     if name in CONDITION_NAMES:
         return CONDITION_NAMES[name]
     for end, condition in CONDITION_AFFIXES.items():
@@ -106,7 +106,7 @@ def split_mode(name: str) -> tuple[str, str]:
 
 
 def known_names(names: Iterable[str]) -> set[str]:
-    """Return the names, without their modes, that are usual names of columns."""
+    """Return those names that are usual names of columns, without a prefix or suffix for the mode."""
     bases = {split_mode(name)[0] for name in names}
     return {base for base in bases if base in USUAL or condition_of(base)}
 

@@ -30,7 +30,7 @@ from eeg2text_jax.predictions.packed import read_text
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
 SEVERAL = "a row holds several samples; write one sample per row"
 JOINED = "are lists of tokens; they are joined by spaces"
-METADATA = ("n_words", "recording", "onset", "duration", "order")  # columns of a metadata CSV with fixed names
+METADATA = ("n_words", "recording", "onset", "duration", "order")  # further columns of a metadata CSV
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Columns:
     """Positions of the columns in a row, from 0, by their role."""
 
     reference: int
-    predictions: dict[tuple[str, str], int]  # position by condition and mode
-    about: dict[str, list[int]]  # positions by field, such as "subject"
-    others: Mapping[str, int] = dataclasses.field(default_factory=dict)  # positions of unused columns by name
+    predictions: dict[tuple[str, str], int]  # (condition, mode) -> position
+    about: dict[str, list[int]]  # field, such as "subject" -> positions
+    others: Mapping[str, int] = dataclasses.field(default_factory=dict)  # unused column -> its position
 
     def used(self, dropped: Collection[str] = ()) -> set[int]:
         """Return the positions of all used columns except those of the fields `dropped`."""
@@ -49,7 +49,7 @@ class Columns:
 
 
 def named_columns(names: Sequence[str], path: epath.Path, titles: Sequence[str] = ()) -> Columns:
-    """Find reference and predictions by usual names; messages show `titles`, the names as written in the file.
+    """Return the columns with usual `names` (normalized); `titles` are the names as written in the file, for messages.
 
     Raises UserError if no pair of columns fits, or several do.
     """
@@ -115,14 +115,14 @@ def _unclear(
 
 
 def join_names(names: Sequence[str], most: int = 8) -> str:
-    """Return a list of names in words; all after the first `most` are only counted."""
+    """Return the first `most` names joined by commas, and the number of further names."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def field_positions(names: Sequence[str]) -> dict[str, list[int]]:
-    """Return the position of the first column of each field of `ABOUT_NAMES`.
+    """Return field, such as "subject" -> positions of its columns, by the names in `ABOUT_NAMES`.
 
-    Only a task may have several columns: the name of a data set and a key in the data set identify a task together.
+    Of a field, the first column counts, but of a task all: the name of a data set and a key in it identify a task.
     """
     found: dict[str, list[int]] = {}
     for index, name in enumerate(names):
@@ -133,7 +133,7 @@ def field_positions(names: Sequence[str]) -> dict[str, list[int]]:
 
 
 def stated_columns(columns: Sequence[str], names: Sequence[str] | None, width: int, path: epath.Path) -> Columns:
-    """Return the columns of `--columns`: the reference, then predictions, by name or by number from 1."""
+    """Return the columns that `--columns` names: the reference, then predictions, by name or by number from 1."""
     if len(columns) < 2:
         raise UserError(f"--columns={','.join(columns)}: expected the reference and at least one prediction.")
     positions = [find_column(column, names, width, path) for column in columns]
@@ -158,7 +158,7 @@ def find_column(column: str, names: Sequence[str] | None, width: int, path: epat
 
 
 def with_groups(columns: Columns, names: Sequence[str] | None, groups: Sequence[str]) -> Columns:
-    """Return `columns` with the columns of `groups` as the fields `group NAME`, and with all unused columns."""
+    """Return `columns` with the columns named in `groups` as fields `group NAME`, and unused columns as `others`."""
     titles = {name: normalize_names([name])[0] for name in groups}
     places = {f"group {name}": [names.index(title)] for name, title in titles.items() if title in (names or ())}
     columns = dataclasses.replace(columns, about=columns.about | places)
@@ -205,7 +205,7 @@ def has_several_lists(items: Iterable[Any]) -> bool:
 def foreign_row(
     number: int, fields: Sequence[str], columns: Columns, path: epath.Path, unit: str = "line"
 ) -> ForeignRow:
-    """Return a row of fields as a sample. Raises UserError for a list of anything but texts."""
+    """Return a table's row as a sample; `number` is its line or `unit`. Raises UserError for a list of non-texts."""
     notes: list[str] = []
 
     def text(side: str, field: str) -> str:
@@ -244,7 +244,7 @@ def read_metadata(path: str | os.PathLike[str]) -> csv.DictReader:
 
 
 def column_titles(names: Sequence[str] | None, width: int) -> list[str]:
-    """Return the names of all columns for messages; a column without a name is taken for the index of pandas."""
+    """Return names of all columns for messages; a column with an empty name is called the index, as of pandas."""
     if not names:
         return [f"column {i + 1}" for i in range(width)]
     return [repr(name) if name else f"the index (column {i})" for i, name in enumerate(names, 1)]

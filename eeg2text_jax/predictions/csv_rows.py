@@ -31,8 +31,8 @@ def read_csv(
     """Return the samples, and a function that describes the layout after they were read, see `describe_columns`.
 
     `columns` names (or numbers from 1) the reference and one or more predictions; `header` says whether there is a
-    header; None decides by its names. Raises UserError (for damaged rows only when they are read) if columns are not
-    recognised, a row has another number of fields, or a quote is not closed.
+    header; None: there is one if the first line has known names. Raises UserError (for damaged rows only when they are
+    read) if columns are not recognised, a row has another number of fields, or a quote is not closed.
     """
     delimiter, names, first, textual = parse(lines, columns or (), header)
     if header is None and names is None:
@@ -72,9 +72,9 @@ def rows_of(lines: Lines, delimiter: str, columns: Columns, header: bool) -> Ite
 def parse(
     lines: Lines, columns: Sequence[str], header: bool | None
 ) -> tuple[str, list[str] | None, list[str], list[int]]:
-    """Return the delimiter, the normalized names of a header (None without one), the first record and text columns.
+    """Return the delimiter, the normalized names of the header (None without one), the first record and text columns.
 
-    Text columns are positions, and empty if there is a header. Raises UserError if the lines are no table.
+    Text columns are positions from 0, none if the header has known names. Raises UserError if the lines are no table.
     """
     stated = stated_delimiter(lines)
     delimiters = DELIMITERS if stated is None else (stated,)
@@ -109,9 +109,9 @@ def survey_table(lines: Lines, delimiter: str) -> tuple[list[str], list[int]]:
 
 
 def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line number and the fields of each record; blank lines are skipped.
+    """Yield (number of the first line, fields) of each record; blank lines are skipped.
 
-    Raises UserError for a record with fewer than two fields or another number of fields, or an unclosed quote.
+    Raises UserError for a record with fewer than two fields, more or fewer than the first record, or an unclosed quote.
     """
     path, width = lines.path, 0
     skipped = stated_delimiter(lines) is not None

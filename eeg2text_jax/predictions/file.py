@@ -1,4 +1,4 @@
-"""The predictions file, which `decode` writes and `score` and `audit` read; keys and words of sentences.
+"""The predictions file, which `decode` writes and `score` and `audit` read; a normal form to compare sentences.
 
 JSON lines. The first line is a header (`{"header": {...}}`: config hash, split hash, tokenizer, decode settings),
 every other line one prediction of one sample in one cell (training condition, evaluation condition and seed) and mode.
@@ -22,7 +22,7 @@ from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.packed import Lines
 
 MODES = ("teacher_forced", "free_running")
-OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # most of them show our format
+OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # our rows have most of these
 SURROGATE = re.compile("[\ud800-\udfff]")
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # Han, kana and bopomofo, with radicals, strokes, and the full-width punctuation between them
@@ -79,8 +79,8 @@ class PredictionSet:
     """The content of one predictions file.
 
     `predictions` has the first hypothesis of every sample, which is scored and audited, `further` has later hypotheses.
-    `notes` are sentences on the file for the user. `groups` has, for each column of labels and each
-    `sentence_key`, the counts of its labels. `digest` is the SHA-256 of the file. If not `seeds_stated`, seeds are 0.
+    `notes` are sentences on the file for the user. `groups` maps a column of labels and a `sentence_key` to
+    the number of rows with each label. `digest` is the file's SHA-256. If not `seeds_stated`, it has no seeds.
     """
 
     predictions: list[Prediction]
@@ -118,7 +118,7 @@ def is_own(lines: Lines) -> bool:
 
 
 class Shared:
-    """A cache that gives rows with equal token ids one shared object; a million rows then fit in a gigabyte."""
+    """A cache through which rows share equal token ids, and lists of them; a million rows then fit in a gigabyte."""
 
     def __init__(self) -> None:
         self._ids: dict[int, int] = {}
@@ -203,7 +203,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=refuse_repeated_names)
 
 
 def parse_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
-    """Return the JSON object on a line, whose number messages state. Raises UserError if it is no object."""
+    """Return the JSON object on a line; messages state the line's `number`. Raises UserError if it is no object."""
     try:
         row = DECODER.decode(line)
     except (ValueError, RecursionError) as error:
@@ -219,7 +219,7 @@ SHARED_TEXT = ("subject", "task", "sentence_id", "train_condition", "eval_condit
 def own_row(
     row: dict[str, Any], path: epath.Path, number: int, shared: Shared, modes: Sequence[str] = MODES
 ) -> Prediction:
-    """Return the prediction on a line of our format. Raises UserError if a field is missing, unknown or invalid."""
+    """Return a line's JSON object as a prediction. Raises UserError if a field is missing, unknown or invalid."""
     if missing := [name for name, f in FIELDS.items() if name not in row and f.default is dataclasses.MISSING]:
         raise UserError(f"{path}, line {number}: the field {missing[0]!r} is missing.")
     if unknown := [name for name in row if name not in FIELDS]:
@@ -238,7 +238,7 @@ def own_row(
 
 
 def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
-    """Return the value of a field. Raises UserError if it is of another kind or out of range."""
+    """Return the value of the field `name`. Raises UserError if its type is wrong or it is out of range."""
     if value is None and FIELDS[name].default is None:
         return None
     if name in ("reference_tokens", "prediction_tokens"):

@@ -13,8 +13,8 @@ from eeg2text_jax.predictions.file import MODES, Prediction, characters_apart, r
 UNKNOWN = "unknown"
 EEG_NAMES = {"real_eeg": "eeg", "real": "eeg", "true_eeg": "eeg", "shuffled_eeg": "shuffled", "noise_eeg": "noise"}
 CONTROLS = ("noise", "random", "random_noise", "gaussian_noise", "shuffled", "random_eeg", "zero", "zero_eeg", "zeros")
-RECORDINGS = {"meg", "fmri", "ecog", "seeg", "ieeg", "fnirs", "nirs", "emg", "lfp"}  # other signals, not controls
-MODE_FIELDS = ("mode", "forced", "decoding")  # fields of `ABOUT_NAMES` that state the mode
+RECORDINGS = {"meg", "fmri", "ecog", "seeg", "ieeg", "fnirs", "nirs", "emg", "lfp"}  # signals other than EEG
+MODE_FIELDS = ("mode", "forced", "decoding")  # fields that state whether a prediction is teacher-forced
 FORCED = {"teacher_forced", "teacher_forcing", "with_teacher_forcing", "forced"}
 FORCED |= {"tf", "with_tf", "w_tf", "w/_tf", "w/tf"}
 FREE = {"free_running", "autoregressive", "ar", "generate", "generated", "no_tf", "without_tf", "w/o_tf"}
@@ -27,16 +27,16 @@ MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # notations of a mi
 class ForeignRow:
     """One sample of a foreign file, a file in another layout than ours."""
 
-    line: int  # counts lines, rows or items, as `unit` says
+    line: int  # number of the line, or of the row or item as `unit` says
     reference: str
-    outputs: Mapping[tuple[str, str], str]  # predicted texts by evaluation condition and mode
-    about: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other values by field, such as "subject"
+    outputs: Mapping[tuple[str, str], str]  # (evaluation condition, mode) -> predicted text
+    about: Mapping[str, str] = dataclasses.field(default_factory=dict)  # field, such as "subject" -> value
     unit: str = "line"
     read_as: tuple[str, ...] = ()  # notes on texts that were converted from lists
 
 
 def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
-    """Return a prediction for each output of each sample; missing values become "unknown", a missing seed 0.
+    """Return a prediction for each predicted text of each sample; missing values become "unknown", a missing seed 0.
 
     Raises UserError if a seed or mode is invalid, or a stated sample id occurs twice with one condition, seed and mode.
     """
@@ -44,7 +44,7 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
     first_line: dict[tuple, int] = {}
     known: dict[str, tuple[str, int]] = {}  # distinct reference -> sentence id, number of words
     for number, row in enumerate(rows, 1):
-        reference = sys.intern(str(row.reference))  # str, as texts in Python may be NumPy's strings
+        reference = sys.intern(str(row.reference))  # str, as a text may be a NumPy string
         if reference not in known:
             digest = hashlib.sha256(sentence_key(reference).encode()).hexdigest()
             known[reference] = f"text-{digest[:12]}", len(characters_apart(reference).split())
@@ -84,7 +84,7 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
 
 
 def _fed(row: ForeignRow, condition: str) -> str:
-    """Return the encoder's input as a column such as `input` names it; "" if another column names the condition."""
+    """Return the condition that a column such as `input` names; "" if `condition` or `eval_condition` states one."""
     if condition != UNKNOWN or "eval_condition" in row.about:
         return ""
     return condition_name(row.about.get("condition", ""))
@@ -108,7 +108,7 @@ def fed_word(value: str) -> str:
 
 
 def _stated(row: ForeignRow, name: str) -> str:
-    """Return the value of a field, or "unknown"."""
+    """Return the value of the row's field `name`, or "unknown" if it is missing."""
     value = row.about.get(name, UNKNOWN).strip()
     return UNKNOWN if value.lower() in MISSING else sys.intern(value)
 
@@ -125,7 +125,7 @@ def _mode(row: ForeignRow, mode: str, path: epath.Path) -> str:
     stated = mode_name(row.about.get("mode", mode)) or UNKNOWN
     if stated not in (*MODES, UNKNOWN):
         raise UserError(f"{path}, {row.unit} {row.line}: mode is {stated!r:.40}; expected one of {', '.join(MODES)}.")
-    if stated == UNKNOWN and "decoding" in row.about:  # may also name a search, such as beam search
+    if stated == UNKNOWN and "decoding" in row.about:  # this field may name a search instead of a mode
         stated = mode_name(row.about["decoding"])
     if stated not in MODES and "forced" in row.about:
         forced = row.about["forced"].strip().lower()

@@ -23,7 +23,7 @@ LIKELY = tuple(
 MOST_DIVIDED = 0.1  # largest share of references with several labels; above it, labels describe rows, not references
 Labels = dict[str, dict[str, str]]  # column -> `sentence_key` -> label
 Counts = dict[str, Counter]  # `sentence_key` -> label -> number of rows
-# Values in a column of splits -> the part.
+# Value in a column that names the split of each row -> test, dev or train.
 PARTS = {
     **dict.fromkeys(("test", "testing", "eval", "evaluation", "heldout", "held_out"), "test"),
     **dict.fromkeys(("dev", "val", "valid", "validation"), "dev"),
@@ -36,11 +36,11 @@ class RowSummary:
 
     def __init__(self, rows: Iterable[ForeignRow]):
         self._rows = rows
-        self.groups: dict[str, Counts] = defaultdict(lambda: defaultdict(Counter))  # counts of labels by column
-        self.fed: set[str] = set()  # values of a column of conditions
+        self.groups: dict[str, Counts] = defaultdict(lambda: defaultdict(Counter))  # column -> counts of labels
+        self.fed: set[str] = set()  # conditions in the column of conditions
         self.seeds_stated = False
-        self.read_as: Counter[str] = Counter()  # notes on converted texts, with numbers of rows
-        self.part = ""  # a note on the column of splits, if there is one
+        self.read_as: Counter[str] = Counter()  # note on converted texts -> number of rows
+        self.part = ""  # a note drawn from the column of splits; "" if none
         self.others: dict[str, Counter[str]] = defaultdict(Counter)  # unused column -> condition -> number of rows
 
     def __iter__(self) -> Iterator[ForeignRow]:
@@ -76,9 +76,9 @@ class RowSummary:
 def groups_of(
     read: PredictionSet, columns: Sequence[str], meta: str | os.PathLike[str] | None = None
 ) -> tuple[Labels, list[str]]:
-    """Return the label of each reference by column, and notes on references with several labels.
+    """Return column -> reference -> label, and notes on references with several labels.
 
-    A column of the CSV `meta` precedes one of the file. Raises UserError if a column is missing, or if its labels
+    A column of the CSV `meta` is preferred to one of the file. Raises UserError if a column is missing, or its labels
     describe rows instead of references.
     """
     lines = list(read_metadata(meta)) if meta else []
@@ -107,7 +107,7 @@ def groups_of(
 
 
 def likely_groups(read: PredictionSet) -> list[str]:
-    """Return the `LIKELY` columns with one label per reference, and from 2 to half as many labels as references."""
+    """Return the `LIKELY` columns with one label per reference, and from 2 labels to half as many as references."""
     found = []
     for column, counts in read.groups.items():
         labels = {label for own in counts.values() for label in own}
@@ -118,7 +118,7 @@ def likely_groups(read: PredictionSet) -> list[str]:
 
 
 def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
-    """Return the labels of all samples of a data file, object `[N]`, for each column of the CSV at `path`.
+    """Return column of the CSV at `path` -> labels of all samples of the data file, object `[N]`.
 
     The CSV's column `reference` has the sentences. Raises UserError without this column or a line for each sentence.
     """
@@ -136,7 +136,7 @@ def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
 
 
 def count_labels(pairs: Iterable[tuple[str, str]]) -> Counts:
-    """Count the labels of each reference in pairs of reference and label."""
+    """Return `sentence_key` of a reference -> label -> number of pairs, from pairs (reference, label)."""
     counts: Counts = defaultdict(Counter)
     for reference, label in pairs:
         counts[sentence_key(reference)][label.strip()] += 1

@@ -19,7 +19,7 @@ Given = Any  # predictions as `Prediction`s, a pandas DataFrame, or texts
 def as_set(
     given: Given, references: Sequence[str] | None = None, *, mode: str | None = None, name: str = "predictions"
 ) -> PredictionSet:
-    """Return predictions in Python as a set of rows.
+    """Return predictions that were given as Python objects as a `PredictionSet`.
 
     Args:
       given: `Prediction`s; a DataFrame with the columns of a predictions file or others that `read_any` recognises; or
@@ -36,7 +36,7 @@ def as_set(
         if set(OWN_NAMES) <= set(given.columns):
             return in_mode(in_one_form(PredictionSet(_own_rows(given, path), {}, "table", path)), mode)
         names = normalize_names(map(str, given.columns))
-        if {"reference", "prediction"} <= set(names):  # preferred to pairs such as reference and hypothesis
+        if {"reference", "prediction"} <= set(names):  # preferred to other names, such as hypothesis
             columns = stated_columns(["reference", "prediction"], names, len(names), path)
         else:
             columns = named_columns(names, path, [*map(str, given.columns)])
@@ -59,7 +59,7 @@ def as_set(
 def as_conditions(
     eeg: Given, controls: Mapping[str, Given], references: Sequence[str] | None, mode: str | None, name: str
 ) -> tuple[list[Prediction], dict[str, list[Prediction]], bool]:
-    """Return the rows under EEG, the rows under each control by name, and whether all training seeds are stated.
+    """Return the rows under EEG, control -> its rows, and whether all training seeds are stated.
 
     If `controls` is empty, the other conditions of a table `eeg` are the controls. Raises UserError for controls that
     are no mapping, or a table of several conditions beside controls.
@@ -86,8 +86,8 @@ def as_conditions(
 
 
 def _own_rows(table: Any, path: epath.Path) -> list[Prediction]:
-    """Return the first hypotheses in a table with the columns of a predictions file."""
-    table = table.convert_dtypes().astype(object)  # or whole numbers would be floats in columns with missing values
+    """Return the rows of a DataFrame with the columns of a predictions file; of a sample, its first hypothesis only."""
+    table = table.convert_dtypes().astype(object)  # keeps whole numbers in columns with missing values
     rows, shared = table.where(table.notna(), None).to_dict("records"), Shared()
     filled = ({key: value for key, value in row.items() if value is not None} for row in rows)
     found = [own_row(row, path, number, shared) for number, row in enumerate(filled, 1)]

@@ -45,7 +45,7 @@ def read_json(
     """
     items = items_by_line(lines) if by_line else iter(())
     _, row = next(items, (0, {}))
-    has_all = is_lists(row) or is_by_key(row) or any(map(is_objects, row.values()))  # an object of all samples
+    has_all = is_lists(row) or is_by_key(row) or any(map(is_objects, row.values()))  # one object has all samples
     if not by_line or (has_all and next(items, None) is None):
         (items, kind), unit = items_of_text(lines), "item"
     else:
@@ -89,7 +89,7 @@ def rows_of(
 
 
 def text_of(value: Any, name: str, where: str) -> str:
-    """Return a text as it is, a list of texts as JSON. Raises UserError for other values, found in the row `where`."""
+    """Return a text unchanged, a list of texts as JSON. Raises UserError for other values; `where` names the row."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, str):
@@ -108,7 +108,7 @@ def items_by_line(lines: Lines) -> Iterator[Item]:
 
 
 def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
-    """Return the objects of a JSON text and its kind in words.
+    """Return the samples of a JSON text as numbered objects, and the form of the JSON in words.
 
     The text is a list of objects, an object of lists of equal length, or an object that holds either under a name.
     """
@@ -205,7 +205,7 @@ def without_chat(row: dict[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in row.items() if name != chat}
     names = set(normalize_names(rest))
     sides = bool(names & REFERENCES), bool(names & set(PREDICTION_NAMES))
-    if sides[0] == sides[1]:  # both are there, or the message may be either
+    if sides[0] == sides[1]:  # both are there; or neither, and the message may be either
         return rest if all(sides) else row
     said = [message for message in row[chat] if role_of(message) in ASSISTANTS]
     return {**rest, "prediction" if sides[0] else "reference": content_of(said[-1]) if said else ""}

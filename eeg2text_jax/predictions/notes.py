@@ -6,11 +6,11 @@ from collections import Counter
 from eeg2text_jax.predictions.file import HAN, PredictionSet
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
-FEW = 10  # fewest distinct texts from which their frequencies, or their lack of spaces, are judged
+FEW = 10  # with fewer distinct texts, their frequencies and their lack of spaces are not judged
 SPECIAL = re.compile(r"</?s>|<pad>|<unk>|<\|endoftext\|>|\[(?:PAD|SEP|CLS|UNK)\]")
 CURLY = re.compile("[\u2018\u2019\u201c\u201d]")
 STRAIGHT = re.compile("['\"]")
-HAN_OR_KANA = re.compile(f"[{HAN}\u3005-\u3007\u3040-\u30ff\u3105-\u312f]")  # letters, with bopomofo
+HAN_OR_KANA = re.compile(f"[{HAN}\u3005-\u3007\u3040-\u30ff\u3105-\u312f]")  # letters only, with bopomofo
 
 
 def possible_faults(read: PredictionSet) -> list[str]:
@@ -20,7 +20,7 @@ def possible_faults(read: PredictionSet) -> list[str]:
 
 
 def empty_halves(read: PredictionSet) -> list[str]:
-    """Note conditions and modes under which all predictions are empty, unless all predictions of the file are."""
+    """Return notes on conditions and modes whose predictions are all empty; no note if the whole file has only such."""
     cells = {(p.train_condition, p.eval_condition, p.mode): False for p in read.predictions}
     cells |= {(p.train_condition, p.eval_condition, p.mode): True for p in read.predictions if p.prediction.strip()}
     return [
@@ -31,7 +31,7 @@ def empty_halves(read: PredictionSet) -> list[str]:
 
 
 def repeated_half(read: PredictionSet) -> list[str]:
-    """Note a file whose second half repeats the first, as if it was appended to itself."""
+    """Return a note if the second half of the rows repeats the first, as if the file was appended to itself."""
     rows = [(p.reference, p.prediction, p.mode, p.eval_condition, p.subject) for p in read.predictions]
     half = len(rows) // 2
     if half < 10 or len(rows) % 2 or rows[:half] != rows[half:] or len(set(rows[:half])) < 2:
@@ -40,7 +40,7 @@ def repeated_half(read: PredictionSet) -> list[str]:
 
 
 def repetitions(read: PredictionSet) -> int:
-    """Return the number of rows of known subjects that equal an earlier row in everything but the sample id."""
+    """Return how many rows with a known subject equal an earlier row in everything but the sample id."""
     rows = [
         hash((p.subject, p.task, p.sentence_id, p.train_condition, p.eval_condition, p.seed, p.mode, p.prediction))
         for p in read.predictions
@@ -50,7 +50,7 @@ def repetitions(read: PredictionSet) -> int:
 
 
 def unexplained_repeats(read: PredictionSet) -> list[str]:
-    """Note several rows of one subject and sentence if no column states the encoder's input."""
+    """Return a note if a subject has several rows of a sentence and no column states the encoder's input."""
     counts = Counter(
         (p.subject, p.task, p.sentence_id, p.train_condition, p.seed, p.mode)
         for p in read.predictions
@@ -66,7 +66,7 @@ def unexplained_repeats(read: PredictionSet) -> list[str]:
 
 
 def exchanged_columns(read: PredictionSet) -> list[str]:
-    """Note possibly exchanged columns: predictions recur evenly, or only references have special tokens."""
+    """Return a note if reference and prediction seem exchanged, by repeated predictions or by special tokens."""
     rows = read.predictions
     references, predictions = (Counter(getattr(p, side) for p in rows) for side in ("reference", "prediction"))
     usual = sorted(predictions.values())[len(predictions) // 2]
@@ -85,7 +85,7 @@ def exchanged_columns(read: PredictionSet) -> list[str]:
 
 
 def unequal_quotes(read: PredictionSet) -> list[str]:
-    """Note curly quotes in one column and straight ones in the other, which every metric treats as different."""
+    """Return a note if one column has curly quotes and the other straight ones, which metrics treat as different."""
     curly, straight = (
         [sum(bool(kind.search(getattr(p, side))) for p in read.predictions) for side in ("reference", "prediction")]
         for kind in (CURLY, STRAIGHT)
@@ -105,7 +105,7 @@ def is_spaceless(text: str) -> bool:
 
 
 def scripts_without_spaces(read: PredictionSet) -> list[str]:
-    """Note references in Han or kana, whose characters count as words, and other references without spaces."""
+    """Return a note if half of the references are in Han or kana (characters count as words), or have no spaces."""
     texts = {p.reference for p in read.predictions}
     if (found := sum(map(is_spaceless, texts))) and 2 * found >= len(texts):
         return ["the references are in a script without spaces; each Han or kana character counts as a word"]

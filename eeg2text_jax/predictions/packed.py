@@ -18,7 +18,7 @@ from etils import epath
 from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line
 
-LARGEST = 2**31  # most bytes of an unpacked file; outputs of a million rows have a tenth of that
+LARGEST = 2**31  # most bytes of an unpacked file; a million predictions have a tenth of that
 TEXT = "CSV"  # kind of a file that is text already
 # First bytes of unsupported files -> their kind, and the user's remedy.
 OTHERS = {
@@ -128,7 +128,7 @@ def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
 
 
 def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
-    """Return the first sheet with a table as CSV, and its name in words.
+    """Return the first sheet with a table as CSV, and a phrase that says which sheet was read.
 
     Raises UserError for another archive, or if two sheets have the same columns, as for two conditions.
     """
@@ -159,12 +159,12 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
         kind = f"Excel, sheet {sheet.title!r}, not read: {others}" if others else "Excel, first sheet"
         return as_csv(_cells(sheet, heads.get(sheet.title, (0, ()))[0])), kind
     except (LookupError, ValueError, TypeError, AttributeError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
-        # A SyntaxError is the ParseError of xml.etree.
+        # The ParseError of xml.etree, for a damaged sheet, is a SyntaxError.
         raise UserError(f"{path}: cannot be read as an Excel file ({error!r:.80}); save it as CSV.") from error
 
 
 def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
-    """Return the header of a sheet, its first row with two cells or more, and the number of rows above; or None."""
+    """Return (rows above the header, header) of a sheet: its first row with two filled cells or more; or None."""
     for number, row in enumerate(sheet.iter_rows(values_only=True, max_row=TITLES)):
         if len(names := tuple(cell for cell in row if cell is not None)) > 1:
             return number, names

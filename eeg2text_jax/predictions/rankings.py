@@ -5,7 +5,7 @@ JSON lines, read by `score` and `audit`. The first line is a header whose `candi
 under one training and evaluation condition: the fields of a prediction, whose text is the candidate ranked first, and
 
     "list": "test", "scores": [0.31, ...]   one number per candidate, higher is likelier
-    "n": 236, "rank": 4.0, "score": 0.29    number of candidates; rank and score of the sentence that was read
+    "n": 236, "rank": 4.0, "score": 0.29    number of candidates; rank and score of the true sentence
     "stratum_n": 7, "stratum_rank": 1.0     the same among the candidates of its task and nearly its length
 
 Only `scores` is required; ranks in the file must agree with the scores.
@@ -29,9 +29,9 @@ from eeg2text_jax.predictions.file import FIELDS, Prediction, Shared, own_row, p
 from eeg2text_jax.predictions.packed import Lines
 
 MODES = ("contrastive", "likelihood")
-MOST = 2**53  # largest number; float64 and thus every JSON reader has whole numbers up to it exactly
+MOST = 2**53  # largest number; float64, and thus every JSON reader, is exact for whole numbers up to it
 DIGITS = 6  # significant digits of a score in the file; ranks are computed from the rounded scores
-_OWN = ("list", "scores", "n", "rank", "score", "stratum_n", "stratum_rank")  # fields that a prediction does not have
+_OWN = ("list", "scores", "n", "rank", "score", "stratum_n", "stratum_rank")  # fields of a ranking only
 CANDIDATE: dict[str, Any] = {"reference": str, "sentence_id": str, "task": str, "n_words": (int, float), "stratum": int}
 
 
@@ -44,7 +44,7 @@ class Candidates:
     sentence_ids: Sequence[str]
     tasks: Sequence[str]
     n_words: np.ndarray  # float64 [N]
-    strata: np.ndarray  # [N], number of the stratum: sentences of one task and nearly one length
+    strata: np.ndarray  # [N], number of each sentence's stratum (one task and nearly one length)
 
     def __post_init__(self) -> None:
         if len(self._places) < len(self.references):
@@ -65,14 +65,14 @@ class Candidates:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ranking(Prediction):
-    """A prediction, the candidate with the highest score, and the scores `[N]` of all `N` candidates."""
+    """A prediction whose text is the candidate with the highest score; `scores` `[N]` has all candidates' scores."""
 
     scores: np.ndarray | None = None
     candidates: Candidates | None = None
 
     @property
     def right(self) -> int:
-        """Index, among the candidates, of the sentence that was read."""
+        """Index of the true sentence (the reference) among the candidates."""
         return self.candidates.place(self.reference)
 
 
@@ -94,7 +94,7 @@ def rounded(scores: np.ndarray) -> np.ndarray:
 
 
 def write_rankings(path: str | os.PathLike[str], header: dict[str, Any], rows: Iterable[Ranking]) -> None:
-    """Write a file of rankings atomically; the header gets the lists of candidates."""
+    """Write a file of rankings atomically; the rows' lists of candidates are added to the header."""
     rows = list(rows)
     lists = {}
     for c in {row.candidates.name: row.candidates for row in rows}.values():

@@ -122,7 +122,7 @@ def read_foreign(
 
 
 def refuse_conditions(rows: RowSummary, predictions: Sequence[Prediction], path: epath.Path) -> None:
-    """Raise UserError if only a column that was not used tells the rows under EEG from those under a control."""
+    """Raise UserError if the conditions of the rows, EEG and controls, are stated only by a column that is not used."""
     known = {p.eval_condition for p in predictions} != {UNKNOWN}
     for name, fed in rows.others.items():
         if not known and fed.total() == len(predictions) and "eeg" in fed and len(fed) > 1:

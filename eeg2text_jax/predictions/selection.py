@@ -1,4 +1,4 @@
-"""Sort rows by condition, from one file of several cells (pairs of conditions) or several files; add metadata."""
+"""Group predictions by condition, from one file with several conditions or from several files; add metadata."""
 
 import dataclasses
 import os
@@ -17,11 +17,12 @@ Row = TypeVar("Row", bound=Prediction)
 
 
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
-    """Return the rows of one arm by evaluation condition: EEG first, then each control.
+    """Return evaluation condition -> rows of one arm (training condition): EEG first, then each control.
 
-    `arm` is the training condition; None takes `eeg`, or the only one. Other arms are left out, because their scores do
-    not show whether this model uses its EEG, except the arm trained and tested on `clock`, which shows what can be told
-    from time alone. Raises UserError if the arm is missing or was not evaluated with EEG.
+    `arm` None takes `eeg`, or the only one. Other arms are left out, because their scores do not show whether this
+    model uses its EEG, except the arm trained and tested on `clock` (its input is only the recording and time of a
+    sample), which shows what can be told from time alone. Raises UserError if the arm is missing or was not evaluated
+    with EEG.
     """
     rows = list(rows)
     arms = list(dict.fromkeys(row.train_condition for row in rows))
@@ -45,7 +46,7 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
 
 
 def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Return the rows of all arms by condition: EEG first, then two kinds of controls.
+    """Return condition -> rows of all arms (training conditions): EEG first, then two kinds of controls.
 
     The arm trained on EEG gives a control for each other evaluation condition. Every other arm gives the control `the
     arm trained on NAME`, evaluated with its training condition (`label_shuffle` with EEG). Raises UserError if no arm
@@ -67,7 +68,7 @@ def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
 def read_conditions(
     eeg: Path, controls: Sequence[Path], read: Callable[[Path], Any], arm: str | None = None
 ) -> dict[str, list[Any]]:
-    """Return the rows of several files by condition, EEG first; `read` returns the rows of a file.
+    """Return condition -> rows, from several files, EEG first; `read` returns the rows of a file.
 
     A condition is named after its file, or after its evaluation condition if the file `eeg` has several. A control file
     of several pairs of conditions gives a control for each pair that was not evaluated with EEG. Raises UserError for a
@@ -98,7 +99,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
     if len(set(stems)) < len(stems):
         return [str(path) for path in paths]
     parts = [stem.split("_") for stem in stems]
-    alike = len({len(p) for p in parts}) == 1  # names of unequal form are kept whole
+    alike = len({len(p) for p in parts}) == 1  # names with different numbers of `_` are kept whole
     while alike and len(paths) > 1 and all(len(p) > 1 and p[0] == parts[0][0] for p in parts):
         parts = [p[1:] for p in parts]
     return ["_".join(p) for p in parts]

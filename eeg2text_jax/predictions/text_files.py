@@ -41,7 +41,7 @@ CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences 
 
 @dataclasses.dataclass
 class Side:
-    """The references or the predictions of one file, in its order."""
+    """The references or the predictions that one file holds, in the order of the file."""
 
     lines: Lines
     role: str  # "reference" or "prediction"
@@ -49,9 +49,9 @@ class Side:
     groups: Sequence[str]  # names of columns whose labels are kept
     texts: list[Any] = dataclasses.field(default_factory=list)  # texts or lists of texts
     ids: list[str] | None = None  # None: the file has no ids
-    about: list[dict[str, str]] = dataclasses.field(default_factory=list)  # other columns of each row by field
+    about: list[dict[str, str]] = dataclasses.field(default_factory=list)  # per row: field -> value
     by_key: bool = False  # whether the file is a JSON object of texts by id
-    coded: bool = False  # whether ids are parts of the lines
+    coded: bool = False  # whether each line holds an id beside its text
     description: str = ""  # description of the columns, for messages
 
 
@@ -85,13 +85,13 @@ def read_side(side: Side, layout: str | None) -> Side:
 
 
 def line_texts(lines: Lines) -> list[str]:
-    """Return all lines; nothing after the last line end is no line."""
+    """Return all lines; the empty text after the last line end does not count as a line."""
     texts = list(lines)
     return texts[:-1] if texts and not texts[-1] else texts
 
 
 def with_ids(side: Side) -> Side:
-    """Return the lines as texts, split from their ids if every line has one (`ID text` or `text (ID)`).
+    """Return `side` with the lines as texts, split from their ids if every line has one (`ID text` or `text (ID)`).
 
     A first line such as `id text` is a header.
     """
@@ -111,7 +111,7 @@ def with_ids(side: Side) -> Side:
 
 
 def json_side(side: Side) -> Side | None:
-    """Return the texts of a JSON file, or None if the file is not JSON."""
+    """Return `side` with the texts of a JSON file, or None if the file is not JSON."""
     lines = side.lines
     start = lines.data.lstrip()[:1]
     if start not in (b"{", b"["):
@@ -132,7 +132,7 @@ def json_side(side: Side) -> Side | None:
 
 
 def records_side(side: Side, rows: Sequence[dict[str, Any]], kind: str) -> Side:
-    """Return the texts of JSON objects. Raises UserError if one lacks a name that the first has."""
+    """Return `side` with the texts of JSON objects. Raises UserError if one lacks a name that the first has."""
     rows = [without_chat(row) for row in rows]
     titles = list(rows[0])
     for number, row in enumerate(rows, 1):
@@ -146,7 +146,7 @@ def records_side(side: Side, rows: Sequence[dict[str, Any]], kind: str) -> Side:
 
 
 def table_side(side: Side, layout: str | None) -> Side | None:
-    """Return the texts of a table; None for other files.
+    """Return `side` with the texts, ids and other columns of a table; None if the file is no table.
 
     A table has a header, or lines of equally many fields with ids, quotes or tabs. Raises UserError if the text column
     is unclear.
@@ -178,7 +178,7 @@ def table_side(side: Side, layout: str | None) -> Side | None:
 
 
 def one_column(side: Side, name: str) -> Side:
-    """Return the lines below a header, without quotes if the file is a CSV of one column."""
+    """Return `side` with the lines below the header `name`, without quotes if the file is a CSV of one column."""
     texts = line_texts(side.lines)[1:]
     for delimiter in DELIMITERS:
         try:
@@ -192,7 +192,7 @@ def one_column(side: Side, name: str) -> Side:
 
 
 def columns_side(side: Side, names: list[str] | None, rows: Sequence[Sequence[Any]], kind: str) -> Side:
-    """Return the texts of a table's rows, with their ids and other columns; `names` is None without a header."""
+    """Return `side` with the texts, ids and other columns of a table's rows; `names` is None without a header."""
     if not rows:
         raise UserError(f"{side.lines.path}: no texts in the file.")
     titles = column_titles(names, len(rows[0]))
@@ -218,7 +218,7 @@ def text_column(side: Side, names: list[str] | None, rows: Sequence[Sequence[Any
         return find_column(side.column, names, width, path)
     if side.role == "prediction" and {*(names or ())} & {*REFERENCE_NAMES} and {*names} & {*PREDICTION_NAMES}:
         raise UserError(f"{path}: has references of its own ({join_names(names)}); leave --reference out.")
-    for offered in (SIDES[side.role][: -len(EITHER)], EITHER):  # names of this side precede names of either side
+    for offered in (SIDES[side.role][: -len(EITHER)], EITHER):  # first names that fit this side alone
         if len(found := [i for i, name in enumerate(names or ()) if name in offered]) == 1:
             return found[0]
     spaced = [sum(" " in str(row[i]).strip() for row in rows) for i in range(width)]

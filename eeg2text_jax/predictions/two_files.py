@@ -76,7 +76,7 @@ def _by_id(texts: Side, references: Side) -> bool:
 
 
 def _places(texts: Side, references: Side) -> list[int]:
-    """Return the position of each prediction's reference by id. Raises UserError if an id has none, or several."""
+    """Return for each prediction the position of the reference with its id. Raises UserError if none or several fit."""
     ids, known = _alike(texts.ids, references.ids)
     if ids == known:
         return list(range(len(texts.texts)))
@@ -97,9 +97,9 @@ def _places(texts: Side, references: Side) -> list[int]:
 
 
 def _alike(ids: list[str], known: list[str]) -> tuple[list[str], list[str]]:
-    """Return the ids of both files, without differences in case or in fairseq's prefixes `T-`, `H-` and `D-`.
+    """Return the ids of both files, without differences in case or in fairseq's prefixes such as `T-` and `H-`.
 
-    Ids that would coincide are returned unchanged.
+    Ids are returned unchanged if they would coincide, or still would not match.
     """
     for form in (str, str.casefold, lambda key: FAIRSEQ.sub("", key)):
         changed, reduced = list(map(form, ids)), list(map(form, known))
@@ -124,7 +124,7 @@ def _rows(texts: Side, references: Side, places: Sequence[int], by_id: bool) -> 
 
 def _text(value: object, key: str, side: Side) -> tuple[str, str]:
     """Return a value as one text, and a note on its conversion. Raises UserError if it is no text or list of texts."""
-    items = parse_list(value) if isinstance(value, str) and side.about else value  # a table has lists as text
+    items = parse_list(value) if isinstance(value, str) and side.about else value  # tables have lists as text
     text, how = one_text(items) if isinstance(items, list) else (value, "")
     if not isinstance(text, str):
         raise UserError(

@@ -23,7 +23,7 @@ Cache = Any
 Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]  # (tokens [B*K], index, cache) -> logits, cache
 Reorder = Callable[[Cache, jax.Array], Cache]  # (cache, parents int32 [B, K]) -> cache
 
-IMPOSSIBLE = -1e9  # finite, so that sums of it compare; as in transformers
+IMPOSSIBLE = -1e9  # finite, so that sums with it can be compared; as in transformers
 
 
 class BeamState(NamedTuple):
@@ -34,7 +34,7 @@ class BeamState(NamedTuple):
     scores: jax.Array  # float32 [B, K], summed log-probabilities of the live hypotheses
     done_tokens: jax.Array  # int32 [B, K, T], finished hypotheses, best first
     done_scores: jax.Array  # float32 [B, K], with the length penalty
-    done_lengths: jax.Array  # int32 [B, K]
+    done_lengths: jax.Array  # int32 [B, K], tokens including start and end token
     done: jax.Array  # bool [B, K], which slots hold a finished hypothesis
     improvable: jax.Array  # bool [B], a live hypothesis may still beat the worst finished one; once False, stays False
     cache: Cache
@@ -45,16 +45,16 @@ class Candidates(NamedTuple):
 
     scores: jax.Array  # float32
     parents: jax.Array  # int32, the beam that the candidate continues
-    tokens: jax.Array  # int32, the token that it appends
-    ends: jax.Array  # bool, an end token or the last position
-    sequences: jax.Array  # int32 [B, C, T]
+    tokens: jax.Array  # int32, the token that the candidate appends
+    ends: jax.Array  # bool, the token is an end token or at the last position
+    sequences: jax.Array  # int32 [B, C, T], all tokens of the continued hypothesis
 
 
 class Hypotheses(NamedTuple):
     """The best finished hypotheses of each sentence, best first."""
 
     tokens: jax.Array  # int32 [B, K, T], padded
-    lengths: jax.Array  # int32 [B, K]
+    lengths: jax.Array  # int32 [B, K], tokens including start and end token
     scores: jax.Array  # float32 [B, K], with the length penalty
     steps: jax.Array  # int32 [B], decoder steps taken for the sentence
 
@@ -75,7 +75,7 @@ def beam_search(
       step: the model's decoder step; `index` is the position of its input tokens.
       reorder: permutes the cache so that row k of every sentence continues beam `parents[:, k]`.
       cache: the model's KV cache for B * K rows; the first axis of every array in it is B.
-      batch: B.
+      batch: B, the number of sentences.
       spec: the settings; with `do_sample`, candidates are drawn without replacement instead of taken from the top.
       keys: PRNG keys `[B]`, one per sentence, for `do_sample`.
       compactions: how many times half of the batch is dropped when it is finished, while the other half continues.

@@ -50,7 +50,7 @@ def look_back(scores: jax.Array, tokens: jax.Array, length: jax.Array, penalty: 
     """Penalize tokens already written (unless `penalty` is 1), and ban repeated n-grams (unless `size` is 0).
 
     Negative scores are multiplied by the penalty, positive ones divided by it (Keskar 2019). A token that would repeat
-    an n-gram of the row gets -inf. Both read and write T scores of a row, not V.
+    an n-gram of the row gets -inf. Both steps read and write T scores of a row, not V.
     """
     rows, vocabulary = jnp.arange(tokens.shape[0])[:, None], scores.shape[1]
     if penalty != 1.0:
@@ -79,12 +79,12 @@ def look_back_by_products(
         banned = _banned(tokens, length, size)
         rank += jnp.pad(banned, ((0, 0), (size - 1, 0))).astype(jnp.int32)
     same = written[:, :, None] == written[:, None, :]  # [N, T, T]
-    rank = jnp.max(jnp.where(same, rank[:, None, :], 0), axis=2)  # of a token, the maximum over its positions
+    rank = jnp.max(jnp.where(same, rank[:, None, :], 0), axis=2)  # each position gets its token's maximum
     first = jnp.argmax(same, axis=2) == jnp.arange(total)[None, :]
-    rank = jnp.where(first & (written < vocabulary), rank, 0)  # at its first position only, so that sums are ranks
+    rank = jnp.where(first & (written < vocabulary), rank, 0)  # else 0, so that a token's sum below is its rank
     rows = jax.nn.one_hot(written // LANES, -(-vocabulary // LANES), dtype=jnp.bfloat16)
     columns = jax.nn.one_hot(written % LANES, LANES, dtype=jnp.bfloat16)
-    found = jnp.einsum("ntr,ntc->nrc", rows * rank[:, :, None].astype(jnp.bfloat16), columns)  # 0, 1 or 2
+    found = jnp.einsum("ntr,ntc->nrc", rows * rank[:, :, None].astype(jnp.bfloat16), columns)  # rank of every token
     found = found.reshape(scores.shape[0], -1)[:, :vocabulary]
     if penalty != 1.0:
         scores = jnp.where(found > 0, jnp.where(scores < 0, scores * penalty, scores / penalty), scores)

@@ -13,11 +13,11 @@ from eeg2text_jax.search.settings import GenerationSpec
 class SampleState(NamedTuple):
     """The loop state of N = B * num_return_sequences rows."""
 
-    length: jax.Array  # int32 []
+    length: jax.Array  # int32 [], tokens written so far, including the start token
     tokens: jax.Array  # int32 [N, T]
-    lengths: jax.Array  # int32 [N], including the end token
+    lengths: jax.Array  # int32 [N], tokens including start and end token
     scores: jax.Array  # float32 [N], summed log-probability of the tokens
-    open: jax.Array  # bool [N], no end token yet
+    open: jax.Array  # bool [N], whether the row has no end token yet
     cache: Cache
 
 

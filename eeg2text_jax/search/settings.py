@@ -72,7 +72,8 @@ class GenerationSpec:
     num_beams: int = 1
     num_return_sequences: int = 1  # number of hypotheses, or of samples, that are returned for each sentence
     length_penalty: float = 1.0  # finished hypotheses are ranked by log-probability / (generated tokens ** penalty)
-    early_stopping: bool | Literal["never"] = False  # True: num_beams finished ones suffice; "never": no heuristic
+    # A sentence ends: True: with num_beams finished hypotheses; False: by a heuristic; "never": when none can improve.
+    early_stopping: bool | Literal["never"] = False
     repetition_penalty: float = 1.0  # scores of tokens already written are divided (positive) or multiplied (negative)
     no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0: off
     forced_bos_token_id: int | None = None  # first token after the start token
