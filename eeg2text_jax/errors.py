@@ -21,7 +21,7 @@ class HostLost(UserError):
 
 
 class Terminated(BaseException):
-    """SIGTERM ended the run after it saved a checkpoint to resume from.
+    """SIGTERM ended the command; training raises it after it has saved a checkpoint to resume from.
 
     It is no `Exception`, so that no error handler catches it. The command line prints it and exits with status 143.
     """

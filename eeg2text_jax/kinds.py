@@ -39,7 +39,7 @@ def ranges_of(section: type, prefix: str = "") -> dict[str, Range]:
             found |= ranges_of(typing.cast(type, hint), f"{prefix}{name}.")
         elif isinstance(kind := getattr(hint, "__metadata__", [None])[0], Range):
             found[f"{prefix}{name}"] = kind
-        elif kind is not None:  # a dataclass that reads this section
+        elif kind is not None:  # `kind` is the dataclass of this section
             found |= ranges_of(kind, f"{prefix}{name}.")
     return found
 
@@ -167,7 +167,7 @@ def with_pairs(argument: str) -> str:
 
 
 def channels() -> Range:
-    """Layer sizes in order."""
+    """The numbers of channels of successive layers."""
     one = whole(1, 100_000)
     return _tuple_of(one, 1, 20, f"a tuple of at least one entry, each {one.expected}")
 

@@ -45,7 +45,7 @@ def peer_names(text: str, known: Sequence[str]) -> list[str]:
 
 
 def warm_up(peers: dict[str, Callable[[Input], Any]], inputs: Collection[Input]) -> dict[str, str]:
-    """Run every peer once on every input; remove failing peers from `peers`, and return their errors by name."""
+    """Run every peer once on every input; remove failing peers from `peers`, and return peer -> error message."""
     failed = {}
     for name, run in list(peers.items()):
         try:

@@ -123,12 +123,12 @@ OPTIMIZER = OptimSettings(  # AdamW at a constant learning rate, for all librari
 class Work:
     """The model and the data of one training benchmark."""
 
-    config: BartConfig  # of the backbone, for other libraries
+    config: BartConfig  # the backbone's configuration, for other libraries
     model: Seq2SeqModel
     samples: Samples
     size: int  # batch size
     buckets: tuple[Bucket, ...]  # buckets with at least one full batch
-    batches: dict[Bucket, int]  # number of full batches in an epoch
+    batches: dict[Bucket, int]  # bucket -> number of full batches in an epoch
     examples: dict[Bucket, Batch]  # one batch of each bucket
 
     def program(self, n_arms: int, mapping: str) -> GridProgram:

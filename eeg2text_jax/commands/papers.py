@@ -66,7 +66,7 @@ class LeakageRow:
 
     rate: str  # `BSLR` (subjects), or `TSLR` (texts) and how texts are compared
     method: str  # a to f
-    values: tuple[float, ...]  # of each seed; empty if the method cannot divide this data
+    values: tuple[float, ...]  # the rate of each seed; empty if the method cannot divide this data
     published: float | None  # the paper's average on this kind of recording; None if the paper has none
     why: str = ""  # why the method cannot divide this data
 

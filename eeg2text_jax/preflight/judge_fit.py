@@ -51,7 +51,7 @@ class JudgeFit:
     arms: int  # soft prompts that are tuned at once
     pairs: int  # batch size of a tuning step
     pieces: int  # micro-batches of a tuning step
-    tokens: int  # of a pair
+    tokens: int  # tokens of a pair, with padding
     scored: int  # pairs per scoring step
     frozen: int  # bytes of the frozen weights
     chips: int  # chips over which the frozen weights are sharded

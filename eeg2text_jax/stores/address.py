@@ -31,7 +31,7 @@ class Address:
 
     @property
     def copy(self) -> Path:
-        """The cache path of a read-only copy; `address_of` turns it back into the URL."""
+        """The cache path of a read-only copy of the content; `address_of` turns the path back into the URL."""
         return cache_folder() / COPIES / self.scheme / self.bucket / self.key
 
     @property

@@ -43,7 +43,7 @@ from eeg2text_jax.study.workdir import Workdir
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """The inputs of a run that stay fixed."""
+    """The inputs of a run that stay fixed: configuration, data, split, tokenizer, samples, arms and model."""
 
     config: Settings
     workdir: Workdir
