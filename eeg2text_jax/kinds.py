@@ -89,7 +89,7 @@ def one_of(*names: str) -> Range:
 
 
 def text(*, empty: bool = True) -> Range:
-    """One line of text."""
+    """One line of text; it may be empty if `empty`."""
 
     def holds(value: Any) -> bool:
         return isinstance(value, str) and value.isprintable() and (empty or bool(value.strip()))
@@ -125,7 +125,7 @@ def _tuple_of(
 
 
 def many(of: Range, *, least: int = 1) -> Range:
-    """A sequence of distinct values, each valid for `of`."""
+    """A sequence of at least `least` distinct values, each valid for `of`."""
 
     def are_distinct(entries: Sequence[Any]) -> bool:
         return len({tuple(entry) if isinstance(entry, list) else entry for entry in entries}) == len(entries)

@@ -1,4 +1,4 @@
-"""Open a run in its workdir: check the configuration, join the hosts, lock the folder, open the study."""
+"""Open a run in its workdir: check the configuration, join the hosts, lock the folder, open data and model."""
 
 import contextlib
 import json

@@ -1,4 +1,7 @@
-"""The stages of a run: prepare, train all arms, decode in both modes, score, audit. Finished stages are skipped."""
+"""The stages of a run: prepare, train all arms, decode (free-running and teacher-forced), score, audit.
+
+Finished stages are skipped.
+"""
 
 import collections
 import functools
@@ -78,7 +81,7 @@ def decode(study: Study, files: Sequence[str] | None = None) -> None:
 
 
 def predict(study: Study) -> None:
-    """Decode the test part with each arm's best parameters under every condition; write the predictions file."""
+    """Decode the test part with each arm's best parameters under every evaluation condition; write the file."""
     header = rank_run.header_of(study) | {
         "tokenizer": study.tokenizer_digest,
         "decode": study.config.decode.fields(),
@@ -161,7 +164,7 @@ def verdict_of(study: Study) -> AuditResult | None:
 
 
 def _facts(study: Study) -> dict[str, Any]:
-    """Return the audit's options about the data: training sentences, recording, and how near samples are in time."""
+    """Return the audit's options about the data: training sentences, kind of recording, neighbors in time."""
     path = study.workdir.split
     return {
         "training_text": [str(text) for text in study.data.sentence[study.split.parts["train"]]],

@@ -1,4 +1,4 @@
-"""Stages of a run that ranks candidate sentences: rank, score, audit; some are shared by runs that write texts."""
+"""Stages of a run that ranks candidate sentences (rank, score, audit), with functions that runs of text share."""
 
 import collections
 import dataclasses
@@ -63,7 +63,7 @@ def candidates_of(study: Study) -> Candidates:
 
 
 def header_of(study: Study) -> dict[str, Any]:
-    """Return the header of a predictions or rankings file: digests of the run's inputs; recording if not EEG."""
+    """Return the header of a predictions or rankings file: digests of inputs; kind of recording if not EEG."""
     recording = {"recording": study.data.recording} if study.data.recording != "eeg" else {}
     digests = {"config": study.config_digest, "split": study.split.digest(), "data": study.data.digest()}
     return digests | recording

@@ -84,7 +84,7 @@ def alternate(
     *,
     warm_each: bool = False,
 ) -> dict[tuple[str, Key], list[float]]:
-    """Return (contestant, key of the input) -> seconds of each of `repeats` runs.
+    """Time every contestant on every input; return (contestant, key of the input) -> seconds of each run.
 
     The contestants take turns on each input, so that other load on the machine affects all of them. With `warm_each`,
     an untimed run precedes each timed run, as in training a step follows a step of the same program. Without it, a step

@@ -1,1 +1,1 @@
-"""The commands: functions `argv -> exit status` in modules by topic; `overview` lists them."""
+"""The commands: functions `argv -> exit status` in modules by topic; `overview.py` lists them."""

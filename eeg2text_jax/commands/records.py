@@ -125,8 +125,8 @@ def _write_predictions(path: Path, out: Path) -> None:
 def hub_files(results: dict[str, Any], dataset: str, metric: str, date: str) -> Iterator[tuple[str, str]]:
     """Yield (name, content) of a file in `.eval_results/` for each cell (arm, test condition, mode) that has `metric`.
 
-    `date` is in ISO 8601. The Hub shows these files on the model's page, and on the leaderboard of the data set
-    if it is registered as a benchmark (source: huggingface.co/docs/hub/eval-results).
+    `date` (ISO 8601) is the time of the evaluation. The Hub shows these files on the model's page, and on the
+    leaderboard of a data set that is registered as a benchmark (source: huggingface.co/docs/hub/eval-results).
     """
     for cell in results["cells"]:
         if metric not in cell["metrics"]:
@@ -200,7 +200,7 @@ def read_results(path: Path) -> dict[str, Any]:
 
 
 def _check(found: Any, wanted: Mapping[str, Any], where: str) -> None:
-    """Raise UserError unless `found` is a JSON object with the fields `wanted` (name -> type) at `where`."""
+    """Raise UserError, which begins with `where`, unless `found` is a dict with the fields `wanted` (name -> type)."""
     if not isinstance(found, dict):
         raise UserError(f"{where}: expected an object, found {found!r:.40}; score again.")
     for name, kind in wanted.items():

@@ -62,7 +62,7 @@ class ProgramReport:
 
     @property
     def share_of_peak(self) -> float:
-        """Share of the chip's peak FLOP/s, from the estimated time."""
+        """Share of the chip's peak FLOP/s that the program reaches, by the estimated time."""
         return 1e3 * self.flop_seconds / self.estimate.bound
 
     @property
@@ -84,7 +84,7 @@ class Report:
 
     config: Settings
     topology: Topology
-    mesh: dict[str, int]  # devices by mesh axis
+    mesh: dict[str, int]  # number of devices along each mesh axis
     arms: list[str]  # names `condition/seed`
     bucket: tuple[int, int]  # words and tokens of the largest batch
     programs: list[ProgramReport]

@@ -87,7 +87,7 @@ class _Executed:
     """An executed instruction, or the time that a loop waits for memory."""
 
     instruction: Instruction | None  # None: waiting for memory
-    part: str  # part of the model
+    part: str  # part of the model, such as "decoder"
     times: int  # executions in one run
     milliseconds: float | None  # of one execution; None without an estimate
     moved: int = 0  # bytes to and from HBM of one execution
@@ -118,7 +118,7 @@ class Walk:
         return found, self.total(found, tuple(self._turns))
 
     def computation(self, name: str, times: int, part: str) -> list[_Executed]:
-        """Return what the computation `name` executes if it runs `times` times; `part`: its part of the model."""
+        """Return the instructions that `times` runs of a computation execute; `part`: its part of the model."""
         found: list[_Executed] = []
         for line in self.module.computations[name]:
             own = self._scope(name, line) or part
@@ -206,9 +206,9 @@ class Walk:
         return None
 
     def _kind(self, line: Instruction) -> str | None:
-        """Return the part of an instruction that only communicates or copies, whatever its scope; None for others."""
+        """Return `COMMUNICATION`, `COPIES` or `FILLS` for an instruction that does nothing else; None for others."""
         lines = [part for part in self._within(line) if not _NOTHING.fullmatch(part.op)]
-        alone = line.op != "fusion" or self.milliseconds(line) is None  # an estimated fusion also computes
+        alone = line.op != "fusion" or self.milliseconds(line) is None  # a fusion with a time estimate also computes
         if alone and any(_COLLECTIVE.fullmatch(part.op) for part in lines):
             return COMMUNICATION
         if not lines or not all(_MOVES.fullmatch(part.op) or _is_scalar(part) for part in lines):

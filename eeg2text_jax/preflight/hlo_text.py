@@ -31,7 +31,7 @@ _BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16}
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line of a computation."""
+    """One line of an HLO computation."""
 
     name: str  # without the percent sign
     shape: str  # shape of the result, an array or a tuple, with layouts

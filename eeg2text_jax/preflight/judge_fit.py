@@ -100,7 +100,7 @@ class JudgeFit:
 
 
 def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFit:
-    """Compile a judge's tuning step and scoring step for a TPU slice, with one of `compiling.EFFORTS`.
+    """Compile a judge's tuning step and scoring step for a TPU slice; `effort` is a key of `compiling.EFFORTS`.
 
     Raises:
       UserError: the checkpoint's folder has no config.json, or the topology is not usable.
@@ -133,7 +133,7 @@ def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFi
 
 
 def smallest_slice(config: JudgeSettings, chip: str, effort: str, say: Callable[[str], None]) -> JudgeFit:
-    """Return the fit of the smallest slice of a chip that the judge fits; `say` prints why each smaller one does not.
+    """Return the memory use on the smallest slice that the judge fits; `say` prints why each smaller one is too small.
 
     Slices whose chips are too small for their share of the frozen weights are not compiled for.
 

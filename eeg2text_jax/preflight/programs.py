@@ -215,7 +215,7 @@ class UsualTokenizer(AnyTokenizer):
         return said[0]["content"]
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        """Return one token per word; only their number affects the programs."""
+        """Return one token id per word; only the number of tokens affects the programs."""
         return {"input_ids": [3] * len(text.split())}
 
 

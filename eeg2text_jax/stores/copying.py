@@ -70,7 +70,7 @@ class Notes:
 
 
 class Files(dict[str, Entry]):
-    """The objects below a URL by relative name; the name is "" if the URL is an object itself."""
+    """The objects below a URL: relative name -> entry; the name is "" if the URL is an object itself."""
 
     @classmethod
     def of(cls, store: Store, address: Address) -> "Files":

@@ -57,7 +57,7 @@ def lines(config: Settings, samples: int) -> list[str]:
 
 
 def carried(config: Settings, stored: Mapping[str, Any]) -> Settings:
-    """Return the configuration with the derived steps of `stored`, the content of a workdir's `config.json`."""
+    """Return `config` with the steps that `stored`, the content of a workdir's `config.json`, derived from epochs."""
     found = {steps: field(stored, steps) for steps, _ in declared(config).values()}
     return config.changed({name: steps for name, steps in found.items() if type(steps) is int and steps > 0})
 

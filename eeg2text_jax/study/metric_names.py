@@ -13,7 +13,7 @@ class Named(NamedTuple):
 
     label: str
     metric: str
-    figure: str  # name of the score among those of the metric
+    figure: str  # name of one of the metric's scores
     margin: float  # default of the smallest difference that matters, in points
 
 

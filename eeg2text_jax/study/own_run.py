@@ -51,7 +51,7 @@ def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
 
 
 def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
-    """Return how near in time test samples are to other parts, from the workdir's split file.
+    """Return how near in time dev and test samples are to training samples, from the workdir's split file.
 
     None if the file has no such record, or the predictions are of another split.
     """

@@ -36,7 +36,7 @@ class TextTargets:
     """Standardized embeddings of the distinct sentences, in the order of the data file."""
 
     sentences: tuple[str, ...]  # S sentences, normalized by `sentence_key`
-    vectors: np.ndarray  # float32 [S, E]
+    vectors: np.ndarray  # embeddings, float32 [S, E]
     signature: str  # text: the encoder, its layer and the settings that made `vectors`
 
     def rows(self, texts: Iterable[str]) -> np.ndarray:
