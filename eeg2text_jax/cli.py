@@ -22,7 +22,7 @@ from eeg2text_jax.versions import __version__
 DRY = "--dry-run"
 FULL = "free some space and run the same command again, what is finished is kept"
 FORBIDDEN = "choose a place that you may read and write, or get permission for this one"
-ADVICE = {  # what a user can do about an error of the operating system
+ADVICE = {  # error number of the operating system -> what a user can do
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), FULL),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), FORBIDDEN),
 }

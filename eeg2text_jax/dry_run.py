@@ -67,7 +67,7 @@ def data_lines(study: Study) -> list[str]:
 
 
 def cost_lines(study: Study) -> list[str]:
-    """Return lines on the arms, the parameters, the least memory, and the time of the matrix products."""
+    """Return lines on the arms, the number of parameters, the minimum memory, and the time of the matrix products."""
     config, model = study.config, study.model
     weights = sum(leaf.size for leaf in jax.tree.leaves(model.shapes))
     least = len(study.arms) * bytes_of_an_arm(study) + frozen_bytes(study)

@@ -21,20 +21,20 @@ class HostLost(UserError):
 
 
 class Terminated(BaseException):
-    """SIGTERM ended the run after it saved a checkpoint to resume from.
+    """SIGTERM ended the command; training raises it after it has saved a checkpoint to resume from.
 
     It is no `Exception`, so that no error handler catches it. The command line prints it and exits with status 143.
     """
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first non-blank line of an exception's message, or the exception's type without one."""
+    """Return the first non-blank line of an exception's message, or the name of its type if there is no message."""
     lines = (line.strip() for line in str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception's message on one line, truncated, or the exception's type without one."""
+    """Return an exception's message as one line, cut at 200 characters, or the name of its type without a message."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 

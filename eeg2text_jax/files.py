@@ -55,7 +55,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[epath.Path]:
 
 
 def check_replaceable(path: str | os.PathLike[str], said: str = "") -> None:
-    """Raise UserError if a path is a link, a device, a pipe or a socket; the message names `said` in place of it."""
+    """Raise UserError if a path is a link, a device, a pipe or a socket; the message names `said`, or the path."""
     if not is_local(path):
         return
     try:
@@ -79,7 +79,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def partial_of(path: epath.Path) -> epath.Path:
-    """Return the temporary path that `replacing` uses."""
+    """Return the temporary path at which `replacing` writes a file or folder."""
     return path.parent / f".{path.name}.partial"
 
 
@@ -163,7 +163,7 @@ _WARNED: set[int] = set()  # devices of file systems without locks for which the
 
 
 def _describe(holder: bytes) -> str:
-    """Return a phrase for the process whose name is the content of a lock file."""
+    """Return a phrase that names the process in the content `holder` of a lock file."""
     try:
         said = json.loads(holder)
         return f"process {said['process']} on {said['host']} since {said['since']}"

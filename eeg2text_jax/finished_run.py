@@ -50,7 +50,7 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
 
 
 def finished_study(root: str) -> Study:
-    """Open the study of the run in `root`. Raises UserError if it is not finished, or one of its files was changed."""
+    """Return data, split and model of the run in `root`. Raises UserError if it is unfinished or a file was changed."""
     root = at_hand(root)
     workdir = find_workdir(root)
     try:
@@ -132,7 +132,7 @@ def _feeding(study: Study) -> Feeding:
 
 
 def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
-    """Return the facts for an arm's model card; without scores if the run has none yet."""
+    """Return what an arm's model card states: data, model, split, and scores if the run has any."""
     scores, signatures = _scores(study.workdir, arm)
     return CardFacts(
         name=name,
@@ -153,7 +153,7 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
 
 
 def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return the scores of an arm from `results.json`, one row per cell, and the signature of each metric."""
+    """Return an arm's scores in `results.json`, a row per test condition and mode, and metric -> signature."""
     if not workdir.results.exists():
         return [], {}
     rows: list[Any] = []

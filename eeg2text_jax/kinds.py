@@ -39,7 +39,7 @@ def ranges_of(section: type, prefix: str = "") -> dict[str, Range]:
             found |= ranges_of(typing.cast(type, hint), f"{prefix}{name}.")
         elif isinstance(kind := getattr(hint, "__metadata__", [None])[0], Range):
             found[f"{prefix}{name}"] = kind
-        elif kind is not None:  # a dataclass that reads this section
+        elif kind is not None:  # `kind` is the dataclass of this section
             found |= ranges_of(kind, f"{prefix}{name}.")
     return found
 
@@ -89,7 +89,7 @@ def one_of(*names: str) -> Range:
 
 
 def text(*, empty: bool = True) -> Range:
-    """One line of text."""
+    """One line of text; it may be empty if `empty`."""
 
     def holds(value: Any) -> bool:
         return isinstance(value, str) and value.isprintable() and (empty or bool(value.strip()))
@@ -125,7 +125,7 @@ def _tuple_of(
 
 
 def many(of: Range, *, least: int = 1) -> Range:
-    """A sequence of distinct values, each valid for `of`."""
+    """A sequence of at least `least` distinct values, each valid for `of`."""
 
     def are_distinct(entries: Sequence[Any]) -> bool:
         return len({tuple(entry) if isinstance(entry, list) else entry for entry in entries}) == len(entries)
@@ -167,7 +167,7 @@ def with_pairs(argument: str) -> str:
 
 
 def channels() -> Range:
-    """Layer sizes in order."""
+    """The numbers of channels of successive layers."""
     one = whole(1, 100_000)
     return _tuple_of(one, 1, 20, f"a tuple of at least one entry, each {one.expected}")
 

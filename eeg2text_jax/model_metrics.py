@@ -103,6 +103,6 @@ def check_configured(config: "Settings") -> None:
 
 
 def endpoints(names: Sequence[str], makers: Makers | None) -> list[Endpoint]:
-    """Return the endpoints with these names; `makers` makes the metrics that need a model."""
+    """Return the endpoints (scores for an audit) with these names; `makers` makes metrics that need a model."""
     made = {metric.name: metric for metric in makers([])} if makers else {}
     return [primary_endpoint() if name == BLEU_1 else endpoint_of(name, made[named(name).metric]) for name in names]

@@ -84,7 +84,7 @@ class Run:
 
     @property
     def split(self) -> dict[str, np.ndarray]:
-        """Row numbers of the data file by part."""
+        """Part (train, dev or test) -> row numbers of the data file."""
         return dict(self.study.split.parts)
 
     @property
@@ -148,7 +148,7 @@ class Run:
         return Path(out)
 
     def plot_effects(self) -> Svg:
-        """Plot the content difference to each control with its intervals. Raises UserError as `verdict`."""
+        """Plot content (score above chance) of EEG minus that of each control. Raises UserError as `verdict`."""
         return Svg(effect_figure(self.verdict))
 
     def plot_losses(self) -> "Figure":

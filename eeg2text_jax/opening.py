@@ -1,4 +1,4 @@
-"""Open a run in its workdir: check the configuration, join the hosts, lock the folder, open the study."""
+"""Open a run in its workdir: check the configuration, join the hosts, lock the folder, open data and model."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ from eeg2text_jax.study.workdir import OPENED, Workdir, find_workdir, lock_workd
 
 @contextlib.contextmanager
 def open_run(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
-    """Join the other hosts, open the study of a workdir, and lock the workdir until the block ends.
+    """Join the other hosts, lock a workdir until the block ends, and yield its study (data, split, model, ...).
 
     `config` has settings from `ranges.checked_settings`; `root` is a folder that all hosts share, or a bucket URL.
     Missing files of the workdir are made if `make`; otherwise training must have begun, and nothing is changed. Raises
@@ -96,7 +96,7 @@ class AnyTokenizer:
 
 
 def _open(config: Settings, root: str) -> Study:
-    """Open the study and make missing files; remove a new folder's configuration if that fails."""
+    """Return the study and make missing files of the workdir; remove a new `config.json` if that fails."""
     workdir = Workdir(epath.Path(root))
     new = not workdir.config.exists()
     try:
@@ -119,7 +119,7 @@ def _open(config: Settings, root: str) -> Study:
 
 
 def open_finished(config: Settings, root: str) -> Study:
-    """Open the study of a folder that has a checkpoint; change nothing.
+    """Return the study (data, split, model, ...) of a folder that has a checkpoint; change nothing.
 
     Raises UserError if a file is missing, or the folder belongs to another configuration.
     """

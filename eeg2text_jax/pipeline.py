@@ -1,4 +1,7 @@
-"""The stages of a run: prepare, train all arms, decode in both modes, score, audit. Finished stages are skipped."""
+"""The stages of a run: prepare, train all arms, decode (free-running and teacher-forced), score, audit.
+
+Finished stages are skipped.
+"""
 
 import collections
 import functools
@@ -47,8 +50,8 @@ CHANNELS = (
 def run(config: Settings, root: str, *, fold: bool = False) -> None:
     """Run all stages in the folder `root`, resuming an earlier run of the same configuration.
 
-    The audit of a `fold` is written and not printed, because the verdict is over all folds. Raises UserError if the
-    configuration, the data or the folder is not usable.
+    With `fold`, one of several folds, the audit is written but not printed, because the verdict is over all folds.
+    Raises UserError if the configuration, the data or the folder is not usable.
     """
     with open_run(config, root) as study:
         missing = [name for name in decoded_files(config) if not (study.workdir.root / name).exists()]
@@ -78,7 +81,7 @@ def decode(study: Study, files: Sequence[str] | None = None) -> None:
 
 
 def predict(study: Study) -> None:
-    """Decode every cell with each arm's best parameters and write the predictions file."""
+    """Decode the test part with each arm's best parameters under every evaluation condition; write the file."""
     header = rank_run.header_of(study) | {
         "tokenizer": study.tokenizer_digest,
         "decode": study.config.decode.fields(),
@@ -100,7 +103,7 @@ def predict(study: Study) -> None:
 
 
 def decoded_rows(study: Study, shares: ChannelShares | None = None) -> Iterator[Prediction]:
-    """Decode every cell with each arm's best parameters; `shares` sums the contribution of each channel."""
+    """Yield predictions of every arm under every condition; `shares` adds up each channel's influence on the text."""
     return itertools.chain.from_iterable(_decode_wave(wave, shares) for wave in waves(study))
 
 
@@ -161,7 +164,7 @@ def verdict_of(study: Study) -> AuditResult | None:
 
 
 def _facts(study: Study) -> dict[str, Any]:
-    """Return the audit's options about the data; `neighbors` is None if the time of the samples is not known."""
+    """Return the audit's options about the data: training sentences, kind of recording, neighbors in time."""
     path = study.workdir.split
     return {
         "training_text": [str(text) for text in study.data.sentence[study.split.parts["train"]]],
@@ -171,7 +174,7 @@ def _facts(study: Study) -> dict[str, Any]:
 
 
 def audit_rows(config: Settings, rows: Iterable[Prediction], **facts: Any) -> AuditResult:
-    """Audit rows that this run decoded, as `config.audit` says; `facts` are further options of the audit."""
+    """Audit rows that this run decoded, as `config.audit` says; `facts` are further keyword arguments of `audit`."""
     conditions = select_cells(rows, "eeg")
     endpoint, *secondary = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config))
     options = {"endpoint": endpoint, "secondary": secondary, "margin": config.audit.margin or None, **facts}
@@ -200,7 +203,7 @@ def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
 
 
 def report_sections(study: Study) -> list[Section]:
-    """Return the report's sections on the data, donors, losses, channels and reconstructions that the run has."""
+    """Return the report's sections: data and, where the run has them, donors, losses, channels, reconstructions."""
     root, metrics, channels = study.workdir.root, study.workdir.metrics, study.workdir.channels
     sections = [data_section(study.data)]
     sections += [Section("Donors", study.samples.donor_note)] if study.samples.donor_note else []

@@ -1,4 +1,4 @@
-"""Stages of a run that ranks candidate sentences: rank, score, audit; some are shared by runs that write texts."""
+"""Stages of a run that ranks candidate sentences (rank, score, audit), with functions that runs of text share."""
 
 import collections
 import dataclasses
@@ -45,7 +45,7 @@ def is_ranked(config: Settings) -> bool:
 
 
 def candidates_of(study: Study) -> Candidates:
-    """Return the distinct sentences of the test part, in the order of the data file."""
+    """Return the sentences to rank: the distinct ones of the test part, in the order of the data file."""
     data = study.data
     first: dict[str, int] = {}
     for i in np.sort(study.split.parts["test"]).tolist():
@@ -63,7 +63,7 @@ def candidates_of(study: Study) -> Candidates:
 
 
 def header_of(study: Study) -> dict[str, Any]:
-    """Return the header fields of a file of rows: digests of configuration, split and data; recording if not EEG."""
+    """Return the header of a predictions or rankings file: digests of inputs; kind of recording if not EEG."""
     recording = {"recording": study.data.recording} if study.data.recording != "eeg" else {}
     digests = {"config": study.config_digest, "split": study.split.digest(), "data": study.data.digest()}
     return digests | recording
@@ -81,7 +81,7 @@ def check_header(study: Study, header: dict[str, Any], path: epath.Path, verb: s
 
 
 def in_grid_order(study: Study, rows: Iterable[Row]) -> list[Row]:
-    """Sort rows by training condition in the order of the grid, then by seed."""
+    """Sort rows by training condition, in the order of the run's arms, then by seed."""
     places = {arm.condition: a for a, arm in reversed(list(enumerate(study.arms)))}
     return sorted(rows, key=lambda row: (places[row.train_condition], row.seed))
 
@@ -116,7 +116,7 @@ def publish(
 
 
 def rank(study: Study) -> None:
-    """Rank the candidates for every cell with each arm's best parameters, and write `rankings.jsonl`."""
+    """Rank the candidate sentences with each arm's best parameters under every condition; write `rankings.jsonl`."""
     contrastive = study.config.objective == "contrastive"
     header = header_of(study) | {"scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE}
     candidates = candidates_of(study)
@@ -132,7 +132,7 @@ def rank(study: Study) -> None:
 
 
 def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
-    """Rank `candidates` for every cell with each arm's best parameters."""
+    """Yield rankings of `candidates` for each test sample, by every arm's best parameters under every condition."""
     rank_wave = retrieve_grid if study.config.objective == "contrastive" else rank_by_likelihood
     ranked = (rank_wave(wave, trained_params(wave), wave.placement.mesh, candidates) for wave in waves(study))
     return itertools.chain.from_iterable(ranked)
@@ -155,7 +155,7 @@ def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
 def audit_ranked(config: Settings, rows: Iterable[Ranking], **facts: Any) -> AuditResult | None:
     """Audit rankings as `config.retrieval` says; None if no arm was trained and tested with EEG.
 
-    `facts` are further options of the audit.
+    `facts` are further keyword arguments of `audit`.
     """
     if not can_audit(config.grid):
         return None
@@ -164,7 +164,7 @@ def audit_ranked(config: Settings, rows: Iterable[Ranking], **facts: Any) -> Aud
 
 
 def audit_conditions(config: Settings, conditions: dict[str, list[Any]], **options: Any) -> AuditResult:
-    """Audit EEG against the other conditions of a run, with the run's resamples, seed and deciding controls."""
+    """Audit EEG against the other conditions (name -> rows), with `config`'s resamples, seed and deciding controls."""
     options |= {"resamples": config.audit.resamples, "seed": config.audit.seed, "deciding": config.grid.controls}
     return audit(conditions.pop("eeg"), conditions, **options)
 
@@ -198,7 +198,7 @@ def judge_ranked_folds(
     header: dict[str, Any],
     training_text: Sequence[str] | None = None,
 ) -> AuditResult | None:
-    """Write one verdict over all folds; candidates are ranked, and sentences exchanged, only within a fold."""
+    """Audit the rankings of all folds together; candidates are ranked, and sentences permuted, only within a fold."""
     rows: list[Ranking] = []
     for k, fold in enumerate(folds, 1):
         candidates = dataclasses.replace(fold[0].candidates, name=f"fold {k}")

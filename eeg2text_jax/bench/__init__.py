@@ -1,1 +1,1 @@
-"""Throughput benchmarks of the stages, beside peer libraries."""
+"""Throughput benchmarks of training and decoding, beside other libraries (peers)."""

@@ -54,7 +54,7 @@ PEERS = ("transformers", "transformers-static", "ctranslate2", "ctranslate2-floa
 class Work(NamedTuple):
     """Model, random parameters and random inputs that all decoders share."""
 
-    config: BartConfig  # of the backbone, for other libraries
+    config: BartConfig  # the backbone's configuration, for other libraries
     model: Seq2SeqModel
     params: Any
     inputs: dict[str, jax.Array]  # features [B, W, F] and mask [B, W] of the largest batch
@@ -135,7 +135,7 @@ class Program(NamedTuple):
 
     decode: Callable[[], np.ndarray]  # returns tokens [B, T]
     seconds: float  # time to trace and compile
-    mib: float  # peak memory besides weights and inputs
+    mib: float  # peak memory in MiB, besides weights and inputs
     text: str  # optimized HLO
 
 
@@ -174,7 +174,7 @@ def _encode(work: Work) -> tuple[np.ndarray, np.ndarray]:
 
 
 def count_agreeing(work: Work, batches: list[int], programs: dict[int, Program]) -> dict[int, int]:
-    """Return the number of sentences that both libraries decode to the same tokens in float32, by batch size.
+    """Return batch size -> number of sentences that we and transformers decode to the same tokens in float32.
 
     TF32 is off on both sides. Only the first batch size is compared, unless JAX runs on a CPU.
     """

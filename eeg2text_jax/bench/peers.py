@@ -25,7 +25,7 @@ from eeg2text_jax.study.sections import OptimSettings
 
 OURS = "eeg2text_jax"
 Input = TypeVar("Input")
-Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T]; None if the decoder has other inputs
+Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T]; None: not comparable
 
 
 class Place(NamedTuple):
@@ -45,7 +45,7 @@ def peer_names(text: str, known: Sequence[str]) -> list[str]:
 
 
 def warm_up(peers: dict[str, Callable[[Input], Any]], inputs: Collection[Input]) -> dict[str, str]:
-    """Run every peer once on every input; remove failing peers from `peers`, and return their errors by name."""
+    """Run every peer once on every input; remove failing peers from `peers`, and return peer -> error message."""
     failed = {}
     for name, run in list(peers.items()):
         try:
@@ -253,7 +253,7 @@ def _eeg_encoder(torch: Any, model: Seq2SeqModel, params: dict[str, Any]) -> tup
 
 
 def _layer_tensors(stacked: dict[str, Any], number: int) -> dict[str, np.ndarray]:
-    """Return the tensors of encoder layer `number` by PyTorch's names and in its layout, from the stacked layers."""
+    """Return PyTorch's name -> tensor in PyTorch's layout for encoder layer `number`, from our stacked layers."""
     attention, ffn = stacked["self_attention"], stacked["ffn"]
     parts = [attention[part] for part in ("query", "key", "value")]
     tensors = {

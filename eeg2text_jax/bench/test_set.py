@@ -63,7 +63,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def decode_all(work: Work, program: jax.stages.Wrapped, lengths: Lengths, size: int) -> dict[str, float]:
-    """Compile a jitted `search_to_lengths` for every bucket, decode the test set once, and return its rates.
+    """Compile a jitted `search_to_lengths` for every bucket, decode the test set once, and return speed and steps.
 
     Sentences have the given `lengths`; `size` is the batch size.
     """

@@ -84,7 +84,7 @@ def alternate(
     *,
     warm_each: bool = False,
 ) -> dict[tuple[str, Key], list[float]]:
-    """Return the seconds of every contestant on every input, by (contestant, key of the input).
+    """Time every contestant on every input; return (contestant, key of the input) -> seconds of each run.
 
     The contestants take turns on each input, so that other load on the machine affects all of them. With `warm_each`,
     an untimed run precedes each timed run, as in training a step follows a step of the same program. Without it, a step
@@ -112,7 +112,7 @@ def profile(run: Callable[[], Any], folder: Path, hlo: str, unknown_loops: Seque
       run: runs the program once and waits for its result.
       folder: where the profile is written, for XProf.
       hlo: `compiled.as_text()` of the program.
-      unknown_loops: trip counts, see `hlo_clock.estimate`.
+      unknown_loops: trip counts that `hlo` does not state, see `hlo_clock.estimate`.
 
     Raises:
       UserError: the profile has no operation of the program.

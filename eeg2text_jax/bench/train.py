@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
             report["first_loss"] = first_losses(work, ours, peers[args.peer[0]])
             agree = report["first_loss"]["relative_difference"] < 1e-4
             steps: dict[str, Callable[[Batch], Any]] = {name: peer.step for name, peer in peers.items()}
-            del peers  # a peer that fails frees its memory
+            del peers  # so that a failing peer's memory is freed
             report["failed_peers"] = warm_up(steps, work.examples.values())
             contestants |= steps
         report |= measure(work, ours, contestants, args.repeats, args.trace)
@@ -130,7 +130,7 @@ def measure(
     padded = max(work.buckets)
     for name in (name for name in contestants if name != OURS):
         epoch[f"{name}, padded to {padded[0]}"] = epoch_row(work, {b: min(times[name, padded]) for b in work.buckets})
-    peak = (device.memory_stats() or {}).get("peak_bytes_in_use")  # None: the device does not count it
+    peak = (device.memory_stats() or {}).get("peak_bytes_in_use")  # None: the device does not report it
     return {"buckets": rows, "epoch": epoch, "peak_memory_bytes": peak}
 
 

@@ -123,12 +123,12 @@ OPTIMIZER = OptimSettings(  # AdamW at a constant learning rate, for all librari
 class Work:
     """The model and the data of one training benchmark."""
 
-    config: BartConfig  # of the backbone, for other libraries
+    config: BartConfig  # the backbone's configuration, for other libraries
     model: Seq2SeqModel
     samples: Samples
     size: int  # batch size
     buckets: tuple[Bucket, ...]  # buckets with at least one full batch
-    batches: dict[Bucket, int]  # number of full batches in an epoch
+    batches: dict[Bucket, int]  # bucket -> number of full batches in an epoch
     examples: dict[Bucket, Batch]  # one batch of each bucket
 
     def program(self, n_arms: int, mapping: str) -> GridProgram:
@@ -141,7 +141,7 @@ class Work:
 def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str, dtype: str) -> Work:
     """Make the model and random samples of a shape in `SHAPES`, and one epoch's batches of `size` samples.
 
-    `sentences` is the file of `sentence_lengths`.
+    `sentences` is the `path` for `sentence_lengths`.
     """
     chosen = SHAPES[shape]
     config = chosen.bart_config()
@@ -156,7 +156,7 @@ def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str
 
 
 def make_samples(shape: Shape, sentences: str, pad_token: int) -> Samples:
-    """Make `SENTENCES` samples with random features and targets; `sentences` is the file of `sentence_lengths`."""
+    """Make `SENTENCES` samples with random features and targets; `sentences` is the `path` for `sentence_lengths`."""
     lengths = sentence_lengths(SENTENCES, sentences)
     rng = np.random.default_rng(1)
     offsets = np.concatenate([[0], np.cumsum(lengths.words)])

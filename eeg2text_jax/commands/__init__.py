@@ -1,1 +1,1 @@
-"""One module a command; each has `main(argv) -> exit status`."""
+"""The commands: functions `argv -> exit status` in modules by topic; `overview.py` lists them."""

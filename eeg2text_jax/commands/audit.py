@@ -59,9 +59,9 @@ def main(argv: list[str]) -> int:
 
 
 def options_of(flags: argparse.Namespace, name: str, controls: Collection[str], header: dict[str, Any]) -> Options:
-    """Return the options of the audit that files of texts and of rankings share.
+    """Return the options of the audit that apply to files of texts and to files of rankings alike.
 
-    `name` is the condition of the predictions from EEG, `controls` names the controls, `header` is the EEG file's.
+    `name` is the condition of the predictions from EEG, `controls` names the controls, `header` is of the EEG file.
     """
     return Options(
         name=name,
@@ -78,7 +78,7 @@ def options_of(flags: argparse.Namespace, name: str, controls: Collection[str], 
 
 
 def audit_texts(flags: argparse.Namespace) -> AuditResult:
-    """Audit files of predicted texts."""
+    """Audit the files of predicted texts that the flags name."""
     sets: list[PredictionSet] = []
 
     def read(path: Path) -> list[Prediction]:
@@ -131,7 +131,7 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
 
 
 def audit_rankings(flags: argparse.Namespace) -> AuditResult:
-    """Audit files of rankings."""
+    """Audit the files of rankings (candidate sentences by score, for each recording) that the flags name."""
     for name in ("groups", "choices"):
         if value := getattr(flags, name):
             raise UserError(f"--{name}={value}: is for decoded text, not for rankings; leave --{name} out.")
@@ -174,12 +174,12 @@ def evidence_of(sets: Sequence[PredictionSet | RankingSet]) -> str:
 
 
 def stated_by(sets: Sequence[PredictionSet | RankingSet]) -> str:
-    """Return a phrase on the source of the rows' mode: a workdir with digests of the files, or the files alone."""
+    """Return a phrase on who states the mode (free-running or not): a workdir with the files' digests, or the files."""
     return "the workdir, whose digests agree, states" if all(map(is_of_its_run, sets)) else "the file states"
 
 
 def endpoints_of(flags: argparse.Namespace) -> list[Endpoint]:
-    """Return the endpoint that decides, then the secondary ones; JAX and weights are loaded only if one needs them.
+    """Return the endpoint (score) that decides, then secondary ones; JAX and weights are loaded only if one needs them.
 
     Raises UserError for an unknown endpoint, one without its encoder or judge, or a flag that no endpoint uses.
     """

@@ -42,7 +42,7 @@ def prepare(argv: list[str]) -> int:
     for note in tally.notes:
         print(note, file=sys.stderr)
     print(tally.report())
-    if tally.sentences:  # recordings
+    if tally.sentences:  # the source has recordings
         print(f"\n{_table1(out)}\n")
     print(f"wrote {out}")
     return 0
@@ -140,7 +140,7 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
 
 
 def parse_ratio(text: str) -> tuple[float, ...]:
-    """Parse shares of train, dev and test separated by commas; a UserError names --ratio."""
+    """Parse shares of train, dev and test separated by commas. Raises UserError, which names --ratio."""
     try:
         return tuple(float(share) for share in text.split(","))
     except ValueError as error:

@@ -66,7 +66,7 @@ class LeakageRow:
 
     rate: str  # `BSLR` (subjects), or `TSLR` (texts) and how texts are compared
     method: str  # a to f
-    values: tuple[float, ...]  # of each seed; empty if the method cannot divide this data
+    values: tuple[float, ...]  # the rate of each seed; empty if the method cannot divide this data
     published: float | None  # the paper's average on this kind of recording; None if the paper has none
     why: str = ""  # why the method cannot divide this data
 
@@ -77,7 +77,7 @@ class LeakageRow:
 
 
 def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -> list[LeakageRow]:
-    """Return the leakage rates from train to test of all methods, sorted by rate, then by method."""
+    """Return the leakage rates from train to test of all split methods, sorted by rate, then by method."""
     readings, kind = readings_of(data), 0 if data.is_windows else 1
     found: dict[tuple[str, str], list[float]] = {}
     why: dict[str, str] = {}

@@ -91,7 +91,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _verdict(path: Path) -> dict[str, str]:
-    """Return the verdict in an audit file; empty if there is no file."""
+    """Return `verdict` and `verdict_sentence` of an audit's JSON file; {} if there is no file."""
     try:
         found = json.loads(path.read_bytes())
         return {"verdict": str(found["verdict"]), "verdict_sentence": str(found["sentence"])}
@@ -102,7 +102,7 @@ def _verdict(path: Path) -> dict[str, str]:
 
 
 def _source(path: Path) -> str:
-    """Return the name of the data source in a run's configuration file."""
+    """Return the name of the data source in a run's configuration file, or "unnamed data"."""
     try:
         return Path(str(json.loads(path.read_bytes())["data"]["source"])).name
     except (OSError, ValueError, KeyError, TypeError):
@@ -123,10 +123,10 @@ def _write_predictions(path: Path, out: Path) -> None:
 
 
 def hub_files(results: dict[str, Any], dataset: str, metric: str, date: str) -> Iterator[tuple[str, str]]:
-    """Yield (name, content) of a file in `.eval_results/` for each cell: the score `metric`, evaluated at `date`.
+    """Yield (name, content) of a file in `.eval_results/` for each cell (arm, test condition, mode) that has `metric`.
 
-    `date` is in ISO 8601. The Hub shows these files on the model's page, and on the leaderboard of the data set
-    if it is registered as a benchmark (source: huggingface.co/docs/hub/eval-results).
+    `date` (ISO 8601) is the time of the evaluation. The Hub shows these files on the model's page, and on the
+    leaderboard of a data set that is registered as a benchmark (source: huggingface.co/docs/hub/eval-results).
     """
     for cell in results["cells"]:
         if metric not in cell["metrics"]:
@@ -144,7 +144,7 @@ def hub_files(results: dict[str, Any], dataset: str, metric: str, date: str) -> 
         yield f".eval_results/{portable('_'.join(parts))}.yaml", content
 
 
-_KINDS = {  # types of the columns that are no text
+_KINDS = {  # types of the Parquet columns that are not text
     **dict.fromkeys(("n_words", "seed", "n_tokens", "hypothesis"), "int64"),
     **dict.fromkeys(("reference_tokens", "prediction_tokens"), "list"),
     "nll": "float64",
@@ -200,7 +200,7 @@ def read_results(path: Path) -> dict[str, Any]:
 
 
 def _check(found: Any, wanted: Mapping[str, Any], where: str) -> None:
-    """Raise UserError unless `found` is a JSON object with the fields `wanted` (name -> type); `where` is the place."""
+    """Raise UserError, which begins with `where`, unless `found` is a dict with the fields `wanted` (name -> type)."""
     if not isinstance(found, dict):
         raise UserError(f"{where}: expected an object, found {found!r:.40}; score again.")
     for name, kind in wanted.items():

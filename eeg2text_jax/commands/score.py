@@ -45,7 +45,7 @@ Files of rankings (rankings.jsonl, as `eeg2text decode` writes it) are scored by
 """
 
 
-RowsOf = dict[tuple, list[Prediction]]  # by (training condition, evaluation condition, seed, mode)
+RowsOf = dict[tuple, list[Prediction]]  # (training condition, evaluation condition, seed, mode) -> rows
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -151,7 +151,7 @@ def stated_conditions(flags: argparse.Namespace) -> list[list[str]]:
 
 
 def with_conditions(read: PredictionSet, train: str, evaluation: str) -> PredictionSet:
-    """Fill in the training and evaluation conditions of rows for which the file states none."""
+    """Return a copy in which `train` and `evaluation` replace the unknown conditions of rows."""
     rows = [
         dataclasses.replace(
             row,
@@ -166,7 +166,7 @@ def with_conditions(read: PredictionSet, train: str, evaluation: str) -> Predict
 def add_details(
     flags: argparse.Namespace, cells: Sequence[dict[str, Any]], rows_of: RowsOf, options: dict[str, Any]
 ) -> list[str]:
-    """Add scores by subject to every scored cell (`--by`); return the scores of single rows as JSON (`--rows`)."""
+    """Add scores by subject to the results of every cell (`--by`); return scores of single rows as JSON (`--rows`)."""
     lines: list[str] = []
     for cell in cells:
         if "unscored" in cell:
@@ -181,7 +181,7 @@ def add_details(
 
 
 def add_decisions(subjects: dict[str, dict[str, Any]]) -> None:
-    """Add to scores with LATTEScore whether the decoder is good enough for the subject, by `judge.speakers.BARS`."""
+    """Add `accepted` to each subject's scores, if they have LATTEScore: threshold of `judge.speakers` -> met or not."""
     if any("lattescore" in row for row in subjects.values()):
         from eeg2text_jax.judge.speakers import decided
 
@@ -190,7 +190,7 @@ def add_decisions(subjects: dict[str, dict[str, Any]]) -> None:
 
 
 def cell_key(cell: Mapping[str, Any]) -> tuple:
-    """Return the cell of a row, or of an entry of the results: training and evaluation condition, seed and mode."""
+    """Return the key of a row or result: (training condition, evaluation condition, seed, mode)."""
     return tuple(cell[key] for key in ("train_condition", "eval_condition", "seed", "mode"))
 
 
@@ -212,7 +212,7 @@ def show_subjects(cell: dict[str, Any]) -> None:
 
 
 def add_flags(cells: Sequence[dict[str, Any]], rows_of: RowsOf) -> None:
-    """Add to every cell the audit's red flags that need no control."""
+    """Add `flags` to the results of every cell: the audit's warnings that need no control."""
     for cell in cells:
         rows = rows_of[cell_key(cell)]
         if "unscored" in cell:
@@ -232,7 +232,7 @@ def title_of(cell: dict[str, Any]) -> str:
 
 
 def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) -> dict[str, Any]:
-    """Add its file to a cell; if conditions are unknown and there are several files, also the file's name as label."""
+    """Add `file` to a cell's results; with several files of unknown conditions, also the file's name as `label`."""
     if len(files) == 1 or UNKNOWN not in (cell["train_condition"], cell["eval_condition"]):
         return {"file": str(path), **cell}
     alone = [other.name for other in files].count(path.name) == 1
@@ -240,7 +240,7 @@ def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) ->
 
 
 def check_distinct(cells: list[dict[str, Any]]) -> None:
-    """Raise UserError if two files have the same cell, which a table would count as two seeds."""
+    """Raise UserError if two files have the same conditions, seed and mode, which a table would count as two seeds."""
     files: dict[tuple, str] = {}
     for cell in cells:
         keys = ("label", "train_condition", "eval_condition", "seed", "mode")

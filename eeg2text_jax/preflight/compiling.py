@@ -79,7 +79,7 @@ class Compiled:
     If the program does not fit, only `total` and `seconds` are known, and the other fields are None.
     """
 
-    total: int  # peak memory
+    total: int  # bytes: peak memory, or what is needed if it does not fit
     arguments: int | None  # bytes of arguments, including donated buffers
     temporaries: int | None  # peak bytes of temporaries
     output: int | None  # bytes of results that do not reuse a donated buffer
@@ -113,7 +113,7 @@ def tpu_devices(topology: Topology) -> list[jax.Device]:
 def compile_program(
     program: Program, mesh: Mesh, effort: str, chip: Chip | None = None, unknown_loops: Sequence[int] = ()
 ) -> Compiled:
-    """Compile a program for the TPUs of a mesh with one of `EFFORTS`; without `chip`, no time is estimated.
+    """Compile a program for the TPUs of a mesh; `effort` is a key of `EFFORTS`; without `chip`, no time is estimated.
 
     Raises:
       UserError: the time cannot be estimated because a loop's trip count is unknown (see `hlo_clock.estimate`).
@@ -158,7 +158,7 @@ def compile_for_gpu(
 def _as_compiled(
     compiled: jax.stages.Compiled, mesh: Mesh, begun: float, clock: Callable[[str], Estimate] | None, unknown: bool
 ) -> Compiled:
-    """Return the facts of a program whose tracing started at `begun`; `clock` estimates its time from its HLO."""
+    """Return memory, collectives and time of a program traced at `begun`; `clock` estimates the time from HLO text."""
     seconds, hlo, memory = time.monotonic() - begun, compiled.as_text(), compiled.memory_analysis()
     try:
         spent = clock(hlo) if clock else None

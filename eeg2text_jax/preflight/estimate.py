@@ -37,7 +37,7 @@ class Task:
     flops: float  # FLOPs of the matrix products of one execution on one device
     tokens: int  # target positions of one execution over all arms and devices, including padding
     turn_flops: float = 0.0  # FLOPs of one decoding step of a search on one device
-    unknown_loops: tuple[int, ...] = ()  # see `hlo_clock.estimate`
+    unknown_loops: tuple[int, ...] = ()  # trip counts that the program does not state, see `hlo_clock.estimate`
 
     def __str__(self) -> str:
         words, tokens = self.bucket
@@ -62,7 +62,7 @@ class ProgramReport:
 
     @property
     def share_of_peak(self) -> float:
-        """Share of the chip's peak FLOP/s, from the estimated time."""
+        """Share of the chip's peak FLOP/s that the program reaches, by the estimated time."""
         return 1e3 * self.flop_seconds / self.estimate.bound
 
     @property
@@ -84,7 +84,7 @@ class Report:
 
     config: Settings
     topology: Topology
-    mesh: dict[str, int]  # devices by mesh axis
+    mesh: dict[str, int]  # number of devices along each mesh axis
     arms: list[str]  # names `condition/seed`
     bucket: tuple[int, int]  # words and tokens of the largest batch
     programs: list[ProgramReport]
@@ -114,7 +114,7 @@ class Report:
 def estimate(
     config: Settings, topology: Topology, effort: str, say: Callable[[str], None] = print, *, largest: bool = True
 ) -> Report:
-    """Compile training step and beam search for a TPU slice with one of `EFFORTS`, or for GPUs.
+    """Compile training step and beam search for a TPU slice (`effort`: a key of `EFFORTS`), or for GPUs.
 
     Without XLA's compiler for GPUs, the programs are only lowered. `largest` also searches for the largest batch that
     fits a TPU, with up to six more compilations. `say` prints progress.
@@ -215,7 +215,7 @@ def _training(
 
 
 def _other_mapping(outline: Outline, placement: Placement) -> list[Task]:
-    """Return the training step with the other arm mapping (`vmap` or `map`) if all arms are on one device."""
+    """Return the training step with the other arm mapping (`vmap` or `map`) if all arms are on one device; else []."""
     if len(outline.arms) == placement.mesh.shape[ARM] or placement.mesh.shape[ARM] > 1:
         return []
     other = "map" if outline.config.parallel.arms == "vmap" else "vmap"

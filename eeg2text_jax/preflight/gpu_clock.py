@@ -1,4 +1,4 @@
-"""An ordinal estimate of a program's time on a GPU, from XLA's cost models in the optimized HLO.
+"""An estimate of a program's time on a GPU, only for ranking programs, from XLA's cost models in the HLO.
 
 The option `xla_gpu_collect_cost_model_stats` writes each cost model's time beside an instruction: the model "sol" for
 matrix products by cuBLAS, "indexing-cost-model" for Triton, a model without a name for other fusions. Some times are
@@ -40,7 +40,7 @@ class GpuEstimate(Estimate):
     """
 
     replaced: int = 0  # executions whose time was replaced
-    modelled: float = 0.0  # ms of one run if only products for which XLA's time is more than twice ours are replaced
+    modelled: float = 0.0  # ms of one run if only matrix products with XLA times above twice ours are replaced
 
     @property
     def launches(self) -> int:
@@ -56,7 +56,7 @@ class GpuEstimate(Estimate):
 
 
 def estimate(hlo: str, chip: Chip, unknown_loops: Sequence[int] = ()) -> GpuEstimate:
-    """Return the ordinal estimate of `compiled.as_text()`, compiled with `OPTIONS`.
+    """Return a time estimate for ranking programs, from `compiled.as_text()` of a program compiled with `OPTIONS`.
 
     Raises `UnknownLoop` as `hlo_clock.estimate`, where `unknown_loops` is explained.
     """
@@ -75,7 +75,7 @@ class Time(NamedTuple):
 
     milliseconds: float | None  # None if no cost model covers the instruction
     replaced: bool  # whether `milliseconds` is our own time in place of XLA's
-    modelled: float  # milliseconds for `GpuEstimate.modelled`
+    modelled: float  # milliseconds if only times of matrix products are replaced, see `GpuEstimate`
 
 
 class _GpuWalk(Walk):
@@ -116,7 +116,7 @@ class _GpuWalk(Walk):
         if line.op == "fusion":
             return sum(self._fusion_bytes(name) for name in line.called.get("calls", ()))
         known = self.module.by_name[self._home[line.name]]
-        results = line.arrays[:1] if "cublas" in line.attributes else line.arrays  # cuBLAS's second is its workspace
+        results = line.arrays[:1] if "cublas" in line.attributes else line.arrays  # [1] is cuBLAS's workspace
         arrays = [*results, *(array for name in line.operands if name in known for array in known[name].arrays)]
         return sum(array_bytes(*array) for array in arrays)
 

@@ -60,7 +60,7 @@ def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
 
 
 def bytes_by_axis(found: Sequence[Collective]) -> dict[str, int]:
-    """Return the bytes that one device receives in one run, by `axis` or `axis+axis`."""
+    """Return the bytes that one device receives in one run, by mesh axis; `axis+axis` is the key of several axes."""
     total: dict[str, int] = defaultdict(int)
     for collective in found:
         if collective.axes:
@@ -96,7 +96,7 @@ def replica_groups(text: str, n_devices: int) -> list[list[int]]:
 
 
 def _mesh_groups(mesh: str, axes: str) -> list[list[int]]:
-    """Return the groups of places in a mesh `'a'=2,'b'=4` along the axes `'b'`, or parts of axes `'b':(1)2`."""
+    """Return the groups of positions in a mesh `'a'=2,'b'=4` along the axes `'b'`, or parts of axes `'b':(1)2`."""
     lengths = {name: int(length) for name, length in re.findall(r"'(\w+)'=(\d+)", mesh)}
     # The part 'b':(p)s of an axis of length n is the axis of length s after a reshape of n to (p, s, n / (p s)).
     factors = {name: [(length, False)] for name, length in lengths.items()}

@@ -72,7 +72,7 @@ def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = (), bandwidt
 
 
 def parts_of(hlo: str) -> dict[str, str]:
-    """Return the part of the model (see `SCOPES`) of every executed instruction, by name, for any compiler's HLO.
+    """Return executed instruction -> part of the model (a value of `SCOPES`, or another), for any compiler's HLO.
 
     Loops, calls and branches are left out; the instructions inside them are included.
     """
@@ -87,7 +87,7 @@ class _Executed:
     """An executed instruction, or the time that a loop waits for memory."""
 
     instruction: Instruction | None  # None: waiting for memory
-    part: str  # part of the model
+    part: str  # part of the model, such as "decoder"
     times: int  # executions in one run
     milliseconds: float | None  # of one execution; None without an estimate
     moved: int = 0  # bytes to and from HBM of one execution
@@ -107,7 +107,7 @@ class Walk:
     ):
         self.module, self._hertz, self._unknown, self._every_branch = module, hertz, list(unknown), every_branch
         self._bandwidth = bandwidth
-        self._turns: list[Estimate] = []  # one iteration of each loop of unknown trip count
+        self._turns: list[Estimate] = []  # estimates of one iteration of each loop of unknown trip count
 
     def whole(self) -> tuple[list[_Executed], Estimate]:
         """Return all instructions that one run executes, and the run's estimate; raise UnknownLoop as `estimate`."""
@@ -118,7 +118,7 @@ class Walk:
         return found, self.total(found, tuple(self._turns))
 
     def computation(self, name: str, times: int, part: str) -> list[_Executed]:
-        """Return the instructions executed when the computation `name`, of part `part`, runs `times` times."""
+        """Return the instructions that `times` runs of a computation execute; `part`: its part of the model."""
         found: list[_Executed] = []
         for line in self.module.computations[name]:
             own = self._scope(name, line) or part
@@ -137,7 +137,7 @@ class Walk:
         return found
 
     def total(self, found: Iterable[_Executed], turns: tuple[Estimate, ...] = ()) -> Estimate:
-        """Sum executed instructions to an estimate with the iterations `turns` of loops of unknown trip count."""
+        """Sum instructions to an estimate; `turns`: estimates of one iteration of each loop of unknown trip count."""
         costs, missing, executions, moved, waiting = [], defaultdict(list), 0, 0, 0.0
         for one in found:
             line = one.instruction
@@ -177,7 +177,7 @@ class Walk:
         return found + self._waiting(found, times * turns, part)
 
     def _waiting(self, found: list[_Executed], turns: int, part: str) -> list[_Executed]:
-        """Return the time by which a loop's memory traffic exceeds its estimate, as an entry for each of `turns`."""
+        """Return the time by which a loop's memory traffic exceeds its estimate: one entry, executed `turns` times."""
         if not self._bandwidth or not turns:
             return []
         total = self.total(found)
@@ -193,7 +193,7 @@ class Walk:
         return None
 
     def _scope(self, computation: str, line: Instruction) -> str | None:
-        """Return the part of the innermost scope; an instruction added by the compiler belongs to its first user."""
+        """Return the part of the model of the innermost scope, or of the first user if the compiler added `line`."""
         seen = set()
         while line.name not in seen:
             seen.add(line.name)
@@ -206,9 +206,9 @@ class Walk:
         return None
 
     def _kind(self, line: Instruction) -> str | None:
-        """Return the part of an instruction that only communicates or copies, whatever its scope; None for others."""
+        """Return `COMMUNICATION`, `COPIES` or `FILLS` for an instruction that does nothing else; None for others."""
         lines = [part for part in self._within(line) if not _NOTHING.fullmatch(part.op)]
-        alone = line.op != "fusion" or self.milliseconds(line) is None  # not fused with an overlapping instruction
+        alone = line.op != "fusion" or self.milliseconds(line) is None  # a fusion with a time estimate also computes
         if alone and any(_COLLECTIVE.fullmatch(part.op) for part in lines):
             return COMMUNICATION
         if not lines or not all(_MOVES.fullmatch(part.op) or _is_scalar(part) for part in lines):

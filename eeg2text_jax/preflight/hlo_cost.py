@@ -15,7 +15,7 @@ class Cost:
     name: str
     shape: str
     op_name: str
-    part: str  # part of the model
+    part: str  # part of the model, such as "decoder"
     times: int  # executions in one run
     milliseconds: float  # of all executions
 
@@ -36,7 +36,7 @@ class Estimate:
     costs: tuple[Cost, ...]  # instructions by cost, the most expensive first
     missing: dict[str, Missing]  # instructions without an estimate by kind, most bytes first
     executions: int  # executions of all instructions, with or without an estimate
-    turns: tuple["Estimate", ...] = ()  # one iteration of each loop of unknown trip count, in the program's order
+    turns: tuple["Estimate", ...] = ()  # of one iteration of each loop of unknown trip count
     moved: int = 0  # bytes to and from HBM, with the padding to tiles
     waiting: float = 0.0  # milliseconds by which the memory traffic of loops exceeds their estimate
 

@@ -31,7 +31,7 @@ _BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16}
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line of a computation."""
+    """One line of an HLO computation."""
 
     name: str  # without the percent sign
     shape: str  # shape of the result, an array or a tuple, with layouts
@@ -50,7 +50,7 @@ class Instruction:
 
     @property
     def op_name(self) -> str:
-        """Path of named scopes such as `jit(step)/encoder/dot`, of a fusion that of one instruction; "" if unknown."""
+        """Path of named scopes such as `jit(step)/encoder/dot` (in a fusion, of one instruction); "" if unknown."""
         found = _OP_NAME.search(self.attributes)
         return found[1] if found else ""
 
@@ -77,12 +77,12 @@ class Module:
 
     @functools.cached_property
     def by_name(self) -> dict[str, dict[str, Instruction]]:
-        """Instructions by computation and name."""
+        """Name of the computation -> name of the instruction -> instruction."""
         return {name: {line.name: line for line in lines} for name, lines in self.computations.items()}
 
     @functools.cached_property
     def first_user(self) -> dict[str, dict[str, Instruction]]:
-        """The first instruction that uses a value, by computation and name of the value."""
+        """Name of the computation -> name of a value -> the first instruction that uses the value."""
         return {
             name: {operand: line for line in reversed(lines) for operand in line.operands}
             for name, lines in self.computations.items()
@@ -96,7 +96,7 @@ class Module:
 
 
 def parse_module(hlo: str) -> Module:
-    """Parse `compiled.as_text()`."""
+    """Parse the text of an HLO module, `compiled.as_text()`."""
     computations: dict[str, list[Instruction]] = {}
     name = entry = ""
     for line in hlo.splitlines():

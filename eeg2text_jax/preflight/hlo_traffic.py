@@ -23,9 +23,9 @@ def hbm_bytes(module: Module, computation: str, line: Instruction) -> int:
         return 0
     known = module.by_name[computation]
     operands = [known[name].shape if name in known else "" for name in line.operands]
-    if line.op == "copy-start":  # (result, operand, context)
+    if line.op == "copy-start":  # its shape is (result, operand, context)
         return _sum(line.shape)
-    if line.op == "slice-start":  # ((operand), result, context)
+    if line.op == "slice-start":  # its shape is ((operand), result, context)
         result = list(_ARRAY.finditer(line.shape))[1]
         return _starts_in_hbm(operands[0]) * _padded(result) + _hbm(result)
     if line.op == "dynamic-update-slice":

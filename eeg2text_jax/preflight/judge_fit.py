@@ -51,7 +51,7 @@ class JudgeFit:
     arms: int  # soft prompts that are tuned at once
     pairs: int  # batch size of a tuning step
     pieces: int  # micro-batches of a tuning step
-    tokens: int  # of a pair
+    tokens: int  # tokens of a pair, with padding
     scored: int  # pairs per scoring step
     frozen: int  # bytes of the frozen weights
     chips: int  # chips over which the frozen weights are sharded
@@ -100,7 +100,7 @@ class JudgeFit:
 
 
 def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFit:
-    """Compile a judge's tuning step and scoring step for a TPU slice, with one of `compiling.EFFORTS`.
+    """Compile a judge's tuning step and scoring step for a TPU slice; `effort` is a key of `compiling.EFFORTS`.
 
     Raises:
       UserError: the checkpoint's folder has no config.json, or the topology is not usable.
@@ -133,7 +133,7 @@ def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFi
 
 
 def smallest_slice(config: JudgeSettings, chip: str, effort: str, say: Callable[[str], None]) -> JudgeFit:
-    """Return the fit of the smallest slice of a chip that the judge fits; `say` prints why each smaller one does not.
+    """Return the memory use on the smallest slice that the judge fits; `say` prints why each smaller one is too small.
 
     Slices whose chips are too small for their share of the frozen weights are not compiled for.
 

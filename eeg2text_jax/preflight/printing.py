@@ -18,7 +18,7 @@ ORDINAL = "ordinal, not calibrated: sum of XLA's cost models"
 
 
 def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
-    """Return lines with the compiler's time estimate of a program, and of a search also of one decoding step."""
+    """Return lines with the compiler's time estimate of a program; for a search, also of one decoding step."""
     found, task = program.estimate, program.task
     rate = 1e3 * task.tokens / found.bound
     name = ORDINAL if isinstance(found, GpuEstimate) else "estimated by the compiler, not measured"
@@ -64,7 +64,7 @@ def _turn_share(task: Task, turn: Estimate, chip: Chip) -> float:
 
 
 def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[str, float] | None = None) -> list[str]:
-    """Return a table of milliseconds and shares by part of the model, largest first, optionally beside `estimated`."""
+    """Return a table of milliseconds and shares by part of the model, largest first, beside those of `estimated`."""
     total, lines = sum(parts.values()) or 1.0, []
     for part in sorted({**parts, **(estimated or {})}, key=lambda part: -parts.get(part, 0.0)):
         spent = parts.get(part, 0.0)
@@ -86,7 +86,7 @@ def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
 
 
 def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
-    """Return the compiler's time estimate for `--json`; `step` has that of one decoding step of a search."""
+    """Return the compiler's time estimate for `--json`; `step` is the estimate of one decoding step of a search."""
     found, task = program.estimate, program.task
     told = {
         "what_it_is": "the compiler's model of the time, not a measurement",

@@ -127,7 +127,7 @@ class Outline:
         return ["labels", *needed, *(["shuffled_labels"] if "label_shuffle" in self._conditions else [])]
 
     def _study_arrays(self, placement: Placement) -> StudyArrays:
-        """Return the shapes of the study's arrays with their shardings."""
+        """Return shapes and shardings of the constant inputs of a training step (keys, means, frozen parameters)."""
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
         means = jax.ShapeDtypeStruct((2, *self.features), jnp.float32) if "means" in self._needs else None
         study, frozen = _placed(StudyArrays(keys[0], keys[1], means), replicated(placement.mesh)), self._frozen()
@@ -152,7 +152,7 @@ class Outline:
 
 
 def make_outline(config: Settings) -> Outline:
-    """Return the outline of a configuration without reading data.
+    """Return the configuration, model and arms of a run, without reading data.
 
     The model's shape comes from a local checkpoint folder; without one (also for a Hub name) from `model.shape` and the
     vocabulary of the backbone's usual tokenizer. See `_features` for the feature shape.
@@ -182,8 +182,8 @@ def make_outline(config: Settings) -> Outline:
 def _features(data: DataSettings) -> tuple[int, ...]:
     """Return the feature shape of one position of the configured data, which need not exist.
 
-    It is read from the data file if there is one. Of other sources it is known from the settings; of a missing data
-    file it is that of ZuCo's EEG, and of `narratives.h5` the grid `data.fmri.grid`.
+    It is read from the data file if the file exists. For other sources the settings state it. For a missing data file
+    the shape is that of ZuCo's EEG, or `data.fmri.grid` if the name is `narratives.h5`.
     """
     source = data.source
     if source == "synthetic":
@@ -215,7 +215,7 @@ class UsualTokenizer(AnyTokenizer):
         return said[0]["content"]
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        """Return one token per word; only their number affects the programs."""
+        """Return one token id per word; only the number of tokens affects the programs."""
         return {"input_ids": [3] * len(text.split())}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from eeg2text_jax.errors import UserError
 
-SCHEMES = {"gs": "gcs", "s3": "s3"}  # scheme -> the extra that installs its client
+SCHEMES = {"gs": "gcs", "s3": "s3"}  # scheme -> the pip extra that installs its client
 CACHE = "EEG2TEXT_BUCKET_CACHE"  # environment variable: the cache folder
 COPIES, RUNS = "copies", "runs"  # subfolders of the cache
 _ADDRESS = re.compile(r"(gs|s3)://([^/]*)/?(.*)", re.DOTALL)
@@ -31,7 +31,7 @@ class Address:
 
     @property
     def copy(self) -> Path:
-        """The cache path of a read-only copy; `address_of` turns it back into the URL."""
+        """The cache path of a read-only copy of the content; `address_of` turns the path back into the URL."""
         return cache_folder() / COPIES / self.scheme / self.bucket / self.key
 
     @property

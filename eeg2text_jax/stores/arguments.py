@@ -94,7 +94,7 @@ def _same(output: str, other: str) -> bool:
 
 
 def _is_within(output: str, other: str) -> bool:
-    """Return whether an output is a file in an input folder that no command wrote."""
+    """Return whether an output is a file in an input folder, with an ending that no command writes."""
     if not (is_local(output) and is_local(other) and os.path.isfile(output) and os.path.isdir(other)):
         return False
     inside = os.path.realpath(output).startswith(os.path.join(os.path.realpath(other), ""))
@@ -114,7 +114,7 @@ def _check_place(command: str, option: str, value: str, shown: str) -> None:
     if is_folder and not wants_folder:
         raise UserError(f"{shown}: is a folder; expected the name of a file to write.")
     parent = os.path.dirname(value) or "."
-    needs_parent = option in ("json", "html", "rows") and command != "split"  # for other outputs commands make it
+    needs_parent = option in ("json", "html", "rows") and command != "split"  # else the command makes it
     if needs_parent and not os.path.isdir(parent):
         raise UserError(f"{shown}: there is no folder {parent}; make it first.")
 
@@ -123,7 +123,7 @@ def _check_place(command: str, option: str, value: str, shown: str) -> None:
 def localize(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
     """Yield the arguments with local paths in place of bucket URLs; at the end, upload what was written there.
 
-    Configuration fields stay: `config.json` keeps the URL, and readers call `at_hand`. Raises UserError if a URL
+    Configuration fields keep URLs, also in `config.json`; readers call `at_hand`. Raises UserError if a URL
     cannot be read, or before the command begins if it cannot be written.
     """
     spool = cache_folder() / "spool" / f"{os.getpid()}.out"
@@ -143,7 +143,7 @@ def localize(command: str, arguments: Sequence[str]) -> Iterator[list[str]]:
             path.parent.mkdir(parents=True, exist_ok=True)
             local.append(f"{name}{equals}{path}")
         else:
-            from eeg2text_jax.stores.copying import at_hand  # 60 ms, for which a command without URLs need not wait
+            from eeg2text_jax.stores.copying import at_hand  # takes 60 ms, so it is imported only for a URL
 
             local.append(f"{name}{equals}{at_hand(value)}")
         if not is_option:

@@ -31,7 +31,7 @@ Stamp = list[int]  # modification time, size and inode: they differ between two 
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return the stamp of a local file."""
+    """Return modification time (ns), size (bytes) and inode of a local file."""
     found = path.stat()
     return [found.st_mtime_ns, found.st_size, found.st_ino]
 
@@ -70,7 +70,7 @@ class Notes:
 
 
 class Files(dict[str, Entry]):
-    """The objects below a URL by relative name; the name is "" if the URL is an object itself."""
+    """The objects below a URL: relative name -> entry; the name is "" if the URL is an object itself."""
 
     @classmethod
     def of(cls, store: Store, address: Address) -> "Files":
@@ -90,7 +90,7 @@ class Files(dict[str, Entry]):
         return files
 
     def finished(self) -> "Files":
-        """Return the objects without the lease and without folders that a killed process left unfinished."""
+        """Return the objects without the lease object and without folders that a killed process left unfinished."""
         unfinished = tuple(name.removesuffix(UNFINISHED) for name in self if name.endswith(f"/{UNFINISHED}"))
         return self.select(lambda name: not name.startswith(unfinished) and name.rpartition("/")[2] != LOCK)
 
@@ -168,7 +168,7 @@ def _is_matched(name: str, pattern: str) -> bool:
 
 
 def at_hand(place: str | os.PathLike[str]) -> str:
-    """Return a local path as it is; of a bucket URL, download the content and return the path of the copy.
+    """Return a local path unchanged; for a bucket URL, download its content and return the path of the copy.
 
     A folder is downloaded with all its files, a glob with its matches; unchanged files are not downloaded again. Raises
     UserError if nothing exists at the URL, or the bucket cannot be read.
@@ -177,7 +177,7 @@ def at_hand(place: str | os.PathLike[str]) -> str:
     if not is_address(place):
         return place
     address = parse(place)
-    pattern = ""  # what follows the last folder without a glob
+    pattern = ""  # the part of the key from the first component that is a glob
     if glob.has_magic(address.key):
         parts = PurePosixPath(address.key).parts
         first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
@@ -196,7 +196,7 @@ def at_hand(place: str | os.PathLike[str]) -> str:
     return str(address.copy / pattern)
 
 
-OPEN: set[Path] = set()  # workdirs that this process mirrors; they are newer than the bucket
+OPEN: set[Path] = set()  # local folders of workdirs that this process mirrors; they are newer than the bucket
 
 
 def refresh(address: Address, there: Files, notes: Notes, wanted: Files | None = None, pattern: str = "*") -> int:

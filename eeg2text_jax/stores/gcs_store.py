@@ -32,7 +32,7 @@ def open_bucket(name: str) -> "GCSStore":
 
 
 class GCSStore:
-    """A bucket; see `store.Store`."""
+    """A bucket of Google Cloud Storage; `store.Store` documents the methods."""
 
     def __init__(self, bucket: str, client: Any):
         self._name, self._client = bucket, client
@@ -56,7 +56,7 @@ class GCSStore:
             blob = self._bucket.get_blob(key, **self._limits)
             if blob is None:
                 return None
-            tag = str(blob.generation)  # the download may reset it
+            tag = str(blob.generation)  # read before the download, which may reset `generation`
             try:
                 return blob.download_as_bytes(**self._limits), tag
             except exceptions.NotFound:

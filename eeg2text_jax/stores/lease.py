@@ -108,7 +108,7 @@ class Lease:
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT) and self.lost is None:
-            with contextlib.suppress(StoreError):  # the next upload reports it
+            with contextlib.suppress(StoreError):  # the next upload reports the error
                 self._renew()
 
     def _content(self) -> bytes:
@@ -131,7 +131,7 @@ class Lease:
     def _replace(self, there: tuple[bytes, str], unchanged: bool, waited: float) -> str | None:
         """Replace the lease `there`; return the new tag, or None if its holder may be alive.
 
-        Raises UserError if the holder is alive: its process is, or the lease has changed since the first look.
+        Raises UserError if the holder is alive: its process runs, or the lease changed since it was first read.
         """
         holder = _read(there[0])
         owner, fence = holder.get("owner"), holder.get("fence")

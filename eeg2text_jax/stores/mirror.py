@@ -26,7 +26,7 @@ from eeg2text_jax.stores.sending import Change, Sender
 from eeg2text_jax.stores.store import LOCK, Store, StoreError, open_store
 
 SCAN_EVERY = 3.0  # seconds between scans for files written without a notification (by Orbax and TensorBoard)
-MOST_WAITING = 200  # queued changes; the work waits until the queue is shorter
+MOST_WAITING = 200  # maximum number of queued changes; `scan` waits while the queue is full
 GROWING_EVERY = 30.0  # seconds between uploads of a file that is appended to; it is also uploaded at the end
 LINKED = 1 << 20  # files of at least this size are hard-linked, not copied, until they are uploaded
 
@@ -45,7 +45,7 @@ class Mirror:
         self._sending = self._ended = False
         self._error: Exception | None = None
         self._count = 0
-        self._appended: dict[str, float] = {}  # when files that are appended to were last queued
+        self._appended: dict[str, float] = {}  # name of a file that grows -> time at which it was last queued
         self._thread = threading.Thread(target=self._work, name=f"sends {address}", daemon=True)
 
     def pull(self) -> None:
@@ -180,7 +180,7 @@ def _folders(name: str) -> list[str]:
 
 
 def _grouped(names: Sequence[str], known: set[str]) -> list[tuple[str, list[str]]]:
-    """Return pairs (folder, names): names grouped by their outermost folder that is not `known`, else alone in ""."""
+    """Group file names by their outermost folder that is not `known`: (folder, names), or ("", [name]) without one."""
     groups: dict[str, list[str]] = {}
     for name in names:
         unit = next((folder for folder in _folders(name) if folder not in known), "")
@@ -194,7 +194,7 @@ _MIRRORS: list[Mirror] = []  # open mirrors of this process
 def scan_all() -> None:
     """Scan the folders of all open mirrors; `files.notify` calls this after every finished file."""
     for mirror in _MIRRORS:
-        if threading.current_thread() is not mirror._thread:  # which writes `Notes`, and would wait for itself
+        if threading.current_thread() is not mirror._thread:  # the upload thread would wait for itself
             mirror.scan()
 
 

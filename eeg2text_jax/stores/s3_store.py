@@ -38,7 +38,7 @@ def open_bucket(name: str) -> "S3Store":
 
 
 class S3Store:
-    """A bucket; see `store.Store`. Clients of boto3 are thread-safe."""
+    """A bucket of S3; `store.Store` documents the methods. Clients of boto3 are thread-safe."""
 
     def __init__(self, bucket: str, client: Any):
         self._bucket, self._client = bucket, client

@@ -99,6 +99,6 @@ class Sender:
 
     def _is_late(self, entry: Entry) -> bool:
         if entry.key.endswith(f"/{UNFINISHED}"):
-            return True  # this process has completed all its changes
+            return True  # the marker of another process, as this one has completed its changes
         found = self._store.head(entry.key)
         return found is not None and found[1].get(FENCE, self._lease.label) != self._lease.label

@@ -80,7 +80,7 @@ class Store(Protocol):
         """
 
     def put(self, key: str, content: bytes, over: str | None) -> str | None:
-        """Write a small object if the existing one has the tag `over` (None: does not exist); else return None."""
+        """Write a small object if the existing one has the tag `over` (None: does not exist); return a tag or None."""
 
     def delete(self, key: str, over: str = ANY) -> bool:
         """Remove an object if it exists; return False if its tag is not `over`."""
@@ -112,7 +112,7 @@ _SETTINGS = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR", SECONDS)  # prefixes of envi
 
 
 def seconds() -> float:
-    """Return the timeout of one attempt in seconds. Raises UserError if `EEG2TEXT_BUCKET_SECONDS` is not a time."""
+    """Return the timeout of one attempt in seconds. Raises UserError if `EEG2TEXT_BUCKET_SECONDS` is out of range."""
     stated = os.environ.get(SECONDS, "30")
     with contextlib.suppress(ValueError):
         if 0 < (found := float(stated)) <= 3600:

@@ -98,7 +98,7 @@ def write_configuration(workdir: Workdir, document: Mapping[str, Any]) -> None:
 
 
 def forget(workdir: Workdir) -> None:
-    """Remove `config.json` of a run that failed before it made anything else."""
+    """Remove `config.json` of a run that failed, unless a stage of the run has made a file."""
     if not any(product(workdir, stage) for stage in STAGES):
         remove(workdir.config)
 
@@ -106,5 +106,5 @@ def forget(workdir: Workdir) -> None:
 def product(workdir: Workdir, stage: str) -> str | None:
     """Return the name of the first file that a stage has made in the workdir; None if it has made none."""
     found = (path for pattern in STAGES[stage].products for path in sorted(workdir.root.glob(pattern)))
-    finished = (path for path in found if "tmp" not in path.name)  # names of unfinished orbax checkpoints have "tmp"
+    finished = (path for path in found if "tmp" not in path.name)  # names of unfinished orbax checkpoints contain "tmp"
     return next((str(path.relative_to(workdir.root)) for path in finished), None)

@@ -27,7 +27,7 @@ from eeg2text_jax.study.shipped import find_config, run_config
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """A parsed command line."""
+    """A parsed command line: the configuration, the values of options by name, and the positional arguments."""
 
     config: ConfigDict
     options: dict[str, str]
@@ -144,7 +144,7 @@ def load_config(place: str) -> ConfigDict:
 
 
 def _last_of_each(config: ConfigDict, argv: Sequence[str]) -> list[str]:
-    """Return `argv` with the last of repeated fields: ml-collections would concatenate a tuple that is given twice."""
+    """Drop all but the last value of a field that is given twice: ml-collections would concatenate two tuples."""
     joined, rest = [], iter(argv)
     for argument in rest:
         bare = argument.startswith("--config.") and "=" not in argument
@@ -156,7 +156,7 @@ def _last_of_each(config: ConfigDict, argv: Sequence[str]) -> list[str]:
 
 
 def _parsing_error(error: Exception, usage: str, ranges: Mapping[str, Range]) -> UserError:
-    """Return the UserError for an error of absl's flag parser, with the range of the field."""
+    """Return a UserError for an error of absl's flag parser; the message states the values that the field may have."""
     reason = first_line(error)
     if match := re.match(r"flag --config\.([\w.]+)=(.*?): ", reason):
         name, value = match.groups()
@@ -187,7 +187,7 @@ def _check_override(config: ConfigDict, argument: str) -> None:
 
 
 def to_json(document: Mapping[str, Any]) -> str:
-    """Return the content of `config.json` for a configuration."""
+    """Return the text of `config.json` for a configuration."""
     return json.dumps(json.loads(ConfigDict(document).to_json_best_effort()), indent=2, sort_keys=True) + "\n"
 
 
@@ -241,7 +241,7 @@ def from_stage(name: str) -> list[str]:
 
 
 def stage_of(field: str) -> str:
-    """Return the first stage that depends on the field with this dotted name; "" if no stage does."""
+    """Return the first stage that depends on the field with this dotted name; "" if the field may always change."""
     for name, stage in STAGES.items():
         if any(field == prefix or field.startswith(f"{prefix}.") for prefix in stage.fields):
             return name
@@ -249,7 +249,7 @@ def stage_of(field: str) -> str:
 
 
 def fields_digest(document: Mapping[str, Any], stage: str) -> str:
-    """Return a hash of the fields that a stage and all earlier stages depend on."""
+    """Return a hash, 16 characters, of the values of all fields that a stage and the earlier stages depend on."""
     later = from_stage(stage)[1:]
     flat = {path.replace("/", "."): value for path, value in flatten(json.loads(to_json(document))).items()}
     content = {name: value for name, value in flat.items() if stage_of(name) not in later}

@@ -35,11 +35,11 @@ class TextArrays(NamedTuple):
 class StudyArrays(NamedTuple):
     """Constant inputs of every training step."""
 
-    dropout: jax.Array  # keys [A]
-    condition: jax.Array  # scalar, the key of all random conditions
-    means: jax.Array | None  # float32 [S + 1, F], see `ConditionContext`; None if no condition needs them
-    voxels: jax.Array | None = None  # float32, a snapshot's shape: 1 where the reconstruction loss counts; None: all 1
-    texts: TextArrays | None = None  # None: the objective is not contrastive
+    dropout: jax.Array  # PRNG keys of dropout, [A]: one for each arm
+    condition: jax.Array  # scalar, the PRNG key from which all random conditions draw
+    means: jax.Array | None  # float32 [S + 1, F]: mean features of each subject, then of all; None: not needed
+    voxels: jax.Array | None = None  # float32, shape of one volume: 1 where the reconstruction loss counts; None: all 1
+    texts: TextArrays | None = None  # targets of the contrastive objective; None for any other objective
     frozen: Any = None  # parameters that all arms share, see `parallel.arms.Divided`; None: no parameters are shared
 
 

@@ -13,10 +13,10 @@ from eeg2text_jax.study.sections import Settings
 
 
 class Derived(NamedTuple):
-    """Names of the fields that an epoch field refers to."""
+    """Names of the two fields that belong to an epoch field such as `train.epochs`."""
 
-    steps: str  # the step field that it replaces
-    batch: str  # the batch-size field
+    steps: str  # the step field that the epoch field replaces, such as `train.steps`
+    batch: str  # the field with the batch size, which gives the steps of an epoch
 
 
 TEXT = "batch.size"
@@ -33,7 +33,7 @@ for _stage in ("pretrain.snapshot", "pretrain.series"):
 
 
 def declared(config: Any) -> dict[str, Derived]:
-    """Return the epoch fields that are not 0, with the fields that they refer to."""
+    """Return the epoch fields that are not 0: name -> names of the step field and the batch-size field."""
     return {name: derived for name, derived in EPOCHS.items() if field(config, name)}
 
 
@@ -57,7 +57,7 @@ def lines(config: Settings, samples: int) -> list[str]:
 
 
 def carried(config: Settings, stored: Mapping[str, Any]) -> Settings:
-    """Return the configuration with the derived steps of `stored`, the content of a workdir's `config.json`."""
+    """Return `config` with the steps that `stored`, the content of a workdir's `config.json`, derived from epochs."""
     found = {steps: field(stored, steps) for steps, _ in declared(config).values()}
     return config.changed({name: steps for name, steps in found.items() if type(steps) is int and steps > 0})
 

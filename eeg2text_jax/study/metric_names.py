@@ -1,10 +1,10 @@
-"""Names of metrics by what they need to run, and the endpoints of an audit. Importing this module loads no library."""
+"""Names of metrics, grouped by the models that they need, and endpoints of an audit. Importing loads no library."""
 
 from typing import NamedTuple
 
 WORDS = ("bleu", "rouge", "wer", "cer")  # metrics that compare words
 ENCODED = ("bertscore", "similarity")  # metrics that need a text encoder and JAX
-JUDGED = ("lattescore",)  # metrics that need a judge, see `judge.lattescore`
+JUDGED = ("lattescore",)  # metrics that need a judge model, see `judge.lattescore`
 MEANING = (*ENCODED, *JUDGED)
 
 
@@ -13,7 +13,7 @@ class Named(NamedTuple):
 
     label: str
     metric: str
-    figure: str  # name of the score among those of the metric
+    figure: str  # name of one of the metric's scores
     margin: float  # default of the smallest difference that matters, in points
 
 

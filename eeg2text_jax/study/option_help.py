@@ -82,7 +82,7 @@ def check_prefix(argument: str, sections: Sequence[str]) -> None:
 
 
 def meanings(name: str) -> dict[str, tuple[str, str]]:
-    """Return the default and the meaning of each field of a shipped configuration, read from its source text."""
+    """Return field -> (default, meaning) for a shipped configuration, read from its source text and comments."""
     found: dict[str, tuple[str, str]] = {}
     above: list[str] = []
     for line in find_config(name).read_text(encoding="utf8").splitlines():

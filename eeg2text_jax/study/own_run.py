@@ -51,7 +51,10 @@ def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
 
 
 def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
-    """Return what the split file beside the predictions records on neighbors in time; None for another split."""
+    """Return how near in time dev and test samples are to training samples, from the workdir's split file.
+
+    None if the file has no such record, or the predictions are of another split.
+    """
     workdir = Workdir(epath.Path(found.path).parent)
     if found.layout != "jsonl" or not workdir.split.exists():
         return None
@@ -63,9 +66,9 @@ def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
 
 
 def _has_checkpoint(workdir: Workdir, header: dict[str, Any], digest: str) -> bool:
-    """Return whether a checkpoint of the workdir names the header's split and the configuration `digest`."""
+    """Return whether a checkpoint of the workdir records the header's split and the configuration digest `digest`."""
     wanted = {"split": header.get("split"), "config": digest}
-    patterns = (f"{wave}checkpoints/step_*/info/metadata" for wave in ("", "*/"))  # each wave has its own folder
+    patterns = (f"{wave}checkpoints/step_*/info/metadata" for wave in ("", "*/"))  # a wave of arms may have a folder
     for path in itertools.chain.from_iterable(map(workdir.root.glob, patterns)):
         try:
             info = json.loads(path.read_bytes())

@@ -51,7 +51,7 @@ def checked_settings(config: ConfigDict) -> Settings:
 
 
 def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], known: Collection[str]) -> None:
-    """Raise UserError if a field of `known` is missing or out of its range, or the configuration has other fields."""
+    """Raise UserError if a field of `known` is missing or out of its range, or the configuration has unknown fields."""
     found = dict(fields(config))
     for name in known:
         if name not in found:
@@ -195,14 +195,14 @@ def _pretrain_problems(config: ConfigDict) -> Iterator[str]:
 
 
 def _decode_problems(config: ConfigDict) -> Iterator[str]:
-    tokens = types.SimpleNamespace(start_token=0, pad_token=1, eos_token=2)  # there is no model yet
+    tokens = types.SimpleNamespace(start_token=0, pad_token=1, eos_token=2)  # in place of a model's
     try:
         GenerationSpec.from_fields(config.decode, tokens)
     except TypeError as error:
         yield f"decode has a setting of the wrong type ({first_line(error)}); see GenerationSpec."
 
 
-# For each section: a function that yields messages about its fields in combination.
+# Section -> a function that yields a message for each contradiction between fields.
 _PROBLEMS: dict[str, Callable[[ConfigDict], Iterator[str]]] = {
     "data": _data_problems,
     "split": _split_problems,

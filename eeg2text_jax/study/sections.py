@@ -249,7 +249,7 @@ class Settings:
 
 def read_settings(config: ConfigDict) -> Settings:
     """Return the settings of a configuration, which must have passed `ranges.check_config`."""
-    document = config.to_dict()  # a KeyError of a dict names only the field
+    document = config.to_dict()  # a missing key of a dict raises a KeyError of its name alone
     known = {field.name for field in dataclasses.fields(DecodeSettings)}
     others = {name: value for name, value in document["decode"].items() if name not in known}
     return read_section(Settings, {**document, "decode": {**document["decode"], "others": others}})

@@ -43,7 +43,7 @@ from eeg2text_jax.study.workdir import Workdir
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """The inputs of a run that stay fixed."""
+    """The inputs of a run that stay fixed: configuration, data, split, tokenizer, samples, arms and model."""
 
     config: Settings
     workdir: Workdir
@@ -54,12 +54,12 @@ class Study:
     arms: tuple[Arm, ...]
     model: Any  # Seq2SeqModel, ContrastiveModel, or in pretraining stages ReconstructionModel
     arrays: StudyArrays
-    targets: TextTargets | None = None  # for the contrastive objective
+    targets: TextTargets | None = None  # text embeddings, for the contrastive objective
     before: "Study | None" = None  # the training stage whose best parameters initialize this one
 
     @functools.cached_property
     def placement(self) -> Placement:
-        """The device mesh and the sharding of these arms' arrays."""
+        """The device mesh and the sharding of the arrays of all arms."""
         return placement_of(self.config, len(self.arms))
 
     @functools.cached_property
@@ -201,7 +201,7 @@ def make_samples(
 ) -> tuple[Samples, jax.Array | None]:
     """Return the samples that batches are made of, and the means `[S + 1, *feature_shape]` if a condition needs them.
 
-    The means are over each subject's words, and last over all words. `alone` is for a decoder-only model.
+    They are mean features of each subject's words, and last of all words. `alone` is for a decoder-only model.
     """
     train, text = split.parts["train"], config.text
     scaling = feature_scale(data, train, config.data.standardize)

@@ -36,16 +36,16 @@ class TextTargets:
     """Standardized embeddings of the distinct sentences, in the order of the data file."""
 
     sentences: tuple[str, ...]  # S sentences, normalized by `sentence_key`
-    vectors: np.ndarray  # float32 [S, E]
-    signature: str  # encoder, layer and settings
+    vectors: np.ndarray  # embeddings, float32 [S, E]
+    signature: str  # text: the encoder, its layer and the settings that made `vectors`
 
     def rows(self, texts: Iterable[str]) -> np.ndarray:
-        """Return the row of `vectors` for each text, int32 `[N]`."""
+        """Return the index of each text's row in `vectors`, int32 `[N]`."""
         place = {text: row for row, text in enumerate(self.sentences)}
         return np.array([place[sentence_key(str(text))] for text in texts], np.int32)
 
     def arrays(self, config: Settings, data: DataFile, split: Split) -> TextArrays:
-        """Return the arrays that the training step reads."""
+        """Return the embeddings and, for each sample, the row of its sentence (also under `label_shuffle`)."""
         sentence = self.rows(data.sentence)
         exchanged = sentence
         if "label_shuffle" in config.grid.train_conditions:
@@ -78,7 +78,7 @@ def open_targets(config: Settings, path: epath.Path, data: DataFile, split: Spli
 
 
 def embed(settings: ContrastiveSettings, sentences: Sequence[str], train: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return embeddings `[S, E]` before standardization, and a signature; `train`, bool `[S]`: train sentences."""
+    """Return embeddings `[S, E]` before standardization, and text on how they were made; `train`: bool `[S]`."""
     if settings.text:
         return hidden_means(settings.text, settings.layer, sentences)
     vectors = hashed_tfidf(sentences, train, settings.hashed)
@@ -106,7 +106,7 @@ def chosen_layer(name: str, layer: int) -> int:
     Raises UserError if the checkpoint or the layer does not exist.
     """
     config: Any = read_config(checkpoint_folder(name))
-    names = ("num_hidden_layers", "encoder_layers", "num_layers")  # fields of transformers configurations: the depth
+    names = ("num_hidden_layers", "encoder_layers", "num_layers")  # fields with the number of layers
     depth = next((int(value) for known in names if (value := getattr(config, known, None)) is not None), 0)
     if layer > depth:
         raise UserError(f"contrastive.layer is {layer}; {name} has layers 0 (its embeddings) to {depth}.")
@@ -114,7 +114,7 @@ def chosen_layer(name: str, layer: int) -> int:
 
 
 def hidden_means(name: str, layer: int, sentences: Sequence[str]) -> tuple[np.ndarray, str]:
-    """Return the mean hidden state `[S, E]` over each sentence's tokens without special tokens, and a signature."""
+    """Return mean hidden states `[S, E]` over each sentence's non-special tokens, and text on how they were made."""
     embedder = TextEmbedder(load_encoder(name, chosen_layer(name, layer)))
     special = np.array(sorted(embedder.loaded.tokenizer.all_special_ids))
     ids = embedder.tokens(sentences)

@@ -53,7 +53,7 @@ class Workdir:
         self._replace_digests({name: {} for name in names})
 
     def _replace_digests(self, digests: dict[str, dict[str, str]]) -> None:
-        """Replace what `finished.json` has of the files and folders that are keys of `digests`."""
+        """Replace digests in `finished.json`; `digests`: file or folder of the workdir -> path -> digest."""
         before = self._recorded()
         recorded = {path: digest for path, digest in before.items() if path.split("/")[0] not in digests}
         for found in digests.values():
@@ -62,7 +62,7 @@ class Workdir:
             write_text(self.finished, json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
     def unrecorded(self, *names: str) -> list[str]:
-        """Return those of `names` that exist and have no digest."""
+        """Return those of `names` that exist in the workdir but have no digest in `finished.json`."""
         recorded = {path.split("/")[0] for path in self._recorded()}
         return [name for name in names if name not in recorded and (self.root / name).exists()]
 
@@ -112,7 +112,7 @@ def lock_workdir(root: str) -> Iterator[None]:
         with locked(folder / ".lock", str(folder)) if is_local(folder) else contextlib.nullcontext():
             yield
     finally:
-        with contextlib.suppress(OSError, ValueError):  # not empty
+        with contextlib.suppress(OSError, ValueError):  # a folder is not empty
             for path in made:
                 path.rmdir()
 
