@@ -13,7 +13,7 @@ from eeg2text_jax.models.brain import ENCODERS
 
 ENCODER_DECODERS = ("bart", "bert2bert", "pegasus", "t5")
 DECODERS = ("gemma", "gemma2", "gemma3", "llama", "mistral", "qwen2", "qwen3")
-# Dense layers that can have a low-rank adapter: name in checkpoints -> name here.
+# Dense layers that can have a low-rank adapter: name in checkpoints -> name in our parameters.
 LORA_TARGETS = {
     "q_proj": "query",
     "k_proj": "key",
@@ -28,7 +28,7 @@ BACKBONES = (*ENCODER_DECODERS, *DECODERS)
 
 @dataclasses.dataclass(frozen=True)
 class UnicornSettings:
-    """Section `model.unicorn`."""
+    """Section `model.unicorn` of a configuration: the UniCoRN brain encoder."""
 
     channels: Annotated[tuple[int, ...], channels()]
     hidden: Annotated[int, whole(1, 1_000_000)]
@@ -39,7 +39,7 @@ class UnicornSettings:
 
 @dataclasses.dataclass(frozen=True)
 class LoraSettings:
-    """Section `model.lora`."""
+    """Section `model.lora` of a configuration: low-rank adapters of a frozen language model."""
 
     rank: Annotated[int, whole(1, 100_000)]
     alpha: Annotated[float, number(0, 1e6, above=True)]
@@ -49,7 +49,7 @@ class LoraSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ModelSettings:
-    """Section `model`."""
+    """Section `model` of a configuration: language model (backbone) and brain encoder."""
 
     backbone: Annotated[str, one_of(*BACKBONES)]
     checkpoint: Annotated[str, place()]

@@ -6,7 +6,7 @@ from eeg2text_jax.backbones.mapping import Rule, Table, attention, dense, norm
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
 
 CONFIG = BartConfig  # configuration class of models with random weights
-MODEL_TYPE = "bart"  # in config.json of its checkpoints
+MODEL_TYPE = "bart"  # `model_type` in config.json of its checkpoints
 ARCHITECTURE = "BartForConditionalGeneration"  # the class of transformers that loads its checkpoints
 
 _PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
@@ -58,7 +58,7 @@ def random_config(fields: dict) -> BartConfig:
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Return the table of names in BART's checkpoints."""
+    """Return the table that maps our parameters to the tensor names in BART's checkpoints."""
     rules = shared_rules()
     for side, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         rules += layer_rules(side, stack.layers)
@@ -68,7 +68,7 @@ def table(spec: Seq2SeqSpec) -> Table:
 
 
 def shared_rules() -> list[Rule]:
-    """Return the rules of the embedding table and the output bias, for PEGASUS, too."""
+    """Return the rules (parameter -> tensor name) of embedding table and output bias; PEGASUS has the same."""
     copies = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
     return [
         Rule("backbone/shared/embedding", "model.shared.weight", tied=copies),
@@ -77,7 +77,7 @@ def shared_rules() -> list[Rule]:
 
 
 def layer_rules(side: str, layers: int) -> list[Rule]:
-    """Return the rules of the layers of an encoder or decoder (`side`), for PEGASUS, too."""
+    """Return the rules (parameter -> tensor names) of the layers of `side` (encoder or decoder); PEGASUS too."""
     target, source = f"backbone/{side}/layers", f"model.{side}.layers.{{layer}}"
     rules = [
         *attention(f"{target}/self_attention", f"{source}.self_attn", _PROJECTIONS, layers),

@@ -1,8 +1,8 @@
 """BERT2BERT: a BERT encoder and a BERT decoder with cross-attention (Rothe et al. 2020).
 
 It equals `EncoderDecoderModel` of transformers. Encoder and decoder have an embedding table each. The output head has a
-dense layer and a norm before logits, which are products with the decoder's embedding table. If the widths of encoder
-and decoder differ, a dense layer is between them.
+dense layer and a norm, then the logits, products with the decoder's embedding table. If the widths of encoder and
+decoder differ, a dense layer projects the encoder output to the decoder's width.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
 
 CONFIG = BertConfig  # configuration class of models with random weights
-MODEL_TYPE = "encoder-decoder"  # in config.json of its checkpoints
+MODEL_TYPE = "encoder-decoder"  # `model_type` in config.json of its checkpoints
 ARCHITECTURE = "EncoderDecoderModel"  # the class of transformers that loads its checkpoints
 SIDES = ("encoder_", "decoder_")  # prefixes of fields in `config.model.shape` that are for encoder or decoder alone
 
@@ -90,13 +90,13 @@ def random_config(fields: dict) -> EncoderDecoderConfig:
     return EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder, decoder_start_token_id=start, **tokens)
 
 
-# Files converted from TensorFlow name the parts of a norm gamma and beta.
+# In files converted from TensorFlow, the parts of a norm are named gamma and beta: (usual name, name there).
 OLD_NORMS = ((r"LayerNorm\.weight$", "LayerNorm.gamma"), (r"LayerNorm\.bias$", "LayerNorm.beta"))
 UNUSED = (r"(.*\.)?pooler\.dense\.(weight|bias)", r"(.*\.)?embeddings\.position_ids", r"cls\..*")
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Return the table of names in BERT2BERT's checkpoints."""
+    """Return the table that maps our parameters to the tensor names in BERT2BERT's checkpoints."""
     head, layers = "decoder.cls.predictions", "backbone/decoder/layers"
     crossing = "decoder.bert.encoder.layer.{layer}.crossattention"
     rules = [
@@ -114,7 +114,7 @@ def table(spec: Seq2SeqSpec) -> Table:
 
 
 def only_exported(spec: Seq2SeqSpec, config: PretrainedConfig) -> dict[str, np.ndarray]:
-    """Return zeros for the encoder's pooler, which transformers expects in a file although no BERT2BERT uses it."""
+    """Return zeros for the encoder's pooler (by tensor name), which transformers expects in a file but does not use."""
     width = spec.encoder.width
     return {
         "encoder.pooler.dense.weight": np.zeros((width, width), np.float32),
@@ -123,14 +123,14 @@ def only_exported(spec: Seq2SeqSpec, config: PretrainedConfig) -> dict[str, np.n
 
 
 def warm_start_table(spec: Seq2SeqSpec, side: str) -> Table:
-    """Return the table of names that fill the encoder or the decoder (`side`) from the checkpoint of a BERT."""
+    """Return the table that maps the parameters of encoder or decoder (`side`) to the tensor names of a BERT."""
     layers = spec.encoder.layers if side == "encoder" else spec.decoder.layers
     rules = bert_rules(side, "bert", layers)
     return Table("BERT", tuple(rules), ignored=UNUSED, spellings=((r"^bert\.", ""), *OLD_NORMS))
 
 
 def bert_rules(side: str, source: str, layers: int, tied: tuple[str, ...] = ()) -> list[Rule]:
-    """Return the rules of embeddings and layers of the BERT under the name `source`, without cross-attention."""
+    """Return the rules (parameter -> tensor names) of a BERT without cross-attention; `source` begins tensor names."""
     ours, target, layer = f"backbone/{side}", f"backbone/{side}/layers", f"{source}.encoder.layer.{{layer}}"
     embeddings = f"{source}.embeddings"
     return [

@@ -17,7 +17,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def build_model(config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any) -> Seq2SeqModel:
-    """Return a model with random weights: the backbone of `config.shape` with the tokenizer's vocabulary.
+    """Return a model with random weights, whose backbone has the fields `config.shape` and the tokenizer's vocabulary.
 
     `config` is the section `model`; `feature_shape` is F, the numbers per word, or the (X, Y, Z) of volumes.
 
@@ -31,7 +31,7 @@ def build_model(config: ModelSettings, feature_shape: int | Sequence[int], token
 def model_around(
     spec: Seq2SeqSpec, config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any
 ) -> Seq2SeqModel:
-    """Return the model with this backbone, and the brain encoder and bridge that the section `model` describes."""
+    """Return a model of the backbone `spec` with the brain encoder and bridge that the section `model` describes."""
     if config.dtype not in DTYPES:
         raise UserError(f"config.model.dtype is {config.dtype!r}; it must be one of {', '.join(DTYPES)}.")
     prompt = tokenizer(config.prompt, add_special_tokens=False)["input_ids"] if config.prompt else []
@@ -47,7 +47,7 @@ def model_around(
 def brain_spec(
     config: ModelSettings, feature_shape: int | Sequence[int], prompt: tuple[int, ...] = (), d_model: int = 0
 ) -> EEGSpec:
-    """Return the description of the brain encoder of the section `model`.
+    """Return the description of the brain encoder that the section `model` asks for.
 
     `d_model`, the width of the language model, is UniCoRN's width if `encoder_width` is 0.
 
@@ -126,7 +126,7 @@ def random_spec(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Seq2Seq
 
 
 def describe(config: PretrainedConfig, backbone: str, where: str) -> Seq2SeqSpec:
-    """Return the description of a backbone from its Hugging Face configuration; messages name its file, `where`.
+    """Return the description of a backbone from its Hugging Face configuration, which messages call `where`.
 
     Raises:
       UserError: an unknown activation, a size below 1, an invalid dropout rate, or a missing or invalid token id.
@@ -177,7 +177,7 @@ def random_config(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Pretr
     tokens = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": tokenizer.pad_token_id}
     try:
         return module.random_config({"vocab_size": len(tokenizer), **tokens, **shape})
-    except Exception as error:  # transformers checks some values, and raises many kinds
+    except Exception as error:  # transformers checks some values, and raises many kinds of exceptions
         raise UserError(f"config.model.shape makes no {module.CONFIG.__name__} ({one_line(error)}).") from error
 
 

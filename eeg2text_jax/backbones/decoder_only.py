@@ -1,7 +1,7 @@
 """Decoder-only language models: Llama, Mistral, Qwen and Gemma.
 
-All have RMS norms, rotary positions and a gated feed-forward network. Each model is the function of the details in
-which it differs from the others, and an entry in `MODELS`.
+All have RMS norms, rotary positions and a gated feed-forward network. Each model is an entry in `MODELS`, with a
+function that returns the fields in which it differs from the others.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ _ATTENTION = ("query", "key", "value", "out")
 
 
 def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
-    """Return radians per position of each pair of a head's dimensions, rounded to float32 as in PyTorch.
+    """Return the rotary frequency of each pair of a head's dimensions, radians per position, rounded as in PyTorch.
 
     Raises:
       UserError: the configuration asks for a scaling that is not implemented.
@@ -44,24 +44,24 @@ def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
 def _llama3(plain: np.ndarray, rope: Mapping[str, Any]) -> np.ndarray:
     """Divide low frequencies by a factor, keep high ones, and blend those in between (Llama 3.1)."""
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
-    # Rotations within the context length of the first training.
+    # Full turns of each pair of dimensions within the context length of pretraining.
     turns = rope["original_max_position_embeddings"] * plain / np.float32(2 * np.pi)
     blend = np.clip((turns - low) / (high - low), 0, 1).astype(np.float32)
     return (1 - blend) * plain / np.float32(rope["factor"]) + blend * plain
 
 
 def windows(config: PretrainedConfig) -> dict[str, Any]:
-    """Return the fields of `StackSpec` on sliding-window layers, from a configuration with `layer_types`."""
+    """Return `window` and `local_layers` of `StackSpec` (sliding-window attention) from a field `layer_types`."""
     local = tuple(kind == "sliding_attention" for kind in config.layer_types)
     return {"window": config.sliding_window or 0, "local_layers": local if any(local) else ()}
 
 
 def biased(config: PretrainedConfig) -> tuple[str, ...]:
-    """Return the dense layers that have biases according to the field `attention_bias` of the configuration."""
+    """Return the names of dense layers with biases: all four of attention if `attention_bias` is set, else none."""
     return _ATTENTION if config.attention_bias else ()
 
 
-# One function for each model: its transformers configuration -> fields of `StackSpec` and `Seq2SeqSpec`.
+# One function for each model: transformers configuration -> the model's own fields of `StackSpec` and `Seq2SeqSpec`.
 
 
 def _llama(config: Any) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class DecoderOnly:
     name: str
     title: str  # name for messages
     transformers_name: str  # first part of the names of the model's classes in transformers
-    MODEL_TYPE: str  # in config.json of the model's checkpoints
+    MODEL_TYPE: str  # `model_type` in config.json of the model's checkpoints
     details: Callable[[Any], dict[str, Any]]  # configuration -> fields of `StackSpec` and `Seq2SeqSpec`
     config_suffix: str = "Config"
 
@@ -178,7 +178,7 @@ class DecoderOnly:
         return self.CONFIG(**fields)
 
     def table(self, spec: Seq2SeqSpec) -> Table:
-        """Return the table of names in the model's checkpoints."""
+        """Return the table that maps our parameters to the tensor names in the model's checkpoints."""
         stack, layer = spec.decoder, "model.layers.{layer}"
         target = "backbone/decoder/layers"
         rules = [
@@ -206,12 +206,12 @@ class DecoderOnly:
 MODELS = {
     model.name: model
     for model in (
-        DecoderOnly("llama", "Llama", "Llama", "llama", _llama),  # Touvron et al. 2023; 3.1 slows its rotary positions
-        DecoderOnly("mistral", "Mistral", "Mistral", "mistral", _mistral),  # Jiang et al. 2023; no window from 0.2 on
+        DecoderOnly("llama", "Llama", "Llama", "llama", _llama),  # Touvron et al. 2023; for 3.1 see `_llama3`
+        DecoderOnly("mistral", "Mistral", "Mistral", "mistral", _mistral),  # Jiang et al. 2023; no window in v0.2 on
         DecoderOnly("qwen2", "Qwen2", "Qwen2", "qwen2", _qwen2),  # Yang et al. 2024; Qwen 2.5 too
         DecoderOnly("qwen3", "Qwen3", "Qwen3", "qwen3", _qwen3),  # Yang et al. 2025
         DecoderOnly("gemma", "Gemma", "Gemma", "gemma", _gemma),  # Mesnard et al. 2024; norms store scale - 1
         DecoderOnly("gemma2", "Gemma 2", "Gemma2", "gemma2", _gemma2),  # Riviere et al. 2024; every other layer local
-        DecoderOnly("gemma3", "Gemma 3", "Gemma3", "gemma3_text", _gemma3, "TextConfig"),  # 2025; the text model
+        DecoderOnly("gemma3", "Gemma 3", "Gemma3", "gemma3_text", _gemma3, "TextConfig"),  # 2025; its text part
     )
 }

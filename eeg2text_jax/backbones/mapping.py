@@ -22,7 +22,7 @@ Tensors = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One parameter, and the tensors of a checkpoint file in which it is stored."""
+    """One of our parameters, and the tensors of a checkpoint file in which it is stored."""
 
     target: str  # path of the parameter
     source: str  # name of the tensor; with "{layer}", one tensor for each layer of a stacked parameter
@@ -45,42 +45,42 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """The rules of all parameters of an architecture."""
+    """The rules of an architecture: for every parameter, the tensors of a checkpoint in which it is stored."""
 
     architecture: str  # name for messages
     rules: tuple[Rule, ...]
-    ignored: tuple[str, ...] = ()  # regular expressions of tensors that files have and the model does not use
-    spellings: tuple[tuple[str, str], ...] = ()  # (regular expression, replacement): other spellings of names in files
+    ignored: tuple[str, ...] = ()  # regular expressions of names of tensors that the model does not use
+    spellings: tuple[tuple[str, str], ...] = ()  # (pattern, replacement) for names that some files spell differently
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where one parameter is read from: views on the mapped file, in the orientation of the parameter."""
+    """Where one parameter is read from: views on the memory-mapped file, in the orientation of the parameter."""
 
     pieces: tuple[np.ndarray, ...]  # one for each layer of a stacked parameter, else one
     stacked: bool
 
 
 def dense(target: str, source: str, layers: int = 0, *, bias: bool = True) -> list[Rule]:
-    """Return the rules of a dense layer: `weight [out, in]`, `bias [out]`."""
+    """Return the rules (parameter -> tensor names) of a dense layer, in files `weight [out, in]` and `bias [out]`."""
     kernel = Rule(f"{target}/kernel", f"{source}.weight", layers, transpose=True)
     return [kernel, Rule(f"{target}/bias", f"{source}.bias", layers)] if bias else [kernel]
 
 
 def norm(target: str, source: str, layers: int = 0, *, bias: bool = True) -> list[Rule]:
-    """Return the rules of a layer norm, `weight [D]` and `bias [D]`, or of an RMS norm, which has no bias."""
+    """Return the rules of a layer norm, in files `weight [D]` and `bias [D]`, or of an RMS norm, without `bias`."""
     scale = Rule(f"{target}/scale", f"{source}.weight", layers)
     return [scale, Rule(f"{target}/bias", f"{source}.bias", layers)] if bias else [scale]
 
 
 def attention(target: str, source: str, names: Mapping[str, str], layers: int, *, bias: bool = True) -> list[Rule]:
-    """Return the rules of an attention's dense layers; `names` has PyTorch's names of query, key, value and out."""
+    """Return the rules of attention's four dense layers; `names` maps query, key, value and out to PyTorch's names."""
     parts = names.items()
     return [rule for ours, own in parts for rule in dense(f"{target}/{ours}", f"{source}.{own}", layers, bias=bias)]
 
 
 def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, Source]:
-    """Find the parameters of a table in a checkpoint, by path; nothing is copied.
+    """Return where each parameter of a table is stored in a checkpoint, by the parameter's path; nothing is copied.
 
     Args:
       tensors: the checkpoint's tensors by their names.
@@ -136,17 +136,17 @@ def export(table: Table, params: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def flatten(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the leaves of nested parameters by path, `a/b/c`."""
+    """Return nested parameters as a flat dict, path `a/b/c` -> leaf."""
     return traverse_util.flatten_dict(params, sep="/")
 
 
 def unflatten(flat: dict[str, Any]) -> dict[str, Any]:
-    """Return nested parameters from leaves by path."""
+    """Return nested parameters from a flat dict, path `a/b/c` -> leaf."""
     return traverse_util.unflatten_dict(flat, sep="/")
 
 
 def _spelling(name: str, table: Table, tensors: Tensors) -> str:
-    """Return how the file spells `name`, a name of the table; `name` itself if the file has no known spelling."""
+    """Return the spelling under which the file has the tensor `name` of the table; `name` if it has none."""
     for count in range(len(table.spellings) + 1):
         for chosen in itertools.combinations(table.spellings, count):
             spelled = name

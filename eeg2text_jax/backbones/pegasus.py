@@ -13,7 +13,7 @@ from eeg2text_jax.models.layers import sinusoidal_table
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
 CONFIG = PegasusConfig  # configuration class of models with random weights
-MODEL_TYPE = "pegasus"  # in config.json of its checkpoints
+MODEL_TYPE = "pegasus"  # `model_type` in config.json of its checkpoints
 ARCHITECTURE = "PegasusForConditionalGeneration"  # the class of transformers that loads its checkpoints
 
 
@@ -47,7 +47,7 @@ _CLOSE = 1e-6  # largest difference of two float32 computations of a sine; round
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Return the table of names in PEGASUS's checkpoints."""
+    """Return the table that maps our parameters to the tensor names in PEGASUS's checkpoints."""
     rules = shared_rules()
     for side, stack in zip(_SIDES, (spec.encoder, spec.decoder), strict=True):
         rules += layer_rules(side, stack.layers)
@@ -57,7 +57,7 @@ def table(spec: Seq2SeqSpec) -> Table:
     return Table(
         "PEGASUS",
         tuple(rules),
-        ignored=(r"(model\.)?(en|de)coder\.embed_positions\.weight",),  # sinusoidal: see `as_stored`
+        ignored=(r"(model\.)?(en|de)coder\.embed_positions\.weight",),  # computed here if sinusoidal, see `as_stored`
         spellings=((r"^model\.", ""),),
     )
 
@@ -83,7 +83,7 @@ def _stored_positions(stack: StackSpec, side: str, tensors: Tensors) -> StackSpe
 
 
 def only_exported(spec: Seq2SeqSpec, config: PretrainedConfig) -> dict[str, np.ndarray]:
-    """Return the sinusoidal tables, which transformers expects in a file although it can compute them."""
+    """Return the sinusoidal tables by tensor name; transformers expects them in a file although it can compute them."""
     return {
         f"model.{side}.embed_positions.weight": sinusoidal_table(config.max_position_embeddings, stack.width)
         for side, stack in zip(_SIDES, (spec.encoder, spec.decoder), strict=True)

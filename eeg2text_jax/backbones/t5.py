@@ -10,7 +10,7 @@ from eeg2text_jax.backbones.mapping import Rule, Table, attention, dense, norm
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
 CONFIG = T5Config  # configuration class of models with random weights
-MODEL_TYPE = "t5"  # in config.json of its checkpoints
+MODEL_TYPE = "t5"  # `model_type` in config.json of its checkpoints
 ARCHITECTURE = "T5ForConditionalGeneration"  # the class of transformers that loads its checkpoints
 
 
@@ -72,7 +72,7 @@ _PROJECTIONS = {"query": "q", "key": "k", "value": "v", "out": "o"}
 
 
 def table(spec: Seq2SeqSpec) -> Table:
-    """Return the table of names in T5's checkpoints."""
+    """Return the table that maps our parameters to the tensor names in T5's checkpoints."""
     if spec.tied_head:
         rules = [Rule("backbone/shared/embedding", "shared.weight", tied=(*_COPIES, "lm_head.weight"))]
     else:
@@ -88,7 +88,7 @@ def table(spec: Seq2SeqSpec) -> Table:
 
 def _stack_rules(side: str, stack: StackSpec) -> list[Rule]:
     target, source, layers = f"backbone/{side}/layers", f"{side}.block.{{layer}}.layer", stack.layers
-    last = 2 if stack.decoder else 1  # number of the feed-forward sublayer
+    last = 2 if stack.decoder else 1  # index of the feed-forward sublayer in a layer
     parts = {"gate": "wi_0", "inner": "wi_1", "outer": "wo"} if stack.gated else {"inner": "wi", "outer": "wo"}
     relative = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     rules = [

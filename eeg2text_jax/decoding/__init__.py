@@ -1,1 +1,1 @@
-"""Teacher-forced logits and free-running beam search, side by side."""
+"""Decoding of recordings: free-running and teacher-forced texts, sentence retrieval, attributions to channels."""

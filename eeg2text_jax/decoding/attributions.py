@@ -27,17 +27,17 @@ from eeg2text_jax.study.study import Study
 
 
 class ChannelShares:
-    """The share of each channel in the attribution, by training condition; arms are added wave by wave.
+    """Share of each channel in the attribution, for each training condition; `add` takes the arms wave by wave.
 
     `places` is empty, and nothing can be added, if the data file has no positions of electrodes.
     """
 
     def __init__(self, study: Study):
         self.places: list[Place] = electrodes_of(study.data) if "eeg" in study.config.grid.eval_conditions else []
-        self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # each [channels]
+        self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # shares [channels] of each arm
 
     def add(self, study: Study, params: Any, mesh: Mesh, texts: Sequence[Sequence[str]]) -> None:
-        """Add the arms of `study`; `texts [A][N]` are the texts that they decoded from the EEG of the test part."""
+        """Add the shares of the study's arms; `texts [A][N]` are those they decoded from the EEG of the test part."""
         rows = study.split.parts["test"]
         found = padded_labels(study, [text for own in texts for text in own]).reshape(len(study.arms), len(rows), -1)
         program = attribution_program(study.model, mesh, study.config.decode.tensor_parallel)
@@ -52,13 +52,13 @@ class ChannelShares:
             self._of_arms[arm.condition].append(mean_share(channels, study.data.subject[rows]))
 
     def write(self, out: epath.Path) -> None:
-        """Write electrode positions, and for each training condition the shares of all channels, mean over its arms."""
+        """Write electrode positions, and for each training condition the channels' shares, mean over arms, as JSON."""
         shares = {name: np.mean(own, axis=0).round(6).tolist() for name, own in self._of_arms.items()}
         write_text(out, json.dumps({"electrodes": self.places, "shares": shares}) + "\n")
 
 
 def own_texts(study: Study, rows: Iterable[Prediction]) -> list[list[str]]:
-    """Return each arm's best free-running text from EEG for every sample, `[A][N]`, in the order of `rows`."""
+    """Return each arm's best free-running texts from EEG, a list `[A][N]` with the samples in the order of `rows`."""
     own: dict[tuple[str, int], list[str]] = {(arm.condition, arm.seed): [] for arm in study.arms}
     for row in rows:
         if row.mode == "free_running" and row.eval_condition == "eeg" and not row.hypothesis:
@@ -74,7 +74,7 @@ def mean_share(sizes: np.ndarray, subjects: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=16)
 def attribution_program(model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool = False) -> Callable[..., jax.Array]:
-    """Return the jitted function `(params, fed, shared) -> sizes [A, B, F]`, summed over words, float32.
+    """Return the jitted function `(params, fed, shared) -> |gradient * input|`, summed over words, `[A, B, F]`.
 
     `fed` has `features [A, B, W, F]` and the texts `labels [A, B, T]` whose likelihood is differentiated.
     """

@@ -49,7 +49,7 @@ from eeg2text_jax.study.study import Study
 
 
 class BothModes(NamedTuple):
-    """Both decodings of a batch, by the mode names of the predictions file.
+    """Results of a batch in both modes; the fields have the names of the modes in the predictions file.
 
     Leaves are `[A, B, ...]`, or `[B, ...]` for one arm; those of the free-running mode are `[A, B, R, ...]`, with
     R = num_return_sequences hypotheses per sample, best first.
@@ -166,14 +166,14 @@ def place_params(study: Study, params: Any, mesh: Mesh) -> Any:
 
 @jax.jit
 def sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
-    """Return one PRNG key per sample, independent of the batch."""
+    """Return one PRNG key per sample, for sampling; it depends on `seed` and the sample, not on the batch."""
     return jax.vmap(functools.partial(jax.random.fold_in, stream_key(seed, "sampling")))(sample_id)
 
 
 def feed_arms(
     arms: Sequence[Arm], arrays: StudyArrays, condition: str, batch: Mapping[str, Any], mesh: Mesh
 ) -> jax.Array:
-    """Return every arm's encoder input under a condition, `[A, B, W, F]`; noise depends on the arm's seed."""
+    """Return each arm's encoder input under an evaluation condition, `[A, B, W, F]`; noise depends on its seed."""
     pairs = tuple((condition, arm.seed) for arm in arms)
     keep = ("features", "mask", "sample_id", "subject", "donor", "clock", "neighbor")
     return _feed_program(pairs, mesh)({name: batch[name] for name in keep if name in batch}, arrays)
@@ -181,7 +181,7 @@ def feed_arms(
 
 @functools.lru_cache(maxsize=64)
 def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[Any, StudyArrays], jax.Array]:
-    """Return the jitted function `(batch, arrays) -> [A, B, W, F]`, sharded over arms and rows."""
+    """Return the jitted function `(batch, arrays) -> encoder inputs [A, B, W, F]`, sharded over arms and rows."""
 
     def feed(batch: Any, arrays: StudyArrays) -> jax.Array:
         context = ConditionContext.of(batch, arrays.condition, arrays.means, jnp.zeros((), jnp.int32))
@@ -191,7 +191,7 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
 
 
 def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothModes) -> Iterator[Prediction]:
-    """Yield the rows of one arm under one condition, mode by mode; `decoded` has one entry per sample."""
+    """Yield the predictions of one arm under one condition, mode by mode, from `decoded` (one entry per sample)."""
     special = frozenset({*study.tokenizer.all_special_ids, study.model.start_token, study.model.pad_token})
     forced = _forced_tokens(decoded.teacher_forced, study.config.decode.teacher_forced_cut, study.model.eos_token)
     tokens = {
@@ -214,7 +214,7 @@ def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothMo
 
 
 def nearest_predictions(study: Study, rows: np.ndarray) -> Iterator[Prediction]:
-    """Yield the rows of the condition `nearest_in_time`, for every arm alike: the training text nearest in time."""
+    """Yield the predictions under `nearest_in_time`: the training text nearest in time, the same for all arms."""
     special = frozenset(study.tokenizer.all_special_ids)
     for arm in study.arms:
         for i in rows.tolist():
@@ -249,17 +249,17 @@ def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
 
 
 def _free_tokens(free: Generated) -> list[np.ndarray]:
-    """Return the tokens of every hypothesis up to its end; hypotheses of one sample are adjacent."""
+    """Return the tokens `[length]` of every hypothesis, without padding; hypotheses of one sample are adjacent."""
     sequences = free.sequences.reshape(-1, free.sequences.shape[-1])
     return [row[:length] for row, length in zip(sequences, free.lengths.reshape(-1), strict=True)]
 
 
 def _forced_tokens(forced: TeacherForced, cut: str, end: int) -> list[Sequence[int]]:
-    """Return argmax tokens cut according to `decode.teacher_forced_cut`; see `cut_at_end`."""
+    """Return each row's argmax tokens, cut to the reference's length if `cut` is "reference", then by `cut_at_end`."""
     lengths = forced.n_tokens if cut == "reference" else np.full_like(forced.n_tokens, forced.tokens.shape[1])
     return [cut_at_end(row[:length], [end]) for row, length in zip(forced.tokens, lengths, strict=True)]
 
 
 def _plain(tokens: Iterable[int], special: Collection[int]) -> list[int]:
-    """Remove special tokens."""
+    """Return the tokens as a list without the `special` ones."""
     return [token for token in map(int, tokens) if token not in special]

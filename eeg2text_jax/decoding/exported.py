@@ -33,7 +33,7 @@ class Exported:
     params: Params
     tokenizer: PreTrainedTokenizerBase
     generation: GenerationSpec
-    feeding: Feeding  # standardization, and the run's batch shapes
+    feeding: Feeding  # how recordings are standardized, and the batch shapes of the run
 
     def decode(
         self,
@@ -87,7 +87,7 @@ class Exported:
         return np.asarray(hidden, np.float32), np.asarray(real)
 
     def _padded(self, recordings: Sequence[np.ndarray], width: int = 0) -> tuple[jax.Array, jax.Array]:
-        """Standardize recordings; return them padded to `width` words or the longest, `[N, W, F]`, and their mask."""
+        """Standardize recordings; return them padded to `width` words (0: the longest), `[N, W, F]`, and their mask."""
         words = [self.feeding.standardize(recording) for recording in recordings]
         features = np.zeros((len(words), width or max(map(len, words)), len(self.feeding.mean)), np.float32)
         for row, own in zip(features, words, strict=True):
@@ -98,7 +98,7 @@ class Exported:
     def _decode_batch(
         self, params: Params, recordings: Sequence[np.ndarray], part: Slice, ids: np.ndarray
     ) -> list[str]:
-        """Decode the real samples of a slice with the program that a run uses."""
+        """Return the texts of a slice's real samples, decoded with the same program as in a run."""
         features, mask = self._padded(recordings, part.words)
         draws = self.generation.do_sample
         found = generate_arms(

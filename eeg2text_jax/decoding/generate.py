@@ -1,4 +1,4 @@
-"""Free-running decoding of one batch. Nothing here accepts a target."""
+"""Free-running decoding of one batch of recordings. No function here accepts a target."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class Generated(NamedTuple):
 
     sequences: jax.Array  # int32 [N, max_length]
     lengths: jax.Array  # int32 [N], start and end token included
-    scores: jax.Array  # float32 [N]; beams: log-probability / (generated tokens ** length_penalty); else their sum
+    scores: jax.Array  # float32 [N], log-probability; from beam search, over (generated tokens ** length_penalty)
     steps: jax.Array  # int32 [N], decoder steps taken for the row's sentence
 
 
@@ -85,7 +85,7 @@ def search(
     key: jax.Array | None,
     compactions: int = 0,
 ) -> Generated:
-    """`generate` as a pure function, to use inside other JAX transformations."""
+    """Do what `generate` does, as a pure function for use inside other JAX transformations."""
     hidden, mask = model.encode(params, inputs)
     batch, returned = hidden.shape[0], spec.num_return_sequences
     beams = spec.num_beams if spec.num_beams > 1 else returned

@@ -55,7 +55,7 @@ def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates)
 
 @functools.lru_cache(maxsize=16)
 def embed_program(model: ContrastiveModel, mesh: Mesh) -> Callable[..., jax.Array]:
-    """Return the jitted function `(params, fed, shared) -> embeddings [A, B, E]`."""
+    """Return the jitted function `(params, fed, shared) -> embeddings of recordings, [A, B, E]`."""
 
     def embed(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
         return model.embed(params, {**fed, **shared})
@@ -66,7 +66,7 @@ def embed_program(model: ContrastiveModel, mesh: Mesh) -> Callable[..., jax.Arra
 def cell_rankings(
     study: Study, cell: Cell, rows: np.ndarray, scores: np.ndarray, candidates: Candidates, mode: str
 ) -> Iterator[Ranking]:
-    """Yield the rows of one arm under one condition from scores `[R, N]` of N candidates for the R samples `rows`."""
+    """Yield one arm's rankings under one condition, from scores `[R, N]` of N candidates for the R samples `rows`."""
     for i, own in zip(rows.tolist(), scores, strict=True):
         yield Ranking(
             **row_fields(study, cell, i, mode),
@@ -76,7 +76,7 @@ def cell_rankings(
         )
 
 
-PRIOR_ROWS = 64  # dev recordings over which a candidate's mean likelihood is taken
+PRIOR_ROWS = 64  # largest number of dev recordings for a candidate's mean log-likelihood
 EVIDENCE = f"log-likelihood less its mean over up to {PRIOR_ROWS} recordings of dev under the same condition, nats"
 
 

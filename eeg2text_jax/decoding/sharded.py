@@ -31,7 +31,7 @@ class Slice(NamedTuple):
     """Samples that are decoded in one batch."""
 
     samples: np.ndarray  # int64 [size], positions in the test set; entries from `real` on repeat the first
-    real: int
+    real: int  # number of samples before the repeats
     words: int  # EEG positions of the bucket, W
 
 
@@ -96,7 +96,7 @@ def decode_dataset(
 
 
 def _one_ahead(slices: Sequence[Slice], decode: Callable[[Slice], Any]) -> Iterator[tuple[Slice, Any]]:
-    """Yield each slice and its results; the next slice is dispatched before."""
+    """Yield each slice and its result, after `decode` of the next slice is dispatched."""
     pending = None
     for part in slices:
         dispatched = part, decode(part)

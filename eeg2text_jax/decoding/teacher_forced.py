@@ -17,9 +17,9 @@ class TeacherForced(NamedTuple):
 
     tokens: jax.Array  # int32 [B, T], argmax at every position, including padding
     log_probs: jax.Array  # float32 [B, T], log-probability of the reference token; 0 at padding
-    nll: jax.Array  # float32 [B], summed over the reference, in nats
+    nll: jax.Array  # float32 [B], negative log-likelihood of the reference, in nats
     n_tokens: jax.Array  # int32 [B], reference tokens including the end token
-    logits: jax.Array | None  # float32 [B, T, V] on request
+    logits: jax.Array | None  # float32 [B, T, V]; None unless requested
 
 
 def teacher_forced(
@@ -50,7 +50,7 @@ def teacher_forced(
 def score_reference(
     model: Any, params: Any, inputs: dict[str, jax.Array], labels: jax.Array, with_logits: bool
 ) -> TeacherForced:
-    """`teacher_forced` as a pure function, to use inside other JAX transformations."""
+    """Do what `teacher_forced` does, as a pure function for use inside other JAX transformations."""
     logits = model.forward(params, inputs, model.shift_right(labels)).astype(jnp.float32)  # [B, T, V]
     real = labels != model.pad_token
     picked = jnp.take_along_axis(logits, labels[:, :, None], axis=2)[:, :, 0]

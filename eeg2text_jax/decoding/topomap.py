@@ -19,7 +19,7 @@ EDGE = 1.15  # radius to which values are drawn; 1 is the plane through the ears
 
 
 def map_figure(places: Sequence[Place], shares: Mapping[str, Sequence[float]]) -> Picture:
-    """Plot one head for each training condition in `shares`, in percent of all channels, on one colour scale."""
+    """Plot a head for each training condition in `shares`: each channel's share in percent, on one colour scale."""
     figure = Picture(figsize=(2.1 * len(shares) + 0.6, 2.6), layout="constrained")
     most = 100 * max(max(own) for own in shares.values())
     flat = flattened(np.array([place[1:] for place in places]))
@@ -57,6 +57,6 @@ def _head(axes: Axes, flat: np.ndarray, values: np.ndarray, most: float):
 
 
 def read_map(path: epath.Path) -> tuple[list[Place], dict[str, list[float]]]:
-    """Read the electrode positions and shares that `attributions.ChannelShares` wrote."""
+    """Return electrode positions, and channel shares by training condition, that `attributions.ChannelShares` wrote."""
     found = json.loads(path.read_text())
     return [tuple(place) for place in found["electrodes"]], found["shares"]

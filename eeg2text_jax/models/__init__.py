@@ -1,1 +1,1 @@
-"""Shared parts of all backbones, the EEG encoder, and the model as pure functions of its parameters."""
+"""Shared parts of all backbones, brain encoders, and the model as pure functions of its parameters."""

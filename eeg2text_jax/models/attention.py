@@ -1,8 +1,8 @@
 """Multi-head attention, its masks, rotary positions and T5's relative positions.
 
 A mask is an additive float32 bias `[N or 1, H or 1, Tq or 1, Tk]`: 0 for visible positions, the most negative float for
-masked ones, whose weight and gradient are then exactly 0. Where all positions are computed at once, activations are
-rows `[N*T, D]`, the positions of N sentences, and the axis of heads comes first.
+masked ones, whose weight and gradient are then exactly 0. Functions that compute all positions at once take activations
+as rows `[N*T, D]`, the T positions of each of N sentences, and masks with heads first, `[H or 1, N or 1, ...]`.
 """
 
 import math
@@ -21,7 +21,7 @@ from eeg2text_jax.parallel.mesh import data_shards
 
 
 class Rotation(NamedTuple):
-    """Rotary position embedding (Su et al. 2021): cosines and sines of the angles of every row.
+    """Rotary position embedding (Su et al. 2021): cosines and sines of the angles by which each of R rows is rotated.
 
     Dimension i of a head's first half is paired with i of its second half, as in transformers.
     """
@@ -71,7 +71,7 @@ class Attention(nnx.Module):
         self.heads, self.head_dim = spec.heads, spec.head_dim
         self.scale = spec.query_scale or (spec.head_dim**-0.5 if spec.scale_attention else 1.0)
         self.rate, self.cap, self.normed = spec.attention_dropout, spec.score_cap, spec.head_norm
-        # Rotary positions and adapters are implemented for separate heads only.
+        # Rotary positions and adapters are implemented for heads on an axis of their own only (`attend_apart`).
         self.apart = spec.positions == "rotary" or spec.lora is not None
 
     def __call__(
@@ -115,7 +115,7 @@ class Attention(nnx.Module):
     def _rows(
         self, x: jax.Array, context: jax.Array, rotation: Rotation | None = None, key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return scaled queries, keys and values, each `[N*T, H*Dh]`; keys and values may have fewer heads."""
+        """Return queries (scaled), keys and values, `[N*T, H*Dh]` each; keys and values may have fewer heads than H."""
         queries = self._rotate("query", self.query.plain(x, key, 2), rotation) * self.scale
         keys = self._rotate("key", self.key.plain(context, key, 3), rotation)
         return queries, keys, self.value.plain(context, key, 4)
@@ -130,7 +130,7 @@ class Attention(nnx.Module):
         return (heads if rotation is None else rotation(heads)).reshape(x.shape)
 
     def _weights(self, dense: Dense, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array | None, int]:
-        """Return kernel, bias and number of heads, for `into_groups` and `from_groups`."""
+        """Return kernel and bias (or None) in `dtype`, and H: the last arguments of `into_groups` and `from_groups`."""
         bias = None if dense.bias is None else dense.bias[...].astype(dtype)
         return dense.kernel[...].astype(dtype), bias, self.heads
 
@@ -160,7 +160,7 @@ class RelativeBias(nnx.Module):
 
 
 def relative_bucket(distance: jax.Array, bidirectional: bool, buckets: int, max_distance: int) -> jax.Array:
-    """Return T5's bucket of each `distance`, key minus query position (Raffel et al. 2020, section 2.1).
+    """Return the number of T5's bucket for each `distance`, key minus query position (Raffel et al. 2020, section 2.1).
 
     Half of the buckets hold one distance each; the others grow logarithmically up to `max_distance`. If bidirectional,
     the upper half of all buckets is for keys after the query; otherwise such keys share bucket 0.

@@ -45,7 +45,7 @@ class LayerCache(NamedTuple):
         return cls(keys, jnp.pad(values.transpose(0, 2, 1, 3), (none, none, room, none)), None, None)
 
     def remember(self, keys: jax.Array, values: jax.Array, index: jax.Array, prompt: int = 0) -> "LayerCache":
-        """Return the cache with keys and values `[B*K, H*Dh]` of position `index`, after `prompt` entries."""
+        """Return the cache with keys and values `[B*K, H*Dh]` of position `index` stored after `prompt` entries."""
         batch, heads, head_dim, _ = self.self_keys.shape
         dtype = self.self_keys.dtype
         keys, values = (new.astype(dtype).reshape(batch, -1, heads, head_dim) for new in (keys, values))
@@ -72,7 +72,7 @@ class LayerCache(NamedTuple):
         if groups == 1:
             split = queries.reshape(batch, -1, heads, head_dim).swapaxes(1, 2)
             return attend(split, keys, values, (bias,), cap=cap).swapaxes(1, 2).reshape(queries.shape).astype(dtype)
-        # With grouped heads, the queries that share a key head become further query positions.
+        # Several query heads may share a key head (grouped heads): they become further query positions of one head.
         split = queries.reshape(batch, -1, heads, groups, head_dim).transpose(0, 2, 1, 3, 4)
         bias = jnp.repeat(bias, groups, axis=2)
         mixed = attend(split.reshape(batch, heads, -1, head_dim), keys, values, (bias,), cap=cap)
@@ -89,7 +89,7 @@ class Cache(NamedTuple):
 
 
 def own_position(ancestors: jax.Array, index: jax.Array) -> jax.Array:
-    """Return `ancestors [B, K, T]` in which every row's history has its own entry at position `index`."""
+    """Return `ancestors [B, K, T]` with k at position `index` of each row k: that row wrote the entry itself."""
     own = jnp.broadcast_to(jnp.arange(ancestors.shape[1])[None, :], ancestors.shape[:2])
     return lax.dynamic_update_index_in_dim(ancestors, own, index, axis=2)
 

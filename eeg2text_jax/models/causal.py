@@ -57,7 +57,7 @@ class CausalStack(Stack):
         return shard_rows(self._finish(x, end).reshape(batch, length, width))
 
     def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
-        """Make a KV cache for `B * beams` sequences with prompts `hidden [B, S, D]`, all but the last position."""
+        """Make a KV cache for `B * beams` sequences from prompts `hidden [B, S, D]` without their last position."""
         batch, length, width = hidden.shape
         before = mask.at[:, -1].set(False)
         views = self._views(mask)
@@ -89,11 +89,11 @@ class CausalStack(Stack):
 
     @property
     def _mixed(self) -> bool:
-        """Whether some layers are local and others are not."""
+        """Whether some layers are local (see a sliding window) and others are not."""
         return len(set(self.spec.local_layers)) > 1
 
     def _locals(self) -> tuple[bool | None, ...]:
-        """Return whether each layer is local; None for each if all layers are alike."""
+        """Return for each layer whether it is local (sees a window); all None if all layers are alike."""
         return self.spec.local_layers if self._mixed else (None,) * self.spec.layers
 
     def _views(self, mask: jax.Array) -> tuple:
@@ -132,7 +132,7 @@ class CausalStack(Stack):
 
 
 def _view(views: tuple, local: jax.Array | bool | None) -> tuple[jax.Array, Rotation]:
-    """Return the (bias, rotation) of a layer from `_used_views`; `local` says whether it is local, None: no matter."""
+    """Return a layer's (bias, rotation) from `_used_views`; `local`: whether it is local, None if all are alike."""
     if local is None:
         return views[0]
     if isinstance(local, bool):
@@ -155,7 +155,7 @@ class CausalLM(nnx.Module):
         self.spec = spec
 
     def embed(self, ids: jax.Array) -> jax.Array:
-        """Return the embeddings `[B, S, D]` of token ids `[B, S]`; invalid ids, which padding has, are clipped."""
+        """Return the embeddings `[B, S, D]` of token ids `[B, S]`; ids out of range (at padding) are clipped."""
         return self.shared(jnp.clip(ids, 0, self.spec.vocab_size - 1))
 
     def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
@@ -183,7 +183,7 @@ class CausalLM(nnx.Module):
         return self.head(x[:, hidden.shape[1] - 1 :], self.head.table(self.shared.embedding[...]), read_out)
 
     def decode_step(self, weights_dtype: str = "") -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
-        """Return the step (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, new cache)."""
+        """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache)."""
         layers = self.decoder.separate_layers(weights_dtype)
         table = self.head.table(self.shared.embedding[...], weights_dtype)
 

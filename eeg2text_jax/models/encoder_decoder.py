@@ -48,7 +48,7 @@ def logits_of(x: jax.Array, table: jax.Array | Int8Table, bias: jax.Array | None
     return logits if bias is None else logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
 
 
-ReadOut = Callable[[jax.Array, jax.Array, jax.Array | None, float], Any]  # as `logits_of`
+ReadOut = Callable[[jax.Array, jax.Array, jax.Array | None, float], Any]  # (hidden states, table, bias, cap) -> result
 
 
 class Head(nnx.Module):
@@ -74,7 +74,7 @@ class Head(nnx.Module):
 
     @jax.named_scope("head_loss")
     def __call__(self, x: jax.Array, table: jax.Array | Int8Table, read_out: ReadOut = logits_of) -> Any:
-        """Return logits, or the result of another `read_out`; `table` is from `Head.table`, called before a loop."""
+        """Return logits, or the result of another `read_out`; `table` is from `Head.table` (call it before a loop)."""
         if self.spec.head_transform:
             x = self.transform_norm(ACTIVATIONS[self.spec.decoder.activation](self.transform(x)))
         bias = None if self.spec.logits_bias == "none" else self.bias[...]
@@ -114,7 +114,7 @@ class EncoderDecoder(nnx.Module):
     def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
         """Return the encoder output `[B, S, D]`, in the decoder's width, and the mask `[B, S]` of the embeddings.
 
-        `options` are those of `Stack`.
+        `options` are keyword arguments of `Stack.__call__`.
         """
         hidden = self.encoder(embeddings, mask, **options)
         return (hidden if self.spec.encoder.width == self.spec.decoder.width else self.projection(hidden)), mask
@@ -139,7 +139,7 @@ class EncoderDecoder(nnx.Module):
         return self.head(x, self.head.table(self._table().embedding[...]), read_out)
 
     def decode_step(self, weights_dtype: str = "") -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
-        """Return the step (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, new cache)."""
+        """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache)."""
         layers = self.decoder.separate_layers(weights_dtype)
         table = self.head.table(self._table().embedding[...], weights_dtype)
 

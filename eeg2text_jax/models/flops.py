@@ -20,7 +20,7 @@ def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> floa
         series = stack_flops(series_spec(model.eeg), words, words, 0) if model.of == "series" else 0.0
         return 3.0 * batch * (2.0 * words * snapshot_flops(model.eeg) + series)
     if isinstance(model, ContrastiveModel):
-        # One recording, and its cosines with the texts of the batch.
+        # The encoder sees one recording; then come its cosines with all texts of the batch.
         encoder = brain_flops(model.eeg, words, model.width)
         dense = 2.0 * model.width * (LENGTH_FEATURES + model.outputs)
         return 3.0 * batch * (encoder + dense + 2.0 * batch * model.outputs)
@@ -50,7 +50,7 @@ def step_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: 
 
 
 def encode_flops(model: Seq2SeqModel, words: int) -> float:
-    """Return the FLOPs of one sentence through EEG encoder, bridge and the backbone's encoder."""
+    """Return the FLOPs of one sentence through brain encoder, bridge (to the backbone's width) and backbone encoder."""
     source, encoder, total = source_length(model, words), model.spec.encoder, 0.0
     if encoder is not None:
         total += stack_flops(encoder, source, source, 0)
@@ -60,7 +60,7 @@ def encode_flops(model: Seq2SeqModel, words: int) -> float:
 
 
 def brain_flops(eeg: EEGSpec, words: int, d_model: int) -> float:
-    """Return the FLOPs of one sentence through brain encoder and bridge."""
+    """Return the FLOPs of one sentence through the brain encoder and the bridge, the layer to width `d_model`."""
     if eeg.kind == "lstm":
         hidden = hidden_width(eeg)
         inputs = eeg.features + max(eeg.layers - 1, 0) * 2 * hidden
@@ -84,7 +84,7 @@ def decode_flops(model: Seq2SeqModel, words: int, tokens: int) -> float:
 def stack_flops(stack: StackSpec, queries: int, keys: int, context: int, *, project_context: bool = True) -> float:
     """Return the FLOPs of a stack for `queries` positions, which attend to `keys` positions.
 
-    In a decoder they also attend to `context` encoder positions; `project_context` counts keys and values of these.
+    In a decoder they also attend to `context` encoder positions; `project_context`: count their keys and values, too.
     """
     inner = inner_width(stack)
     shared = (stack.kv_heads or stack.heads) / stack.heads  # heads of keys and values per query head
@@ -110,5 +110,5 @@ def source_length(model: Seq2SeqModel, words: int) -> int:
 
 
 def inner_width(stack: StackSpec) -> int:
-    """Return the width of all heads together."""
+    """Return the width of all attention heads together, `heads * head_dim`."""
     return stack.heads * stack.head_dim

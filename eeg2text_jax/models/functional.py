@@ -50,7 +50,7 @@ class EEG2Text(nnx.Module):
         return self.backbone.encode(x, mask, dropout_key=text_key, **options)
 
     def _with_prompt(self, x: jax.Array, mask: jax.Array, inputs: Inputs) -> tuple[jax.Array, jax.Array]:
-        """Return the embeddings `x [B, W, D]` with the prompt's embeddings before and after them, and their mask."""
+        """Return `x [B, W, D]` with the embeddings of the prompt's two parts before and after it, and the new mask."""
         around = []
         for name, constant in zip(("before", "after"), self.prompt, strict=True):
             ids = jnp.broadcast_to(jnp.asarray(constant, jnp.int32)[None], (x.shape[0], len(constant)))
@@ -170,7 +170,7 @@ class Seq2SeqModel(PureModel):
         return self._bind(params, biases=False).backbone.decode_step(weights_dtype)
 
     def shift_right(self, labels: jax.Array) -> jax.Array:
-        """Return decoder inputs: the start token, then labels `[B, T]` but the last; -100 becomes padding."""
+        """Return decoder inputs `[B, T]`: the start token, then `labels [B, T]` but the last; -100 becomes padding."""
         start = jnp.full_like(labels[:, :1], self.start_token)
         shifted = jnp.concatenate([start, labels[:, :-1]], axis=1)
         return jnp.where(shifted == -100, self.pad_token, shifted)
@@ -191,7 +191,7 @@ class Seq2SeqModel(PureModel):
 
 
 def divide(params: Params) -> tuple[Params, Params]:
-    """Split parameters by name: those of brain encoder, bridge and adapters, then those of the language model.
+    """Return parameters in two parts: those of brain encoder, bridge and adapters, and those of the language model.
 
     Leaves may be arrays or shapes. `parallel.arms.joined` is the inverse.
     """

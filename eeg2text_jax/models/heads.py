@@ -1,4 +1,4 @@
-"""Attention over the concatenated rows `[N*T, H*Dh]` of all sentences, with an axis of heads or heads in groups.
+"""Attention over the concatenated rows `[N*T, H*Dh]` of all sentences, with heads on an axis or in groups of columns.
 
 Groups are for TPUs, whose registers and matrix unit are 128 columns wide. Heads of 64 columns fill half of them, and
 are moved from column 64 to column 0 and back at every use (38 of 323 ms of a training step of BART-large, batch 128, by
@@ -23,7 +23,7 @@ LANES = 128  # columns of a TPU's registers and of its matrix unit
 
 @dataclasses.dataclass(frozen=True)
 class Heads:
-    """Number of sentences N and heads H, and the dropout rate of attention weights."""
+    """Number of sentences N (`batch`) and heads H (`heads`), and the dropout rate of attention weights."""
 
     batch: int
     heads: int
@@ -48,7 +48,7 @@ def attend_apart(
     dropout_key: jax.Array | None,
     cap: float = 0.0,
 ) -> jax.Array:
-    """Return attention `[N*Tq, H*Dh]`, computed with an axis of heads, of queries `[N*Tq, H*Dh]` over keys and values.
+    """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]` over keys and values, computed with an axis of heads.
 
     Keys and values `[N*Tk, ...]` may have fewer heads than queries, each shared by a group of query heads.
     """
@@ -90,7 +90,7 @@ def _from_further_positions(mixed: jax.Array, groups: int) -> jax.Array:
 
 
 def _bias_of_positions(bias: jax.Array, groups: int, length: int) -> jax.Array:
-    """Return the bias `[H or 1, N or 1, Tq or 1, Tk]` in the shape for `G * Tq` query positions, G heads each `Tq`."""
+    """Return a bias `[H or 1, N or 1, Tq or 1, Tk]` for `G * Tq` query positions, Tq of each of G = `groups` heads."""
     if bias.shape[0] == 1 and bias.shape[2] == 1:
         return bias
     bias = bias.reshape(-1, groups if bias.shape[0] > 1 else 1, *bias.shape[1:]).swapaxes(1, 2)
@@ -132,7 +132,7 @@ def attend_together(
     biases: Sequence[jax.Array],
     dropout_key: jax.Array | None,
 ) -> jax.Array:
-    """Return attention of queries over keys and values, all `[X, N*T, 128]` with heads in groups.
+    """Return attention of queries over keys and values, all `[X, N*T, 128]`: X groups of adjacent heads.
 
     The result has the shape of the queries. Dropout masks differ from those of `attend_apart`.
     """
@@ -156,7 +156,7 @@ def spread(x: jax.Array, each: int) -> jax.Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def gather(x: jax.Array, each: int) -> jax.Array:
-    """Take each head's columns from its repetition, `[X, N, each*T, 128] -> [X, N, T, 128]`; transposes `spread`."""
+    """Take each head's columns from its repetition, `[X, N, each*T, 128] -> [X, N, T, 128]`: transpose of `spread`."""
     copies = jnp.split(x, each, axis=2)
     found = copies[0]
     for g in range(1, each):
@@ -164,7 +164,7 @@ def gather(x: jax.Array, each: int) -> jax.Array:
     return found
 
 
-# Each is the gradient of the other; autodiff would pad and sum instead.
+# `spread` and `gather` are the gradients of each other; autodiff would pad and sum instead.
 spread.defvjp(lambda x, each: (spread(x, each), None), lambda each, _, gradient: (gather(gradient, each),))
 gather.defvjp(lambda x, each: (gather(x, each), None), lambda each, _, gradient: (spread(gradient, each),))
 

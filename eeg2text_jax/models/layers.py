@@ -36,7 +36,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 MANY_ROWS = 4096  # a batch with this many rows (positions of all sentences) on a device, or more, is called large
-PRODUCT = "product"  # name of dense-layer results in the remat policy
+PRODUCT = "product"  # name under which the remat policy stores results of dense layers
 
 
 def product(x: jax.Array) -> jax.Array:
@@ -127,7 +127,7 @@ class Norm(nnx.Module):
         """Normalize the last axis of `[..., D]`."""
         x = x.astype(jnp.float32)
         power = jnp.square(x).mean(axis=-1, keepdims=True)
-        if self.centered:  # the mean and the mean square need one pass over x
+        if self.centered:  # this way, mean and mean square are computed in one pass over x
             mean = x.mean(axis=-1, keepdims=True)
             x, power = x - mean, jnp.maximum(power - jnp.square(mean), 0.0)
         x = x * jax.lax.rsqrt(power + self.eps)

@@ -57,7 +57,7 @@ def _structure(model: PureModel) -> tuple[nnx.GraphDef, Params]:
 
 
 def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array, layers: int) -> nnx.Module:
-    """Return `layers` modules as one, whose parameters `[L, ...]` are stacked; `scan_layers` applies it."""
+    """Return one module with the stacked parameters `[L, ...]` of L = `layers` modules; `scan_layers` applies it."""
     params = jax.vmap(lambda k: init_params(make, k))(jax.random.split(key, layers))
     return nnx.merge(structure_of(make)[0], params)
 
@@ -111,7 +111,7 @@ def scan_layers(
 
 
 def _int8_apart(params: Params) -> tuple[Params, Params]:
-    """Split parameters into those that have gradients, and kernels in int8 (none: an empty dict), which have none."""
+    """Return the parameters that have gradients, and apart from these the int8 kernels, which have none (or `{}`)."""
     rest: Params = {}
     kernels: Params = {}
     for name, value in params.items():
@@ -126,7 +126,7 @@ def _int8_apart(params: Params) -> tuple[Params, Params]:
 def _some_late(params: Params) -> Params:
     """Apply `_cast_late` to a layer's weights of the feed-forward network and of self-attention's output layer.
 
-    The latter, cast before the loop, take 50 of the 128 MiB near the chip's cores, so that the feed-forward network of
+    The output layer's weights, cast before the loop, take 50 of 128 MiB on the chip, so the feed-forward network of
     T5-large has no room for its intermediate results (1.2 ms, by the compiler's estimate).
     """
     if "ffn" not in params:
@@ -154,7 +154,7 @@ def _cast_late(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
     return lax.platform_dependent(weights, unforeseen, tpu=add_zero, default=lambda weights, _: weights)
 
 
-# First name in a parameter's path -> `jax.named_scope` of its computation, for `preflight.hlo_clock`.
+# First name in a parameter's path -> `jax.named_scope` of its computation; `preflight.hlo_clock` sums times by scope.
 SCOPES = {"eeg": "eeg_encoder", "head": "head_loss", "encoder": "encoder", "decoder": "decoder"}
 
 

@@ -31,7 +31,7 @@ class _Encoder(nnx.Module):
 
 
 class _Network(nnx.Module):
-    """Encoder and decoder of a pretraining stage."""
+    """Encoder, and the decoder that reconstructs its input, of a pretraining stage."""
 
     def __init__(self, spec: EEGSpec, of: Of, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.eeg = _Encoder(spec, of, dtype, rngs)
@@ -53,7 +53,7 @@ class ReconstructionModel(PureModel):
     def reconstruct(
         self, params: Params, features: jax.Array, mask: jax.Array, *, dropout_key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the reconstruction of recordings, float32 `[B, W, ...]`, and the mask `[B, W]` of the loss."""
+        """Return reconstructed recordings, float32 `[B, W, ...]`, and the mask `[B, W]` of snapshots in the loss."""
         network = self._module(in_compute_dtype(params, jnp.dtype(self.dtype), layers=not self.remat))
         x, judged = network.eeg.snapshot(features, mask), mask
         if self.of == "series":
@@ -65,7 +65,7 @@ class ReconstructionModel(PureModel):
         return network.mirror(x), judged
 
     def _hidden(self, mask: jax.Array, key: jax.Array | None) -> jax.Array:
-        """Draw the mask `[B, W]` of hidden snapshots, at least one per recording; the same without a key (on dev)."""
+        """Draw a mask `[B, W]` of snapshots to hide, at least one per recording; without a key (dev), a fixed one."""
         key = jax.random.key(0) if key is None else jax.random.fold_in(key, 1)
         places = draw_per_key(lambda key: jax.random.uniform(key, mask.shape), key)
         lowest = jnp.where(mask, places, 1.0).min(axis=1, keepdims=True)

@@ -92,17 +92,17 @@ def _put(buffers: Any, values: Any, number: jax.Array) -> Any:
 
 
 class _Pullback:
-    """Splits the result of `jax.vjp`, so that only arrays are stored that the backward pass does not have already."""
+    """Splits a function from `jax.vjp`, to store only those of its arrays that the backward pass does not have."""
 
     def take_apart(self, back: Any, known: Any) -> list[jax.Array]:
-        """Return the arrays of `back`, a result of `jax.vjp`, that are not among the arrays of `known`."""
+        """Return the arrays of `back`, a function from `jax.vjp`, that are not among the arrays of `known`."""
         leaves, self._structure = jax.tree.flatten(back)
         places = {id(leaf): place for place, leaf in enumerate(jax.tree.leaves(known))}
         self._places = [places.get(id(leaf)) for leaf in leaves]
         return [leaf for leaf, place in zip(leaves, self._places, strict=True) if place is None]
 
     def put_together(self, known: Any, kept: list[jax.Array]) -> Callable[[jax.Array], tuple]:
-        """Return `back` of `take_apart` again; `kept` is the result of that call, `known` has the same structure."""
+        """Rebuild the function `back` from the result `kept` of `take_apart` and arrays `known` structured as there."""
         known, rest = jax.tree.leaves(known), iter(kept)
         leaves = [next(rest) if place is None else known[place] for place in self._places]
         return jax.tree.unflatten(self._structure, leaves)

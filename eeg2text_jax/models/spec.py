@@ -24,12 +24,12 @@ class StackSpec:
     """Description of a stack of layers: an encoder, a decoder with cross-attention, or a decoder-only model."""
 
     layers: int
-    width: int  # D, of the residual stream
-    heads: int  # H
-    head_dim: int  # Dh; heads * head_dim may differ from width (T5)
+    width: int  # D, width of the residual stream
+    heads: int  # H, number of attention heads
+    head_dim: int  # Dh, width of a head; heads * head_dim may differ from width (T5)
     ffn: int  # hidden width of the feed-forward network
     activation: str  # a name in layers.ACTIVATIONS
-    decoder: bool = False  # causal attention, and cross-attention unless `alone`
+    decoder: bool = False  # self-attention is causal, and there is cross-attention unless `alone`
     alone: bool = False  # decoder-only language model
     gated: bool = False  # feed-forward act(x U) * (x V) instead of act(x U)
     pre_norm: bool = False  # normalize the input of a sublayer, not the residual sum after it
@@ -60,11 +60,11 @@ class StackSpec:
     embedding_norm: bool = False
     final_norm: bool = False
     embedding_dropout: float = 0.0
-    dropout: float = 0.0  # of the output of each sublayer
+    dropout: float = 0.0  # rate at the output of each sublayer
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
-    final_dropout: float = 0.0  # after the final norm (T5)
-    init_std: float | None = 0.02  # of kernels and tables; None: 1/sqrt(fan in) as in T5
+    final_dropout: float = 0.0  # rate after the final norm (T5)
+    init_std: float | None = 0.02  # standard deviation of initial kernels and tables; None: 1/sqrt(fan in) as in T5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +87,11 @@ class Seq2SeqSpec:
     embedding_std: float = 0.02
     embedding_scale: float = 1.0  # factor of embedded token ids, not of embeddings that the caller passes
     frozen_pad: bool = True  # the embedding of the padding token gets no gradient (PyTorch's padding_idx)
-    own_pads: tuple[int | None, int | None] = (None, None)  # padding tokens of separate tables
+    own_pads: tuple[int | None, int | None] = (None, None)  # padding tokens of the separate encoder and decoder tables
     tied_head: bool = True  # the output head is the decoder's embedding table
     head_scale: float = 1.0  # factor of the hidden states that enter the head (T5 v1.0: 1/sqrt(d_model))
     head_transform: bool = False  # dense, activation and norm before the head (BERT)
-    logits_bias: Literal["none", "frozen", "trained"] = "none"  # BART's is a buffer, BERT's a parameter
+    logits_bias: Literal["none", "frozen", "trained"] = "none"  # "frozen": a buffer (BART); "trained": BERT
     logits_cap: float = 0.0  # logits become cap * tanh(logit / cap); 0: no cap
 
     @property
@@ -105,20 +105,20 @@ class EEGSpec:
     """Description of a brain encoder and bridge (the paper: 6 layers, 8 heads, ffn 2048, ReLU, dropout 0.1)."""
 
     features: int  # F, numbers per word; or voxels per volume
-    layers: int = 6  # 0: the authors' naive model, the bridge alone
+    layers: int = 6  # 0: the bridge alone (layer to the language model's width), the authors' naive model
     heads: int = 8
     ffn: int = 2048
-    width: int = 0  # output width of a first projection; 0: none, F is zero-padded to a multiple of heads
+    width: int = 0  # output width of a projection before the layers; 0: none, F is zero-padded to a multiple of heads
     dropout: float = 0.1
-    prompt: tuple[int, ...] = ()  # token ids embedded before the EEG positions
-    prompt_after: tuple[int, ...] = ()  # token ids embedded after the EEG positions
+    prompt: tuple[int, ...] = ()  # token ids whose embeddings come before the EEG positions
+    prompt_after: tuple[int, ...] = ()  # token ids whose embeddings come after the EEG positions
     kind: str = "transformer"  # a name in `brain.ENCODERS`
     volume: tuple[int, ...] = ()  # (X, Y, Z) of volumes; empty: words
     channels: tuple[int, ...] = ()  # UniCoRN: output channels of each convolution, which halves a volume
-    hidden: int = 0  # UniCoRN: hidden units for a word
-    activation: str = "relu"  # UniCoRN
+    hidden: int = 0  # UniCoRN of words: hidden units of the snapshot encoder
+    activation: str = "relu"  # UniCoRN: a name in layers.ACTIVATIONS
     positions: Literal["sinusoidal", "none"] = "none"  # UniCoRN: position embeddings of the series
-    bridge: str = "relu"  # UniCoRN: activation of the bridge, "relu" or "linear"
+    bridge: str = "relu"  # UniCoRN: activation after the bridge, "relu" or "linear"
 
     def stack(self, width: int, **fields: Any) -> StackSpec:
         """Return the description of the encoder's transformer layers; `fields` are further fields of `StackSpec`."""

@@ -24,7 +24,7 @@ from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import StackSpec
 from eeg2text_jax.parallel.mesh import data_shards, shard_rows
 
-Sublayer = Callable[[jax.Array, jax.Array | None], jax.Array]  # (rows, dropout key) -> rows to add
+Sublayer = Callable[[jax.Array, jax.Array | None], jax.Array]  # (rows, dropout key) -> rows added to the residual
 
 
 class Layer(nnx.Module):
@@ -118,7 +118,7 @@ class Layer(nnx.Module):
     def _around(
         self, norm: Norm, sublayer: Sublayer, x: jax.Array, key: jax.Array | None, after: Norm | None = None
     ) -> jax.Array:
-        """Apply a sublayer with its residual and norm; `after` is a norm of the sublayer's output, if there is one."""
+        """Apply a sublayer with its residual and norm; `after`, unless None, is a norm of the sublayer's output."""
         y = sublayer(norm(x) if self.pre_norm else x, key)
         y = y if after is None else after(y)
         x = shard_rows(row_major(x + dropout(y, self.rate, key, site=1)))
@@ -214,7 +214,7 @@ class Stack(nnx.Module):
 
     @jax.named_scope("embeddings")
     def _embed(self, x: jax.Array, positions: jax.Array, length: int, key: jax.Array | None) -> jax.Array:
-        """Add position and token-type embeddings to `x [N, T, D]`, then norm and dropout; `positions [T] < length`."""
+        """Add embeddings of token type and `positions [T] < length` to `x [N, T, D]`; apply norm and dropout."""
         check_length(self.spec, length)
         x = x.astype(self.dtype)
         if self.spec.positions == "learned":
@@ -244,7 +244,7 @@ class Stack(nnx.Module):
 
 
 def dropout_keys(key: jax.Array | None, layers: int) -> tuple:
-    """Return dropout keys for the embeddings, the stack's output, and the layers, `[L]`; None without a key."""
+    """Return dropout keys of the embeddings, of the output, and `[L]` of the layers; without one, three None."""
     if key is None:
         return None, None, None
     before, after, within = jax.random.split(key, 3)

@@ -22,10 +22,10 @@ HIGHEST_SCALE = math.log(100.0)  # largest log(1 / temperature) that is learned,
 
 
 class BrainTower(nnx.Module):
-    """Brain encoder, mean over words plus features of their number, and a dense layer to the targets' width E.
+    """Brain encoder, mean over words plus features of their number, and a dense layer to the text embeddings' width E.
 
-    Models of EEG and of controls such as noise must all know the number of words, or comparing them is unfair. From the
-    mean alone, they could not: of constant features it does not change with the number, of noise it shrinks.
+    Models of EEG and of controls such as noise must all know the number of words, or comparing them is unfair. The mean
+    alone does not tell it: for constant features it does not depend on the number, for noise it only gets smaller.
     """
 
     def __init__(self, model: "ContrastiveModel", dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
@@ -65,9 +65,9 @@ def unit_length(x: jax.Array) -> jax.Array:
 class ContrastiveModel(PureModel):
     """The contrastive model as pure functions of its parameters."""
 
-    base: Seq2SeqModel  # the generative model of the same configuration, of which this has brain encoder and tokens
+    base: Seq2SeqModel  # generative model of the same configuration; its brain encoder and token ids are used
     width: int  # width of the brain encoder's output
-    outputs: int  # E, width of the targets
+    outputs: int  # E, width of the text embeddings
     temperature: float  # divisor of cosines; its initial value if it is learned
     learn_temperature: bool
 

@@ -1,4 +1,4 @@
-"""Device mesh, sharding, programs of all arms, runs on several hosts; the configuration's section `parallel`."""
+"""Device mesh, sharding, functions compiled for all arms, runs on several hosts; the settings of section `parallel`."""
 
 import dataclasses
 from typing import Annotated
@@ -8,7 +8,7 @@ from eeg2text_jax.kinds import flag, one_of, pair, whole
 
 @dataclasses.dataclass(frozen=True)
 class DevicesSettings:
-    """Section `parallel` of a judge's configuration."""
+    """Section `parallel` of the configuration of a judge (a model that scores predictions)."""
 
     arms: Annotated[str, one_of("auto", "vmap", "map")]
     mesh: Annotated[tuple[int, int], pair(whole(0, 1_000_000))]

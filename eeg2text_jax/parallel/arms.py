@@ -47,7 +47,7 @@ def compile_step(
 def each_arm(
     function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, mapping: str, arguments: Any, shared: Any
 ) -> Any:
-    """Return `function(*arguments, shared)` of every arm; arguments and result are `[A, ...]`, sharded along `arm`.
+    """Return `function(*arguments, shared)` for every arm; arguments and result are `[A, ...]`, sharded along `arm`.
 
     Every device computes only its own arms, so arms cannot communicate; along `data` XLA partitions `function`. A
     device computes several arms in parallel (`mapping="vmap"`) or in sequence (`"map"`), and a single arm without an
@@ -67,7 +67,7 @@ def each_arm(
 
 
 def _each_local(function: Callable[..., Any], arguments: Any, mapping: str) -> Any:
-    """Return `function` of every arm of this device; a single arm is computed without an arm axis."""
+    """Return the results of `function` for all arms of this device; a single arm is computed without an arm axis."""
     if jax.tree.leaves(arguments)[0].shape[0] == 1:
         return jax.tree.map(lambda leaf: leaf[None], function(jax.tree.map(lambda leaf: leaf[0], arguments)))
     return jax.lax.map(function, arguments) if mapping == "map" else jax.vmap(function)(arguments)
@@ -76,8 +76,8 @@ def _each_local(function: Callable[..., Any], arguments: Any, mapping: str) -> A
 def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Array:
     """Return `stack([values[i] for i in which])`, `[A, ...]`, computed by elementwise `where`.
 
-    If all devices have `values`, `where` needs no communication. XLA would partition a stack over the arms and insert
-    an all-to-all across arms.
+    If every device has all `values`, `where` needs no communication. XLA would partition a stack over the arms and
+    insert an all-to-all across arms.
     """
     number = jnp.asarray(which, jnp.int32).reshape(-1, *[1] * values[0].ndim)
     chosen = jnp.broadcast_to(values[0][None], (len(which), *values[0].shape))
@@ -93,8 +93,8 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
     communicate in every iteration. Arms on one device run in sequence, each as long as it needs.
 
     Args:
-      function: `(params, fed, shared) -> result` for one arm; the first axis of all arrays of `fed`, `shared` and the
-        result is the batch, or a multiple of it.
+      function: `(params, fed, shared) -> result` for one arm; `fed` has the arm's own inputs, `shared` those of all
+        arms. The first axis of their arrays and of the result is the batch, or a multiple of it.
 
     Returns:
       The function of all arms: `params [A, ...]` or `Divided`, `fed` and result `[A, B, ...]`, `shared [B, ...]`.
@@ -119,7 +119,7 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
 
 
 def tensor_parallel_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
-    """Return what `shard_map_arms` returns, for a frozen model whose weights are sharded along `data`.
+    """Return the function of all arms as `shard_map_arms`, but for a frozen model with weights sharded along `data`.
 
     The devices of an arm decode the whole batch together. A device multiplies by its part of every weight matrix, and
     the activations of one position are exchanged (small) instead of the weights (all of them at every step). The loop

@@ -1,4 +1,4 @@
-"""Runs on several hosts: join them, check that they agree, let the first one act, and gather arrays from all."""
+"""Runs on several hosts: join them, check that they agree, call a function on the first, gather arrays from all."""
 
 import functools
 import json
@@ -27,8 +27,8 @@ Result = TypeVar("Result")
 
 # Environment variables of a run on plain machines; JAX recognizes TPU slices, Slurm and Open MPI without them.
 COORDINATOR, PROCESSES, PROCESS = "EEG2TEXT_COORDINATOR", "EEG2TEXT_PROCESSES", "EEG2TEXT_PROCESS"
-MESSAGE_SIZE = 8192  # bytes of one host's message in `exchanged`, padded
-MOST_APART = 60.0  # maximum difference of two hosts' clocks in seconds; requests to buckets carry the time
+MESSAGE_SIZE = 8192  # bytes to which each host's message in `exchanged` is padded
+MOST_APART = 60.0  # maximum difference of two hosts' system times in seconds; requests to buckets carry the time
 
 
 def initialize(parallel: ParallelSettings) -> None:
@@ -40,7 +40,7 @@ def initialize(parallel: ParallelSettings) -> None:
     environment is incomplete, the hosts cannot be joined, or JAX finds no device of the kind in JAX_PLATFORMS.
     """
     hosts = parallel.hosts
-    if hosts == "one" or jax.distributed.is_initialized():  # initialized by an earlier fold of the same process
+    if hosts == "one" or jax.distributed.is_initialized():  # by an earlier fold of a cross-validation
         check_devices()
         return
     if hosts not in ("auto", "env"):
@@ -125,7 +125,7 @@ def workdir_at(place: str, stack: ExitStack) -> str:
 
 
 def main_decides(decide: Callable[[], int]) -> int:
-    """Return on every host what `decide` returns on the first; all hosts must call this. Errors: see `main_first`."""
+    """Return on every host the result of `decide` on the first; all hosts must call this. Errors: see `main_first`."""
     number: list[int] = []
     main_first(lambda: number.append(decide()) if is_main() else None)
     if jax.process_count() == 1:
@@ -184,7 +184,7 @@ def _from_environment() -> dict[str, str | int]:
 
 
 def check_code(config: Mapping[str, object]) -> None:
-    """Raise UserError on every host if a host has another code, version, configuration or clock than the first host.
+    """Raise UserError on every host if one differs from the first in code, version, configuration or system time.
 
     All hosts must call this together. `config` is the content of `config.json`.
     """
@@ -206,7 +206,7 @@ def check_data(**digests: str) -> None:
 
 
 def exchanged(own: object) -> list:
-    """Return the JSON values `own` of all hosts, in the order of their numbers. All hosts must call this together."""
+    """Return the value `own` (JSON) of every host, in the order of host numbers. All hosts must call this together."""
     content = json.dumps(own).encode()
     if len(content) > MESSAGE_SIZE:
         raise AssertionError(f"{len(content)} bytes, with room for {MESSAGE_SIZE}")
@@ -215,7 +215,7 @@ def exchanged(own: object) -> list:
 
 
 def _compare(hosts: list) -> None:
-    """Raise UserError if a host's entries of `same` differ from the first host's, or its clock by too much."""
+    """Raise UserError if a host's entry `same` differs from the first host's, or its time `clock` by too much."""
     first = hosts[0]
     for number, other in enumerate(hosts):
         who = f"host {number} ({other['host']})"

@@ -127,7 +127,7 @@ def whole_batch() -> Iterator[None]:
 
 
 def data_shards() -> int:
-    """Return over how many devices XLA divides the batch in the mesh of `with_mesh`; 1 without a mesh."""
+    """Return the number of devices over which XLA divides the batch in the mesh of `with_mesh`; 1 without a mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     divided = types.get(DATA) == AxisType.Auto and not _whole_batch.get()

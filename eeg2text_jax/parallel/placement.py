@@ -35,8 +35,8 @@ FULLY_SHARDED: Rules = ((r"(^|/)(step|count|best_loss)$", ()), (r".*", FSDP))
 def state_shardings(state: Any, mesh: Mesh, rules: Rules, lead: tuple[str, ...] = (ARM,)) -> Any:
     """Return a `NamedSharding` for every leaf (array or shape) of a training state, or of parameters `[A, ...]`.
 
-    The first axes of every leaf have the mesh axes `lead`; scalars are replicated. Raises ValueError if a leaf matches
-    no rule, or the rule does not fit its shape.
+    The first axes of every leaf are sharded along the mesh axes `lead`; scalars are replicated. Raises ValueError if a
+    leaf matches no rule, or the rule does not fit its shape.
     """
 
     def place(path: Any, leaf: Any) -> NamedSharding:
@@ -59,7 +59,7 @@ def frozen_shardings(params: Any, mesh: Mesh, rules: Rules) -> Any:
 
 
 def with_sharding(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
-    """Return an array's shape with a sharding."""
+    """Return the shape and dtype of `leaf` with a sharding."""
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 

@@ -1,4 +1,4 @@
-"""Run a command of several hosts in a child process, and report in one sentence and an exit status why it ended.
+"""Run a command of several hosts in a child process; report why it ended in one sentence and by the exit status.
 
 JAX's coordination service notices that a host is lost, and then aborts the processes of all other hosts in C++, where
 Python cannot handle it. So the command forks before it imports JAX: the child works, and the parent waits, reads the
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from eeg2text_jax.errors import HostLost, Terminated, UserError
 
-GRACE = 3.0  # seconds from an error in the child until it is killed; the other hosts may have the same error
-NAMES: list[Path] = []  # in the child: the file for the names of the hosts, one per line
+GRACE = 3.0  # seconds that a failed child may wait for the other hosts, which may fail alike, before it is killed
+NAMES: list[Path] = []  # in the child: path of the file for the hosts' names, one per line; else empty
 
 
 def supervised(name: str, work: Callable[[], None], patience: float) -> None:
@@ -67,14 +67,14 @@ def _become_child(folder: Path) -> None:
 
 
 def _write_status(folder: Path, status: int) -> None:
-    """Write the file `status` atomically."""
+    """Write the exit status to the file `status` atomically."""
     sys.stdout.flush()
     (folder / ".status").write_text(str(status))
     (folder / ".status").rename(folder / "status")
 
 
 def _supervise(name: str, child: int, folder: Path) -> None:
-    """Forward signals to the child and wait for it, print why it ended if it could not, and exit with its status."""
+    """Forward signals to the child, wait for it, print why it ended unless the child did, and exit with its status."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: os.kill(child, number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child, too

@@ -1,4 +1,4 @@
-"""Compute hidden states of texts with a text encoder, once per distinct text, in batches of a few widths.
+"""Compute hidden states of texts with a text encoder, once per distinct text, in batches of fixed widths in tokens.
 
 Shapes: `N` texts or pairs, `T` tokens, `D` width of the encoder.
 """
@@ -34,7 +34,7 @@ class TextEmbedder:
         self.loaded = loaded
         limits = (loaded.tokenizer.model_max_length, loaded.encoder.spec.stack.max_positions)
         self.max_tokens = int(min([LONGEST, *filter(None, limits)]))
-        self.cut = 0  # texts that were longer than their limit
+        self.cut = 0  # number of texts so far that were longer than their limit
         self._mesh = Mesh(np.array(jax.local_devices()), ("data",))
         self._params = jax.device_put(loaded.params, NamedSharding(self._mesh, P()))
         self._states: dict[bytes, np.ndarray] = {}
@@ -76,12 +76,12 @@ class TextEmbedder:
         self._bytes = 0
 
     def _compute(self, ids: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Compute `states`; the next batch is dispatched before the last one is read, so the device does not wait."""
+        """Compute the states `[T, D]` of each sequence; a batch is read after the next is dispatched, to save time."""
         found: list[np.ndarray] = [np.empty(0, np.float32)] * len(ids)
         rows, pending = NamedSharding(self._mesh, P("data")), None
         for places, width, size in plan_batches([len(one) for one in ids], len(jax.local_devices())):
             block = np.full((size, width), self.loaded.encoder.spec.pad_token, np.int32)
-            lengths = np.ones(size, np.int32)  # a row that only fills the batch sees one position
+            lengths = np.ones(size, np.int32)  # padding rows have length 1
             for row, place in enumerate(places):
                 block[row, : len(ids[place])], lengths[row] = ids[place], len(ids[place])
             arrays = jax.device_put(block, rows), jax.device_put(lengths, rows)
@@ -97,7 +97,7 @@ class TextEmbedder:
                 found[place] = state[: len(ids[place])].copy()
 
     def describe(self, max_tokens: int | None = None) -> str:
-        """Return the part of a signature that identifies the encoder and its layer."""
+        """Return the part of a metric's signature (how scores are computed) that names the encoder and its layer."""
         loaded, limit = self.loaded, min(max_tokens or self.max_tokens, self.max_tokens)
         layer = f"{loaded.encoder.spec.stack.layers}{'' if loaded.tuned_layer else ',untuned'}"
         space = "yes" if loaded.encoder.spec.model_type == "roberta" else "-"
@@ -105,10 +105,10 @@ class TextEmbedder:
 
 
 def plan_batches(lengths: Sequence[int], devices: int) -> Iterator[tuple[np.ndarray, int, int]]:
-    """Yield (places, width, rows) of every batch: similar lengths together, rows a multiple of the devices.
+    """Yield (indices of texts, width in tokens, number of rows) of every batch of texts of similar length.
 
-    Texts that do not fill a batch move to the next wider one in use, if that takes fewer positions: 479 texts of 23
-    tokens on average then take 14 thousand positions instead of 29.
+    The rows are a multiple of the devices. Texts that do not fill a batch move to the next wider one in use, if that
+    takes fewer positions: 479 texts of 23 tokens on average then take 14 thousand positions instead of 29.
     """
     lengths = np.asarray(lengths, int)
     budget = TOKENS.get(jax.default_backend(), TOKENS["gpu"])

@@ -45,7 +45,7 @@ class EncoderSpec:
 
     @property
     def table(self) -> str:
-        """The name of the embedding table among our parameters, as in the whole backbone."""
+        """The name of the embedding table among our parameters, the same as in the whole backbone."""
         return "shared" if self.model_type in _BACKBONES else "encoder_embedding"
 
     def cut(self, layers: int) -> "EncoderSpec":
@@ -138,7 +138,7 @@ BEST_LAYERS = {
 
 
 class LoadedEncoder(NamedTuple):
-    """An encoder with its parameters and tokenizer."""
+    """A text encoder up to the layer in use, with its parameters and tokenizer."""
 
     name: str  # the last part of the checkpoint's name
     encoder: TextEncoder
@@ -151,7 +151,7 @@ class LoadedEncoder(NamedTuple):
 
 
 def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None) -> LoadedEncoder:
-    """Load BERT, RoBERTa, or the encoder of BART, PEGASUS or T5, up to one layer.
+    """Load BERT, RoBERTa, or the encoder of BART, PEGASUS or T5, up to the layer `layer`.
 
     Args:
       name: a checkpoint's folder, its name on the Hugging Face Hub, or `minilm`.
@@ -190,7 +190,7 @@ def weights_digest(folder: Path) -> str:
 
 
 def _cut_table(whole: EncoderSpec, layers: int, config: PretrainedConfig) -> Table:
-    """Return the table of the encoder's first `layers` layers; other known tensors of the checkpoint are ignored."""
+    """Return the table of tensor names of the encoder's first `layers` layers; other known tensors are ignored."""
     if whole.table == "shared":
         table = backbone_table(backbone_module(whole.model_type).spec_from_config(config))
     else:
@@ -208,6 +208,6 @@ def _cut_table(whole: EncoderSpec, layers: int, config: PretrainedConfig) -> Tab
             kept.append(lower)
         else:
             passed |= {*rule.names(), *rule.tied}
-    for prefix in table.spellings[:1]:  # files may lack the prefix of names
+    for prefix in table.spellings[:1]:  # in some files, names lack this prefix
         passed |= {re.sub(*prefix, name) for name in passed}
     return dataclasses.replace(table, rules=tuple(kept), ignored=(*table.ignored, *map(re.escape, sorted(passed))))

@@ -1,4 +1,4 @@
-"""Write our parameters to a folder that `transformers` loads in PyTorch, with the EEG encoder and a model card."""
+"""Write our parameters to a folder that `transformers` loads in PyTorch, with the brain encoder and a model card."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ def export_checkpoint(
 ) -> None:
     """Write everything that decoding needs into a new folder, atomically.
 
-    The folder holds configuration, weights and tokenizer in transformers' format; the EEG encoder, if the model has
+    The folder holds configuration, weights and tokenizer in transformers' format; the brain encoder, if the model has
     one, and how it is fed; a model card; and `SHA256SUMS`, which are checked when the folder is read.
 
     Args:
@@ -95,7 +95,7 @@ def _json(fields: Mapping[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class CardFacts:
-    """The content of a model card; empty strings are left out.
+    """The content of a model card (README.md of an export); empty strings are left out.
 
     `scores` are the rows of one table: mappings of column to value. `signatures` state how each metric was computed.
     """
@@ -106,7 +106,7 @@ class CardFacts:
     arm: str = ""
     data: str = ""
     features: str = ""
-    n_features: int = 0  # F; 0: there is no EEG encoder
+    n_features: int = 0  # F, numbers per word; 0: there is no brain encoder
     base: str = ""  # checkpoint of the frozen language model that is not in the folder
     lora: bool = False  # the folder has low-rank adapters of the frozen language model
     alone: bool = False  # the language model is decoder-only

@@ -97,7 +97,7 @@ def read_lora(folder: Path) -> LoraSpec | None:
 
 
 def adapter_sources(folder: Path, stack: StackSpec, shapes: dict[str, tuple[int, ...]]) -> dict[str, Source]:
-    """Return the adapters' parameters by path, as views on the mapped file; `shapes` are those of all parameters.
+    """Return where the adapters' parameters are stored, by path; `shapes` has the shape of every parameter by path.
 
     Raises:
       UserError: the file is missing or does not fit the model.
@@ -109,7 +109,7 @@ def adapter_sources(folder: Path, stack: StackSpec, shapes: dict[str, tuple[int,
 
 
 def _adapter_table(stack: StackSpec) -> Table:
-    """Return the names of all adapters' parameters in PEFT's file and here."""
+    """Return the table that maps the adapters' parameters to the tensor names in PEFT's file."""
     rules = []
     for target in stack.lora.targets:
         sublayer = "self_attention" if target in ("query", "key", "value", "out") else "ffn"
@@ -131,12 +131,12 @@ class Feeding:
     mean: np.ndarray  # [F]
     scale: np.ndarray  # [F]
     max_words: int
-    buckets: tuple[int, ...]  # EEG positions of a batch
+    buckets: tuple[int, ...]  # allowed widths of a batch, in EEG positions
     batch_size: int
-    compactions: int  # as in `decode.compactions`
+    compactions: int  # `decode.compactions` of the run, see `beam_search`
     seed: int  # of the PRNG keys for sampling, one per recording
     dtype: str  # compute dtype
-    features_are: str  # meaning of the features
+    features_are: str  # description of the features in words
     base: str = ""  # checkpoint of a frozen language model outside of the folder; empty: it is in the folder
     base_dtype: str = "float32"  # dtype of that language model's weights
     base_fingerprint: str = ""  # `folder.fingerprint` of these weights; empty: not known

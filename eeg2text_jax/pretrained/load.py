@@ -22,7 +22,7 @@ from eeg2text_jax.parallel.arms import Divided, joined
 from eeg2text_jax.pretrained import export_files
 from eeg2text_jax.pretrained.folder import checkpoint_folder, fingerprint, read_tensors
 
-# Parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
+# Number of parameters copied at the same time: copying and the first touch of new memory keep more than one core busy.
 _AT_ONCE = 2
 
 # Columns that are copied at once from a transposed view: 2 GB/s, against 0.4 GB/s row by row, since the values of a row
@@ -36,7 +36,7 @@ Shardings = Callable[[Params], Any]
 def load_pretrained(
     name: str | Path, *, shardings: Shardings | None = None, dtype: str = "float32"
 ) -> tuple[Seq2SeqModel, Params]:
-    """Load a checkpoint of a language model, or an export of `eeg2text export` with its EEG encoder.
+    """Load a checkpoint of a language model, or an export of `eeg2text export` with its brain encoder.
 
     Parameters become float32, except those of an export's frozen language model. Each is copied to its devices shard by
     shard.
@@ -70,7 +70,7 @@ def load_pretrained(
 
 
 def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tuple[Seq2SeqModel, Params]:
-    """Load an export that lacks its frozen language model, and that model, in its dtype, from its own checkpoint."""
+    """Load an export that lacks its frozen language model; that model is read from its checkpoint, in its dtype."""
     feeding, beside = export_files.read_feeding(folder), export_files.read_eeg(folder)
     if not feeding.base or beside is None:
         raise UserError(f"{folder}: has no config.json and names no language model; export the run again.")
@@ -97,7 +97,7 @@ def read_config(folder: Path) -> PretrainedConfig:
         raise UserError(f"{folder}: has no config.json beside the weights; download or copy the checkpoint again.")
     try:
         return AutoConfig.from_pretrained(str(folder), local_files_only=True)
-    except Exception as error:  # transformers raises many kinds
+    except Exception as error:  # transformers raises many kinds of exceptions
         where = folder / "config.json"
         raise UserError(f"{where}: cannot be read as a model's configuration ({one_line(error)}).") from error
 
@@ -112,13 +112,13 @@ def spec_of(config: PretrainedConfig, where: Path) -> Seq2SeqSpec:
 
 
 def as_stored(spec: Seq2SeqSpec, folder: Path) -> Seq2SeqSpec:
-    """Return the description that fits the checkpoint's tensors: PEGASUS may have stored positions, see `pegasus`."""
+    """Return the description that fits the checkpoint's tensors: PEGASUS may have learned positions, see `pegasus`."""
     module = backbone_module(spec.backbone)
     return module.as_stored(spec, read_tensors(folder)) if hasattr(module, "as_stored") else spec
 
 
 def backbone_table(spec: Seq2SeqSpec) -> Table:
-    """Return the table of names in a backbone's checkpoints."""
+    """Return the table that maps a backbone's parameters to the tensor names in its checkpoints."""
     return backbone_module(spec.backbone).table(spec)
 
 
@@ -134,7 +134,7 @@ def assemble(
     arms: int | None = None,
     dtype: Any = None,
 ) -> Params:
-    """Return the parameters of `sources` by name, copied to their devices, a few at a time.
+    """Return nested parameters read from `sources`, copied to their devices, a few at a time.
 
     Args:
       sources: where each parameter is read from, by path.
@@ -169,7 +169,7 @@ def assemble(
 
 
 def eeg_sources(tensors: Mapping[str, Any], shapes: Params, folder: Path) -> dict[str, Source]:
-    """Return where the EEG encoder's parameters are read from: the `tensors` of its file in the folder of an export."""
+    """Return where the brain encoder's parameters are read from: the `tensors` of its file in an export's folder."""
     rules = tuple(Rule(path, path.removeprefix("eeg/").replace("/", ".")) for path in flatten({"eeg": shapes["eeg"]}))
     return match(Table("EEG encoder", rules), tensors, tensor_shapes(shapes), str(folder / export_files.EEG_ENCODER))
 

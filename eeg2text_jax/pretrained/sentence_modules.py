@@ -29,7 +29,7 @@ POOLINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "weightedmean": lambda states: np.arange(1, len(states) + 1) @ states / (len(states) * (len(states) + 1) / 2),
     "lasttoken": lambda states: states[-1],
 }
-FLAGS = {  # flags in files of older versions of sentence-transformers
+FLAGS = {  # flag in files of older versions of sentence-transformers -> name in POOLINGS
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -48,7 +48,7 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 class Module(NamedTuple):
-    """A module: its name in signatures of metrics, and a function of float64 arrays."""
+    """A step after the encoder: its name in a metric's signature, and a function of a float64 array."""
 
     name: str
     apply: Callable[[np.ndarray], np.ndarray]
@@ -56,7 +56,7 @@ class Module(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SentenceModules:
-    """The modules after the encoder, and the preparation of texts."""
+    """The modules after the encoder, and how texts are prepared before it."""
 
     modules: tuple[Module, ...] = (Module("mean", POOLINGS["mean"]),)
     max_tokens: int | None = None  # limit of the text's length; None: no limit
@@ -65,7 +65,7 @@ class SentenceModules:
 
     @property
     def name(self) -> str:
-        """The modules in a metric's signature, without a final normalization, which changes no cosine."""
+        """Names of the modules for a metric's signature, without a final normalization, which changes no cosine."""
         names = [module.name for module in self.modules]
         return "+".join(names[:-1] if names[-1] == "normalize" else names) + ("" if self.stated else ",unstated")
 
@@ -153,7 +153,7 @@ def _dense(folder: Path) -> list[Module]:
 
 
 def normalize(vector: np.ndarray) -> np.ndarray:
-    """Return the vector at length 1."""
+    """Return the vector scaled to length 1; a zero vector stays zero."""
     return vector / max(float(np.linalg.norm(vector)), 1e-12)
 
 

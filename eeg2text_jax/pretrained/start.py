@@ -117,7 +117,7 @@ class Start:
     random: tuple[str, ...]  # paths of randomly initialized parameters
 
     def summary(self) -> str:
-        """Return one line: the number of loaded parameters, and which parts are random."""
+        """Return one line for the user: the number of loaded parameters, and which parts are random."""
         loaded = f"{self._millions(self.loaded):.1f} M parameters loaded"
         if not self.random:
             return loaded
@@ -134,7 +134,7 @@ def start_from_checkpoint(
 ) -> Start:
     """Return initial parameters `[A, ...]` of A arms (training runs): the checkpoint's, and random ones for the rest.
 
-    A checkpoint of an encoder-decoder lacks the EEG encoder, unless `eeg2text export` wrote one of the same shape
+    A checkpoint of an encoder-decoder lacks the brain encoder, unless `eeg2text export` wrote one of the same shape
     beside it. A BERT fills both sides of a BERT2BERT and lacks the cross-attention (Rothe et al. 2020) and, without
     the head of masked language modelling, the head's transform. Equal `keys [A]` give equal random parameters.
 
@@ -190,7 +190,7 @@ def _sources(model: Seq2SeqModel, folder: Path) -> dict[str, Source]:
 
 
 def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: dict[str, Any], where: str) -> dict[str, Source]:
-    """Fill both sides of a BERT2BERT from one BERT, and the head from its head of masked language modelling."""
+    """Return where a BERT2BERT's parameters, by path, are in one BERT: of both sides, and of the head if it has one."""
     sources: dict[str, Any] = {}
     for side in ("encoder", "decoder"):
         sources |= match(bert2bert.warm_start_table(spec, side), tensors, shapes, where)
@@ -223,7 +223,7 @@ def _random_params(
 
 
 def _parts(random: Iterable[str], loaded: Iterable[str]) -> list[str]:
-    """Return the shortest paths that cover all random parameters and no loaded one."""
+    """Return the shortest paths that, as prefixes, cover all paths `random` and none of `loaded`."""
     loaded = list(loaded)
     parts: dict[str, None] = {}
     for path in random:

@@ -1,7 +1,7 @@
 """Read and write checkpoint files: safetensors, and `flax_model.msgpack` of Hugging Face.
 
 The safetensors library checks files here, but its `safe_open` copies tensors. Tensors here are views on the mapped
-file, which take no memory, and of which a shard can be copied alone. The library's writer copies all arrays that are
+file: they take no memory, and a part of one can be copied alone. The library's writer copies all arrays that are
 not contiguous, such as our transposed kernels, before it writes them; here tensors are written one by one.
 """
 
@@ -45,7 +45,7 @@ def map_file(path: Path) -> mmap.mmap:
 
 
 def not_weights(path: Path, start: bytes, expected: str, found: str) -> UserError:
-    """Return the error for a file with unexpected content, whose first bytes are `start`."""
+    """Return the error for a file that should be `expected`; `found` says what it is, `start` are its first bytes."""
     if start.startswith(b"version https://git-lfs"):
         found = "it is a Git LFS pointer: run `git lfs pull` in its folder"
     else:
@@ -76,7 +76,7 @@ def open_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Return the metadata in the header of a safetensors file."""
+    """Return the metadata (strings by name) in the header of a safetensors file."""
     with _opened(path, map_file(path)) as file:
         return file.metadata() or {}
 

@@ -34,7 +34,7 @@ from eeg2text_jax.stores.copying import pull_folder
 
 
 class Preemption:
-    """Turn SIGTERM into a request to save and stop. Use as a context manager around the training loop.
+    """Turn SIGTERM into a request to save a checkpoint and stop. Use as a context manager around the training loop.
 
     On several hosts the signal may arrive at different times; JAX's coordination service agrees on the last step.
     """
@@ -67,7 +67,7 @@ class Preemption:
 
 
 DIGESTS = "digests.json"
-_CHANGED_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")  # orbax adds the time later; a restore reads neither
+_CHANGED_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")  # orbax changes both after the digests are written
 _NONE = -1  # in place of a step number: there is no checkpoint
 
 
@@ -108,12 +108,12 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         try:
             with _writing(self.directory):
                 self._manager.close()
-        except UserError:  # the last save failed; an exception that is already being raised says more
+        except UserError:  # the last save failed; an exception that is already being raised takes precedence
             if kind is None:
                 raise
 
     def save(self, step: int, state: Any, info: dict[str, Any]) -> None:
-        """Start to save a pytree of arrays and a JSON-serializable `info`. All hosts must call this together.
+        """Start to save a pytree of arrays, `state`, and a JSON-serializable `info`. All hosts must call this together.
 
         Raises UserError if the disk is full or the folder cannot be written.
         """
@@ -142,12 +142,12 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             )
 
     def _write_digests(self) -> None:
-        """Write `digests.json`. Orbax calls this in its thread, after writing all files and before the final rename."""
+        """Write the files' SHA-256 to `digests.json`. Orbax calls this in its thread before the final rename."""
         name = f"step_{self._saving}"
         folders = [path for path in self.directory.iterdir() if path.name.split(".")[0] == name]
         (folder,) = [path for path in folders if path.name != name] or folders
         digests = _digests(folder, _listed_files(folder))
-        # The list gets a digest too: otherwise a damaged list would be reported as a damaged file.
+        # The dict of digests gets a digest, too: otherwise damage to it would be reported as damage to a file.
         content = {"files": digests, "digest": content_digest(digests)}
         (folder / DIGESTS).write_text(json.dumps(content, indent=1) + "\n")
 
@@ -175,7 +175,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         state = ocp.args.PyTreeRestore(abstract_state, restore_args=restore_args)
         try:
             restored = self._manager.restore(step, args=ocp.args.Composite(state=state, info=ocp.args.JsonRestore()))
-        except Exception as error:  # orbax and tensorstore raise many kinds
+        except Exception as error:  # orbax and tensorstore raise many kinds of exceptions
             raise UserError(
                 f"{self.directory / f'step_{step}'}: cannot be restored ({type(error).__name__}: "
                 f"{first_line(error)[:300]}), though its files are undamaged; use the version of eeg2text_jax that "
@@ -229,7 +229,7 @@ def find_damage(folder: epath.Path) -> str | None:
 
 
 def _listed_files(folder: epath.Path) -> list[str]:
-    """Return the names of the files of a checkpoint that need a digest."""
+    """Return the names of a checkpoint's files that get a digest: all but those that change later and the list."""
     return [name for name in files_below(folder) if name not in (*_CHANGED_LATER, DIGESTS)]
 
 

@@ -1,4 +1,4 @@
-"""Make the training program of a study from its settings; contrastive and reconstruction objectives.
+"""Make the training program (training and evaluation steps of all arms); contrastive and reconstruction objectives.
 
 The contrastive objective (CLIP, Radford et al. 2021) finds the sentence that was read among the sentences of the batch.
 The reconstruction objective of the pretraining stages reproduces the encoder's input.
@@ -28,12 +28,12 @@ from eeg2text_jax.training.step import GridProgram
 
 
 def study_arrays(study: Study) -> StudyArrays:
-    """Return the constant inputs of every step on the study's devices, with the parameters that all arms share."""
+    """Return the arrays that no step changes, on the study's devices; shared frozen parameters are included."""
     return study.placement.constants(study.arrays)._replace(frozen=frozen_model(study))
 
 
 def frozen_model(study: Study) -> Any:
-    """Return the frozen parameters that all arms share, sharded; None if each arm has all parameters of its own."""
+    """Return the frozen parameters that all arms share, sharded; None if no parameters are shared."""
     model, config = study.model, study.config
     if not getattr(model, "shared_frozen", False):
         return None
@@ -44,7 +44,7 @@ def frozen_model(study: Study) -> Any:
 def make_program(
     config: Settings, model: Any, arms: tuple[Arm, ...], mesh: Mesh | AbstractMesh | None = None
 ) -> GridProgram:
-    """Return the training and evaluation steps of these arms for a mesh; None if only the state's shapes are needed."""
+    """Return the training and evaluation steps of these arms for a mesh; None: for one device, or only for shapes."""
     frozen = frozen_paths(config, model)
     optimizer = without_frozen(make_optimizer(config.optim, config.train.steps), frozen)
     kind: Callable[..., GridProgram] = GridProgram
@@ -83,7 +83,7 @@ def clip_loss(
     logits = scale * jnp.einsum("bd,cd->bc", brain, unit_length(text), precision=jax.lax.Precision.HIGHEST)
     same = sentence[:, None] == sentence[None, :]
     own = jnp.eye(len(sentence), dtype=bool)
-    # Each row, padding too, is its own positive: the (unused) loss of a padding row stays finite.
+    # Each row, even padding, matches itself: so the (unused) loss of a padding row stays finite.
     included = ((weight[None, :] > 0) & ~same) | own
     masked = jnp.where(included, logits, EXCLUDED)
     positive = jnp.diagonal(logits)
@@ -120,7 +120,7 @@ class ContrastiveProgram(GridProgram):
             return loss, jnp.sum(rows["weight"])
 
     def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
-        """Add each arm's `sentence [A, B]` and text embedding `text [A, B, E]` to the rows of `GridProgram`."""
+        """Return `GridProgram._rows` plus each sentence's number `sentence [A, B]` and embedding `text [A, B, E]`."""
         rows = super()._rows(batch, study, step)
         places = self._places(len(batch["mask"]))
         sentences = []
@@ -146,7 +146,7 @@ class ReconstructionProgram(GridProgram):
 
         def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             total, judged = self._loss(params, {**rows, "voxels": voxels}, key)
-            # Each micro-batch draws its own hidden snapshots, so the mean is taken over them.
+            # Each micro-batch draws its own hidden snapshots, so its mean is taken over its own ones.
             own = jnp.maximum(judged, 1.0) * self.accumulate
             return total / (own if self.model.hidden_share else count)
 
@@ -158,7 +158,7 @@ class ReconstructionProgram(GridProgram):
         return reconstruction_loss(rows["features"], made, judged, rows["weight"], self.error, rows.get("voxels"))
 
     def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
-        """Return the rows of `GridProgram` without labels, with a mask `voxels [A, ...]` if the loss skips some."""
+        """Return `GridProgram._rows` without the labels, plus a mask `voxels [A, ...]` if the loss skips voxels."""
         rows = super()._rows(batch, study, step)
         del rows["labels"]
         if study.voxels is not None:

@@ -27,7 +27,7 @@ from eeg2text_jax.training.state import TrainState, keep_best
 from eeg2text_jax.training.step import GridProgram
 from eeg2text_jax.training.tracker import tracker_of
 
-TRIVIAL = ("zero", "mean")  # predictors that a reconstruction is compared with
+TRIVIAL = ("zero", "mean")  # predictions that reconstructions are compared with: zeros, and the mean training input
 
 
 def train(study: Study) -> TrainState:
@@ -88,7 +88,7 @@ def train(study: Study) -> TrainState:
 
 
 def announce(study: Study, first: int) -> None:
-    """Print which arms are trained, how, from step `first` to the last one, and on which devices."""
+    """Print which arms are trained, in parallel or in sequence, from step `first` to the last, and on which devices."""
     if first:
         print(f"going on from the checkpoint of step {first}")
     names = ", ".join(map(str, study.arms))
@@ -100,7 +100,7 @@ def announce(study: Study, first: int) -> None:
 class DevLoss:
     """Function from parameters `[A, ...]` to the dev loss of each arm under its training condition, `[A]`.
 
-    The unit is nats per token, or the reconstruction error per snapshot.
+    The unit is nats per token (contrastive: per recording), or the reconstruction error per snapshot.
     """
 
     def __init__(self, study: Study, program: GridProgram, arrays: StudyArrays | None = None):
@@ -120,7 +120,7 @@ class DevLoss:
 
 
 def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
-    """Return the dev losses of the trivial predictors by name, each `[A]`: zero, and the mean of the training inputs.
+    """Return the dev losses `[A]` of two trivial predictions, by name: zero, and the mean of the training inputs.
 
     The mean is over each arm's own inputs (close to zero under `noise`), from at most 1,000 evenly spaced samples.
     """
@@ -142,7 +142,7 @@ def trivial_losses(study: Study, program: Any) -> dict[str, np.ndarray]:
 
 
 def _sums(program: ReconstructionProgram, batch: Batch, arrays: Any) -> tuple[jax.Array, jax.Array]:
-    """Return the sum of each arm's input snapshots in a batch, `[A, ...]`, and their number `[A]`."""
+    """Return the sum over each arm's input snapshots in a batch, `[A, ...]`, and the number of snapshots `[A]`."""
     fed = program.fed(batch, arrays)
     counted = fed["mask"].astype(jnp.float32) * fed["weight"][..., None]  # [A, B, W]
     features = jnp.where(at_padding(fed["mask"], fed["features"].ndim), fed["features"], 0.0)
@@ -152,7 +152,7 @@ def _sums(program: ReconstructionProgram, batch: Batch, arrays: Any) -> tuple[ja
 def _losses_of_predictors(
     program: ReconstructionProgram, batch: Batch, arrays: StudyArrays, mean: jax.Array
 ) -> tuple[tuple, jax.Array]:
-    """Return the summed losses of zero and of `mean [A, ...]` on a batch, each `[A]`, and the number of snapshots."""
+    """Return summed losses of predicting zero and `mean [A, ...]` on a batch, and the number of snapshots, `[A]`."""
     fed = program.fed(batch, arrays)
 
     def of_arm(rows: dict[str, jax.Array], mean: jax.Array) -> tuple[tuple, jax.Array]:

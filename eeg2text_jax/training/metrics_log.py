@@ -65,7 +65,7 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
         try:
             if is_main():
                 self._events.close()
-        except OSError:  # the disk is full; an exception that is already being raised says more
+        except OSError:  # the disk is full; an exception that is already being raised takes precedence
             if kind is None:
                 raise
 
@@ -105,7 +105,7 @@ class Picture(Figure):
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Return matplotlib arguments, colour and dashes, that distinguish line `number` of a figure from its others."""
+    """Return matplotlib arguments, colour and dashes, that distinguish line `number` of a figure from the others."""
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}
 
 

@@ -31,7 +31,7 @@ def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 
 def summed_loss(
     logits: jax.Array, labels: jax.Array, weight: jax.Array, pad_token: int, label_smoothing: float = 0.0
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the loss summed over the tokens of a batch without padding, and their number (float32 scalars).
+    """Return the loss summed over all tokens of a batch but padding, and their number (float32 scalars).
 
     `labels [B, T]` are padded with `pad_token`; `weight [B]` is 0 for padding rows.
     """
@@ -84,7 +84,7 @@ LOSSES = {"mae": jnp.abs, "mse": jnp.square}
 def reconstruction_loss(
     given: jax.Array, made: jax.Array, judged: jax.Array, weight: jax.Array, kind: str, voxels: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the mean errors of the snapshots, summed over snapshots, and the number of snapshots (float32 scalars).
+    """Return the sum over snapshots of a snapshot's mean error, and the number of snapshots (float32 scalars).
 
     Args:
       given: the encoder's input, `[B, W, ...]`; a snapshot is its input at one of W positions.

@@ -83,7 +83,7 @@ class BatchWork(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch, pad_token: int) -> "BatchWork":
-        """Return the size of a training batch `[S, B, ...]`, with the samples and tokens of the first seed."""
+        """Return the size of one seed's batch, counted for the first of S seeds in a training batch `[S, B, ...]`."""
         weight = batch["weight"][0]
         real = (batch["labels"][0] != pad_token) & (weight > 0)[:, None]
         _, rows, words = batch["features"].shape[:3]
@@ -91,7 +91,7 @@ class BatchWork(NamedTuple):
 
 
 class Pace:
-    """Training rates since the last restart; MFU is included if the table `mesh.CHIPS` has the devices' peak."""
+    """Training rates since `restart` was called; MFU is included if the table `mesh.CHIPS` has the devices' peak."""
 
     def __init__(self, model: Seq2SeqModel | ReconstructionModel, n_arms: int, mesh: Mesh):
         chip = chip_of_device(mesh.devices.flat[0].device_kind)
@@ -105,11 +105,11 @@ class Pace:
         self._samples = self._tokens = self._flops = 0.0
 
     def waited(self, seconds: float) -> None:
-        """Count seconds in which the devices were idle because no batch was ready."""
+        """Add seconds in which the devices were idle because no batch was ready."""
         self._waited += seconds
 
     def done(self, work: BatchWork) -> None:
-        """Count one finished step."""
+        """Add the samples, tokens and FLOPs of one finished step."""
         self._samples += work.samples
         self._tokens += work.tokens
         self._flops += self._n_arms * training_flops(self._model, work.rows, work.words, work.positions)
@@ -129,7 +129,7 @@ class Pace:
 
 
 class Pending:
-    """A queue of the metrics of dispatched steps, and the log that they go to.
+    """A queue of the metrics of dispatched steps, which are logged once they are read.
 
     The metrics of a step are read from the devices after the next step is dispatched. On several hosts reading is a
     collective, so the metrics of a whole log interval are read together.
@@ -150,7 +150,7 @@ class Pending:
         return batch
 
     def swap(self, step: int, batch: Batch, metrics: dict[str, jax.Array]) -> None:
-        """Read the metrics of earlier steps that are due, then queue the metrics of `step`."""
+        """Read the queued metrics (on several hosts: once per log interval), then queue the metrics of `step`."""
         if jax.process_count() == 1 or (step - 1) % self._every == 0:
             self.flush()
         elif self._unread:  # dispatch at most one step ahead
@@ -200,10 +200,10 @@ class Pending:
 
 
 def by_arm(arms: Sequence[Arm], values: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return an entry `name/arm` for each arm, from arrays `[A]` by name."""
+    """Return a dict `"name/arm"` -> value, from a dict name -> array `[A]` with a value for each arm."""
     return {f"{name}/{arm}": float(value) for name, row in values.items() for arm, value in zip(arms, row, strict=True)}
 
 
 def not_finite(arms: Sequence[Arm], values: np.ndarray) -> Arm:
-    """Return the first arm whose value in `[A]` is not finite."""
+    """Return the first arm whose entry of `values [A]` is not finite."""
     return arms[int(np.argmin(np.isfinite(values)))]

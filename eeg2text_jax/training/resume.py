@@ -28,11 +28,11 @@ from eeg2text_jax.training.step import GridProgram
 
 
 class StartingPoint(NamedTuple):
-    """The point at which training starts or resumes."""
+    """The state and data position at which training starts or resumes."""
 
     state: TrainState
     iterator: Any  # Grain iterator, positioned at the next batch
-    lines: list[str]  # lines of metrics.jsonl until this step
+    lines: list[str]  # lines of metrics.jsonl up to this step
     ended: bool = False  # whether early stopping ended the run before its last step
 
 
@@ -110,7 +110,7 @@ def make_initial_state(study: Study, program: GridProgram, placement: Placement)
 
 
 def origin(study: Study) -> dict[str, Any]:
-    """Return what identifies the run in its checkpoints: digests of its inputs, and its arms."""
+    """Return the dict that identifies the run in its checkpoints: digests of its inputs, and names of its arms."""
     return {
         "split": study.split.digest(),
         "features": study.data.digests["features"],
@@ -121,10 +121,10 @@ def origin(study: Study) -> dict[str, Any]:
 
 
 def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) -> None:
-    """Raise UserError if `info` of a checkpoint identifies another run than `origin` of the study."""
+    """Raise UserError if a checkpoint's `info` identifies another run than `origin(study)`."""
     check_same_split(study.split.digest(), info["split"], checkpoints.directory)
     check_same_data(study.data.digests["features"], info["features"], checkpoints.directory)
-    if info.setdefault("frozen", study.frozen_digest) != study.frozen_digest:  # version 0.2 wrote none
+    if info.setdefault("frozen", study.frozen_digest) != study.frozen_digest:  # version 0.2 wrote no such entry
         raise UserError(
             f"{study.config.model.checkpoint}: its weights are not those that {checkpoints.directory} was trained "
             "with; put those weights back, or take another --workdir."

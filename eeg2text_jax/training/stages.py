@@ -1,4 +1,4 @@
-"""Training stages in order: snapshot reconstruction, series reconstruction, the authors' step one, text.
+"""Training stages in order: reconstruct snapshots, reconstruct series, step one of the authors' two steps, text.
 
 Each stage is a study with another model or other settings, trained by the same loop in its own folder (`snapshot`,
 `series`, `step_one`; the text stage uses the workdir itself). A stage starts from the best parameters of the previous
@@ -20,7 +20,7 @@ from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir
 
 RECONSTRUCTIONS = ("snapshot", "series")
-ALONE = {"pretrain.enabled": False, "step_one.steps": 0}  # a stage's own configuration has no further stages
+ALONE = {"pretrain.enabled": False, "step_one.steps": 0}  # settings that turn the other stages off
 
 
 def stages(study: Study) -> list[Study]:
@@ -39,14 +39,14 @@ def stage_names(config: Settings) -> list[str]:
 
 
 def stage_before(study: Study) -> Study | None:
-    """Return the stage whose best parameters initialize a study; None if there is none."""
+    """Return the previous stage of a study, whose best parameters initialize it; None if there is none."""
     if study.before is not None:
         return study.before
     return next(iter(stages(study)[-2::-1]), None)
 
 
 def frozen_paths(config: Settings, model: AnyModel) -> tuple[str, ...]:
-    """Return the paths of parameters that are not trained, each standing for all parameters below it."""
+    """Return the paths of frozen parameters, such as "eeg/snapshot"; a path stands for all parameters below it."""
     if isinstance(model, ReconstructionModel):
         return ("eeg/snapshot", "mirror") if model.of == "series" and config.pretrain.freeze_snapshot else ()
     if not config.pretrain.freeze_encoder or model.eeg is None:

@@ -1,4 +1,4 @@
-"""The training state (parameters, optimizer state, best parameters so far), the optimizer, and what it may change."""
+"""The training state (parameters, optimizer state, best parameters), the optimizer, and which parameters it trains."""
 
 import functools
 from collections.abc import Sequence
@@ -84,7 +84,7 @@ def trainable_only(
     if phase not in PHASES:
         raise UserError(f"config.optim.trainable is {phase!r}; it must be one of {', '.join(PHASES)}.")
     if isinstance(model, ReconstructionModel) or phase in ("bridge", "lora"):
-        return optimizer  # the state has no frozen parameters
+        return optimizer  # the training state then has trained parameters only
     stacks = filter(None, (model.spec.encoder, model.spec.decoder))
     frozen_positions = any(stack.frozen_positions for stack in stacks)
     if phase == "all" and model.spec.logits_bias != "frozen" and not frozen_positions:
@@ -107,7 +107,7 @@ def make_schedule(config: OptimSettings, steps: int, lr: Rate | None = None) -> 
     with rate 0 changes nothing.
     """
     warmup = min(int(config.warmup_steps), steps // 2)
-    end = getattr(config, "lr_end", 0.0)  # a judge's configuration has no such field
+    end = getattr(config, "lr_end", 0.0)  # the configuration of a judge (a scoring model) has no such field
     rest = steps - warmup - (1 if end else 0)
     lr = config.lr if lr is None else lr
     if config.schedule == "constant":
@@ -147,7 +147,7 @@ class TrainState(NamedTuple):
     params: Any  # parameters, each `[A, ...]`
     opt_state: optax.OptState  # optimizer state, each leaf `[A, ...]`
     best_params: Any  # parameters of the lowest dev loss so far, each `[A, ...]`
-    best_loss: jax.Array  # lowest dev loss so far in nats per token, float32 `[A]`
+    best_loss: jax.Array  # lowest dev loss so far, float32 `[A]`; its unit: see `loop.DevLoss`
 
 
 def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:

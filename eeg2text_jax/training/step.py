@@ -1,6 +1,6 @@
 """The training step and the evaluation step of all arms: pure functions, compiled once per shape of the batch.
 
-All arms of a seed get the same batch and the same dropout keys; only the condition differs.
+All arms of a seed get the same batch and the same dropout keys; only the condition (EEG or a control) differs.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class GridProgram:
     optimizer: optax.GradientTransformation  # applied to each arm separately
     label_smoothing: float  # see `objectives.token_losses`
     mapping: str  # "vmap" or "map": how one device computes several arms, see `parallel.arms.each_arm`
-    accumulate: int = 1  # number of micro-batches per step; divides the batch
+    accumulate: int = 1  # number of micro-batches per step; a divisor of the batch size
     mesh: Mesh | AbstractMesh | None = None  # None: a single device
     frozen: tuple[str, ...] = ()  # paths, such as "eeg/snapshot": parameters at or below them get no gradient
 
@@ -72,7 +72,7 @@ class GridProgram:
                 return optax.apply_updates(params, updates), opt_state, metrics
 
         rows = self._rows(batch, study, state.step)
-        with jax.named_scope("optimizer"):  # profiles then count the writes of the new state to the optimizer
+        with jax.named_scope("optimizer"):  # in profiles, writing the new state then counts as optimizer
             arguments, shared = (state.params, state.opt_state, keys, rows), (shared_key, study.frozen)
             params, opt_state, metrics = each_arm(update, self.mesh, self.mapping, arguments, shared)
         return state._replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
@@ -89,7 +89,7 @@ class GridProgram:
         return each_arm(evaluate, self.mesh, self.mapping, (params, self.fed(batch, study)), study.frozen)
 
     def fed(self, batch: Batch, study: StudyArrays) -> dict[str, jax.Array]:
-        """Return every arm's inputs, labels and weights for an evaluation, `[A, B, ...]`, from a batch `[B, ...]`."""
+        """Return a dict of all arms' inputs, labels and weights, `[A, B, ...]`, from an evaluation batch `[B, ...]`."""
         of_all = jax.tree.map(lambda leaf: leaf[None], dict(batch))
         return self._rows(of_all, study, jnp.zeros((), jnp.int32))
 
@@ -103,7 +103,7 @@ class GridProgram:
         return self._accumulated(loss, params, rows, key)
 
     def _accumulated(self, loss: Loss, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
-        """Return the sum of `loss` over the micro-batches, and its gradient; it is 0 for frozen parameters."""
+        """Return the sum of `loss` over the micro-batches, and its gradient, which is 0 for frozen parameters."""
 
         def of_own(own: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             own = stop_frozen(own, self.frozen)
@@ -122,7 +122,7 @@ class GridProgram:
         return jax.lax.scan(add, zeros, (parts, jnp.arange(self.accumulate)))[0]
 
     def _microbatches(self, rows: jax.Array) -> jax.Array:
-        """Split rows `[B, ...]` with a stride into `[accumulate, B / accumulate, ...]`: each part uses all devices."""
+        """Split rows `[B, ...]` into n = `accumulate` parts of every n-th row on all devices, `[n, B / n, ...]`."""
         return jnp.moveaxis(rows.reshape(-1, self.accumulate, *rows.shape[1:]), 1, 0)
 
     def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:
@@ -144,7 +144,7 @@ class GridProgram:
         return isinstance(self.mesh, Mesh) and [d.platform for d in self.mesh.devices.flat] == ["cpu"]
 
     def _rows(self, batch: Batch, study: StudyArrays, step: jax.Array) -> dict[str, jax.Array]:
-        """Return each arm's features, mask, labels and weights, `[A, B, ...]`, from a batch `[S, B, ...]`."""
+        """Return a dict of each arm's features, mask, labels and weights, `[A, B, ...]`, from a batch `[S, B, ...]`."""
         names = ["shuffled_labels" if arm.condition == "label_shuffle" else "labels" for arm in self.arms]
         places = self._places(len(batch["mask"]))
         rows = {
@@ -164,7 +164,7 @@ class GridProgram:
         return [seeds.index(arm.seed) if n_batches > 1 else 0 for arm in self.arms]
 
     def _features(self, batch: Mapping[str, Any], study: StudyArrays, step: jax.Array, places: list[int]) -> jax.Array:
-        """Return every arm's encoder input `[A, B, W, F]`; `places` is the result of `_places`."""
+        """Return every arm's encoder input `[A, B, W, F]`; `places` has the index of each arm's batch."""
         fed: list[jax.Array] = []
         which = [0] * len(self.arms)
         for place in sorted(set(places)):
@@ -180,6 +180,6 @@ class GridProgram:
 
 
 def _choose(batch: Mapping[str, Any], wanted: list[tuple[str, int]]) -> jax.Array:
-    """Return `batch[name][place]` for each arm, stacked to `[A, ...]`; `wanted` has an arm's (name, place) each."""
+    """Return `batch[name][place]` of each arm, stacked to `[A, ...]`; `wanted` has a (name, place) for each arm."""
     distinct = sorted(set(wanted))
     return choose_by_arm([batch[name][place] for name, place in distinct], [distinct.index(pair) for pair in wanted])

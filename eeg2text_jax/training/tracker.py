@@ -22,7 +22,7 @@ from eeg2text_jax.study.study import Study
 
 PROJECT = "eeg2text"
 MOST_WAITING = 1000  # maximum number of queued lines; further lines are dropped
-PATIENCE = 30.0  # seconds after training in which the tracker may send the queued lines
+PATIENCE = 30.0  # seconds that the tracker has after training to send the queued lines
 
 
 class Tracker:
@@ -112,7 +112,7 @@ class Tracker:
             process.stdin.close()
 
     def _report_once(self, problem: str) -> None:
-        """Print the first problem."""
+        """Print a problem unless one was printed before."""
         if not self._has_reported:
             self._has_reported = True
             print(f"{self._package}: {problem}; training goes on, metrics.jsonl and TensorBoard have every line.")

@@ -33,7 +33,7 @@ STATE_SHARE = 0.7  # share of device memory for training state; the rest is for 
 
 
 def train_arms(study: Study) -> None:
-    """Train all stages of every arm, wave by wave; finished waves are skipped. Raises what `loop.train` raises."""
+    """Train all stages of every arm, wave by wave; finished waves are skipped. Raises the errors of `loop.train`."""
     if is_main():
         study.workdir.unrecord(study.workdir.metrics.name)
     parts = waves(study)
@@ -53,7 +53,7 @@ def train_arms(study: Study) -> None:
 
 
 def reconstruction_lines(study: Study) -> list[str]:
-    """Return a line for each arm of a reconstruction stage: its best dev loss and those of the trivial predictors."""
+    """Return a line for each arm of a reconstruction stage: best dev loss, and those of predicting zero or the mean."""
     if not isinstance(study.model, ReconstructionModel):
         return []
     rows, lines = rows_of(study.workdir.metrics), []
@@ -68,7 +68,7 @@ def reconstruction_lines(study: Study) -> list[str]:
 
 
 def restore_log(study: Study) -> None:
-    """Write a deleted `metrics.jsonl` again if every wave has a checkpoint. All hosts must call this together."""
+    """Restore a deleted `metrics.jsonl` from checkpoints, if every wave has one. All hosts must call this together."""
     if not main_decides(lambda: int(not study.workdir.metrics.exists())):
         return
     lines: list[str] = []
@@ -85,7 +85,7 @@ def restore_log(study: Study) -> None:
 
 
 def waves(study: Study) -> list[Study]:
-    """Return a study for each wave of arms that are trained together; the study itself if all arms fit."""
+    """Return a study for each wave (arms trained at the same time); only the study itself if all arms fit."""
     size = main_decides(functools.partial(_arms_at_once, study))
     if size >= len(study.arms):
         return [study]
@@ -145,7 +145,7 @@ def _arms_that_fit(study: Study) -> int:
 
 
 def _load(study: Study, n_arms: int, each: int) -> float:
-    """Return the bytes per device of `n_arms` arms of `each` bytes plus the frozen model; inf if no mesh fits them."""
+    """Return the bytes per device of `n_arms` arms (`each` bytes) and the frozen model; inf if no mesh fits them."""
     try:
         arm, data = placement_of(study.config, n_arms).mesh.shape.values()
     except UserError:

@@ -1,4 +1,4 @@
-"""The paper's transformer encoder and the LSTM encoder of recordings, and `make_encoder`, which chooses among all.
+"""The paper's transformer encoder and an LSTM encoder of recordings, and `make_encoder` for these and UniCoRN's.
 
 An encoder is made from `(spec, d_model, dtype, rngs)`. It is called with recordings, word features `[B, W, F]` or
 volumes `[B, W, X, Y, Z]` with W positions in time, and their mask `[B, W]`. It returns embeddings `[B, S, D]` in the
@@ -80,7 +80,7 @@ def encoder_width(spec: EEGSpec) -> int:
 
 
 def stack_spec(spec: EEGSpec) -> StackSpec:
-    """Return the description of the transformer's layers; they equal `torch.nn.TransformerEncoder`."""
+    """Return the description of the transformer's layers, which compute what `torch.nn.TransformerEncoder` computes."""
     return spec.stack(encoder_width(spec), activation="relu")
 
 

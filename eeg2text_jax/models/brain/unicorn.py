@@ -41,7 +41,7 @@ class Convolution(nnx.Module):
 
 
 class TransposedConvolution(nnx.Module):
-    """`[N, x, y, z, D] -> [N, *shape, C]`, as `torch.nn.ConvTranspose3d(D, C, 3, 2, 1)` of that output size."""
+    """Transposed convolution `[N, x, y, z, D] -> [N, *shape, C]`, as `torch.nn.ConvTranspose3d(D, C, 3, 2, 1)`."""
 
     def __init__(self, n_in: int, n_out: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         # An output voxel is a sum over 27/8 weights of the kernel on average.
@@ -57,7 +57,7 @@ class TransposedConvolution(nnx.Module):
 
 
 def halved(shape: tuple[int, ...], times: int) -> list[tuple[int, ...]]:
-    """Return the grid of a volume before and after each convolution: (64, 64, 27), (32, 32, 14), (16, 16, 7), ..."""
+    """Return a volume's shape before and after each convolution: (64, 64, 27), (32, 32, 14), (16, 16, 7), ..."""
     return [tuple(-(-length // 2**n) for length in shape) for n in range(times + 1)]
 
 
@@ -79,7 +79,7 @@ _HE, _XAVIER = jax.nn.initializers.he_normal(), jax.nn.initializers.xavier_unifo
 
 
 class UnicornEncoder(nnx.Module):
-    """UniCoRN: `Snapshots` encodes each snapshot, `Series` their sequence; then the bridge, a dense layer."""
+    """UniCoRN: `Snapshots` encodes each snapshot, `Series` their sequence; the bridge, a dense layer, comes last."""
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.snapshot = Snapshots(spec, dtype, rngs)
@@ -161,7 +161,7 @@ def series_spec(spec: EEGSpec) -> StackSpec:
 
 
 def inner_width(spec: EEGSpec) -> int:
-    """Return the input width of a snapshot's last dense layer: values of the smallest grid, or hidden units."""
+    """Return the input width of a snapshot's last dense layer: values after all convolutions, or hidden units."""
     if not spec.volume:
         return spec.hidden
     return math.prod(halved(spec.volume, len(spec.channels))[-1]) * spec.channels[-1]
