@@ -67,7 +67,10 @@ def _refused(sentence: str) -> Answer:
 
 
 def place(uploads: Mapping[str, str | None], folder: Path) -> None:
-    """Copy uploads, role -> path, to files named by role. Raises UserError if one is missing or too large."""
+    """Copy uploads, role -> path, to files named by role.
+
+    Raises UserError if there are no predictions, or an upload is gone or too large.
+    """
     if not uploads.get(ROLES[0]):
         raise UserError("there is no file of predictions; drop one first.")
     for role in (*ROLES, REFERENCES):

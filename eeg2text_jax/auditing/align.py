@@ -181,7 +181,7 @@ def _check_same(chosen: Chosen, keys: Keys, first: str, other: str, common: bool
         raise UserError(f"{first} and {other} share no reference; {why}.")
     if common:
         return
-    remedy = "give files of the same test set, or pass --common to judge what they share"
+    remedy = "give predictions of the same test set, or pass --common to judge what they share"
     if a != b:
         missing = min(a ^ b)
         raise UserError(

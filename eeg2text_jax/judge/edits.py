@@ -99,7 +99,7 @@ def contraction(words: list[str], rng: random.Random, corpus: Corpus) -> list[st
     return [*words[:at], new, *words[at + length :]]
 
 
-def filler(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
+def filler(words: list[str], rng: random.Random, corpus: Corpus) -> list[str]:
     """Insert a filler, such as um."""
     at = rng.randrange(len(words))
     return [*words[:at], rng.choice(lexicon.FILLERS), *words[at:]]

@@ -67,7 +67,10 @@ def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
       UserError: train or dev then lacks a class, or the test file `where` has no pair with an error.
     """
     if all(is_exact(pair.reference, pair.hypothesis) for pair in tested):
-        raise UserError(f"{where}: has no pair with an error; expected such pairs to test with; give another file.")
+        raise UserError(
+            f"{where}: every hypothesis equals its reference but for case and punctuation; expected pairs that differ "
+            "in words to test with; give another file."
+        )
     references = {normalize(pair.reference) for pair in tested}
     kept = {
         name: [pair for pair in getattr(parts, name) if normalize(pair.reference) not in references]

@@ -245,7 +245,7 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
 
 
 def read_pairs(lines: Lines, found: Survey) -> Iterator[ForeignRow]:
-    """Yield a sample per reference and prediction line (C2). Raises UserError if a label repeats or is missing."""
+    """Yield a sample per pair of lines (C2). Raises UserError if a pair lacks a label or has one twice."""
     if not found.pair():
         raise UserError(
             f"{lines.path}: --format=C2: expected as many lines of references (REF:) as of predictions (HYP:)."

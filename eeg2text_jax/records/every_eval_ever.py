@@ -27,7 +27,7 @@ class About:
     relationship: str  # relationship of the evaluator to the model's developer
     evaluated: float  # time of the evaluation, Unix time in seconds
     recorded: float  # time of this export, Unix time in seconds
-    details: dict[str, str]  # name -> text: scoring profile, hash of the split, verdict of the run
+    details: dict[str, str]  # name -> text: profile, digest of the split, verdict and its sentence
 
 
 def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[str, Any]]]:

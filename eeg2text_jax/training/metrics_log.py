@@ -138,7 +138,7 @@ def loss_figure(metrics: epath.Path) -> Figure:
         axes.plot(*curve(rows, f"loss/{name}"), lw=0.7, alpha=0.6, label=f"{name}, train", **style)
         axes.plot(*curve(rows, f"dev_loss/{name}"), lw=1.8, marker="o", ms=3, label=f"{name}, dev", **style)
     axes.set_xlabel("step")
-    axes.set_ylabel("loss, nats per token")
+    axes.set_ylabel("loss, nats")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
