@@ -17,21 +17,21 @@ CONTROLS = ("noise", "label")  # what a set was fed that is a control of another
 WITHDRAWN = (
     (
         "`keep-word-b256-e15-8-21-19-20`",
-        "was *content above its null* (+3.05). In each of its word types every output has the same number of tokens, "
-        "and 1,736 of 2,315 matched tokens are full stops and commas: the length of the target was given, and that is "
-        "what matched.",
+        "was *content above its null* (+3.05). All outputs for one target word have the same number of tokens, and "
+        "1,736 of 2,315 matched tokens are full stops and commas: the model was given the length of the target, and "
+        "only the length matched.",
     ),
     (
         "`keep-bart-words`",
-        "was *content above its null* (+0.02, p 0.008). 97 % of its outputs are rows of commas, and so small a "
-        "difference is below any margin.",
+        "was *content above its null* (+0.02, p 0.008). 97 % of its outputs are rows of commas, and a difference "
+        "this small is below any margin.",
     ),
 )
 CHANGED = (
     (
         "`dewave-task2`",
-        "was *not judgeable* (teacher-forced by its punctuation). Its 34 sentences have too few marks to tell: "
-        "*content of unproven origin*.",
+        "was *not judgeable* (its punctuation looked teacher-forced). Its 34 sentences have too few punctuation marks "
+        "for this rule, so it is now *content of unproven origin*.",
     ),
     (
         "`zechtro-logmel-10-1-indogpt-eeg`",
@@ -87,7 +87,7 @@ def summary(lines: Sequence[Line]) -> list[str]:
     fed = [line for line in free if line.published.eval_condition not in CONTROLS]
     alone = [line for line in free if not line.control]
     noise, label = (sum(line.published.eval_condition == fed_with for line in alone) for fed_with in CONTROLS)
-    and_label = f", {label} a label" if label else ""
+    and_label = f", {label} a class label in place of the recording" if label else ""
     verdicts = Counter(line.verdict for line in fed)
     listed = ", ".join(f"*{verdict}* {count}" for verdict, count in verdicts.most_common())
     uses = [line.published.set for line in fed if line.verdict == Verdict.USES_EEG]
@@ -102,7 +102,8 @@ def summary(lines: Sequence[Line]) -> list[str]:
         f"{named} published sets are listed{missing}. The {files} files that were judged are of "
         f"{len({line.published.repository for line in judged})} repositories; {len(judged) - files} of them hold "
         f"free-running and teacher-forced predictions and have a line for each, so {len(judged)} lines were judged. "
-        f"{len(judged) - len(once)} lines repeat the predictions of an earlier line; the counts below leave them out.",
+        f"{len(judged) - len(once)} lines repeat the predictions of an earlier line; the next two items do not "
+        "count them.",
         f"{len(free)} lines are free-running, according to the file or its repository. {len(alone)} of them have no "
         f"control; {noise + label} of these are controls of other lines ({noise} were fed noise{and_label}). "
         f"{len(forced)} lines are teacher-forced; the audit claims content for {plain} of them. For "
@@ -161,9 +162,9 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples
         [
             "# The field, audited",
             "",
-            "Decoded text that groups have published. One program read it with default options, scored it and audited "
-            "it. Words are explained in the [glossary](glossary.md), verdicts in [Reading a verdict](verdict.md). "
-            "[The same table, sortable](field.html), has every finding in words.",
+            "This page judges decoded text that groups have published. One program read, scored and audited all of it "
+            "with default options. Words are explained in the [glossary](glossary.md), verdicts in [Reading a "
+            "verdict](verdict.md). [The same table, sortable](field.html), has every finding in words.",
             "",
             *(f"- {sentence}" for sentence in summary(lines)),
             "",
@@ -172,8 +173,9 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples
             "- *BLEU-1* is word BLEU-1 (sacrebleu 13a, one order, no smoothing). *Null* is the score of the same "
             "predictions against other sentences. *Content* is BLEU-1 minus null.",
             "- *Difference* is content minus the content of the deciding control, so a line can be *equivalent to "
-            "control* although the two BLEU-1 differ. If the tasks are not known, the test is repeated in several "
-            "strata, and the figures with the largest p are shown.",
+            "control* although the two BLEU-1 differ. If a file does not name the tasks, the test is repeated with "
+            "other strata (by the order of the file, by the words of the texts, by the number of rows), and the "
+            "figures of the repetition with the largest p are shown.",
             "- *Input* is what the model was trained on → what it was given in testing.",
             "- *Mode, file says* and *mode, repository says*: how the text was decoded, according to the file and to "
             "its repository. If the file does not say it and the repository says free-running, the verdict rests on "
@@ -181,19 +183,19 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples
             "target even without a recording.",
             "",
             "A verdict is about a file, never about its authors. It is to their credit that these files can be read "
-            "at all. A `too_good` line is not accused: the finding marks scores that no free-running decoder of "
-            "reading reaches.",
+            "at all. The finding `too_good` is no accusation: it marks scores that no free-running decoder of reading "
+            "reaches.",
             "",
             *table(HEADINGS, rows),
             "",
             *(["## Levels of content", "", LEVELS_TEXT, "", *table(LEVEL_HEADINGS, levels), ""] if levels else []),
             "## Withdrawn",
             "",
-            "Two lines of earlier versions of this page claimed content that is an artefact:",
+            "In earlier versions of this page, two lines had a verdict of content that was an artefact:",
             "",
             *(f"- {name} {text}" for name, text in WITHDRAWN),
             "",
-            "Two more verdicts changed because rules changed. All other verdicts are the same.",
+            "Two more verdicts changed because the audit's rules changed. All other verdicts are as before.",
             "",
             *(f"- {name} {text}" for name, text in CHANGED),
             "",
@@ -208,8 +210,8 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples
             "",
             "If a line is wrong or unfair, open an issue in this project's repository (template *The field: a line "
             "that is wrong*) with the set's name and what it should say, or with a file that should be judged with it "
-            "(a control, a free-running version). The next version of this page corrects or withdraws the line, and "
-            "says so.",
+            "(a control, a free-running version). If the objection is right, the next version of this page corrects "
+            "or withdraws the line, and says so.",
             "",
             "## Verdicts with their reasons",
             "",
@@ -234,7 +236,8 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples
 SAID = ("not judgeable", "refused", "not had", "control better", "uses EEG")
 LEVELS_TEXT = (
     "If a file gives the class of each reference, the table shows two results, each minus the control's: content "
-    "between classes (whole classes are exchanged) and within classes (the sentences of one class are exchanged)."
+    "between classes (the test exchanges whole classes) and within classes (the test exchanges the sentences of one "
+    "class)."
 )
 
 

@@ -18,9 +18,9 @@ PAPERS = {
 }
 INTRODUCTION = """# The papers, line by line
 
-Each row is something that a paper says, and the command, field, file or test that does it here. The last column says
-what differs and why, or what is needed: recordings and large checkpoints are not part of this project, so tables that
-rest on them are made by the command and not reproduced here. `config` fields are those of
+Each row has something that a paper says, and the command, field, file or test that does it here. The last column says
+what differs and why, or what is needed. Recordings and large checkpoints are not part of this project: the commands can
+make the tables that need them, but no such table is reproduced here. `config` fields are those of
 [the configuration](configuration.md), `judge` fields those of `configs/judge.py`.
 """
 
