@@ -72,7 +72,7 @@ def place(uploads: Mapping[str, str | None], folder: Path) -> None:
     Raises UserError if there are no predictions, or an upload is gone or too large.
     """
     if not uploads.get(ROLES[0]):
-        raise UserError("there is no file of predictions; drop one first.")
+        raise UserError("there is no file of predictions; add one first.")
     for role in (*ROLES, REFERENCES):
         upload = uploads.get(role)
         if not upload:

@@ -203,7 +203,7 @@ def decide(
     question = asked.get(found.control, "")
     if reasons:
         outcome, reading = Verdict.NOT_JUDGEABLE, "; ".join(reasons)
-        sentence = f"Not judgeable: {reading}. The figures, which show nothing: {figures}."
+        sentence = f"Not judgeable: {reading}. Figures, from which nothing follows: {figures}."
     else:
         outcome, reading = joined(outcome, reading, origin)
         content = table.content_is_about(levels, found.control)

@@ -110,9 +110,9 @@ def words_follow_the_target(rows: Rows) -> Found:
     if kinds >= MIN_FOLLOWING and after_true > FOLLOWS * by_chance and after_true > after_own:
         yield (
             "looks_teacher_forced",
-            f"looks teacher-forced, two wrong words are the same {after_true / by_chance:.1f} times as often as by "
-            "chance where the true words before them are the same, and "
-            f"{after_own / by_chance:.1f} times where the predicted ones are: each word was predicted from the target",
+            "looks teacher-forced: after the same true word, two wrong words are equal "
+            f"{after_true / by_chance:.1f} times as often as by chance, and after the same predicted word "
+            f"{after_own / by_chance:.1f} times, so each word was predicted from the target",
         )
 
 
@@ -160,9 +160,9 @@ def marks_alone(rows: Rows) -> Found:
     if enough and mark - by_chance > MARKS and mark > word:
         yield (
             "looks_teacher_forced",
-            f"looks teacher-forced, between two wrong words {mark:.0%} of the punctuation marks are right, "
-            f"{by_chance:.0%} are against other sentences, and {word:.0%} of the words between two wrong words are: no "
-            "recording tells that",
+            f"looks teacher-forced: of the punctuation marks between two wrong words {mark:.0%} are right "
+            f"({by_chance:.0%} if compared with other sentences), of the words between two wrong words {word:.0%}, and "
+            "no recording tells where marks are",
         )
 
 

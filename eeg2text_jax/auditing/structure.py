@@ -253,6 +253,7 @@ def _same_for_all(rows: Rows) -> Found:
     if len(missed) >= MIN_SAME and alike > most and by_chance < 0.5:
         yield (
             "input_independent",
-            f"of the {len(missed)} sentences of which no row is right but for a spelling, {alike} have one and the "
-            "same prediction in all rows: the rows are copies, which must be removed, or the recording plays no part",
+            f"of the {len(missed)} sentences of which every row is wrong by more than a spelling, {alike} have one "
+            "and the same prediction in all rows: the rows are copies, which must be removed, or the recording plays no "
+            "part",
         )

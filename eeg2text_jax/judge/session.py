@@ -257,7 +257,10 @@ def _judge(
 def speakers(
     config: JudgeSettings, parts: Parts, scores: Scores, threshold: float, source: str
 ) -> dict[str, Any] | None:
-    """Return the table of `speakers_table` for speakers of the test part, or synthetic ones; None without speakers."""
+    """Return the table of `speakers_table`; None if no test pair names its speaker.
+
+    A judge tuned on controlled edits is tested on synthetic speakers instead, if `edits.speakers` is not 0.
+    """
     pairs = [pair for pair in (*parts.test, *parts.exact_test) if pair.speaker]
     if source == SOURCES["edits"] and config.edits.speakers:
         tested = {normalize(pair.reference) for pair in parts.test}

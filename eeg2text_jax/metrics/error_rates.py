@@ -101,6 +101,6 @@ def what_normalizing_changes(predictions: Sequence[str], references: Sequence[st
     if not found:
         return ""
     return (
-        f"case and punctuation count: without them {' and '.join(found)}; write predictions and references alike, or "
+        f"case and punctuation count: without them, {' and '.join(found)}; write predictions and references alike, or "
         "say which of the two is reported"
     )

@@ -150,7 +150,7 @@ def test_limits_of_rows_bytes_and_time_are_sentences(upload, monkeypatch):
     monkeypatch.setattr(jobs, "BYTES", 1000)
     assert "this page takes files of" in answer("look", many).found["refused"]
     assert "drop it again" in answer("look", {"eeg": "/nowhere/at/all"}).found["refused"]
-    assert "drop one first" in answer("look", {"eeg": None}).found["refused"]
+    assert "add one first" in answer("look", {"eeg": None}).found["refused"]
 
 
 def test_a_worker_that_dies_is_one_sentence_and_an_abandoned_one_is_ended(upload, monkeypatch):

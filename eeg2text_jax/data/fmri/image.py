@@ -136,7 +136,10 @@ def _read_header(path: Path, spec: FmriSpec, tr: float) -> _Header:
             f"{' x '.join(map(str, spec.grid))} and time"
         )
     if header.dtype.kind not in "iuf" or not np.isfinite([header.slope, header.inter]).all() or not header.slope:
-        raise UserError(f"damaged image|has voxels of type {header.dtype} times {header.slope:g} plus {header.inter:g}")
+        raise UserError(
+            f"damaged image|has voxels of type {header.dtype} with scale {header.slope:g} and offset {header.inter:g}; "
+            "expected numbers, a finite scale other than 0, and a finite offset"
+        )
     seconds = float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0)
     if unit in ("sec", "msec", "usec") and seconds > 0 and abs(seconds - tr) > TOLERANCE:
         raise UserError(f"contradictory TR|has a TR of {seconds:g} s by its header and of {tr:g} s by its sidecar")

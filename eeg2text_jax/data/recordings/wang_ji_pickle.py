@@ -54,7 +54,7 @@ def _from_buffer(content: bytes, dtype: _Dtype, shape: tuple[int, ...], order: s
 
 def _rebuild(content: Any, dtype: Any, shape: Any, order: str) -> np.ndarray:
     if not isinstance(dtype, _Dtype) or not isinstance(content, bytes | bytearray):
-        raise ValueError("an array without numbers")
+        raise ValueError("an array whose elements are no numbers")
     flat = np.frombuffer(content, dtype.dtype)
     if flat.size != np.prod(shape, dtype=object):
         raise ValueError(f"an array of shape {shape} with {flat.size} numbers")
