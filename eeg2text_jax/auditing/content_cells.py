@@ -34,8 +34,9 @@ SHUFFLED = "shuffled"
 class RowTable:
     """K statistics of each of N rows, `[N, K]`: against its own reference, and its additive part of its reader's null.
 
-    The parts of all rows of a reader (subject) sum to this null. A reader's null is the content null of this subject's rows alone: sentences are exchanged among those that the
-    subject read. The null is NaN if the reader read no other sentence of the stratum, or if subjects are unknown.
+    The parts of all rows of a reader (subject) sum to this null, the content null of these rows alone: sentences are
+    exchanged among those that the subject read. The null is NaN if the reader read no other sentence of the stratum, or
+    if subjects are unknown.
     """
 
     own: np.ndarray

@@ -254,6 +254,6 @@ def _same_for_all(rows: Rows) -> Found:
         yield (
             "input_independent",
             f"of the {len(missed)} sentences of which every row is wrong by more than a spelling, {alike} have one "
-            "and the same prediction in all rows: the rows are copies, which must be removed, or the recording plays no "
-            "part",
+            "and the same prediction in all rows: the rows are copies, which must be removed, or the recording plays "
+            "no part",
         )
