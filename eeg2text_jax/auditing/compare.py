@@ -36,7 +36,7 @@ SUBJECT_RESAMPLES = 1000  # bootstrap draws per subject: enough for the error ba
 class Measured:
     """The measured conditions of a table, in lists with EEG first."""
 
-    cells: list[ContentTable]  # statistics under the deciding endpoint, within strata of task and length
+    cells: list[ContentTable]  # one per condition: the deciding endpoint, within strata of task and length
     derived: dict[str, list[ContentTable]]  # the same within other strata, by what these are made from
     plain: list[ContentTable]  # statistics under `Table.plain`, the endpoint of warnings
     conditions: list[ConditionSummary]

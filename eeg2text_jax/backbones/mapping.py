@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from flax import traverse_util
 
 from eeg2text_jax.errors import UserError
 
@@ -135,14 +134,27 @@ def export(table: Table, params: dict[str, Any]) -> dict[str, np.ndarray]:
     return tensors
 
 
-def flatten(params: dict[str, Any]) -> dict[str, Any]:
-    """Return nested parameters as a flat dict, path `a/b/c` -> leaf."""
-    return traverse_util.flatten_dict(params, sep="/")
+def flatten(params: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return nested parameters as a flat dict, path `a/b/c` -> leaf.
+
+    Flax has this function, too, but importing it takes seconds, and checking a command line needs this module.
+    """
+    flat: dict[str, Any] = {}
+    for name, value in params.items():
+        flat |= flatten(value, f"{above}{name}/") if isinstance(value, Mapping) else {above + name: value}
+    return flat
 
 
-def unflatten(flat: dict[str, Any]) -> dict[str, Any]:
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested parameters from a flat dict, path `a/b/c` -> leaf."""
-    return traverse_util.unflatten_dict(flat, sep="/")
+    params: dict[str, Any] = {}
+    for path, value in flat.items():
+        *folders, leaf = path.split("/")
+        node = params
+        for folder in folders:
+            node = node.setdefault(folder, {})
+        node[leaf] = value
+    return params
 
 
 def _spelling(name: str, table: Table, tensors: Tensors) -> str:

@@ -77,7 +77,7 @@ class LeakageRow:
 
 
 def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -> list[LeakageRow]:
-    """Return the leakage rates from train to test of all split methods, sorted by rate, then by method."""
+    """Return leakage rates from train to test of the paper's methods a to f: BSLR of all, then each TSLR of all."""
     readings, kind = readings_of(data), 0 if data.is_windows else 1
     found: dict[tuple[str, str], list[float]] = {}
     why: dict[str, str] = {}

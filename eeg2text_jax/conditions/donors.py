@@ -21,7 +21,7 @@ LEVELS = ("same subject, task and length", "same subject and task", "same subjec
 
 @dataclasses.dataclass(frozen=True)
 class DonorTable:
-    """For each of N samples of the data file its donor, the sample whose EEG or text replaces its own."""
+    """For each of N samples of the data file its donor, the sample whose recording it is fed under `shuffled`."""
 
     donor: np.ndarray  # int64 [N], rows of the data file; -1 for samples that are in no part
     level: np.ndarray  # int8 [N], index in `LEVELS`; -1 for samples that are in no part

@@ -46,7 +46,9 @@ class ChannelShares:
         def run(fed: Inputs, shared: Inputs, _: Inputs) -> jax.Array:
             return program(params, fed, shared)
 
-        sizes = over_slices(study, rows, "eeg", mesh, run, "attribute texts to channels", found)  # [A, N, F]
+        sizes = over_slices(
+            study, rows, "eeg", mesh, run, "attribute texts to channels", found
+        )  # [A, N, F = channels * bands]
         for arm, own in zip(study.arms, sizes, strict=True):
             channels = own.reshape(len(rows), -1, len(self.places)).sum(axis=1, dtype=np.float64)
             self._of_arms[arm.condition].append(mean_share(channels, study.data.subject[rows]))

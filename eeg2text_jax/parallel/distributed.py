@@ -112,7 +112,7 @@ def main_first(make: Callable[[], Result]) -> Result:
 def workdir_at(place: str, stack: ExitStack) -> str:
     """Return the local folder of the workdir `place`, a path or a bucket URL; call this after `initialize`.
 
-    Until `stack` ends, the first host mirrors the folder to the bucket; the other hosts have read-only copies. Raises
+    For a bucket, the first host mirrors the folder until `stack` ends, and other hosts have read-only copies; raises
     UserError if the bucket cannot be read or written, or another run uses the workdir.
     """
 

@@ -8,7 +8,7 @@ under one training and evaluation condition: the fields of a prediction, whose t
     "n": 236, "rank": 4.0, "score": 0.29    number of candidates; rank and score of the true sentence
     "stratum_n": 7, "stratum_rank": 1.0     the same among the candidates of its task and nearly its length
 
-Only `scores` is required; ranks in the file must agree with the scores.
+`list` and `scores` are required; the other numbers may be left out, but must agree with the scores.
 """
 
 import dataclasses

@@ -135,7 +135,7 @@ def leakage_table(certificate: dict[str, Any]) -> str:
 
 
 def duplicate_lines(certificate: dict[str, Any], readings: Readings) -> list[str]:
-    """Return a line per pair of tasks with shared texts, and per dev or test text that an earlier part also has."""
+    """Return lines on texts that tasks share, and on dev or test texts that an earlier part has, equal or nearly so."""
     if readings.text is None:
         return [
             "no texts in the file: sentences were compared by sentence-id alone; name the data file to compare texts"

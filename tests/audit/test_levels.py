@@ -129,7 +129,7 @@ def audit_of(kind: str, **options):
 def test_a_likely_column_of_the_file_is_used_and_named(tmp_path, printed_by):
     arguments = written(tmp_path, "class", header="target,prediction,Expected object")
     out = printed_by(arguments)
-    assert "groups by expected object, whose name says so; --groups=COLUMN takes another column." in out
+    assert "grouped by expected object, chosen by its name; --groups=COLUMN takes another column" in out
     assert "tells the category (expected object); nothing found within categories." in out
 
 

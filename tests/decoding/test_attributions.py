@@ -44,7 +44,7 @@ def test_a_report_has_the_picture_and_says_that_it_is_no_test(finished):
         assert min(share[:3]) > 0.05
     report = (finished / "report.html").read_text()
     assert report.count("Which channels count") == 1
-    assert "a picture and no test" in report
+    assert "The map is no statistical test" in report
     assert 'alt="channels"' in report
 
 

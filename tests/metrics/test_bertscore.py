@@ -203,7 +203,7 @@ def test_unknown_layers_and_models_are_refused(folders, tmp_path):
     with pytest.raises(UserError, match=r"--layer=7: tiny-bert has layers 0 \(its embeddings\) to 2"):
         load_encoder(folders["bert"], 7)
     transformers.DistilBertConfig(n_layers=1, dim=8, n_heads=2, hidden_dim=8).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="model type 'distilbert'; as a text encoder only bert, roberta"):
+    with pytest.raises(UserError, match=r"model_type in config.json is 'distilbert'; expected one of bert, roberta"):
         load_encoder(tmp_path)
 
 

@@ -36,7 +36,7 @@ def test_models_and_layers(folder, tmp_path, refusal):
     (tmp_path / "gpt").mkdir()
     (tmp_path / "gpt" / "config.json").write_text('{"model_type": "gpt2"}')
     told = refusal("--metrics=similarity", f"--encoder={tmp_path / 'gpt'}")
-    assert "model type 'gpt2'; as a text encoder only bert" in told
+    assert "model_type in config.json is 'gpt2'; expected one of bert" in told
     assert "nowhere" in refusal("--metrics=bertscore", f"--encoder={tmp_path / 'nowhere'}")
 
 

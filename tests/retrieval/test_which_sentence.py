@@ -208,7 +208,7 @@ def test_report_json_and_files_of_two_conditions(tmp_path, printed_by, refused):
     assert all(word in page for word in ("number of words alone", "Each subject", "top-5 by chance: 8.3 %"))
     assert "top-5 by chance: 8.3 %" in result_text(found)
     (tmp_path / "text.txt").write_text("Target string: a\nPredicted string: b\n")
-    assert "holds no rankings, but" in refused(["audit", arguments[0], f"--control={tmp_path / 'text.txt'}"])
+    assert "has no rankings, but" in refused(["audit", arguments[0], f"--control={tmp_path / 'text.txt'}"])
 
 
 def test_windows_of_scans_are_thinned():

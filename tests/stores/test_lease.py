@@ -16,7 +16,7 @@ from eeg2text_jax.files import file_digest, replacing, write_text
 from eeg2text_jax.stores import lease
 from eeg2text_jax.stores.address import parse
 from eeg2text_jax.stores.mirror import _MIRRORS, mirrored
-from eeg2text_jax.stores.store import StoreError, open_store
+from eeg2text_jax.stores.store import LOCK, StoreError, open_store
 
 WRITER = """
 import sys, time
@@ -113,7 +113,7 @@ def test_a_suspended_writer_never_writes_after_its_lease_was_taken(server, tmp_p
 
 def test_of_two_processes_one_works_and_a_dead_one_is_known_where_it_died(server, tmp_path, monkeypatch):
     place = server.address("who/run")
-    key, bucket = parse(place).below(lease.NAME).key, open_store(parse(place))
+    key, bucket = parse(place).below(LOCK).key, open_store(parse(place))
     monkeypatch.setattr(lease, "PATIENCE", 60.0)
     monkeypatch.setattr(lease, "BEAT", 0.2)
     in_use = pytest.raises(UserError, match=f"who/run: is in use by process {os.getpid()} on ")
@@ -143,7 +143,7 @@ def test_a_lease_of_the_same_host_name_waits(server, monkeypatch, about):
     monkeypatch.setattr(lease, "PATIENCE", 1.0)
     holder = {"host": os.uname().nodename, "process": 2**22 + 1, "since": "now", **about}
     holder |= {} if about else {"owner": "ab" * 16, "fence": 7}
-    bucket, key = open_store(parse(place)), parse(place).below(lease.NAME).key
+    bucket, key = open_store(parse(place)), parse(place).below(LOCK).key
     bucket.put(key, json.dumps(holder).encode(), None)
     begun = time.monotonic()
     with mirrored(place):
@@ -154,7 +154,7 @@ def test_a_lease_of_the_same_host_name_waits(server, monkeypatch, about):
 def test_who_lost_the_lease_sends_nothing_more(server, monkeypatch):
     place = server.address("lost/run")
     monkeypatch.setattr(lease, "FRESH", 0.0)
-    bucket, key = open_store(parse(place)), parse(place).below(lease.NAME).key
+    bucket, key = open_store(parse(place)), parse(place).below(LOCK).key
 
     def work() -> None:
         with mirrored(place) as root:
@@ -197,7 +197,7 @@ def test_what_was_on_its_way_when_the_lease_was_lost_is_taken_back(server, monke
     """The process is suspended within the request that makes an object, and goes on when another has the lease."""
     place = server.address("suspended/run")
     monkeypatch.setattr(lease, "FRESH", 0.0)
-    bucket, key = open_store(parse(place)), parse(place).below(lease.NAME).key
+    bucket, key = open_store(parse(place)), parse(place).below(LOCK).key
     upload = type(bucket).upload
 
     def suspended(self, path, name, *rest):
