@@ -244,10 +244,7 @@ def test_likelihoods_and_attributions_of_a_divided_model(
             likelihood_program(lora.model, mesh, together)(placed, fed, (shared, labels.swapaxes(0, 1))),
             attribution_program(lora.model, mesh, together)(placed, {**fed, "labels": labels}, shared),
         )
-        for together, placed in (
-            (True, place_params(divided, params, mesh)),
-            (False, place_params(lora, params, mesh)),
-        )
+        for together, placed in ((True, place_params(divided, params, mesh)), (False, place_params(lora, params, mesh)))
     ]
     for one, other in zip(*found, strict=True):
         assert np.abs(other).max() > 0

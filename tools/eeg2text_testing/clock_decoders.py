@@ -104,12 +104,7 @@ def _parts(shown: np.ndarray, longest: int) -> list[np.ndarray]:
 
 
 def _read(
-    spec: Clocked,
-    texts: np.ndarray,
-    label: np.ndarray,
-    order: np.ndarray,
-    test: np.ndarray,
-    rng: np.random.Generator,
+    spec: Clocked, texts: np.ndarray, label: np.ndarray, order: np.ndarray, test: np.ndarray, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """What is written for the test part of one recording, by condition, `[T, 8]` each."""
     train, tested = np.flatnonzero(~test[order]), np.flatnonzero(test[order])  # places in the order
