@@ -172,15 +172,14 @@ def test_help_gives_options_and_the_most_used_fields_with_meanings(command, opti
 
 
 @pytest.mark.parametrize("argument", ["--cfg=own", "--workdirs=x", "--confg=own", "--fold=3"])
-def test_an_option_that_is_nearly_another_names_it(argument, capsys):
-    assert main(["run", argument, "--workdir=x"]) == 2
+def test_an_option_that_is_nearly_another_names_it(argument, refused):
     near = {"--cfg=own": "config", "--confg=own": "config", "--workdirs=x": "workdir", "--fold=3": "folds"}[argument]
-    assert f"there is no such option; did you mean --{near}?" in capsys.readouterr().err
+    assert f"there is no such option; did you mean --{near}?" in refused(["run", argument, "--workdir=x"])
 
 
-def test_a_configuration_without_a_source_says_that_none_is_named(tmp_path, capsys):
-    assert main(["prepare", "--config=own", f"--out={tmp_path / 'a.h5'}"]) == 2
-    assert "data.source names no recordings yet; give --config.data.source=FILES" in capsys.readouterr().err
+def test_a_configuration_without_a_source_says_that_none_is_named(tmp_path, refused):
+    said = refused(["prepare", "--config=own", f"--out={tmp_path / 'a.h5'}"])
+    assert "data.source names no recordings yet; give --config.data.source=FILES" in said
 
 
 def test_a_workbook_is_no_source_of_recordings(tmp_path, refused):

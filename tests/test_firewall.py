@@ -77,9 +77,8 @@ def test_another_part_changes_nothing_of_training(whole, part, tmp_path):
     source, root, _ = whole
     before = opened(source, root)
     rewrite(source, tmp_path / "data.h5", set(before.split.parts[part].tolist()))
-    assert (
-        cli.main(["train", as_flag(**FIELDS, data__source=str(tmp_path / "data.h5")), f"--workdir={tmp_path}/run"]) == 0
-    )
+    fields = as_flag(**FIELDS, data__source=str(tmp_path / "data.h5"))
+    assert cli.main(["train", fields, f"--workdir={tmp_path}/run"]) == 0
     after = opened(tmp_path / "data.h5", tmp_path / "run")
     for name, rows in before.split.parts.items():
         np.testing.assert_array_equal(rows, after.split.parts[name])

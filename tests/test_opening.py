@@ -86,12 +86,10 @@ def test_decoding_and_exporting_leave_damaged_checkpoints_where_they_are(trained
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_in_use_is_left_to_its_process(trained, tmp_path, capsys):
+def test_a_run_in_use_is_left_to_its_process(trained, tmp_path, refused):
     before = digest_of(trained)
     with opening.lock_workdir(str(trained)):
-        assert cli.main(["run", as_flag(**QUICK), f"--workdir={trained}"]) == 2
-    (sentence,) = capsys.readouterr().err.splitlines()
-    assert "is in use by process" in sentence
+        assert "is in use by process" in refused(["run", as_flag(**QUICK), f"--workdir={trained}"])
     assert digest_of(trained) == before
 
 
@@ -137,11 +135,11 @@ def test_decoding_reads_the_best_parameters_alone(trained, monkeypatch):
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(best))
 
 
-def test_a_loss_on_dev_that_is_never_finite_publishes_nothing(tmp_path, monkeypatch, capsys):
+def test_a_loss_on_dev_that_is_never_finite_publishes_nothing(tmp_path, monkeypatch, refused):
     monkeypatch.setattr(DevLoss, "__call__", lambda self, params: jnp.full(1, jnp.nan, jnp.float32))
     root = tmp_path / "run"
-    assert cli.main(["run", as_flag(**QUICK), f"--workdir={root}"]) == 2
-    assert "the loss of arm eeg/0 on dev is not finite after step 2" in capsys.readouterr().err
+    said = refused(["run", as_flag(**QUICK), f"--workdir={root}"], alone=False)
+    assert "the loss of arm eeg/0 on dev is not finite after step 2" in said
     assert not (root / "predictions.jsonl").exists()
     assert not list((root / "checkpoints").glob("step_*"))
 

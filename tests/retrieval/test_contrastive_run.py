@@ -118,7 +118,7 @@ def test_embeddings_of_a_length_are_one_where_nothing_else_is_known(whole):
     assert np.abs(np.diff(firsts, axis=0)).max(1).min() > 1e-3
 
 
-def test_score_and_audit_read_the_file(whole, tmp_path, capsys):
+def test_score_and_audit_read_the_file(whole, tmp_path, refused):
     path = tmp_path / "rankings.jsonl"
     shutil.copy(whole / "rankings.jsonl", path)
     assert cli.main(["score", str(path), f"--json={tmp_path / 'scores.json'}"]) == 0
@@ -136,8 +136,8 @@ def test_score_and_audit_read_the_file(whole, tmp_path, capsys):
     levels = [found.pop("provenance")["level"] for found in (ours, run)]
     assert levels == ["stated", "verified"], "digests tie a file to the workdir in which it lies"
     assert {**ours, "flags": 0} == {**run, "flags": 0}, "the run looks at its training text, too"
-    assert cli.main(["audit", f"--eeg={path}", "--endpoint=wer"]) == 2
-    assert "--endpoint=wer: for rankings, expected one of top-1, top-5, rank" in capsys.readouterr().err
+    said = refused(["audit", f"--eeg={path}", "--endpoint=wer"], alone=False)
+    assert "--endpoint=wer: for rankings, expected one of top-1, top-5, rank" in said
 
 
 def metrics_by_cell(cells):
