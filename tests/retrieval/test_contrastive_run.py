@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
-from tiny_run import tiny_settings
+from tiny_run import study_in, tiny_settings
 
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.decoding.retrieve import padded_labels
@@ -21,8 +21,6 @@ from eeg2text_jax.predictions.file import FIELDS, Prediction, write_predictions
 from eeg2text_jax.predictions.rankings import read_rankings, write_rankings
 from eeg2text_jax.preflight.programs import make_outline
 from eeg2text_jax.rank_run import NO_AUDIT, candidates_of, judge_ranked_folds, rank, read_ranked
-from eeg2text_jax.study.config_file import open_workdir
-from eeg2text_jax.study.study import open_study
 from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.resume import trained_params
@@ -146,7 +144,7 @@ def metrics_by_cell(cells):
 
 def test_what_a_contrastive_run_cannot_do_is_one_sentence(whole):
     config = contrastive()
-    study = open_study(config, open_workdir(str(whole), config))
+    study = study_in(whole, config)
     with pytest.raises(UserError, match=r"is a run of objective=contrastive, whose model writes no text"):
         exported(study, {})
     with pytest.raises(UserError, match="preflight compiles training and decoding of objective=generate"):
@@ -158,9 +156,8 @@ def test_what_a_contrastive_run_cannot_do_is_one_sentence(whole):
 
 def test_arms_of_a_seed_differ_only_by_condition(whole):
     """Fed the same, two arms of one seed are trained to the same parameters, bit for bit."""
-    config = contrastive(grid__train_conditions=("zero", "length_only"), train__steps=2)
-    root = whole.parent / "paired"
-    study = open_study(config, open_workdir(str(root), config))
+    changes = {"grid__train_conditions": ("zero", "length_only"), "train__steps": 2}
+    study = study_in(whole.parent / "paired", contrastive(**changes))
     train_arms(study)
     for leaf in jax.tree.leaves(trained_params(study)):
         np.testing.assert_array_equal(np.asarray(leaf)[0], np.asarray(leaf)[1])
@@ -172,7 +169,7 @@ def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path):
         retrieval__likelihood=True, model__encoder_layers=0, split__ratio=(0.4, 0.1, 0.5), train__steps=2,
         train__eval_every=2, grid__train_conditions=("eeg",), optim__name="sgd",
     )  # fmt: skip
-    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
+    study = study_in(tmp_path / "run", config)
     train_arms(study)
     rank(study)
     rows = [row for row in read_ranked(study) if row.eval_condition == "eeg"]
@@ -191,8 +188,7 @@ def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path):
 
 def test_likelihoods_stand_beside_what_was_written(whole, tmp_path):
     """Tables and audits of both, of rankings that stand for likelihoods and predictions that repeat the first."""
-    config = contrastive()
-    study = open_study(config, open_workdir(str(whole), config))
+    study = study_in(whole, config := contrastive())
     rows = [dataclasses.replace(row, mode="likelihood") for row in read_ranked(study)]
     config = config.changed({"objective": "generate", "retrieval.likelihood": True})
     study = dataclasses.replace(study, config=config, workdir=Workdir(epath.Path(tmp_path)))
