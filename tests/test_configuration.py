@@ -80,9 +80,7 @@ def test_a_configuration_that_raises(tmp_path):
         load_config(str(tmp_path / "bad.py"))
 
 
-@pytest.mark.parametrize(
-    "name", sorted(path.name for path in (ROOT / "configs").glob("*.py") if path.stem != "arguments")
-)
+@pytest.mark.parametrize("name", sorted(p.name for p in (ROOT / "configs").glob("*.py") if p.stem != "arguments"))
 def test_every_configuration_loads_and_is_json(name):
     assert json.loads(to_json(load_config(str(ROOT / "configs" / name))))["train"]["steps"] > 0
 
@@ -196,7 +194,6 @@ def test_help_of_the_benchmark(printed_by):
 
 def test_a_field_of_an_empty_shape_is_told_where_it_goes():
     argv = ["--config=paper:backbone=bart", "--workdir=DIR", "--config.model.shape.d_model=512"]
-    with pytest.raises(
-        UserError, match=r"this section is empty\. Write it .* `c\.model\.shape = \{'d_model': \.\.\.\}`"
-    ):
+    message = r"this section is empty\. Write it .* `c\.model\.shape = \{'d_model': \.\.\.\}`"
+    with pytest.raises(UserError, match=message):
         parse_config(argv, "run", options=("workdir",))

@@ -127,9 +127,8 @@ def test_decoding_reads_the_best_parameters_alone(trained, monkeypatch):
     restore = Checkpoints.restore
     monkeypatch.setattr(Checkpoints, "restore", lambda self, tree: asked.append(tree) or restore(self, tree))
     best = trained_params(study)
-    sizes = {
-        name: sum(leaf is not ... for leaf in jax.tree.leaves(getattr(asked[0], name))) for name in asked[0]._fields
-    }
+    parts = {name: jax.tree.leaves(part) for name, part in asked[0]._asdict().items()}
+    sizes = {name: sum(leaf is not ... for leaf in leaves) for name, leaves in parts.items()}
     assert sizes["params"] == sizes["opt_state"] == 0
     assert sizes["best_params"] == len(jax.tree.leaves(best))
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(best))

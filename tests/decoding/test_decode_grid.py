@@ -148,10 +148,9 @@ def test_repeated_readings_keep_names_of_their_own(study, params, tmp_path):
 def test_the_unit_of_the_recordings_changes_no_prediction(study, params, predictions, unit):
     data = dataclasses.replace(study.data, features=study.data.features * np.float32(unit))
     samples, _ = make_samples(study.config, data, study.split, study.tokenizer, study.model.pad_token)
-    again = list(decode_grid(dataclasses.replace(study, data=data, samples=samples), params))
-    assert [(p.sample_id, p.prediction_tokens) for p in again] == [
-        (p.sample_id, p.prediction_tokens) for p in predictions
-    ]
+    again = decode_grid(dataclasses.replace(study, data=data, samples=samples), params)
+    one, other = ([(p.sample_id, p.prediction_tokens) for p in rows] for rows in (again, predictions))
+    assert one == other
 
 
 def test_cuts_are_counted_and_said(study, capsys):

@@ -18,9 +18,7 @@ from eeg2text_jax.pretrained import embedding
 from eeg2text_jax.pretrained.embedding import TextEmbedder, plan_batches
 from eeg2text_jax.pretrained.encoders import load_encoder
 
-needs_bert_score = pytest.mark.skipif(
-    importlib.util.find_spec("bert_score") is None, reason="bert-score is not installed"
-)
+needs_bert_score = pytest.mark.skipif(not importlib.util.find_spec("bert_score"), reason="bert-score is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +89,8 @@ def test_rescaled_figures_are_those_of_bert_score(folders, tmp_path):
     path = tmp_path / "baseline.tsv"
     path.write_text("LAYER,P,R,F\n0,0.1,0.2,0.3\n1,0.2,0.2,0.2\n2,0.31,0.42,0.53\n")
     metric = BertScore(TextEmbedder(load_encoder(folders["bert"], 2)), baseline=read_baseline(path, 2))
-    expected = bert_score(
-        folders["bert"], 2, OTHERS, SENTENCES, lang="en", rescale_with_baseline=True, baseline_path=str(path)
-    )
+    options = {"lang": "en", "rescale_with_baseline": True, "baseline_path": str(path)}
+    expected = bert_score(folders["bert"], 2, OTHERS, SENTENCES, **options)
     np.testing.assert_allclose(
         list(metric.score(OTHERS, SENTENCES).values()), 100 * expected.mean(0), atol=100 * 2e-5 / (1 - 0.53)
     )

@@ -45,9 +45,8 @@ def write_encoder(folder: Path, kind: str, *, layers: int = 2) -> Path:
         model = transformers.RobertaModel(transformers.RobertaConfig(**small, **hugging, **fields))
     elif kind == "t5":
         shape = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": layers, "num_heads": 4}
-        model = transformers.T5ForConditionalGeneration(
-            transformers.T5Config(**small, **shape, tie_word_embeddings=True)
-        )
+        config = transformers.T5Config(**small, **shape, tie_word_embeddings=True)
+        model = transformers.T5ForConditionalGeneration(config)
     else:
         shape = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 256}
         shape |= {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in SIZES.items()}

@@ -59,9 +59,8 @@ def test_rows_that_fill_the_batch_change_nothing(symmetric):
     weight = np.ones(B, np.float32)
     weight[[2, 5]] = 0
     brain[2] = np.nan_to_num(brain[2]) * 0 + brain[0]
-    found = clip_loss(
-        jnp.asarray(brain), jnp.asarray(text), jnp.arange(B, dtype=jnp.int32), jnp.asarray(weight), 3.0, symmetric
-    )
+    given = map(jnp.asarray, (brain, text, np.arange(B, dtype=np.int32), weight))
+    found = clip_loss(*given, 3.0, symmetric)
     expected, *_ = of_torch(brain, text, 3.0, symmetric, [0, 1, 3, 4, 6])
     assert float(found) == pytest.approx(expected, rel=1e-5)
 

@@ -97,9 +97,8 @@ def test_every_file_is_there_and_every_cell_is_scored(whole):
     assert [comparison["control"] for comparison in audit["comparisons"]] == names[1:]
     page = (whole / "report.html").read_text()
     assert "Does the recording tell which sentence was read?" in page
-    assert audit["sentence"].startswith(
-        "Which of 36 sentences was read (36 independent sentences, 72 rows): top-5 was "
-    )
+    begins = "Which of 36 sentences was read (36 independent sentences, 72 rows): top-5 was "
+    assert audit["sentence"].startswith(begins)
 
 
 def test_embeddings_of_a_length_are_one_where_nothing_else_is_known(whole):

@@ -89,9 +89,8 @@ def _class_words(label: np.ndarray) -> np.ndarray:
 
 def _order(spec: Clocked, label: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Sentences in the order in which they are shown: blocks of a class, in random order."""
-    blocks = [
-        part for c in range(spec.classes) for part in _parts(rng.permutation(np.flatnonzero(label == c)), spec.block)
-    ]
+    drawn = [rng.permutation(np.flatnonzero(label == c)) for c in range(spec.classes)]
+    blocks = [part for shown in drawn for part in _parts(shown, spec.block)]
     return np.concatenate([blocks[k] for k in rng.permutation(len(blocks))])
 
 
