@@ -188,12 +188,8 @@ RESUMES = "the same command resumes from what is finished."
 )
 def test_sigterm_ends_a_compilation(name, waits, says):
     """With one sentence, whether the command waits for the compiler or Python does after the command's end."""
-    with subprocess.Popen(
-        [sys.executable, "-c", COMPILES.replace("WAITS", waits).replace("COMMAND", name)],
-        stdout=-1,
-        stderr=-1,
-        text=True,
-    ) as run:
+    command = [sys.executable, "-c", COMPILES.replace("WAITS", waits).replace("COMMAND", name)]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as run:
         assert run.stdout.readline() == "compiling\n"
         run.terminate()
         _, wrong = run.communicate(timeout=60)

@@ -73,14 +73,12 @@ def with_marks(rows, seed=0):
     rng = random.Random(seed)
     places = {r.reference: [rng.random() < 0.3 for _ in r.reference.split()] for r in rows}
 
-    def marked(words, reference):
-        return " ".join(f"{w} ," if mark else w for w, mark in zip(words, places[reference], strict=True))
+    def marked(text, reference):
+        return " ".join(f"{w} ," if mark else w for w, mark in zip(text.split(), places[reference], strict=True))
 
     return [
-        dataclasses.replace(
-            r, reference=marked(r.reference.split(), r.reference), prediction=marked(said.split(), r.reference)
-        )
-        for r, said in zip(rows, (p.prediction for p in as_long(rows, 0.1)), strict=True)
+        dataclasses.replace(r, reference=marked(r.reference, r.reference), prediction=marked(p.prediction, r.reference))
+        for r, p in zip(rows, as_long(rows, 0.1), strict=True)
     ]
 
 

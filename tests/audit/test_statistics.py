@@ -147,14 +147,8 @@ def test_permutation_p_agrees_with_scipy():
 def test_bootstrap_interval_agrees_with_scipy():
     rng = np.random.default_rng(4)
     rows = rng.gamma(2.0, size=(60, 2))
-    result = stats.bootstrap(
-        (rows[:, 0], rows[:, 1]),
-        lambda a, b, axis: a.sum(axis) / b.sum(axis),
-        paired=True,
-        method="percentile",
-        n_resamples=20_000,
-        rng=np.random.default_rng(0),
-    )
+    options = {"paired": True, "method": "percentile", "n_resamples": 20_000, "rng": np.random.default_rng(0)}
+    result = stats.bootstrap(tuple(rows.T), lambda a, b, axis: a.sum(axis) / b.sum(axis), **options)
     totals = statistics.bootstrap_totals(rows[None, :, None], 20_000, np.random.default_rng(1))
     draws = np.concatenate([ratio(total[:, 0]) for total in totals])
     assert draws.std() == pytest.approx(result.standard_error, rel=0.03)

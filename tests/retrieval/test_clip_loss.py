@@ -97,11 +97,6 @@ def test_cosines_are_divided_by_the_temperature_fixed_or_learned_and_never_by_le
 
 def test_a_learned_temperature_begins_at_the_configured_one():
     eeg = EEGSpec(features=3, layers=0)
-    model = ContrastiveModel(
-        dataclasses.replace(tiny_grid.make_model(), eeg=eeg),
-        width=4,
-        outputs=E,
-        temperature=0.2,
-        learn_temperature=True,
-    )
+    network = dataclasses.replace(tiny_grid.make_model(), eeg=eeg)
+    model = ContrastiveModel(network, width=4, outputs=E, temperature=0.2, learn_temperature=True)
     assert float(model.scale(model.init(jax.random.key(0)))) == pytest.approx(5.0)

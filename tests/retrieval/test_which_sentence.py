@@ -240,14 +240,11 @@ def test_rankings_say_whose_statement_they_rest_on_and_scores_that_hold_the_answ
     assert [flag.code for flag in found.flags if flag.level == "warning"] == ["too_good"]
     marked = rescored(eeg, lambda row: np.arange(SENTENCES) == row.right)
     same = {row.sentence_id: row.scores for row in eeg}
-    for bad, code in (
-        (marked, "target_scores"),
-        (rescored(eeg, lambda row: same[row.sentence_id]), "input_independent"),
-    ):
+    averaged = rescored(eeg, lambda row: same[row.sentence_id])
+    for bad, code in ((marked, "target_scores"), (averaged, "input_independent")):
         found = audit(bad, {"noise": noise}, resamples=200, proof="no answer was ever near the scores")
         assert found.verdict is Verdict.NOT_JUDGEABLE
         assert code in severe(found)
     told = {"proof": "recordings were averaged over all readers", "resamples": 200}
-    averaged = rescored(eeg, lambda row: same[row.sentence_id])
     assert audit(averaged, {"noise": noise}, **told).verdict is Verdict.USES_EEG
     assert severe(audit(marked, {"noise": noise}, resamples=200, verified="ranked by eeg2text")) == []

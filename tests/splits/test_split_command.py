@@ -178,11 +178,8 @@ def test_a_certificate_of_other_texts_is_refused(data_path, tmp_path, refused):
     other = write(tmp_path / "other.h5", texts={task: [f"{t} again" for t in many] for task, many in TEXTS.items()})
     said = refused(["split", str(other), "--method=file", f"--path={out}"])
     assert "f.json: was made from data.h5, whose subjects, tasks or sentences are not those of" in said
-    for old, new in (
-        ('"digest": "', '"digest": "0'),
-        ('"method": "f"', '"method": "c"'),
-        ('"samples": ', '"samples": 1'),
-    ):
+    edits = (('"digest": "', '"digest": "0'), ('"method": "f"', '"method": "c"'), ('"samples": ', '"samples": 1'))
+    for old, new in edits:
         edited = tmp_path / "edited.json"
         assert out.read_text().count(old)
         edited.write_text(out.read_text().replace(old, new, 1))
