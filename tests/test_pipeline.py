@@ -244,8 +244,7 @@ def test_changed_predictions_of_a_workdir_are_refused_wherever_they_are_read(fin
 def test_predictions_are_verified_by_digests_of_their_workdir_alone(finished, tmp_path):
     """Not where they lie by themselves, where a digest differs, or where no checkpoint is of their split."""
     assert is_of_its_run(read_any(finished / "predictions.jsonl"))
-    alone = tmp_path / "predictions.jsonl"
-    shutil.copy(finished / "predictions.jsonl", alone)
+    alone = shutil.copy(finished / "predictions.jsonl", tmp_path / "predictions.jsonl")
     assert not is_of_its_run(read_any(alone))
     for number, change in enumerate((flip_a_token, add_to_the_split, forget_the_checkpoints)):
         root = copy_of(finished, tmp_path, str(number))

@@ -116,8 +116,7 @@ def test_embeddings_of_a_length_are_one_where_nothing_else_is_known(whole):
 
 
 def test_score_and_audit_read_the_file(whole, tmp_path, refused):
-    path = tmp_path / "rankings.jsonl"
-    shutil.copy(whole / "rankings.jsonl", path)
+    path = shutil.copy(whole / "rankings.jsonl", tmp_path / "rankings.jsonl")
     assert cli.main(["score", str(path), f"--json={tmp_path / 'scores.json'}"]) == 0
     cells = json.loads((tmp_path / "scores.json").read_text())["cells"]
     assert metrics_by_cell(cells) == metrics_by_cell(score_rankings(read_rankings(path).rows))
