@@ -156,8 +156,8 @@ def run(bench: Bench, commit: str, rows: list[dict], options: argparse.Namespace
     if options.again:
         todo = [(n, row) for n, row in enumerate(rows) if row["outcome"] == "survived"]
     else:
-        mutants = drawn(bench.root, options.folders.split(","), options.seed)
-        todo = list(zip(range(options.count), mutants, strict=False))
+        chosen = drawn(bench.root, options.folders.split(","), options.seed)
+        todo = list(zip(range(options.count), chosen, strict=False))
     fields = [field.name for field in dataclasses.fields(Mutant)]
     for place, found in todo[0 if options.again else len(rows) :]:
         mutant = found
