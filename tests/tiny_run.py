@@ -55,7 +55,7 @@ def tiny_settings(**changes: object) -> Settings:
 
 
 def study_in(root: Path | str, settings: Settings, **options: bool) -> Any:
-    """The study of a run in a workdir. (A configuration file imports less.)"""
+    """The study of a run in a workdir; what it needs is imported here, as this file is a configuration file, too."""
     from eeg2text_jax.study.config_file import open_workdir
     from eeg2text_jax.study.study import open_study
 

@@ -9,6 +9,7 @@ import nibabel
 import numpy as np
 import pytest
 
+from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.planted.planted_scans import write_scan, write_transcript
 from eeg2text_testing.bids_stories import GRID, WINDOW, make_tree, story, volumes
@@ -106,12 +107,13 @@ def tree(original, tmp_path):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_scan_that_cannot_be_used_is_named_and_left_out(case, tree, tmp_path, printed_by):
+def test_a_scan_that_cannot_be_used_is_named_and_left_out(case, tree, tmp_path, capsys):
     name, damage, kind, said = CASES[case]
     damage(tree / name)
-    output = printed_by(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS], to="err")
-    lines = [line for line in output.splitlines() if f"({kind})" in line]
-    assert len(lines) == 1, output
+    assert main(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS]) == 0
+    output = capsys.readouterr()
+    lines = [line for line in output.err.splitlines() if f"({kind})" in line]
+    assert len(lines) == 1, output.err
     assert "sub-01_task-tunnel" in lines[0]
     assert said in lines[0]
     assert kind in output.out, "the table of what was dropped"
