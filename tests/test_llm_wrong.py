@@ -90,9 +90,8 @@ def test_other_frozen_weights_are_refused(trained: Study, exported: Path) -> Non
 
 def test_a_prompt_of_fields_is_held_against_the_positions(trained: Study) -> None:
     """What stands in the fields is known from the data alone."""
-    with pytest.raises(
-        UserError, match=r"the prompt .150 tokens., the recording .20 words. and the text need 194 positions, but the"
-    ):
+    message = r"the prompt .150 tokens., the recording .20 words. and the text need 194 positions, but the"
+    with pytest.raises(UserError, match=message):
         check_positions(trained.model, trained.config, 150)
 
 

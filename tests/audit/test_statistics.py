@@ -135,9 +135,8 @@ def test_permutation_p_agrees_with_scipy():
     def statistic(order):
         return pairs[np.arange(7), order.astype(int)].sum()
 
-    exact = stats.permutation_test(
-        (np.arange(7),), statistic, permutation_type="pairings", alternative="greater", n_resamples=10**5
-    )
+    options = {"permutation_type": "pairings", "alternative": "greater", "n_resamples": 10**5}
+    exact = stats.permutation_test((np.arange(7),), statistic, **options)
     found = compare([pairs[None, ..., None]], np.zeros(7, int), total, resamples=40_000, rng=np.random.default_rng(0))
     assert 0.005 < exact.pvalue < 0.5
     assert found.p == pytest.approx(exact.pvalue, abs=4 * np.sqrt(0.25 / 40_000))

@@ -42,9 +42,8 @@ def test_a_sine_has_its_amplitude_and_its_square():
     volts = size[:, None] * np.sin(2 * np.pi * 9 * np.arange(2000) / rate)
     fields = load_config("default").data.raw.to_dict() | {"bands": ((8.5, 10.0),)}
     logs = np.log10([7.0, 20.0])
-    for amplitude, log, expected in (
-        (True, False, size), (False, False, size**2), (True, True, logs), (False, True, 2 * logs)
-    ):  # fmt: skip
+    cases = ((True, False, size), (False, False, size**2), (True, True, logs), (False, True, 2 * logs))
+    for amplitude, log, expected in cases:
         spec = RawSpec(**fields | {"amplitude": amplitude, "log": log})
         found = band_power(volts, rate, [(2.0, 6.0)], spec)
         np.testing.assert_allclose(found, expected[None], rtol=0.01)

@@ -34,9 +34,8 @@ def test_v5_reads_what_loadmat_reads(study: Study, measure: str) -> None:
     got = read(study, "v5", Fields(measure, BANDS))
     assert [sentence.content for sentence in got] == [sentence.content for sentence in expected] == list(TEXTS)
     for ours, theirs in zip(got, expected, strict=True):
-        np.testing.assert_array_equal(
-            np.concatenate(ours.means), np.concatenate([flat(getattr(theirs, f"mean_{band}")) for band in BANDS])
-        )
+        means = [flat(getattr(theirs, f"mean_{band}")) for band in BANDS]
+        np.testing.assert_array_equal(np.concatenate(ours.means), np.concatenate(means))
         if isinstance(theirs.word, float):
             assert ours.words is None
             continue
