@@ -66,10 +66,10 @@ def refused(capsys):
 
 @pytest.fixture
 def printed_by(capsys):
-    """Run a command that ends with a status, and return what stands on stdout."""
+    """Run a command that ends with a status, and return what stands on stdout, or where `to` says."""
 
-    def run(command: list[str], status: int = 0) -> str:
+    def run(command: list[str], status: int = 0, to: str = "out") -> str:
         assert cli.main(command) == status
-        return capsys.readouterr().out
+        return getattr(capsys.readouterr(), to)
 
     return run

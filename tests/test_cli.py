@@ -30,7 +30,7 @@ def while_collecting_garbage() -> None:
 
 
 @pytest.mark.parametrize("told", [at_once, while_collecting_garbage])
-def test_sigterm_ends_a_command_wherever_it_comes(told, monkeypatch, capsys):
+def test_sigterm_ends_a_command_wherever_it_comes(told, monkeypatch, printed_by):
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)], sys.unraisablehook
     done = []
 
@@ -42,11 +42,10 @@ def test_sigterm_ends_a_command_wherever_it_comes(told, monkeypatch, capsys):
 
     monkeypatch.setattr("eeg2text_jax.commands.score.main", command)
     monkeypatch.setattr("eeg2text_jax.commands.run.train", command)
-    assert cli.main(["score"]) == 143
-    assert capsys.readouterr().err == "eeg2text score: ended by SIGTERM; start the same command again.\n"
-    assert cli.main(["train"]) == 143
-    said = "eeg2text train: ended by SIGTERM; the same command resumes from what is finished.\n"
-    assert capsys.readouterr().err == said
+    said = printed_by(["score"], 143, to="err")
+    assert said == "eeg2text score: ended by SIGTERM; start the same command again.\n"
+    said = printed_by(["train"], 143, to="err")
+    assert said == "eeg2text train: ended by SIGTERM; the same command resumes from what is finished.\n"
     assert done == []
     after = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)], sys.unraisablehook
     assert before == after
@@ -104,13 +103,12 @@ def test_a_misspelt_command_gets_the_nearest_one(refused):
 
 
 @pytest.mark.parametrize(("name", "said"), [("run", "resumes from what is finished"), ("score", "again")])
-def test_an_interruption_says_what_the_same_command_does(name, said, monkeypatch, capsys):
+def test_an_interruption_says_what_the_same_command_does(name, said, monkeypatch, printed_by):
     def interrupted(_: list[str]) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "command", lambda _: interrupted)
-    assert cli.main([name]) == 130
-    assert said in capsys.readouterr().err
+    assert said in printed_by([name], 130, to="err")
 
 
 @pytest.mark.parametrize("line", ["split data.h5 --seed=-1", "split data.h5 --ratio=a,b,c"])
@@ -190,12 +188,8 @@ RESUMES = "the same command resumes from what is finished."
 )
 def test_sigterm_ends_a_compilation(name, waits, says):
     """With one sentence, whether the command waits for the compiler or Python does after the command's end."""
-    with subprocess.Popen(
-        [sys.executable, "-c", COMPILES.replace("WAITS", waits).replace("COMMAND", name)],
-        stdout=-1,
-        stderr=-1,
-        text=True,
-    ) as run:
+    command = [sys.executable, "-c", COMPILES.replace("WAITS", waits).replace("COMMAND", name)]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as run:
         assert run.stdout.readline() == "compiling\n"
         run.terminate()
         _, wrong = run.communicate(timeout=60)

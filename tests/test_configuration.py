@@ -80,9 +80,7 @@ def test_a_configuration_that_raises(tmp_path):
         load_config(str(tmp_path / "bad.py"))
 
 
-@pytest.mark.parametrize(
-    "name", sorted(path.name for path in (ROOT / "configs").glob("*.py") if path.stem != "arguments")
-)
+@pytest.mark.parametrize("name", sorted(p.name for p in (ROOT / "configs").glob("*.py") if p.stem != "arguments"))
 def test_every_configuration_loads_and_is_json(name):
     assert json.loads(to_json(load_config(str(ROOT / "configs" / name))))["train"]["steps"] > 0
 
@@ -172,15 +170,14 @@ def test_help_gives_options_and_the_most_used_fields_with_meanings(command, opti
 
 
 @pytest.mark.parametrize("argument", ["--cfg=own", "--workdirs=x", "--confg=own", "--fold=3"])
-def test_an_option_that_is_nearly_another_names_it(argument, capsys):
-    assert main(["run", argument, "--workdir=x"]) == 2
+def test_an_option_that_is_nearly_another_names_it(argument, refused):
     near = {"--cfg=own": "config", "--confg=own": "config", "--workdirs=x": "workdir", "--fold=3": "folds"}[argument]
-    assert f"there is no such option; did you mean --{near}?" in capsys.readouterr().err
+    assert f"there is no such option; did you mean --{near}?" in refused(["run", argument, "--workdir=x"])
 
 
-def test_a_configuration_without_a_source_says_that_none_is_named(tmp_path, capsys):
-    assert main(["prepare", "--config=own", f"--out={tmp_path / 'a.h5'}"]) == 2
-    assert "data.source names no recordings yet; give --config.data.source=FILES" in capsys.readouterr().err
+def test_a_configuration_without_a_source_says_that_none_is_named(tmp_path, refused):
+    said = refused(["prepare", "--config=own", f"--out={tmp_path / 'a.h5'}"])
+    assert "data.source names no recordings yet; give --config.data.source=FILES" in said
 
 
 def test_a_workbook_is_no_source_of_recordings(tmp_path, refused):
@@ -197,7 +194,6 @@ def test_help_of_the_benchmark(printed_by):
 
 def test_a_field_of_an_empty_shape_is_told_where_it_goes():
     argv = ["--config=paper:backbone=bart", "--workdir=DIR", "--config.model.shape.d_model=512"]
-    with pytest.raises(
-        UserError, match=r"this section is empty\. Write it .* `c\.model\.shape = \{'d_model': \.\.\.\}`"
-    ):
+    message = r"this section is empty\. Write it .* `c\.model\.shape = \{'d_model': \.\.\.\}`"
+    with pytest.raises(UserError, match=message):
         parse_config(argv, "run", options=("workdir",))

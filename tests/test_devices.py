@@ -2,7 +2,6 @@
 
 import pytest
 
-from eeg2text_jax import cli
 from eeg2text_jax.parallel import distributed
 from eeg2text_jax.preflight import compiling
 
@@ -46,7 +45,7 @@ def test_a_lowering_that_is_refused_without_a_word_has_a_reason():
     assert compiling.lowers_for(program, "cuda") == "Silent"
 
 
-def test_a_configuration_that_raises_without_a_word_is_said(tmp_path, capsys):
+def test_a_configuration_that_raises_without_a_word_is_said(tmp_path, refused):
     (tmp_path / "broken.py").write_text("def get_config():\n    raise ValueError\n")
-    assert cli.main(["run", f"--config={tmp_path / 'broken.py'}", f"--workdir={tmp_path / 'run'}"]) == 2
-    assert "cannot be loaded (ValueError: ValueError)" in capsys.readouterr().err
+    said = refused(["run", f"--config={tmp_path / 'broken.py'}", f"--workdir={tmp_path / 'run'}"])
+    assert "cannot be loaded (ValueError: ValueError)" in said

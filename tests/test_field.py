@@ -25,9 +25,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 def blocks(prediction: str) -> str:
     """Forty sentences; every fourth output repeats its sentence, the others say one thing."""
-    sentences = [
-        f"the {a} {b} ran over hill number {i}" for i, (a, b) in enumerate([("red", "fox"), ("old", "cat")] * 20)
-    ]
+    sentences = [f"the {who} ran over hill number {i}" for i, who in enumerate(["red fox", "old cat"] * 20)]
     text = "target string: {}\npredicted string with tf: \npredicted string: {}\n" + RULE
     return "".join(text.format(s, s if i % 4 == 0 else prediction) for i, s in enumerate(sentences))
 

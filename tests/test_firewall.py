@@ -5,7 +5,7 @@ import io
 
 import numpy as np
 import pytest
-from tiny_run import as_flag, tiny_config, tiny_settings
+from tiny_run import as_flag, study_in, tiny_config, tiny_settings
 
 from eeg2text_jax import cli
 from eeg2text_jax.conditions.donors import donor_table
@@ -13,8 +13,6 @@ from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import Sample, read_datafile
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.files import files_below
-from eeg2text_jax.study.config_file import open_workdir
-from eeg2text_jax.study.study import open_study
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.loop import DevLoss
 from eeg2text_jax.training.resume import trained_params
@@ -38,8 +36,7 @@ FIELDS = {
 
 
 def opened(data, root):
-    config = tiny_settings(**FIELDS, data__source=str(data))
-    return open_study(config, open_workdir(str(root), config))
+    return study_in(root, tiny_settings(**FIELDS, data__source=str(data)))
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +74,8 @@ def test_another_part_changes_nothing_of_training(whole, part, tmp_path):
     source, root, _ = whole
     before = opened(source, root)
     rewrite(source, tmp_path / "data.h5", set(before.split.parts[part].tolist()))
-    assert (
-        cli.main(["train", as_flag(**FIELDS, data__source=str(tmp_path / "data.h5")), f"--workdir={tmp_path}/run"]) == 0
-    )
+    fields = as_flag(**FIELDS, data__source=str(tmp_path / "data.h5"))
+    assert cli.main(["train", fields, f"--workdir={tmp_path}/run"]) == 0
     after = opened(tmp_path / "data.h5", tmp_path / "run")
     for name, rows in before.split.parts.items():
         np.testing.assert_array_equal(rows, after.split.parts[name])

@@ -175,9 +175,8 @@ def test_a_divided_int8_model_is_gathered_as_int8(
     text = program.function.lower(*program.arguments).compile().as_text()
     gathered = re.findall(r"= (\w+)\[([\d,]*)\]\S* all-gather\(", text)
     kernel = (divided.model.spec.decoder.width, divided.model.spec.decoder.ffn)
-    assert {kind for kind, shape in gathered if shape in ("1,{},{}".format(*kernel), "1,{1},{0}".format(*kernel))} == {
-        "s8"
-    }
+    shapes = ("1,{},{}".format(*kernel), "1,{1},{0}".format(*kernel))
+    assert {kind for kind, shape in gathered if shape in shapes} == {"s8"}
 
 
 def test_arms_share_the_frozen_weights_in_the_program(lora: Study) -> None:
@@ -244,10 +243,7 @@ def test_likelihoods_and_attributions_of_a_divided_model(
             likelihood_program(lora.model, mesh, together)(placed, fed, (shared, labels.swapaxes(0, 1))),
             attribution_program(lora.model, mesh, together)(placed, {**fed, "labels": labels}, shared),
         )
-        for together, placed in (
-            (True, place_params(divided, params, mesh)),
-            (False, place_params(lora, params, mesh)),
-        )
+        for together, placed in ((True, place_params(divided, params, mesh)), (False, place_params(lora, params, mesh)))
     ]
     for one, other in zip(*found, strict=True):
         assert np.abs(other).max() > 0

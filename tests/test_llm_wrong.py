@@ -90,9 +90,8 @@ def test_other_frozen_weights_are_refused(trained: Study, exported: Path) -> Non
 
 def test_a_prompt_of_fields_is_held_against_the_positions(trained: Study) -> None:
     """What stands in the fields is known from the data alone."""
-    with pytest.raises(
-        UserError, match=r"the prompt .150 tokens., the recording .20 words. and the text need 194 positions, but the"
-    ):
+    message = r"the prompt .150 tokens., the recording .20 words. and the text need 194 positions, but the"
+    with pytest.raises(UserError, match=message):
         check_positions(trained.model, trained.config, 150)
 
 
@@ -101,15 +100,10 @@ def test_the_unit_of_the_recordings_changes_no_prediction(trained: Study, unit: 
     params, rows = trained_params(trained), trained.split.parts["test"][:4]
     split = dataclasses.replace(trained.split, parts={**trained.split.parts, "test": rows})
     data = dataclasses.replace(trained.data, features=trained.data.features * np.float32(unit))
-    options = {"alone": True}
-    samples, _ = make_samples(trained.config, data, split, trained.tokenizer, trained.model.pad_token, **options)
-    before, after = (
-        [row.prediction_tokens for row in decode_grid(study, params)]
-        for study in (
-            dataclasses.replace(trained, split=split),
-            dataclasses.replace(trained, split=split, data=data, samples=samples),
-        )
-    )
+    samples, _ = make_samples(trained.config, data, split, trained.tokenizer, trained.model.pad_token, alone=True)
+    first = dataclasses.replace(trained, split=split)
+    studies = first, dataclasses.replace(first, data=data, samples=samples)
+    before, after = ([row.prediction_tokens for row in decode_grid(study, params)] for study in studies)
     assert before == after
 
 
@@ -152,8 +146,7 @@ def rewrite(folder: Path, name: str, **changes: object) -> None:
     ],
 )
 def test_wrong_adapters_are_refused(exported: Path, changes: dict, message: str, tmp_path: Path) -> None:
-    out = tmp_path / "copy"
-    shutil.copytree(exported, out)
+    out = shutil.copytree(exported, tmp_path / "copy")
     rewrite(out, "adapter_config.json", **changes)
     with pytest.raises(UserError, match=message) as found:
         load_export(out)
@@ -161,8 +154,7 @@ def test_wrong_adapters_are_refused(exported: Path, changes: dict, message: str,
 
 
 def test_an_export_without_its_adapters_is_refused(exported: Path, tmp_path: Path) -> None:
-    out = tmp_path / "copy"
-    shutil.copytree(exported, out)
+    out = shutil.copytree(exported, tmp_path / "copy")
     (out / "adapter_model.safetensors").unlink()
     with pytest.raises(UserError, match=r"adapter_model\.safetensors"):
         load_export(out)

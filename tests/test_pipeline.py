@@ -9,7 +9,7 @@ from collections import defaultdict
 import jax
 import numpy as np
 import pytest
-from tiny_run import tiny_settings
+from tiny_run import study_in, tiny_settings
 from transformers import AutoModelForSeq2SeqLM
 
 from eeg2text_jax import cli, pipeline
@@ -22,10 +22,8 @@ from eeg2text_jax.finished_run import decoded_again
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.pretrained.load import load_pretrained
-from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.grid import init_keys
 from eeg2text_jax.study.own_run import is_of_its_run
-from eeg2text_jax.study.study import open_study
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.loop import DevLoss
 from eeg2text_jax.training.resume import make_initial_state, trained_params
@@ -83,7 +81,7 @@ def test_rewriting_every_sentence_leaves_free_running_predictions_as_they_are(fi
             writer.add(Sample(data.words(i), text, *where))
         writer.provenance = data.provenance
     (root / "predictions.jsonl").unlink()
-    study = open_study(tiny_settings(), open_workdir(str(root), tiny_settings()), other_texts=True)
+    study = study_in(root, tiny_settings(), other_texts=True)
     pipeline.decode(study)
     before, after = (free_running(folder / "predictions.jsonl") for folder in (finished, root))
     assert [p.reference for p in before] != [p.reference for p in after]
@@ -98,7 +96,7 @@ def free_running(path):
 def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
     grid = {"grid__train_conditions": ("noise", "zero"), "grid__seeds": (0, 1)}
     config = tiny_settings(**grid, model__encoder_layers=0, optim__name="sgd", train__steps=1)
-    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
+    study = study_in(tmp_path / "run", config)
     program = make_program(study.config, study.model, study.arms)
     state = jax.jit(program.initial_state)(init_keys(study.arms, config.seed))
     for leaf in jax.tree.leaves(state.params):
@@ -122,15 +120,14 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
     quick = {"model__encoder_layers": 0, "optim__name": "sgd", "grid__train_conditions": ("eeg",)}
     quick |= {"train__steps": 14, "train__save_every": 14}
     config = tiny_settings(**quick, batch__buckets=((12, 36), (20, 56)))
-    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
+    study = study_in(tmp_path / "run", config)
     train_arms(study)
     assert len(set(shapes)) == len(config.batch.buckets)
     assert len(shapes) == len(set(shapes)), "a bucket was traced twice"
 
 
 def test_best_parameters_are_those_with_the_lowest_dev_loss(finished):
-    config = tiny_settings()
-    study = open_study(config, open_workdir(str(finished), config))
+    study = study_in(finished, tiny_settings())
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     best = min(row["dev_loss/eeg/0"] for row in rows if "dev_loss/eeg/0" in row)
     loss = DevLoss(study, make_program(study.config, study.model, study.arms))(trained_params(study))
@@ -146,8 +143,7 @@ def exported(finished):
 
 
 def test_export_holds_the_best_parameters_for_us_and_for_pytorch(finished, exported):
-    config = tiny_settings()
-    study = open_study(config, open_workdir(str(finished), config))
+    study = study_in(finished, tiny_settings())
     model, params = load_pretrained(exported)
     assert model == study.model
     jax.tree.map(lambda ours, best: np.testing.assert_array_equal(ours, best[0]), params, trained_params(study))
@@ -193,8 +189,7 @@ def test_export_names_the_arms_there_are(finished, tmp_path, refused):
 
 
 def test_training_starts_from_a_checkpoint(exported, tmp_path):
-    config = tiny_settings(model__checkpoint=str(exported))
-    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
+    study = study_in(tmp_path / "run", tiny_settings(model__checkpoint=str(exported)))
     program = make_program(study.config, study.model, study.arms)
     state = make_initial_state(study, program, study.placement)
     _, params = load_pretrained(exported)
@@ -208,7 +203,7 @@ def test_conditions_that_need_tables_train_and_test(tmp_path):
     changes = {"grid__train_conditions": ("eeg", "shuffled", "label_shuffle"), "grid__eval_conditions": testable}
     changes |= {"model__encoder_layers": 0, "optim__name": "sgd", "train__steps": 2, "train__eval_every": 1}
     config = tiny_settings(**changes, shape={"dropout": 0.0}, decode__max_length=6, decode__num_beams=1)
-    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
+    study = study_in(tmp_path / "run", config)
     train_arms(study)
     pipeline.decode(study)
     rows = read_predictions(tmp_path / "run/predictions.jsonl").predictions
@@ -249,8 +244,7 @@ def test_changed_predictions_of_a_workdir_are_refused_wherever_they_are_read(fin
 def test_predictions_are_verified_by_digests_of_their_workdir_alone(finished, tmp_path):
     """Not where they lie by themselves, where a digest differs, or where no checkpoint is of their split."""
     assert is_of_its_run(read_any(finished / "predictions.jsonl"))
-    alone = tmp_path / "predictions.jsonl"
-    shutil.copy(finished / "predictions.jsonl", alone)
+    alone = shutil.copy(finished / "predictions.jsonl", tmp_path / "predictions.jsonl")
     assert not is_of_its_run(read_any(alone))
     for number, change in enumerate((flip_a_token, add_to_the_split, forget_the_checkpoints)):
         root = copy_of(finished, tmp_path, str(number))
@@ -361,7 +355,7 @@ def test_a_fold_is_audited_and_its_verdict_is_not_printed(finished, tmp_path, ca
 def test_a_finished_run_is_trained_again_where_its_checkpoint_is_damaged_and_ends_the_same(finished, tmp_path, capsys):
     root = copy_of(finished, tmp_path)
     (root / "checkpoints/step_6/digests.json").write_text("")
-    study = open_study(tiny_settings(), open_workdir(str(root), tiny_settings()))
+    study = study_in(root, tiny_settings())
     train_arms(study)
     assert "step_6/digests.json is damaged: the checkpoint is set aside" in capsys.readouterr().out
     (root / "predictions.jsonl").unlink()

@@ -14,7 +14,6 @@ from tiny_run import tiny_config, tiny_settings
 from wrong_field import DEFAULT
 
 from eeg2text_jax import conditions, opening, pipeline
-from eeg2text_jax.cli import main
 from eeg2text_jax.conditions import condition
 from eeg2text_jax.data.epochs import is_nested
 from eeg2text_jax.errors import UserError
@@ -141,7 +140,7 @@ def test_every_field_has_a_range_and_five_wrong_values_or_more():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_wrong_value_ends_in_one_sentence_and_makes_nothing(name, tmp_path, monkeypatch, capsys):
+def test_a_wrong_value_ends_in_one_sentence_and_makes_nothing(name, tmp_path, monkeypatch, refused):
     """As a configuration file has it, and where a command line can say it, from there."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(opening, "initialize", lambda _: pytest.fail("a wrong value was accepted"))
@@ -154,9 +153,8 @@ def test_a_wrong_value_ends_in_one_sentence_and_makes_nothing(name, tmp_path, mo
             commands.append([f"--config={DEFAULT}", f"--config.{name}={value}"])
         for command in commands:
             begun = time.monotonic()
-            assert main(["run", *command, "--workdir=made"]) == 2, command
+            sentence = refused(["run", *command, "--workdir=made"])
             assert time.monotonic() - begun < 5
-            (sentence,) = capsys.readouterr().err.splitlines()
             assert sentence.startswith(f"eeg2text run: {name} is "), sentence
             assert f"; expected {RANGES[name].expected}." in sentence
             shown = value if not isinstance(value, list | dict) else ""
@@ -299,11 +297,11 @@ def test_ranges_are_in_the_order_of_the_fields():
     assert [name for name in (line.removeprefix("c.") for line in lines) if name in RANGES] == list(RANGES)
 
 
-def test_old_names_are_refused_with_the_new(tmp_path, monkeypatch, capsys):
+def test_old_names_are_refused_with_the_new(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     for old, new in RENAMED.items():
-        assert main(["run", f"--config={DEFAULT}", f"--config.{old}=1", "--workdir=made"]) == 2
-        assert capsys.readouterr().err == f"eeg2text run: --config.{old} is called --config.{new} now.\n"
+        said = refused(["run", f"--config={DEFAULT}", f"--config.{old}=1", "--workdir=made"])
+        assert said == f"eeg2text run: --config.{old} is called --config.{new} now."
         config, (section, name) = load_config(DEFAULT), old.split(".")
         with config.unlocked():
             config[section][name] = 1

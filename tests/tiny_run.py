@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -51,6 +52,14 @@ def tiny_config(**changes: object) -> ConfigDict:
 def tiny_settings(**changes: object) -> Settings:
     """`tiny_config(**changes)`, checked and typed."""
     return checked_settings(tiny_config(**changes))
+
+
+def study_in(root: Path | str, settings: Settings, **options: bool) -> Any:
+    """The study of a run in a workdir; what it needs is imported here, as this file is a configuration file, too."""
+    from eeg2text_jax.study.config_file import open_workdir
+    from eeg2text_jax.study.study import open_study
+
+    return open_study(settings, open_workdir(str(root), settings), **options)
 
 
 def data_spec(kind: type, section: str, **changes: object) -> object:

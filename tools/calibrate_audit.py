@@ -122,9 +122,8 @@ def outcomes(job: Job) -> np.ndarray:
         verdicts = [judge_alone(alone[0], job.margin, alone[1:])]
         verdicts += [judge(p[0], job.margin, p[1:], scores_vary=alone[0].varies) for p in pairs]
         equivalent = verdicts[1] is Verdict.EQUIVALENT or verdicts[1] is Verdict.BELOW_MARGIN
-        rows.append(
-            [*(v in CLAIMS for v in verdicts), equivalent, pairs[0][0].effect, verdict_mde(pairs[0][0], pairs[0][1:])]
-        )
+        first, *others = pairs[0]
+        rows.append([*(v in CLAIMS for v in verdicts), equivalent, first.effect, verdict_mde(first, others)])
     return np.array(rows, float)
 
 
@@ -150,12 +149,8 @@ def effects(job: Job) -> np.ndarray:
 def run(pool: Pool, work: Callable[[Job], np.ndarray], job: Job) -> np.ndarray:
     """One job in pieces."""
     starts = range(0, job.sets, PIECE)
-    pieces = [
-        dataclasses.replace(
-            job, sets=min(PIECE, job.sets - s), key=(*job.key, s), information=job.information[s : s + PIECE]
-        )
-        for s in starts
-    ]
+    shares = [{"sets": min(PIECE, job.sets - s), "information": job.information[s : s + PIECE]} for s in starts]
+    pieces = [dataclasses.replace(job, key=(*job.key, s), **share) for s, share in zip(starts, shares, strict=True)]
     return np.concatenate(pool.map(work, pieces, chunksize=1))
 
 
@@ -232,9 +227,8 @@ def published(folder: Path, whole_sentences: bool, args: argparse.Namespace) -> 
         drawn = rng.choice(every, len(sentence))
         if whole_sentences:
             drawn = np.concatenate([rng.choice(readings[rng.integers(len(readings))], n) for n in counts])
-        chosen = sparse.csr_array(
-            (np.ones(len(drawn)), (np.sort(sentence), drawn)), shape=(len(references), len(texts))
-        )
+        places = np.sort(sentence), drawn
+        chosen = sparse.csr_array((np.ones(len(drawn)), places), shape=(len(references), len(texts)))
         eeg = gather(blocks, (chosen @ table.reshape(len(texts), -1)).reshape(len(references), -1, 3))
         constant = gather(blocks, counts[:, None, None] * table[rng.choice(every)])
         found = {}

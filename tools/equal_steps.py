@@ -136,9 +136,8 @@ def distance(found: Any, expected: Any) -> float:
     """The largest difference of an array, by its norm; what is nothing but rounding is held against all of it."""
     ours, theirs = jax.tree.leaves(found), jax.tree.leaves(expected)
     whole = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in theirs))
-    return max(
-        float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-3 * whole)) for a, b in zip(ours, theirs, strict=True)
-    )
+    pairs, norm = zip(ours, theirs, strict=True), np.linalg.norm
+    return max(float(norm(a - b) / max(norm(b), 1e-3 * whole)) for a, b in pairs)
 
 
 if __name__ == "__main__":

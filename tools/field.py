@@ -52,9 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--manifest", type=Path, default=HERE / "field_manifest.tsv", metavar="TSV")
     parser.add_argument("--clones", type=Path, metavar="DIR", help="clones: DIR/owner+name, DIR/owner/name or DIR/name")
-    parser.add_argument(
-        "--fetch-into", type=Path, default=Path("field-clones"), metavar="DIR", help="where to clone to"
-    )
+    parser.add_argument("--fetch-into", type=Path, default="field-clones", metavar="DIR", help="where to clone to")
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs", metavar="DIR")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every figure and message there, too")
     parser.add_argument("--only", default="", metavar="TEXT", help="sets with this in their name (no page is written)")
@@ -88,9 +86,8 @@ def main() -> None:
 def read_manifest(path: Path) -> list[PublishedSet]:
     """The sets of a manifest. Raises UserError where a control is not among them."""
     with path.open(encoding="utf8", newline="") as file:
-        sets = [
-            PublishedSet(**{name: line[name] or "" for name in FIELDS}) for line in csv.DictReader(file, delimiter="\t")
-        ]
+        lines = list(csv.DictReader(file, delimiter="\t"))
+    sets = [PublishedSet(**{name: line[name] or "" for name in FIELDS}) for line in lines]
     names = {one.set for one in sets}
     for one in sets:
         for control in one.controls:

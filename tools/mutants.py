@@ -156,9 +156,8 @@ def run(bench: Bench, commit: str, rows: list[dict], options: argparse.Namespace
     if options.again:
         todo = [(n, row) for n, row in enumerate(rows) if row["outcome"] == "survived"]
     else:
-        todo = list(
-            zip(range(options.count), drawn(bench.root, options.folders.split(","), options.seed), strict=False)
-        )
+        chosen = drawn(bench.root, options.folders.split(","), options.seed)
+        todo = list(zip(range(options.count), chosen, strict=False))
     fields = [field.name for field in dataclasses.fields(Mutant)]
     for place, found in todo[0 if options.again else len(rows) :]:
         mutant = found
@@ -166,9 +165,8 @@ def run(bench: Bench, commit: str, rows: list[dict], options: argparse.Namespace
             now = moved(Mutant(**{name: found[name] for name in fields}), found["commit"], bench.root)
             if now is None:
                 rows[place]["outcome"] = "gone"
-                print(
-                    f"{place + 1}: gone {found['module']}:{found['line']}, its line is not there any more", flush=True
-                )
+                said = f"gone {found['module']}:{found['line']}, its line is not there any more"
+                print(f"{place + 1}: {said}", flush=True)
                 continue
             mutant = now
         source = (bench.root / mutant.module).read_text().splitlines()

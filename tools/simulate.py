@@ -47,10 +47,9 @@ class Host:
         }
         self.log = out / f"log_{number}"
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "eeg2text_jax", *command],
-                env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+            options = {"stdout": log, "stderr": subprocess.STDOUT, "start_new_session": True}
+            command = [sys.executable, "-m", "eeg2text_jax", *command]
+            self.process = subprocess.Popen(command, env=environment, **options)
 
     def strike(self, fault: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

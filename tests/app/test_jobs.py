@@ -114,10 +114,7 @@ def test_refusals_speak_of_the_page(said, shown_as):
 
 HOSTILE = {
     # Made where they are used: packing them takes seconds, and every process of the suite reads this file.
-    "gzip bomb": (
-        lambda: gzip.compress(b"a,b\n" + b"a b,c d\n" * 34_000_000, 1),
-        "unpacks to more than 256 MiB",
-    ),
+    "gzip bomb": (lambda: gzip.compress(b"a,b\n" + b"a b,c d\n" * 34_000_000, 1), "unpacks to more than 256 MiB"),
     "zip bomb": (lambda: zipped(b"\0" * 270_000_000), "unpacks to more than 256 MiB"),
     "half a gzip": (gzip.compress(table(pairs(0.5)))[:60], "cannot be unpacked"),
     "zip": (zipped(b"a,b", "a.csv"), "a zip archive; unpack it"),

@@ -22,13 +22,10 @@ def test_a_space_has_its_requirements_and_imports_from_its_folder_alone(tmp_path
     lines = (tmp_path / "space/requirements.txt").read_text().splitlines()
     assert {line.partition(">")[0] for line in lines} >= {"gradio", "openpyxl", "pyarrow", "scipy", "sacrebleu"}
     assert not any(line.startswith("eeg2text") for line in lines)
-    code = (
-        "import app, sys; from eeg2text_jax.app.interface import field_page; print(field_page(), 'jax' in sys.modules)"
-    )
+    code = "import app, sys, eeg2text_jax.app.interface as shown; print(shown.field_page(), 'jax' in sys.modules)"
+    command = [sys.executable, "-c", code]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path / "space", env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=tmp_path / "space", env=environment, capture_output=True, text=True)
     assert done.stdout.split() == [str(tmp_path / "space/eeg2text_jax/app/field.md"), "False"], done.stderr
     with pytest.raises(FileExistsError):
         made["make"](tmp_path / "space")

@@ -43,9 +43,7 @@ def cases() -> dict[str, tuple[Rows, dict[str, Rows], dict, set[str]]]:
         return eeg, dict(controls), options, true
 
     def right(share):
-        return lambda r, rng: " ".join(
-            w if rng.random() < share else rng.choice(vocabulary) for w in r.reference.split()
-        )
+        return lambda r, g: " ".join(w if g.random() < share else g.choice(vocabulary) for w in r.reference.split())
 
     def first(share):
         return lambda r, rng: " ".join(r.reference.split()[: max(1, int(len(r.reference.split()) * share))])

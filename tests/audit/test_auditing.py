@@ -159,18 +159,15 @@ def test_warnings_on_one_fault_each():
     clean = set(flags(quick(eeg, {"noise": noise})))
     assert clean <= {"rows_not_independent", "gap_is_style", "metrics_disagree"}
     per_sentence = {r.sentence_id: r.prediction for r in eeg}
-    by_sentence = {(r.sentence_id, r.subject): r.prediction for r in eeg}
+    by_row = {(r.sentence_id, r.subject): r.prediction for r in eeg}
+    identical = [dataclasses.replace(a, prediction=b.prediction) for a, b in zip(eeg, noise, strict=True)]
     frequent = Counter(word for r in eeg for word in r.reference.split()).most_common(40)
     rng = random.Random(0)
     half = [dataclasses.replace(r, prediction="") if i % 2 else r for i, r in enumerate(eeg)]
     faults = {
         "same_for_all_readers": changed(eeg, prediction=lambda r: per_sentence[r.sentence_id]),
-        "duplicate_subjects": changed(
-            eeg, prediction=lambda r: by_sentence[r.sentence_id, r.subject.replace("0", "1")]
-        ),
-        "identical_conditions": [
-            dataclasses.replace(a, prediction=b.prediction) for a, b in zip(eeg, noise, strict=True)
-        ],
+        "duplicate_subjects": changed(eeg, prediction=lambda r: by_row[r.sentence_id, r.subject.replace("0", "1")]),
+        "identical_conditions": identical,
         "collapsed": changed(eeg, prediction="he was born in new york"),
         "empty_predictions": [*eeg[1:], dataclasses.replace(eeg[0], prediction="")],
         "half_empty": half,

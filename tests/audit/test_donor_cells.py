@@ -36,17 +36,14 @@ def test_a_cell_is_the_mean_of_the_rows_that_are_not_of_its_sentence(readers):
     metric = word_bleu()
     blocks, (_, found) = weighted_tables(aligned, aligned.strata, metric)
     rows, sentence = aligned.conditions[1].rows, aligned.conditions[1].sentence
-    donor = np.array(
-        [next(int(s) for r, s in zip(rows, sentence, strict=True) if r.sentence_id == d.donor) for d in rows]
-    )
+    of_id = {r.sentence_id: int(s) for r, s in zip(rows, sentence, strict=True)}
+    lent_by = [(r.prediction, s, of_id[r.donor]) for r, s in zip(rows, sentence, strict=True)]
     left_out = 0
     for members, block in blocks.views(found):
         for stratum, cells in zip(members, block, strict=True):
             for i, s in enumerate(stratum):
                 for j, t in enumerate(stratum):
-                    kept = [
-                        r.prediction for r, of, by in zip(rows, sentence, donor, strict=True) if of == s and by != t
-                    ]
+                    kept = [prediction for prediction, of, by in lent_by if of == s and by != t]
                     left_out += readers - len(kept)
                     if kept:
                         mean = metric.statistics(kept, [aligned.references[t]] * len(kept)).mean(0)

@@ -73,14 +73,12 @@ def with_marks(rows, seed=0):
     rng = random.Random(seed)
     places = {r.reference: [rng.random() < 0.3 for _ in r.reference.split()] for r in rows}
 
-    def marked(words, reference):
-        return " ".join(f"{w} ," if mark else w for w, mark in zip(words, places[reference], strict=True))
+    def marked(text, reference):
+        return " ".join(f"{w} ," if mark else w for w, mark in zip(text.split(), places[reference], strict=True))
 
     return [
-        dataclasses.replace(
-            r, reference=marked(r.reference.split(), r.reference), prediction=marked(said.split(), r.reference)
-        )
-        for r, said in zip(rows, (p.prediction for p in as_long(rows, 0.1)), strict=True)
+        dataclasses.replace(r, reference=marked(r.reference, r.reference), prediction=marked(p.prediction, r.reference))
+        for r, p in zip(rows, as_long(rows, 0.1), strict=True)
     ]
 
 
@@ -175,20 +173,20 @@ def test_a_statement_of_the_authors_is_printed_and_lifts_no_contradiction(sides)
 
 
 @pytest.mark.parametrize("blank", [" ", "yes", "trust me", "x x x x", "https://", "1 2 3 4 5"])
-def test_what_is_no_statement_is_refused(sides, blank, tmp_path, capsys):
+def test_what_is_no_statement_is_refused(sides, blank, tmp_path, refused):
     with pytest.raises(UserError, match="expected a sentence with at least 4 different words"):
         quick(*one_file_each(sides), proof=blank)
     write_predictions(tmp_path / "p.jsonl", {}, sides[0])
-    assert main(["audit", "--eeg", str(tmp_path / "p.jsonl"), f"--proof={blank}"]) == 2
+    assert "at least 4 different words" in refused(["audit", "--eeg", str(tmp_path / "p.jsonl"), f"--proof={blank}"])
 
 
-def test_an_address_is_a_statement(sides, tmp_path, capsys):
+def test_an_address_is_a_statement(sides, tmp_path, capsys, refused):
     write_predictions(tmp_path / "p.jsonl", {}, [*sides[0], *sides[1]])
     command = ["audit", "--resamples=200", "--eeg", str(tmp_path / "p.jsonl")]
     main([*command, "--proof=https://example.org/code/decode.py"])
     assert "the authors state: https://example.org/code/decode.py" in capsys.readouterr().out
-    assert main([*command, "--proof=s3://bucket/decode.py"]) == 2  # nothing is read from the bucket
-    assert "--proof='s3://bucket/decode.py': expected a sentence" in capsys.readouterr().err
+    said = refused([*command, "--proof=s3://bucket/decode.py"])  # nothing is read from the bucket
+    assert "--proof='s3://bucket/decode.py': expected a sentence" in said
 
 
 def test_one_prediction_for_all_readers_is_judged_where_it_is_said_to_be_averaged():
@@ -258,7 +256,7 @@ def test_identical_conditions_are_equivalent(sides):
     assert "one file was given twice" in next(f.message for f in result.flags if f.code == "identical_conditions")
 
 
-def test_a_header_with_the_right_keys_proves_nothing(tmp_path, capsys):
+def test_a_header_with_the_right_keys_proves_nothing(tmp_path, printed_by):
     eeg, _ = simulated_rows(sentences=36, information=0.3)
     header = {"config": "a", "split": "b", "decode": {"num_beams": 5}}
     command = ["audit", "--resamples", "200", "--eeg"]
@@ -266,13 +264,11 @@ def test_a_header_with_the_right_keys_proves_nothing(tmp_path, capsys):
     (tmp_path / "unsaid.jsonl").write_text("\n".join(lines), "utf8")
     write_predictions(tmp_path / "said.jsonl", header, eeg)
     for name, status in (("said", 0), ("unsaid", 9)):
-        assert main([*command, str(tmp_path / f"{name}.jsonl")]) == status
-        printed = capsys.readouterr().out
+        printed = printed_by([*command, str(tmp_path / f"{name}.jsonl")], status)
         assert "decoded by eeg2text" not in printed
         assert "Provenance: verified" not in printed
     write_predictions(tmp_path / "pure.jsonl", {"config": {}, "decode": {}, "split": {}}, copying(eeg, 1))
-    assert main([*command, str(tmp_path / "pure.jsonl")]) == 8
-    assert "hold their reference to the letter" in capsys.readouterr().out
+    assert "hold their reference to the letter" in printed_by([*command, str(tmp_path / "pure.jsonl")], 8)
 
 
 def test_dots_make_no_sentences():

@@ -169,21 +169,20 @@ def test_without_groups_the_level_is_not_known():
     assert "kind" not in audit_of("nothing", groups=None).sentence
 
 
-def test_groups_come_from_the_metadata(tmp_path, capsys, refused):
+def test_groups_come_from_the_metadata(tmp_path, printed_by, refused):
     arguments = written(tmp_path, "class", header="target,prediction")
     meta = ["--meta", str(tmp_path / "meta.csv")]
-    assert main([*arguments, *meta, "--groups", "class"]) == 0
-    assert "tells the category (class); nothing found within categories." in capsys.readouterr().out
+    said = printed_by([*arguments, *meta, "--groups", "class"])
+    assert "tells the category (class); nothing found within categories." in said
     for given in ([*meta, "--groups", "klass"], ["--groups", "class"], ["--groups", "class,"]):
         error = refused([*arguments, *given])
         assert "there is no such column" in error or "expected reference and at least" in error
 
 
-def test_a_column_of_rows_is_no_group(tmp_path, capsys):
+def test_a_column_of_rows_is_no_group(tmp_path, refused):
     _, groups = planted("class")
     texts = [*groups, *groups]
     lines = [f"{text},a b c,{'early' if number < len(groups) else 'late'},c" for number, text in enumerate(texts)]
     (tmp_path / "eeg.csv").write_text("\n".join(["target,prediction,half,one", *lines]))
     for column, message in (("half", "96 of 96 references have several labels"), ("one", "the same label")):
-        assert main(["audit", "--resamples", "100", "--eeg", str(tmp_path / "eeg.csv"), "--groups", column]) == 2
-        assert message in capsys.readouterr().err
+        assert message in refused(["audit", "--resamples=100", f"--eeg={tmp_path / 'eeg.csv'}", f"--groups={column}"])

@@ -115,9 +115,8 @@ def test_permutations_stay_in_strata_and_are_uniform():
     strata = np.array([1, 0, 1, 0, 1, 2])
     blocks = blocks_of(strata)
     assert sorted(blocks.sentences.tolist()) == [0, 1, 2, 3, 4]  # the last one is alone in its stratum
-    sentences, references = (
-        cells_of(x[None, ..., None] + np.zeros((1, 6, 6, 1)), blocks)[0, :, 0] for x in np.indices((6, 6))
-    )
+    tables = np.indices((6, 6))[:, None, ..., None] + np.zeros((1, 1, 6, 6, 1))
+    sentences, references = (cells_of(table, blocks)[0, :, 0] for table in tables)
     drawn = blocks.permuted(6000, np.random.default_rng(0))
     assert (sentences[drawn] == blocks.sentences).all()
     assert (strata[references[drawn].astype(int)] == strata[blocks.sentences]).all()
@@ -136,9 +135,8 @@ def test_permutation_p_agrees_with_scipy():
     def statistic(order):
         return pairs[np.arange(7), order.astype(int)].sum()
 
-    exact = stats.permutation_test(
-        (np.arange(7),), statistic, permutation_type="pairings", alternative="greater", n_resamples=10**5
-    )
+    options = {"permutation_type": "pairings", "alternative": "greater", "n_resamples": 10**5}
+    exact = stats.permutation_test((np.arange(7),), statistic, **options)
     found = compare([pairs[None, ..., None]], np.zeros(7, int), total, resamples=40_000, rng=np.random.default_rng(0))
     assert 0.005 < exact.pvalue < 0.5
     assert found.p == pytest.approx(exact.pvalue, abs=4 * np.sqrt(0.25 / 40_000))
@@ -148,14 +146,8 @@ def test_permutation_p_agrees_with_scipy():
 def test_bootstrap_interval_agrees_with_scipy():
     rng = np.random.default_rng(4)
     rows = rng.gamma(2.0, size=(60, 2))
-    result = stats.bootstrap(
-        (rows[:, 0], rows[:, 1]),
-        lambda a, b, axis: a.sum(axis) / b.sum(axis),
-        paired=True,
-        method="percentile",
-        n_resamples=20_000,
-        rng=np.random.default_rng(0),
-    )
+    options = {"paired": True, "method": "percentile", "n_resamples": 20_000, "rng": np.random.default_rng(0)}
+    result = stats.bootstrap(tuple(rows.T), lambda a, b, axis: a.sum(axis) / b.sum(axis), **options)
     totals = statistics.bootstrap_totals(rows[None, :, None], 20_000, np.random.default_rng(1))
     draws = np.concatenate([ratio(total[:, 0]) for total in totals])
     assert draws.std() == pytest.approx(result.standard_error, rel=0.03)
@@ -319,9 +311,8 @@ def test_p_with_unequal_rows_agrees_with_an_enumeration_of_all_assignments():
     vocabulary = [f"w{i}" for i in range(12)]
     texts = [" ".join(rng.choice(vocabulary[:9] if i < 4 else vocabulary[3:], 7)) for i in range(7)]
     counts, strata = [1, 7, 2, 4, 9, 1, 3], [0, 0, 0, 0, 1, 1, 1]
-    said = {
-        side: [[" ".join(rng.choice(vocabulary, 6)) for _ in range(n)] for n in counts] for side in ("eeg", "control")
-    }
+    sides = ("eeg", "control")
+    said = {side: [[" ".join(rng.choice(vocabulary, 6)) for _ in range(n)] for n in counts] for side in sides}
     words = {text: " ".join(text.split()) for text in texts}
 
     def gap(order):
@@ -349,9 +340,8 @@ def test_p_with_unequal_rows_agrees_with_an_enumeration_of_all_assignments():
     aligned = align(rows, stratum_size=3)
     order = [texts.index(text) for text in aligned.references]
     assert [strata[i] for i in order] == aligned.strata.tolist()
-    tables = content_tables(
-        aligned, aligned.strata, primary_endpoint().metric, resamples=40_000, rng=np.random.default_rng(0)
-    )
+    options = {"resamples": 40_000, "rng": np.random.default_rng(0)}
+    tables = content_tables(aligned, aligned.strata, primary_endpoint().metric, **options)
     found = contrast([table.sampled for table in tables], primary_endpoint().score)
     assert found.observed == pytest.approx(gap(tuple(range(7))))
     assert 0.01 < exact < 0.6

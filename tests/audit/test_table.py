@@ -103,9 +103,8 @@ def test_strata_that_do_not_fit_are_refused_with_what_they_would_take(monkeypatc
 
 def test_strata_of_equal_length_hold_one_task_one_group_of_readers_and_one_length():
     lengths, tasks = [5, 5, 5, 6, 7, 7, 8, 8, 5], "AAAAAAABB"
-    rows = [
-        row(i, reference=f"w{i} " * n, n_words=n, task=t) for i, (n, t) in enumerate(zip(lengths, tasks, strict=True))
-    ]
+    found = enumerate(zip(lengths, tasks, strict=True))
+    rows = [row(i, reference=f"w{i} " * n, n_words=n, task=t) for i, (n, t) in found]
     assert equal_length_strata(align({"eeg": rows}, stratum_size=2), 2).tolist() == [0, 0, 0, 1, 2, 2, 3, 4, 5]
     parted = [dataclasses.replace(r, subject="one" if i % 2 else "other") for i, r in enumerate(rows)]
     found = equal_length_strata(align({"eeg": parted}, stratum_size=2), 2)

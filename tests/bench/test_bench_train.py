@@ -78,7 +78,7 @@ def test_mistakes_are_one_sentence(refused, tmp_path):
     assert "expected words:tokens" in refused(["bench", "--stage=train", "--buckets=16-24"])
 
 
-def test_a_peer_that_fails_keeps_the_times_of_the_others(tmp_path, monkeypatch, capsys):
+def test_a_peer_that_fails_keeps_the_times_of_the_others(tmp_path, monkeypatch, refused):
     def compile_none(function, **_):
         def fail(*_):
             raise RuntimeError("no compiler")
@@ -92,5 +92,5 @@ def test_a_peer_that_fails_keeps_the_times_of_the_others(tmp_path, monkeypatch, 
     assert report["failed_peers"] == {"torch-compiled": "no compiler"}
     assert report["first_loss"]["relative_difference"] < 1e-5  # in float32, whatever the times are of
     assert {row["name"] for row in report["buckets"]} == {"eeg2text_jax", "torch"}
-    assert main([*TINY, "--peer=tensorflow"]) == 2
-    assert "there is no peer 'tensorflow'; expected some of torch,torch-compiled." in capsys.readouterr().err
+    said = refused([*TINY, "--peer=tensorflow"], alone=False)
+    assert "there is no peer 'tensorflow'; expected some of torch,torch-compiled." in said

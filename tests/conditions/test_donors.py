@@ -83,9 +83,8 @@ def test_nearest_donor_is_the_nearest(data, parts):
     texts = np.array([normalize(text) for text in data.sentence])
     for part in parts:
         for i in part[table.level[part] == 1]:
-            allowed = part[
-                (data.subject[part] == data.subject[i]) & (data.task[part] == data.task[i]) & (texts[part] != texts[i])
-            ]
+            alike = (data.subject[part] == data.subject[i]) & (data.task[part] == data.task[i])
+            allowed = part[alike & (texts[part] != texts[i])]
             gap = np.abs(data.n_words[allowed] - data.n_words[i]).min()
             assert abs(data.n_words[table.donor[i]] - data.n_words[i]) == gap
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from eeg2text_jax import data
-from eeg2text_jax.cli import main
 from eeg2text_jax.conditions.condition import ConditionContext, apply_condition, condition_key
 from eeg2text_jax.data.check import bands_of, check_datafile, names_of, scale_figure
 from eeg2text_jax.errors import UserError
@@ -96,7 +95,7 @@ def damaged(path, how):
     return path
 
 
-def test_problems_are_listed_together(tmp_path, capsys):
+def test_problems_are_listed_together(tmp_path, printed_by):
     def spoil(file):
         file["features"][3, 2] = np.nan
         file["sentence"][5] = " "
@@ -104,8 +103,7 @@ def test_problems_are_listed_together(tmp_path, capsys):
     path = damaged(good(tmp_path / "data.h5"), spoil)
     with h5py.File(path, "r+") as file:
         file.attrs["format"] = "eeg2text-data-1"  # without checksums
-    assert main(["check", str(path)]) == 2
-    out = capsys.readouterr().out
+    out = printed_by(["check", str(path)], 2)
     assert "PROBLEM: 1 samples have an empty sentence, the first is number 5." in out
     assert "PROBLEM: 1 samples have NaN or infinity, the first is number 1." in out
     assert "2 problems" in out

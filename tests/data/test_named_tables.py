@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from eeg2text_jax.cli import main
 from eeg2text_jax.data.rows import Columns
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.data.word_table import table_samples
@@ -51,7 +50,7 @@ def test_the_sentence_as_written_goes_before_its_words(tmp_path):
     assert (found.sentence, found.sentence_index, len(found.features)) == ("The cat.", 7, 2)
 
 
-def test_what_would_become_one_sentence_is_said(tmp_path, capsys, refused):
+def test_what_would_become_one_sentence_is_said(tmp_path, printed_by, refused):
     path = tmp_path / "table.csv"
     for text in ("id,w,a\n1,the,1\n1,cat,2\n2,it,3\n", "1,the,1\n1,cat,2\n2,it,3\n"):
         path.write_text(text)
@@ -59,8 +58,8 @@ def test_what_would_become_one_sentence_is_said(tmp_path, capsys, refused):
         assert re.search(r"column 0, taken for the words, holds numbers \('1'\); name the column", error), error
         assert not (tmp_path / "out.h5").exists()
     path.write_text("word,a\nthe,1\ncat,2\nit,3\n")
-    assert main(["prepare", str(path), f"--out={tmp_path / 'out.h5'}"]) == 0
-    assert "the whole table is one sentence of 3 words" in capsys.readouterr().err
+    said = printed_by(["prepare", str(path), f"--out={tmp_path / 'out.h5'}"], to="err")
+    assert "the whole table is one sentence of 3 words" in said
 
 
 def test_features_that_were_chosen_by_being_numbers_are_named(tmp_path):

@@ -51,9 +51,9 @@ def between_word_share(samples):
 
 def test_same_seed_same_samples_other_seed_others():
     first, again, other = generate(), generate(), generate(seed=4)
-    assert all(
-        a.sentence == b.sentence and np.array_equal(a.features, b.features) for a, b in zip(first, again, strict=True)
-    )
+    for one, two in zip(first, again, strict=True):
+        assert one.sentence == two.sentence
+        np.testing.assert_array_equal(one.features, two.features)
     assert [s.sentence for s in first] != [s.sentence for s in other]
 
 

@@ -12,9 +12,8 @@ def processed(scores, tokens, spec):
     scores = scores.copy()
     length = len(tokens)
     for token in set(tokens) if spec.repetition_penalty != 1 else ():
-        scores[token] = (
-            scores[token] * spec.repetition_penalty if scores[token] < 0 else scores[token] / spec.repetition_penalty
-        )
+        penalty = spec.repetition_penalty
+        scores[token] = scores[token] * penalty if scores[token] < 0 else scores[token] / penalty
     if n := spec.no_repeat_ngram_size:
         for i in range(length - n + 1):
             if tokens[i : i + n - 1] == tokens[length - n + 1 :]:

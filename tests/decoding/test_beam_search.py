@@ -129,9 +129,8 @@ def test_a_sentence_that_is_done_takes_nothing_more_while_a_neighbour_goes_on():
     assert out.sequences[0, : int(out.lengths[0])].tolist() == [START, A, END]
     assert int(out.lengths[1]) == 9
     # "never" looks how long it may get, and waits for it.
-    assert paths(done, 9, max_length=9, num_beams=2, length_penalty=2.0, early_stopping="never")[0] == [
-        [A, C, D, 7, 8, END]
-    ]
+    found, _ = paths(done, 9, max_length=9, num_beams=2, length_penalty=2.0, early_stopping="never")
+    assert found == [[A, C, D, 7, 8, END]]
 
 
 SETTINGS = [
@@ -153,11 +152,9 @@ def test_agrees_with_the_slow_reference_on_random_markov_models(settings):
     params = random_tables(np.random.default_rng(len(repr(settings))), batch, vocabulary)
     chosen = spec(max_length=9, num_beams=beams, num_return_sequences=beams, **settings)
     out = jax.tree.map(np.asarray, generate(MODEL, params, sentences(batch), chosen))
-    table = np.asarray(params["table"], np.float64)
-    for b in range(batch):
-        expected = slow_beam_search(
-            lambda tokens, b=b: table[b, tokens[-2] if len(tokens) > 1 else 0, tokens[-1]], chosen
-        )
+    for b, table in enumerate(np.asarray(params["table"], np.float64)):
+        step = lambda tokens, table=table: table[tokens[-2] if len(tokens) > 1 else 0, tokens[-1]]  # noqa: E731
+        expected = slow_beam_search(step, chosen)
         for k, (score, tokens) in enumerate(expected):
             row = b * beams + k
             assert out.sequences[row, : out.lengths[row]].tolist() == tokens

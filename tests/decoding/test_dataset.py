@@ -44,12 +44,10 @@ def test_a_sample_longer_than_every_bucket_is_named():
 
 
 def test_results_come_back_in_the_order_of_the_samples():
-    found = decode_dataset(
-        plan_slices(WORDS, EDGES, 5),
-        lambda part: {"index": jnp.asarray(part.samples)[None], "width": jnp.full((1, 5, 2), part.words)},
-        "test",
-        axis=1,
-    )
+    def decoded(part):
+        return {"index": jnp.asarray(part.samples)[None], "width": jnp.full((1, 5, 2), part.words)}
+
+    found = decode_dataset(plan_slices(WORDS, EDGES, 5), decoded, "test", axis=1)
     np.testing.assert_array_equal(found["index"], np.arange(len(WORDS))[None])
     np.testing.assert_array_equal(found["width"][0, :, 0], np.array(EDGES)[np.searchsorted(EDGES, WORDS)])
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_run import study_in
 
 from configs import default
 from eeg2text_jax.data.batches import make_batch
@@ -15,10 +16,9 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.predictions.file import read_predictions, write_predictions
 from eeg2text_jax.splits.split import sample_ids
-from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.grid import Arm
 from eeg2text_jax.study.ranges import checked_settings
-from eeg2text_jax.study.study import make_samples, open_study
+from eeg2text_jax.study.study import make_samples
 from eeg2text_jax.training.grid_program import make_program
 
 
@@ -38,8 +38,7 @@ def small_config():
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    config = checked_settings(small_config())
-    return open_study(config, open_workdir(str(tmp_path_factory.mktemp("run")), config))
+    return study_in(tmp_path_factory.mktemp("run"), checked_settings(small_config()))
 
 
 @pytest.fixture(scope="module")
@@ -149,10 +148,9 @@ def test_repeated_readings_keep_names_of_their_own(study, params, tmp_path):
 def test_the_unit_of_the_recordings_changes_no_prediction(study, params, predictions, unit):
     data = dataclasses.replace(study.data, features=study.data.features * np.float32(unit))
     samples, _ = make_samples(study.config, data, study.split, study.tokenizer, study.model.pad_token)
-    again = list(decode_grid(dataclasses.replace(study, data=data, samples=samples), params))
-    assert [(p.sample_id, p.prediction_tokens) for p in again] == [
-        (p.sample_id, p.prediction_tokens) for p in predictions
-    ]
+    again = decode_grid(dataclasses.replace(study, data=data, samples=samples), params)
+    one, other = ([(p.sample_id, p.prediction_tokens) for p in rows] for rows in (again, predictions))
+    assert one == other
 
 
 def test_cuts_are_counted_and_said(study, capsys):

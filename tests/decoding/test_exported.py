@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 import transformers
-from tiny_run import SHAPE, tiny_config
+from tiny_run import SHAPE, study_in, tiny_config
 
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import Sample
@@ -17,9 +17,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.finished_run import write_export
 from eeg2text_jax.pretrained.folder import SUMS
 from eeg2text_jax.search.settings import GenerationSpec
-from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.ranges import checked_settings
-from eeg2text_jax.study.study import open_study
 
 F = 5
 SHAPES = {
@@ -48,8 +46,7 @@ def study_of(backbone: str, root):
     )  # fmt: skip
     with config.unlocked():
         config.model.shape = SHAPES[backbone]
-    settings = checked_settings(config)
-    return open_study(settings, open_workdir(str(root / "run"), settings))
+    return study_in(root / "run", checked_settings(config))
 
 
 def telling(shapes, rng):

@@ -132,32 +132,26 @@ def test_where_strict_the_first_one_stops_it(case, tree, tmp_path, refused):
     assert not out.parent.exists() or not [path for path in out.parent.iterdir() if "lock" not in path.name]
 
 
-def test_fewer_frames_than_the_events_say(tree, tmp_path, capsys):
+def test_fewer_frames_than_the_events_say(tree, tmp_path, printed_by):
     write_scan(tree, "sub-01", "tunnel", volumes(1, 1, 20), 1.5, story(3.0, 45.0, "tunnel"))
-    assert main(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS]) == 0
-    output = capsys.readouterr()
-    line = next(line for line in output.err.splitlines() if "sub-01_task-tunnel" in line)
+    output = printed_by(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS], to="err")
+    line = next(line for line in output.splitlines() if "sub-01_task-tunnel" in line)
     assert "has 20 frames and its events go to frame 32: windows beyond the end are dropped" in line
     data = read_datafile(tmp_path / "data.h5")
     own = data.sentence_index[(data.subject == "sub-01") & (data.task == "tunnel")]
     assert own.tolist() == list(range(15))  # frames 2 to 19, 15 windows of 4
 
 
-def test_a_first_word_far_from_its_story_is_mended_where_it_is_known_and_said_where_not(tree, tmp_path, capsys):
+def test_a_first_word_far_from_its_story_is_mended_where_it_is_known_and_said_where_not(tree, tmp_path, printed_by):
     gentle = tree / "stimuli" / "gentle"
     rows = [("so", "so", 2.0, 2.5), ("it", "it", 22.6, 22.9), ("goes", "goes", 24.1, 24.5)]
     for name in ("prettymouth", "other"):
         write_transcript(gentle, name, rows)
         write_scan(tree, "sub-01", name, volumes(1, 7), 1.5, story(21.0, 18.0, name, music=0.0))
-    assert main(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS]) == 0
-    said = capsys.readouterr().err
-    assert (
-        "prettymouth has its first word at 2 s of the audio, where the story begins at 21 s; taken: 'so' at 21 s"
-        in said
-    )
-    assert (
-        "of other has its first word at 2 s of the audio, where the story begins at 21 s: is it the transcript" in said
-    )
+    said = printed_by(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS], to="err")
+    at_2 = "has its first word at 2 s of the audio, where the story begins at 21 s"
+    assert f"prettymouth {at_2}; taken: 'so' at 21 s" in said
+    assert f"of other {at_2}: is it the transcript" in said
     data = read_datafile(tmp_path / "data.h5")
     texts = {task: data.sentence[data.task == task][0] for task in ("prettymouth", "other")}
     assert texts == {"prettymouth": "so it goes", "other": "it goes"}
@@ -167,9 +161,8 @@ def test_a_folder_without_anything_usable_is_an_error(tree, tmp_path, refused):
     for path in tree.glob("sub-*/func/*_bold.nii.gz"):
         annexed(path)
     error = refused(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS])
-    assert (
-        "none of the 13 selected scans can be used, for these reasons: 13 scans are left out (not downloaded)" in error
-    )
+    reasons = "none of the 13 selected scans can be used, for these reasons: 13 scans are left out (not downloaded)"
+    assert reasons in error
     assert "Traceback" not in error
     assert not (tmp_path / "data.h5").exists()
 

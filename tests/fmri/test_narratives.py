@@ -35,9 +35,8 @@ def test_frames_and_words_of_a_story_that_begins_with_its_audio(made):
     data, _ = made
     found = windows(data, "sub-01", "tunnel")
     words = ["Once", "there", "was", "a", "Zorblax", "named, quote", "null", "who", "nan", "ran", "and", "none", "home"]
-    assert sorted(found) == list(
-        range(25)
-    )  # the last word is in the 25th frame of 30, so the last 2 of 27 windows have none
+    # The last word is in the 25th frame of 30, so the last 2 of 27 windows have none.
+    assert sorted(found) == list(range(25))
     for start, (frames, text) in found.items():
         assert frames == list(range(2 + start, 2 + start + WINDOW))
         assert text == " ".join(w for k, w in enumerate(words) if start <= 2 * k < start + WINDOW)
@@ -93,9 +92,8 @@ def test_one_run_is_taken_and_the_excluded_and_wide_scans_are_not(made):
     assert tally.drops("sub-01", "pie") == {"a further run": 7}
     assert sorted(set(data.subject[data.task == "pie"])) == ["sub-01"]
     assert (data.subject == "sub-01")[data.task == "pie"].sum() == 7
-    assert any(
-        "2 transcripts are of audio that no selected scan played: excluded, unheard" in note for note in tally.notes
-    )
+    unheard = "2 transcripts are of audio that no selected scan played: excluded, unheard"
+    assert any(unheard in note for note in tally.notes)
 
 
 def test_all_runs_lag_stride_and_half_precision(tmp_path):

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from eeg2text_jax.cli import main
 from eeg2text_jax.conditions import CONDITIONS
 from eeg2text_jax.conditions.condition import ConditionContext, apply_condition, condition_key
 from eeg2text_jax.conditions.donors import donor_table, train_means
@@ -79,7 +78,7 @@ def test_a_damaged_frame_is_said_when_it_is_read(tmp_path):
         data.words(4)
 
 
-def test_check_reads_all_frames(tmp_path, capsys, printed_by):
+def test_check_reads_all_frames(tmp_path, printed_by):
     path = tmp_path / "data.h5"
     make(path, "float16")
     said = printed_by(["check", str(path)])
@@ -88,8 +87,7 @@ def test_check_reads_all_frames(tmp_path, capsys, printed_by):
     with h5py.File(path, "r+") as file:
         file["features"][7] = 0
     read_datafile(path)
-    assert main(["check", str(path)]) == 2
-    assert "its frames do not have the checksum that the file states" in capsys.readouterr().out
+    assert "its frames do not have the checksum that the file states" in printed_by(["check", str(path)], 2)
 
 
 def test_windows_beyond_the_frames_are_refused(tmp_path):

@@ -1,7 +1,6 @@
 """BERTScore against the package bert-score, on random encoders of every kind; see `tiny_encoders`."""
 
 import importlib.util
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_encoders import KINDS, OTHERS, SENTENCES, write_encoder
+from tiny_encoders import KINDS, OTHERS, SENTENCES, bert_score, write_encoder
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bertscore import BertScore, Embedded, match_tables, read_baseline
@@ -18,9 +17,7 @@ from eeg2text_jax.pretrained import embedding
 from eeg2text_jax.pretrained.embedding import TextEmbedder, plan_batches
 from eeg2text_jax.pretrained.encoders import load_encoder
 
-needs_bert_score = pytest.mark.skipif(
-    importlib.util.find_spec("bert_score") is None, reason="bert-score is not installed"
-)
+needs_bert_score = pytest.mark.skipif(not importlib.util.find_spec("bert_score"), reason="bert-score is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +53,6 @@ def test_hidden_states_are_those_of_pytorch(folders, kind, layer):
         np.testing.assert_allclose(np.asarray(hidden)[row, : len(ids[row])], expected, atol=1e-5)
 
 
-def bert_score(folder, layer, predictions, references, **options):
-    """The package's figures, a pair at a time: in larger batches a masked token counts as similarity 0."""
-    import bert_score as package
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        figures = package.score(
-            predictions, references, model_type=str(folder), num_layers=layer, nthreads=0, batch_size=1, **options
-        )
-    return np.stack([figure.numpy() for figure in figures], axis=1)
-
-
 LONG = " ".join(["the quiet film was never seen"] * 100)  # 600 words: cut by both sides
 
 
@@ -91,12 +76,10 @@ def test_rescaled_figures_are_those_of_bert_score(folders, tmp_path):
     path = tmp_path / "baseline.tsv"
     path.write_text("LAYER,P,R,F\n0,0.1,0.2,0.3\n1,0.2,0.2,0.2\n2,0.31,0.42,0.53\n")
     metric = BertScore(TextEmbedder(load_encoder(folders["bert"], 2)), baseline=read_baseline(path, 2))
-    expected = bert_score(
-        folders["bert"], 2, OTHERS, SENTENCES, lang="en", rescale_with_baseline=True, baseline_path=str(path)
-    )
-    np.testing.assert_allclose(
-        list(metric.score(OTHERS, SENTENCES).values()), 100 * expected.mean(0), atol=100 * 2e-5 / (1 - 0.53)
-    )
+    options = {"lang": "en", "rescale_with_baseline": True, "baseline_path": str(path)}
+    expected = bert_score(folders["bert"], 2, OTHERS, SENTENCES, **options)
+    found = list(metric.score(OTHERS, SENTENCES).values())
+    np.testing.assert_allclose(found, 100 * expected.mean(0), atol=100 * 2e-5 / (1 - 0.53))
     assert "rescale:baseline,layer-2" in metric.signature
 
 

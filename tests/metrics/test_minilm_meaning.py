@@ -2,13 +2,13 @@
 
 import csv
 import importlib.util
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from tiny_encoders import bert_score
 
 from eeg2text_jax.metrics.bertscore import BertScore, read_baseline
 from eeg2text_jax.metrics.meaning import Similarity
@@ -38,15 +38,6 @@ def folder():
     return checkpoint_folder("minilm")
 
 
-def bert_score(folder, layer, texts, **options):
-    import bert_score as package
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a pair at a time: in larger batches a mask can be matched
-        figures = package.score(*texts, model_type=str(folder), num_layers=layer, nthreads=0, batch_size=1, **options)
-    return np.stack([figure.numpy() for figure in figures], axis=1)
-
-
 @pytest.mark.parametrize("layer", range(7))
 def test_states_and_figures_of_every_layer(folder, texts, layer):
     embedder = TextEmbedder(load_encoder(folder, layer))
@@ -57,19 +48,19 @@ def test_states_and_figures_of_every_layer(folder, texts, layer):
             all_states = model(torch.tensor(tokens)[None].long(), output_hidden_states=True).hidden_states
         np.testing.assert_allclose(states, all_states[layer][0].numpy(), atol=1e-4)
     ours = BertScore(embedder).statistics(*texts)[:, :3]
-    np.testing.assert_allclose(ours, bert_score(folder, layer, texts), atol=2e-5)
+    np.testing.assert_allclose(ours, bert_score(folder, layer, *texts), atol=2e-5)
     np.testing.assert_allclose(ours[0], 1, atol=1e-5)
 
 
 def test_frequencies_and_a_baseline(folder, texts, tmp_path):
     embedder = TextEmbedder(load_encoder(folder, 6))
     ours = BertScore(embedder, references=texts[1]).statistics(*texts)[:, :3]
-    np.testing.assert_allclose(ours, bert_score(folder, 6, texts, idf=True), atol=2e-5)
+    np.testing.assert_allclose(ours, bert_score(folder, 6, *texts, idf=True), atol=2e-5)
     path = tmp_path / "baseline.tsv"
     path.write_text("LAYER,P,R,F\n" + "".join(f"{n},0.1,0.2,0.15\n" for n in range(7)))
     found = list(BertScore(embedder, baseline=read_baseline(path, 6)).score(*texts).values())
     options = {"lang": "en", "rescale_with_baseline": True, "baseline_path": str(path)}
-    expected = 100 * bert_score(folder, 6, texts, **options).astype(float).mean(0)
+    expected = 100 * bert_score(folder, 6, *texts, **options).astype(float).mean(0)
     np.testing.assert_allclose(found, expected, atol=100 * 2e-5 / (1 - 0.2))
 
 

@@ -64,7 +64,7 @@ def test_what_cannot_be_scored_is_one_sentence(files, refused):
         assert message in refused(["score", *argv])
 
 
-def test_conditions_of_files_that_do_not_say_them(files, capsys, printed_by):
+def test_conditions_of_files_that_do_not_say_them(files, refused, printed_by):
     """The four released T5 files name no condition: Table 2 is laid out from what the command line says of them."""
     block = "target string: {}\npredicted string: {}\n" + "#" * 20 + "\n"
     names = [str(files / f"t5_{name}.txt") for name in ("a", "b")]
@@ -78,8 +78,8 @@ def test_conditions_of_files_that_do_not_say_them(files, capsys, printed_by):
     cells = json.loads(out.read_text("utf8"))["cells"]
     assert [(cell["train_condition"], cell["eval_condition"]) for cell in cells] == [("eeg", "eeg"), ("eeg", "noise")]
     for wrong in ("eeg:eeg", "eeg:eeg,noise", "eeg:eeg,:noise"):
-        assert main(["score", *names, f"--conditions={wrong}"]) == 2
-        assert f"--conditions={wrong}: expected TRAIN:TEST for each of the 2 files" in capsys.readouterr().err
+        said = refused(["score", *names, f"--conditions={wrong}"])
+        assert f"--conditions={wrong}: expected TRAIN:TEST for each of the 2 files" in said
 
 
 def test_an_empty_half_is_said_and_the_other_half_is_scored(files, capsys, printed_by):

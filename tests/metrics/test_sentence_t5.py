@@ -93,9 +93,8 @@ def test_poolings_by_hand():
 
 
 def test_several_poolings_stand_side_by_side_and_a_dense_layer_has_its_bias(tmp_path):
-    (tmp_path / "modules.json").write_text(
-        json.dumps([{"type": f"sentence_transformers.models.{kind}", "path": kind} for kind in KINDS[:3]])
-    )
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": kind} for kind in KINDS[:3]]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "Pooling").mkdir()
     flags = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True, "pooling_mode_lasttoken": False}
     (tmp_path / "Pooling/config.json").write_text(json.dumps(flags))

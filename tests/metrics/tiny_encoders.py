@@ -1,8 +1,10 @@
 """Checkpoint folders of random small text encoders with tokenizers, as transformers writes them."""
 
 import json
+import warnings
 from pathlib import Path
 
+import numpy as np
 import tokenizers
 import torch
 import transformers
@@ -45,9 +47,8 @@ def write_encoder(folder: Path, kind: str, *, layers: int = 2) -> Path:
         model = transformers.RobertaModel(transformers.RobertaConfig(**small, **hugging, **fields))
     elif kind == "t5":
         shape = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": layers, "num_heads": 4}
-        model = transformers.T5ForConditionalGeneration(
-            transformers.T5Config(**small, **shape, tie_word_embeddings=True)
-        )
+        config = transformers.T5Config(**small, **shape, tie_word_embeddings=True)
+        model = transformers.T5ForConditionalGeneration(config)
     else:
         shape = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 256}
         shape |= {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in SIZES.items()}
@@ -86,18 +87,22 @@ def _byte_pairs() -> transformers.PreTrainedTokenizerFast:
 
 def _unigram() -> transformers.PreTrainedTokenizerFast:
     trained = tokenizers.SentencePieceUnigramTokenizer()
-    trained.train_from_iterator(
-        SENTENCES, vocab_size=150, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False
-    )
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=trained._tokenizer,
-        pad_token="<pad>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        model_max_length=512,
-    )
-    end = tokenizer.eos_token_id
-    tokenizer.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
-        single="$A </s>", special_tokens=[("</s>", end)]
-    )
+    named = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    options = {"special_tokens": list(named.values()), "unk_token": "<unk>", "show_progress": False}
+    trained.train_from_iterator(SENTENCES, vocab_size=150, **options)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, model_max_length=512, **named)
+    end = [("</s>", tokenizer.eos_token_id)]
+    ended = tokenizers.processors.TemplateProcessing(single="$A </s>", special_tokens=end)
+    tokenizer.backend_tokenizer.post_processor = ended
     return tokenizer
+
+
+def bert_score(folder, layer, predictions, references, **options):
+    """The package's figures, a pair at a time: in larger batches a masked token counts as similarity 0."""
+    import bert_score as package
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        options |= {"model_type": str(folder), "num_layers": layer, "nthreads": 0, "batch_size": 1}
+        figures = package.score(predictions, references, **options)
+    return np.stack([figure.numpy() for figure in figures], axis=1)

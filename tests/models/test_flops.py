@@ -21,9 +21,8 @@ from eeg2text_jax.training.objectives import summed_loss
 
 WORDS, TOKENS, BATCH = 9, 7, 3
 LAYERS = {f"{side}_{field}": n for side in ("encoder", "decoder") for field, n in (("layers", 2), ("ffn_dim", 80))}
-BART = transformers.BartConfig(
-    d_model=48, vocab_size=300, **LAYERS, encoder_attention_heads=4, decoder_attention_heads=4
-)
+HEADS = {f"{side}_attention_heads": 4 for side in ("encoder", "decoder")}
+BART = transformers.BartConfig(d_model=48, vocab_size=300, **LAYERS, **HEADS)
 GATED = transformers.T5Config(
     d_model=48, d_kv=16, d_ff=80, num_layers=2, num_heads=4, vocab_size=300, feed_forward_proj="gated-gelu"
 )

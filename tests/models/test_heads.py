@@ -71,7 +71,5 @@ def test_gather_is_the_transpose_of_spread() -> None:
 
 
 def test_which_heads_share_a_group() -> None:
-    found = [
-        Heads(1, heads, 0.0).side_by_side(width) for heads, width in ((16, 64), (8, 105), (3, 128), (3, 64), (4, 48))
-    ]
-    assert found == [2, 1, 1, 0, 0]
+    shapes = ((16, 64), (8, 105), (3, 128), (3, 64), (4, 48))
+    assert [Heads(1, heads, 0.0).side_by_side(width) for heads, width in shapes] == [2, 1, 1, 0, 0]

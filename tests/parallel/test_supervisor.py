@@ -49,9 +49,8 @@ def work():
 supervisor.supervised("run", work, 0.1)
 print("done", flush=True)
 """
-    return subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", program]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize(

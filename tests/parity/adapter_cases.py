@@ -46,9 +46,8 @@ def random_adapted(family: str, seed: int) -> Adapted:
     lora = LoraSpec(int(rng.integers(1, 5)), float(rng.integers(1, 9)), 0.0, targets)
     prompt = rng.integers(3, pair.model.spec.vocab_size, int(rng.integers(0, 5))).tolist()
     cut = int(rng.integers(0, len(prompt) + 1))
-    eeg = EEGSpec(
-        FEATURES, layers=0, width=8, dropout=0.0, prompt=tuple(prompt[:cut]), prompt_after=tuple(prompt[cut:])
-    )
+    before, after = tuple(prompt[:cut]), tuple(prompt[cut:])
+    eeg = EEGSpec(FEATURES, layers=0, width=8, dropout=0.0, prompt=before, prompt_after=after)
     spec = pair.model.spec
     spec = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, lora=lora))
     model = Seq2SeqModel(spec, eeg, shared_frozen=True, remat=bool(seed % 2))

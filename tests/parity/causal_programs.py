@@ -68,7 +68,6 @@ def their_tokens(
     new = {"max_new_tokens": fields.pop("max_length") - 1, "min_new_tokens": max(fields.pop("min_length") - 1, 0)}
     pair.theirs.generation_config = GenerationConfig()
     config = GenerationConfig(**fields, **new, return_dict_in_generate=True, output_scores=True)
-    out = pair.theirs.generate(
-        inputs_embeds=torch.tensor(x), attention_mask=torch.tensor(mask).long(), generation_config=config
-    )
+    fed = {"inputs_embeds": torch.tensor(x), "attention_mask": torch.tensor(mask).long()}
+    out = pair.theirs.generate(**fed, generation_config=config)
     return out.sequences.numpy(), out.sequences_scores.numpy() if spec.num_beams > 1 else None

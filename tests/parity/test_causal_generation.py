@@ -34,12 +34,8 @@ def test_where_the_padding_is_changes_no_token() -> None:
     moved = np.zeros_like(x)
     for row in range(3):
         moved[row, gaps[row]] = x[row, mask[row]]
-    tokens = [
-        np.asarray(
-            generate(pair.model, pair.params, {"inputs_embeds": jnp.asarray(a), "mask": jnp.asarray(b)}, spec)[0]
-        )
-        for a, b in ((x, mask), (moved, gaps))
-    ]
+    fed = [{"inputs_embeds": jnp.asarray(a), "mask": jnp.asarray(b)} for a, b in ((x, mask), (moved, gaps))]
+    tokens = [np.asarray(generate(pair.model, pair.params, inputs, spec)[0]) for inputs in fed]
     np.testing.assert_array_equal(*tokens)
 
 

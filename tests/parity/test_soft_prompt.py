@@ -53,9 +53,8 @@ def test_label_likelihoods_are_those_of_pytorch(fields, labels):
     s = [1 / (1 + np.exp(-(x[:, 0] - x[:, 1]))) for x in (found.astype(float), expected)]
     np.testing.assert_allclose(s[0], s[1], atol=1e-5)
     exchanged = np.asarray(label_scores(pair.model, pair.params, jnp.asarray(prompt), batch, labels[::-1]))
-    np.testing.assert_allclose(
-        1 / (1 + np.exp(-(exchanged[:, 0] - exchanged[:, 1]).astype(float))), 1 - s[0], atol=1e-7
-    )
+    other = 1 / (1 + np.exp(-(exchanged[:, 0] - exchanged[:, 1]).astype(float)))
+    np.testing.assert_allclose(other, 1 - s[0], atol=1e-7)
 
 
 @pytest.mark.parametrize("fields", [V10, V11], ids=["v1.0", "v1.1"])

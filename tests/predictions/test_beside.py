@@ -51,11 +51,7 @@ JOINED = {  # outputs, references, layout
         *(table(enumerate(texts), "\t") for texts in (OUTPUTS, REFERENCES)),
         "K (TSV without header, prediction column 2, id column 1",
     ),
-    "ids below a header": (
-        "id text\n" + numbered(OUTPUTS),
-        numbered(REFERENCES),
-        "K (texts by id",
-    ),
+    "ids below a header": ("id text\n" + numbered(OUTPUTS), numbered(REFERENCES), "K (texts by id"),
     "numbered": (numbered(OUTPUTS, "{}. {}"), numbered(REFERENCES, "{}. {}"), "K (texts by id"),
     "one column": (
         *(table([[name], *([t] for t in s)]) for name, s in (("prediction", OUTPUTS), ("reference", REFERENCES))),
@@ -95,11 +91,7 @@ def test_ids_join_in_any_order_and_other_columns_travel(write):
 
 REFUSED = {
     "another id": (columns("prediction", OUTPUTS), columns("reference", REFERENCES[:5]), "the id 'S1_5' is not in"),
-    "ids in one file": (
-        numbered(OUTPUTS),
-        lines(REFERENCES),
-        "each line begins or ends with an id, such as 'S1_0'",
-    ),
+    "ids in one file": (numbered(OUTPUTS), lines(REFERENCES), "each line begins or ends with an id, such as 'S1_0'"),
     "no name": (
         table([("a", "b"), *PAIRS]),
         lines(["x", *REFERENCES]),
@@ -138,9 +130,8 @@ def test_columns_and_format_hold_beside_references(write):
     read = read_any(path, columns=["said", "what"], **given)
     assert sorted((p.reference, p.prediction) for p in read.predictions) == PAIRS
     assert "not used: 'draft'" in describe(read)
-    assert read_any(path, layout="P", **given).predictions[1].prediction == rows[1][1].join(
-        ['0,"', f'","{rows[1][2]}"']
-    )
+    _, second, *_ = read_any(path, layout="P", **given).predictions
+    assert second.prediction == f'0,"{rows[1][1]}","{rows[1][2]}"'
     for options, message in (
         ({"columns": ["what"]}, "expected two"),
         ({"columns": ["said", "no"]}, "there is no column 'no'"),

@@ -9,7 +9,6 @@ import jax
 import pytest
 from tiny_run import as_flag, tiny_settings
 
-from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.mesh import CHIPS, chip_of_device, make_mesh
 from eeg2text_jax.preflight.compiling import Compiled, compile_program, parse_topology, refused_bytes
@@ -193,9 +192,9 @@ def test_unknown_topologies(topology, message, refused):
     assert message in refused(["preflight", "--config=configs/demo.py", f"--topology={topology}"])
 
 
-def test_an_unknown_field_of_the_configuration(capsys):
-    assert main(["preflight", "--config=configs/demo.py", "--topology=v5e:2x4", "--config.batch.sise=3"]) == 2
-    assert "did you mean 'batch.size'?" in capsys.readouterr().err
+def test_an_unknown_field_of_the_configuration(refused):
+    command = ["preflight", "--config=configs/demo.py", "--topology=v5e:2x4", "--config.batch.sise=3"]
+    assert "did you mean 'batch.size'?" in refused(command)
 
 
 @pytest.mark.parametrize("option", ["--effort=most", "--largest=perhaps"])
@@ -203,10 +202,10 @@ def test_unknown_choices(option, refused):
     assert f"{option}: expected " in refused(["preflight", "--config=configs/demo.py", "--topology=v5e:2x4", option])
 
 
-def test_libtpu_that_is_missing(monkeypatch, capsys):
+def test_libtpu_that_is_missing(monkeypatch, refused):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main(["preflight", as_flag(parallel__mesh=(0, 0)), "--topology=v5e:2x4"]) == 2
-    assert "needs libtpu: pip install 'eeg2text_jax[preflight]'" in capsys.readouterr().err
+    said = refused(["preflight", as_flag(parallel__mesh=(0, 0)), "--topology=v5e:2x4"])
+    assert "needs libtpu: pip install 'eeg2text_jax[preflight]'" in said
 
 
 @pytest.mark.parametrize(

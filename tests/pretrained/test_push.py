@@ -26,10 +26,8 @@ def calls(monkeypatch):
 
 def test_a_folder_is_uploaded_to_a_private_repository(calls):
     assert push_folder("export", "my/model") == "https://hub.test/my/model"
-    assert calls == [
-        ("create_repo", "my/model", {"private": True, "exist_ok": True}),
-        ("upload_folder", "my/model", "export"),
-    ]
+    created = ("create_repo", "my/model", {"private": True, "exist_ok": True})
+    assert calls == [created, ("upload_folder", "my/model", "export")]
 
 
 def test_a_refusal_is_one_sentence_that_says_what_is_finished(calls):

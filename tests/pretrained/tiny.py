@@ -54,6 +54,5 @@ def tokenizer() -> transformers.PreTrainedTokenizerFast:
     names = {0: "<s>", 1: "<pad>", 2: "</s>", 3: "<unk>"}
     words = Tokenizer(models.WordLevel({names.get(i, f"w{i}"): i for i in range(40)}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=words, bos_token="<s>", pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
-    )
+    tokens = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=words, **tokens)

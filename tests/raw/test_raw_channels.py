@@ -42,9 +42,8 @@ def test_a_sine_has_its_amplitude_and_its_square():
     volts = size[:, None] * np.sin(2 * np.pi * 9 * np.arange(2000) / rate)
     fields = load_config("default").data.raw.to_dict() | {"bands": ((8.5, 10.0),)}
     logs = np.log10([7.0, 20.0])
-    for amplitude, log, expected in (
-        (True, False, size), (False, False, size**2), (True, True, logs), (False, True, 2 * logs)
-    ):  # fmt: skip
+    cases = ((True, False, size), (False, False, size**2), (True, True, logs), (False, True, 2 * logs))
+    for amplitude, log, expected in cases:
         spec = RawSpec(**fields | {"amplitude": amplitude, "log": log})
         found = band_power(volts, rate, [(2.0, 6.0)], spec)
         np.testing.assert_allclose(found, expected[None], rtol=0.01)
@@ -112,10 +111,8 @@ def test_types_of_channels_tsv_are_heeded_and_named(tree, tmp_path, capsys):
     assert "1 channels were left out, as they are not EEG by type, unit or name: Oz (VEOG)" in capsys.readouterr().err
     table.write_text(table.read_text().replace("Pz\tEEG", "Pz\tFOO").replace("Fz\tEEG", "Fz\teeg"))
     assert prepare(tmp_path, files, *fields).n_features == 8 * 4
-    assert (
-        "2 channels were left out, as they are not EEG by type, unit or name: Pz (FOO), Oz (VEOG)"
-        in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "2 channels were left out, as they are not EEG by type, unit or name: Pz (FOO), Oz (VEOG)" in said
 
 
 @pytest.mark.parametrize(

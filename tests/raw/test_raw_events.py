@@ -138,9 +138,8 @@ def test_overlapping_word_annotations_name_their_code():
     assert "'word' (1 to 1.2 s) and 'sentence/the dog barks' (1 to 4 s) overlap" in said
     assert "data.raw.begin='sentence/*'" in said
     assert "data.raw.word=word;" in said
-    assert "data.raw.word" not in refusal(
-        sentence, (1.2, 0.1, "word"), (1.5, 0.5, "a cat"), (1.6, 0.1, "word"), word="word"
-    )
+    words = (1.2, 0.1, "word"), (1.5, 0.5, "a cat"), (1.6, 0.1, "word")
+    assert "data.raw.word" not in refusal(sentence, *words, word="word")
 
 
 def test_a_sentence_without_a_word_is_counted():

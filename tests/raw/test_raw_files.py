@@ -89,9 +89,8 @@ def test_features_are_scipys(written):
                 size = np.abs(scipy.signal.hilbert(scipy.signal.sosfiltfilt(sos, piece)))
                 word = size[:, round(time * rate) - first : round((time + 0.5) * rate) - first]
                 expected.append((word**2).mean(axis=1))
-            np.testing.assert_allclose(
-                data.words(i)[w], np.log10(np.concatenate(expected) * 1e12), rtol=1e-6, atol=1e-6
-            )
+            power = np.log10(np.concatenate(expected) * 1e12)
+            np.testing.assert_allclose(data.words(i)[w], power, rtol=1e-6, atol=1e-6)
             checked += 1
     assert checked >= 20
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from tiny_run import data_spec
 
-from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.planted.planted_recordings import WORD, Plan, voltages
 from eeg2text_jax.data.raw.events import Event, is_marked_bad
@@ -94,7 +93,7 @@ def write(folder, how, raw):
 
 
 @pytest.mark.filterwarnings("ignore")  # MNE's, while files are written
-def test_copies_in_all_formats_give_the_same_texts_words_and_counts(tmp_path, capsys):
+def test_copies_in_all_formats_give_the_same_texts_words_and_counts(tmp_path, capsys, printed_by):
     mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
     for name in ("edfio", "pybv", "eeglabio", "pymatreader", "mne_bids"):
         pytest.importorskip(name, reason="comes with the extras `mne` and `test`")
@@ -112,8 +111,7 @@ def test_copies_in_all_formats_give_the_same_texts_words_and_counts(tmp_path, ca
         write(root / "files", how, raw.copy())
         fields = ["--config.data.raw.word=a word", *(["--config.data.raw.text=trial_type"] if how == "bids" else [])]
         capsys.readouterr()
-        assert main(["prepare", str(root / "files"), *fields, f"--out={root / 'data.h5'}"]) == 0, how
-        said = capsys.readouterr().err
+        said = printed_by(["prepare", str(root / "files"), *fields, f"--out={root / 'data.h5'}"], to="err")
         assert said.count("marker type") == ("brainvision" in how or how == "vhdr"), how
         found[how] = read_datafile(root / "data.h5")
     expected = found["fif"]

@@ -55,9 +55,8 @@ def test_names_of_bids_fit_tables_with_and_without_prefix(tmp_path):
         assert texts.find(FILE, 1, ()) == "one"
         texts.check_trials(FILE, 1)
     path.write_text("trigger\tsentence\n1\tone\n")
-    with pytest.raises(
-        UserError, match=r"expected 'text' \(data.raw.text names another\) and `trial` or `code` by these"
-    ):
+    message = r"expected 'text' \(data.raw.text names another\) and `trial` or `code` by these"
+    with pytest.raises(UserError, match=message):
         Texts(path, "text")
 
 

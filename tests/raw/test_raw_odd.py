@@ -38,9 +38,8 @@ def test_good_recordings_are_not_noted(tmp_path, capsys):
 def test_a_dead_channel_is_named(tmp_path, capsys):
     dead = recording()
     dead._data[3] = 0.0
-    assert "constant, or nearly so, as recorded: Oz; leave them out with data.raw.exclude" in notes(
-        dead, tmp_path / "a.h5", capsys
-    )
+    said = notes(dead, tmp_path / "a.h5", capsys)
+    assert "constant, or nearly so, as recorded: Oz; leave them out with data.raw.exclude" in said
     with pytest.raises(UserError, match=r"all were dropped \(flat channel Oz 3\)"):
         prepare(dead, tmp_path / "a.h5", data__raw__reference="")
     pandas = pytest.importorskip("pandas")
@@ -60,9 +59,8 @@ def test_a_loose_channel_and_a_wrong_unit_are_noted(tmp_path, capsys):
     assert section.startswith("3 samples of 1 subjects and 3 different texts; dropped: none.")
     assert "8 bands x 4 channels" in section
     assert "times as much as the others: Cz;" in section
-    assert "standard deviation of about 1e+01 V, and EEG one of" in notes(
-        recording(scale=10.0), tmp_path / "a.h5", capsys
-    )
+    said = notes(recording(scale=10.0), tmp_path / "a.h5", capsys)
+    assert "standard deviation of about 1e+01 V, and EEG one of" in said
 
 
 def test_one_recording_twice_is_noted(tmp_path, capsys):

@@ -64,10 +64,8 @@ def test_more_sentences_than_one_row_each() -> None:
     tally = Tally()
     for i in range(130):
         tally.kept[f"S{i}", "SR"] = 2
-    assert [line.split()[:3] for line in tally.table().splitlines()[1:]] == [
-        ["all", "SR", "260"],
-        ["all", "all", "260"],
-    ]
+    lines = [line.split()[:3] for line in tally.table().splitlines()[1:]]
+    assert lines == [["all", "SR", "260"], ["all", "all", "260"]]
 
 
 def test_subjects_with_other_sentences_are_matched_by_index(

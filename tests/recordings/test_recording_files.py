@@ -86,7 +86,6 @@ def test_a_task_may_be_given(tmp_path: Path) -> None:
 
 def test_duplicate_subject_files_are_refused(tmp_path: Path) -> None:
     touch(tmp_path, "a/resultsZAB_SR.mat", "b/resultsZAB_SR.mat", "b/resultsZAB_NR.mat")
-    with pytest.raises(
-        UserError, match=r"a/resultsZAB_SR.mat and .*b/resultsZAB_SR.mat both hold subject ZAB of task SR"
-    ):
+    message = r"a/resultsZAB_SR.mat and .*b/resultsZAB_SR.mat both hold subject ZAB of task SR"
+    with pytest.raises(UserError, match=message):
         found(tmp_path)

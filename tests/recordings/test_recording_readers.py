@@ -9,13 +9,7 @@ import pytest
 import scipy.io
 from simulated_study import MISSING, NO_SINGLE, ONE_WORD, SHIFTED, TEXTS, UNREAD, Study, make_content
 
-from eeg2text_jax.data.recordings.features import (
-    BANDS,
-    MEASURES,
-    Fields,
-    Sentence,
-    UnreadableRecording,
-)
+from eeg2text_jax.data.recordings.features import BANDS, MEASURES, Fields, Sentence, UnreadableRecording
 from eeg2text_jax.data.recordings.mat_v5 import read_mat_v5
 from eeg2text_jax.data.recordings.mat_v73 import read_mat_v73
 from eeg2text_testing.zuco_files import write_v5, write_v73
@@ -40,9 +34,8 @@ def test_v5_reads_what_loadmat_reads(study: Study, measure: str) -> None:
     got = read(study, "v5", Fields(measure, BANDS))
     assert [sentence.content for sentence in got] == [sentence.content for sentence in expected] == list(TEXTS)
     for ours, theirs in zip(got, expected, strict=True):
-        np.testing.assert_array_equal(
-            np.concatenate(ours.means), np.concatenate([flat(getattr(theirs, f"mean_{band}")) for band in BANDS])
-        )
+        means = [flat(getattr(theirs, f"mean_{band}")) for band in BANDS]
+        np.testing.assert_array_equal(np.concatenate(ours.means), np.concatenate(means))
         if isinstance(theirs.word, float):
             assert ours.words is None
             continue
@@ -103,11 +96,7 @@ def test_v73_with_one_empty_array_for_all_and_arrays_lying_down(tmp_path: Path) 
             references = words[name][()]
             del words[name]
             words.create_dataset(name, data=references.T, dtype=h5py.ref_dtype)
-    pairs = zip(
-        read_mat_v5(tmp_path / "a.mat", PLAIN),
-        read_mat_v73(tmp_path / "b.mat", PLAIN),
-        strict=True,
-    )
+    pairs = zip(read_mat_v5(tmp_path / "a.mat", PLAIN), read_mat_v73(tmp_path / "b.mat", PLAIN), strict=True)
     for one, other in pairs:  # to the end, where shared references are judged
         for u, v in zip(one.words, other.words, strict=True):
             assert (u.content, u.fixations) == (v.content, v.fixations)
@@ -142,10 +131,7 @@ def test_double_precision_is_read_in_full(tmp_path: Path) -> None:
     next(word for word in content[0]["word"] if word["nFixations"] is not None)["GD_t1"] = value
     write_v5(tmp_path / "a.mat", content)
     write_v73(tmp_path / "b.mat", content)
-    for sentences in (
-        read_mat_v5(tmp_path / "a.mat", PLAIN),
-        read_mat_v73(tmp_path / "b.mat", PLAIN),
-    ):
+    for sentences in (read_mat_v5(tmp_path / "a.mat", PLAIN), read_mat_v73(tmp_path / "b.mat", PLAIN)):
         word = next(word for word in next(sentences).words if word.fixations)
         assert word.eeg[0].dtype == np.float64
         assert word.eeg[0][0] == 1 / 3

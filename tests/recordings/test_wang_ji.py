@@ -92,9 +92,8 @@ def test_quirks_of_v5(study: Study) -> None:
     assert made[8][0] == "feels emp11111ty and unsatisfying"  # the typing error stays
     assert len(made[SHIFTED][1]) == len(TEXTS[SHIFTED].split())  # "--" counts as a word
     assert not {MISSING, UNREAD, REJECTED} & set(made)
-    assert {reason: n for (_, _, reason), n in tally.dropped.items()} == {
-        "missing": 1, "no fixated word": 1, "NaN band": 1,
-    }  # fmt: skip
+    dropped = {reason: n for (_, _, reason), n in tally.dropped.items()}
+    assert dropped == {"missing": 1, "no fixated word": 1, "NaN band": 1}
 
 
 def test_quirks_of_v73(study: Study) -> None:

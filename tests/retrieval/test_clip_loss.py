@@ -59,9 +59,8 @@ def test_rows_that_fill_the_batch_change_nothing(symmetric):
     weight = np.ones(B, np.float32)
     weight[[2, 5]] = 0
     brain[2] = np.nan_to_num(brain[2]) * 0 + brain[0]
-    found = clip_loss(
-        jnp.asarray(brain), jnp.asarray(text), jnp.arange(B, dtype=jnp.int32), jnp.asarray(weight), 3.0, symmetric
-    )
+    given = map(jnp.asarray, (brain, text, np.arange(B, dtype=np.int32), weight))
+    found = clip_loss(*given, 3.0, symmetric)
     expected, *_ = of_torch(brain, text, 3.0, symmetric, [0, 1, 3, 4, 6])
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
@@ -98,11 +97,6 @@ def test_cosines_are_divided_by_the_temperature_fixed_or_learned_and_never_by_le
 
 def test_a_learned_temperature_begins_at_the_configured_one():
     eeg = EEGSpec(features=3, layers=0)
-    model = ContrastiveModel(
-        dataclasses.replace(tiny_grid.make_model(), eeg=eeg),
-        width=4,
-        outputs=E,
-        temperature=0.2,
-        learn_temperature=True,
-    )
+    network = dataclasses.replace(tiny_grid.make_model(), eeg=eeg)
+    model = ContrastiveModel(network, width=4, outputs=E, temperature=0.2, learn_temperature=True)
     assert float(model.scale(model.init(jax.random.key(0)))) == pytest.approx(5.0)

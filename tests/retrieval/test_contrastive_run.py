@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
-from tiny_run import tiny_settings
+from tiny_run import study_in, tiny_settings
 
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.decoding.retrieve import padded_labels
@@ -21,8 +21,6 @@ from eeg2text_jax.predictions.file import FIELDS, Prediction, write_predictions
 from eeg2text_jax.predictions.rankings import read_rankings, write_rankings
 from eeg2text_jax.preflight.programs import make_outline
 from eeg2text_jax.rank_run import NO_AUDIT, candidates_of, judge_ranked_folds, rank, read_ranked
-from eeg2text_jax.study.config_file import open_workdir
-from eeg2text_jax.study.study import open_study
 from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.resume import trained_params
@@ -99,9 +97,8 @@ def test_every_file_is_there_and_every_cell_is_scored(whole):
     assert [comparison["control"] for comparison in audit["comparisons"]] == names[1:]
     page = (whole / "report.html").read_text()
     assert "Does the recording tell which sentence was read?" in page
-    assert audit["sentence"].startswith(
-        "Which of 36 sentences was read (36 independent sentences, 72 rows): top-5 was "
-    )
+    begins = "Which of 36 sentences was read (36 independent sentences, 72 rows): top-5 was "
+    assert audit["sentence"].startswith(begins)
 
 
 def test_embeddings_of_a_length_are_one_where_nothing_else_is_known(whole):
@@ -118,9 +115,8 @@ def test_embeddings_of_a_length_are_one_where_nothing_else_is_known(whole):
     assert np.abs(np.diff(firsts, axis=0)).max(1).min() > 1e-3
 
 
-def test_score_and_audit_read_the_file(whole, tmp_path, capsys):
-    path = tmp_path / "rankings.jsonl"
-    shutil.copy(whole / "rankings.jsonl", path)
+def test_score_and_audit_read_the_file(whole, tmp_path, refused):
+    path = shutil.copy(whole / "rankings.jsonl", tmp_path / "rankings.jsonl")
     assert cli.main(["score", str(path), f"--json={tmp_path / 'scores.json'}"]) == 0
     cells = json.loads((tmp_path / "scores.json").read_text())["cells"]
     assert metrics_by_cell(cells) == metrics_by_cell(score_rankings(read_rankings(path).rows))
@@ -136,8 +132,8 @@ def test_score_and_audit_read_the_file(whole, tmp_path, capsys):
     levels = [found.pop("provenance")["level"] for found in (ours, run)]
     assert levels == ["stated", "verified"], "digests tie a file to the workdir in which it lies"
     assert {**ours, "flags": 0} == {**run, "flags": 0}, "the run looks at its training text, too"
-    assert cli.main(["audit", f"--eeg={path}", "--endpoint=wer"]) == 2
-    assert "--endpoint=wer: for rankings, expected one of top-1, top-5, rank" in capsys.readouterr().err
+    said = refused(["audit", f"--eeg={path}", "--endpoint=wer"], alone=False)
+    assert "--endpoint=wer: for rankings, expected one of top-1, top-5, rank" in said
 
 
 def metrics_by_cell(cells):
@@ -146,7 +142,7 @@ def metrics_by_cell(cells):
 
 def test_what_a_contrastive_run_cannot_do_is_one_sentence(whole):
     config = contrastive()
-    study = open_study(config, open_workdir(str(whole), config))
+    study = study_in(whole, config)
     with pytest.raises(UserError, match=r"is a run of objective=contrastive, whose model writes no text"):
         exported(study, {})
     with pytest.raises(UserError, match="preflight compiles training and decoding of objective=generate"):
@@ -158,9 +154,8 @@ def test_what_a_contrastive_run_cannot_do_is_one_sentence(whole):
 
 def test_arms_of_a_seed_differ_only_by_condition(whole):
     """Fed the same, two arms of one seed are trained to the same parameters, bit for bit."""
-    config = contrastive(grid__train_conditions=("zero", "length_only"), train__steps=2)
-    root = whole.parent / "paired"
-    study = open_study(config, open_workdir(str(root), config))
+    changes = {"grid__train_conditions": ("zero", "length_only"), "train__steps": 2}
+    study = study_in(whole.parent / "paired", contrastive(**changes))
     train_arms(study)
     for leaf in jax.tree.leaves(trained_params(study)):
         np.testing.assert_array_equal(np.asarray(leaf)[0], np.asarray(leaf)[1])
@@ -172,7 +167,7 @@ def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path):
         retrieval__likelihood=True, model__encoder_layers=0, split__ratio=(0.4, 0.1, 0.5), train__steps=2,
         train__eval_every=2, grid__train_conditions=("eeg",), optim__name="sgd",
     )  # fmt: skip
-    study = open_study(config, open_workdir(str(tmp_path / "run"), config))
+    study = study_in(tmp_path / "run", config)
     train_arms(study)
     rank(study)
     rows = [row for row in read_ranked(study) if row.eval_condition == "eeg"]
@@ -191,8 +186,7 @@ def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path):
 
 def test_likelihoods_stand_beside_what_was_written(whole, tmp_path):
     """Tables and audits of both, of rankings that stand for likelihoods and predictions that repeat the first."""
-    config = contrastive()
-    study = open_study(config, open_workdir(str(whole), config))
+    study = study_in(whole, config := contrastive())
     rows = [dataclasses.replace(row, mode="likelihood") for row in read_ranked(study)]
     config = config.changed({"objective": "generate", "retrieval.likelihood": True})
     study = dataclasses.replace(study, config=config, workdir=Workdir(epath.Path(tmp_path)))

@@ -111,9 +111,8 @@ def test_file_is_read_back(tmp_path):
 
 
 def test_rounding_keeps_six_digits():
-    np.testing.assert_array_equal(
-        rounded(np.array([0.12345678, -98765.4321, 0.0, 1e-9])), [0.123457, -98765.4, 0, 1e-9]
-    )
+    found = rounded(np.array([0.12345678, -98765.4321, 0.0, 1e-9]))
+    np.testing.assert_array_equal(found, [0.123457, -98765.4, 0, 1e-9])
 
 
 @pytest.mark.parametrize(

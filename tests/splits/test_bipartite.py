@@ -109,9 +109,8 @@ def test_fmri_keeps_tasks_and_listeners_apart_and_gives_the_idle_listener_to_the
     u, v = full_graph(4, 3)
     for order in (("test", "dev", "train"), ("train", "test", "dev")):
         part = split_graph(u, v, (1 / 3, 1 / 3, 1 / 3), np.random.default_rng(0), cut="v", order=order)
-        assert {name: int(np.sum(part == k)) for k, name in enumerate(PARTS)} == {
-            name: 2 if name == order[0] else 1 for name in PARTS
-        }
+        sizes = {name: int(np.sum(part == k)) for k, name in enumerate(PARTS)}
+        assert sizes == {name: 2 if name == order[0] else 1 for name in PARTS}
 
 
 # What appendix B prints, its array C given the length that it needs; the only change.

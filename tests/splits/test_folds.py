@@ -143,9 +143,7 @@ def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(running, "run", run)
     monkeypatch.setattr(running, "read_predictions", predictions)
-    monkeypatch.setattr(
-        running, "judge_folds", lambda config, place, rows, header, leaked: (len(rows), header["splits"])
-    )
+    monkeypatch.setattr(running, "judge_folds", lambda _, place, rows, header, leaked: (len(rows), header["splits"]))
     with pytest.raises(UserError, match="stopped"):
         run_folds(config, str(tmp_path / "all"), "3")
     assert run_folds(config, str(tmp_path / "all"), "3") == (3, [split.digest() for split in splits])

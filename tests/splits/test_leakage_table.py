@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from reading_grids import grid
 
-from eeg2text_jax.cli import main
 from eeg2text_jax.commands.papers import BSLR, leakage_rows, leakage_text
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import Sample
@@ -37,7 +36,7 @@ def test_rows_are_the_splits_rates_and_their_averages():
     assert len({len(line) for line in printed[: len(rows) + 1]}) == 1
 
 
-def test_a_method_that_cannot_divide_the_data_says_why(tmp_path, capsys, printed_by):
+def test_a_method_that_cannot_divide_the_data_says_why(tmp_path, refused, printed_by):
     path = tmp_path / "small.h5"
     with DataWriter(path, 1, "nothing") as writer:
         for subject in "AB":
@@ -50,5 +49,5 @@ def test_a_method_that_cannot_divide_the_data_says_why(tmp_path, capsys, printed
     rows = json.loads((tmp_path / "table.json").read_text())
     assert {len(row["values"]) for row in rows} == {0, 3}
     for seeds in ("0", "99999999999"):
-        assert main(["leakage", str(path), f"--seeds={seeds}"]) == 2
-        assert f"--seeds={seeds}: expected a whole number from 1 to 1000" in capsys.readouterr().err
+        said = refused(["leakage", str(path), f"--seeds={seeds}"])
+        assert f"--seeds={seeds}: expected a whole number from 1 to 1000" in said

@@ -105,7 +105,7 @@ def test_splits_made_elsewhere_are_read(data_path, tmp_path, kind, dev, wrapped)
     assert make_split(data, "file", RATIO, 0, path).digest() == split.digest()
 
 
-def test_an_audit_without_the_data_file_compares_the_texts_that_the_split_file_has(tmp_path, capsys):
+def test_an_audit_without_the_data_file_compares_the_texts_that_the_split_file_has(tmp_path, printed_by):
     def reading(subject, text):
         return {"subject": subject, "text": text}
 
@@ -116,10 +116,8 @@ def test_an_audit_without_the_data_file_compares_the_texts_that_the_split_file_h
     }
     path = tmp_path / "texts.json"
     path.write_text(json.dumps(parts))
-    assert main(["split", "--audit", str(path)]) == 0
-    assert (
-        "train and test share 1 text (by letters-digits), no near-duplicates and 1 subject" in capsys.readouterr().out
-    )
+    said = printed_by(["split", "--audit", str(path)])
+    assert "train and test share 1 text (by letters-digits), no near-duplicates and 1 subject" in said
 
 
 def test_an_audit_of_ids_alone_says_that_it_compared_ids(tmp_path, printed_by):
@@ -169,28 +167,24 @@ def test_rows_need_the_data_file(tmp_path, refused):
 
 
 @pytest.mark.parametrize("arguments", [[], ["--audit", "absent.json"], ["absent.h5"], ["--ratio=1,2"]])
-def test_missing_input_is_one_sentence(arguments, capsys):
-    assert main(["split", *arguments]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+def test_missing_input_is_one_sentence(arguments, refused):
+    assert refused(["split", *arguments])
 
 
-def test_a_certificate_of_other_texts_is_refused(data_path, tmp_path, capsys, refused):
+def test_a_certificate_of_other_texts_is_refused(data_path, tmp_path, refused):
     """One that was made from another study with the same ids, or that somebody edited."""
     out = tmp_path / "f.json"
     main(["split", str(data_path), "--method=f", f"--json={out}"])
     other = write(tmp_path / "other.h5", texts={task: [f"{t} again" for t in many] for task, many in TEXTS.items()})
     said = refused(["split", str(other), "--method=file", f"--path={out}"])
     assert "f.json: was made from data.h5, whose subjects, tasks or sentences are not those of" in said
-    for old, new in (
-        ('"digest": "', '"digest": "0'),
-        ('"method": "f"', '"method": "c"'),
-        ('"samples": ', '"samples": 1'),
-    ):
+    edits = (('"digest": "', '"digest": "0'), ('"method": "f"', '"method": "c"'), ('"samples": ', '"samples": 1'))
+    for old, new in edits:
         edited = tmp_path / "edited.json"
         assert out.read_text().count(old)
         edited.write_text(out.read_text().replace(old, new, 1))
-        assert main(["split", str(data_path), "--method=file", f"--path={edited}"]) == 2
-        assert "edited.json: does not have the checksum that it states" in capsys.readouterr().err
+        said = refused(["split", str(data_path), "--method=file", f"--path={edited}"])
+        assert "edited.json: does not have the checksum that it states" in said
     certificate = json.loads(out.read_text())
     certificate["parts"]["test"]["ids"] = certificate["parts"]["test"]["ids"][1:]
     certificate["parts"]["test"]["ids_sha256"] = hash_ids(certificate["parts"]["test"]["ids"])

@@ -149,9 +149,8 @@ def test_sizes_that_are_far_from_the_ratio_are_a_warning():
     data = data_of(rows)
     split = next(found for seed in range(30) if 0 in (found := make_split(data, "a", RATIO, seed)).parts["test"])
     (line,) = size_lines(certify_data(data, split, RATIO))
-    assert line.startswith(
-        "warning: the sizes are far from the ratio: train has 20.5% of the kept samples in place of 80%"
-    )
+    warning = "warning: the sizes are far from the ratio: train has 20.5% of the kept samples in place of 80%"
+    assert line.startswith(warning)
     assert "test has 76.9% of the kept samples in place of 10%" in line
     even = grid(sentences={"SR": 40})
     assert size_lines(certify_data(even, make_split(even, "c", RATIO, 0), RATIO)) == []

@@ -168,9 +168,8 @@ def test_a_training_sample_just_before_most_test_samples_is_a_warning():
     limit, share = list(time["neighbors"]["test"].items())[1]
     assert share >= 0.5
     (said,) = high_neighbors({**time, "groups": {}})
-    assert said.startswith(
-        f"{share:.0%} of the test samples have a training sample of the same recording within {limit} s"
-    )
+    begins = f"{share:.0%} of the test samples have a training sample of the same recording within {limit} s"
+    assert said.startswith(begins)
     time["neighbors"]["test"][limit] = 0.49
     assert high_neighbors({**time, "groups": {}}) == []
     assert "task" not in time["groups"], "one task is no group"

@@ -44,18 +44,16 @@ def test_a_clock_that_just_fits_is_not_mixed(data):
     width = 2 + 2 * PERIODS
     just = dataclasses.replace(data, features=np.ones((len(data.features), width), np.float32))
     wide = dataclasses.replace(data, features=np.ones((len(data.features), width + 1), np.float32))
-    np.testing.assert_array_equal(
-        clock_features(just, PARTS[0], 0), clock_features(wide, PARTS[0], 0)[:, :width], strict=True
-    )
+    one, other = (clock_features(given, PARTS[0], 0) for given in (just, wide))
+    np.testing.assert_array_equal(one, other[:, :width], strict=True)
 
 
 def test_what_is_after_training_changes_no_clock_of_training(data):
     onset = data.clock.onset.copy()
     onset[PARTS[2]] += 1000
     later = dataclasses.replace(data, clock=dataclasses.replace(data.clock, onset=onset))
-    np.testing.assert_array_equal(
-        clock_features(later, PARTS[0], 0)[PARTS[0]], clock_features(data, PARTS[0], 0)[PARTS[0]]
-    )
+    one, other = (clock_features(given, PARTS[0], 0)[PARTS[0]] for given in (later, data))
+    np.testing.assert_array_equal(one, other)
 
 
 def test_the_neighbor_is_near_of_another_text_and_length(data):

@@ -45,9 +45,8 @@ def positional(zuco):
 
 def test_positional_sizes(zuco):
     split = make_split(zuco, "unique_sent", RATIO, 0)
-    sizes = {
-        t: tuple(int(np.sum(zuco.task[split.parts[name]] == t)) // 12 for name in PARTS) for t in ("SR", "NR", "TSR")
-    }
+    tasks = [zuco.task[split.parts[name]] for name in PARTS]
+    sizes = {t: tuple(int(np.sum(found == t)) // 12 for found in tasks) for t in ("SR", "NR", "TSR")}
     assert sizes == {"SR": (320, 40, 40), "NR": (240, 30, 30), "TSR": (325, 40, 42)}
 
 

@@ -51,13 +51,9 @@ except UserError as error:
 @contextlib.contextmanager
 def started(server, place: str, name: str, patience: float, cache: Path):
     """A process that writes into a workdir, under the host name of all others."""
-    process = subprocess.Popen(
-        ["unshare", "--uts", sys.executable, "-c", WRITER, place, name, str(patience)],
-        env={**os.environ, **server.environment, "EEG2TEXT_BUCKET_CACHE": str(cache)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = ["unshare", "--uts", sys.executable, "-c", WRITER, place, name, str(patience)]
+    environment = {**os.environ, **server.environment, "EEG2TEXT_BUCKET_CACHE": str(cache)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         yield process
     finally:

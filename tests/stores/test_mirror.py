@@ -272,15 +272,15 @@ def test_a_name_may_become_a_folder_and_a_file_again(server, tmp_path):
         bucket.delete(parse(place).below(name).key)
 
 
-def test_commands_read_and_write_addresses(server, tmp_path, capsys, printed_by):
+def test_commands_read_and_write_addresses(server, tmp_path, refused, printed_by):
     data, out = server.address("f/data.h5"), server.address("f/split.json")
     fields = ["--config.data.synthetic.sentences=20", "--config.data.synthetic.features=4"]
     assert cli.main(["prepare", "synthetic", f"--out={data}", *fields]) == 0
     assert cli.main(["split", data, f"--json={out}"]) == 0
     assert f"sent to {data}" in printed_by(["check", data])
     assert json.loads(content(server.address("f"), "split.json"))["parts"]
-    assert cli.main(["score", server.address("f/nothing.jsonl")]) == 2
-    assert f"{server.scheme}://{BUCKET}/f/nothing.jsonl: there is nothing" in capsys.readouterr().err
+    said = refused(["score", server.address("f/nothing.jsonl")])
+    assert f"{server.scheme}://{BUCKET}/f/nothing.jsonl: there is nothing" in said
 
 
 def test_an_export_goes_to_an_empty_place_alone(server, tmp_path, refused):

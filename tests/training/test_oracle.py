@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_run import tiny_settings
+from tiny_run import study_in, tiny_settings
 
 from eeg2text_jax.backbones.build import random_config
 from eeg2text_jax.backbones.mapping import export
 from eeg2text_jax.pretrained.load import backbone_table
-from eeg2text_jax.study.config_file import open_workdir
-from eeg2text_jax.study.study import open_study
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.loop import train
 from eeg2text_jax.training.resume import make_initial_state
@@ -41,8 +39,7 @@ FIELDS = {
 def trained(request, tmp_path_factory):
     """The study, its parameters before and after, and what it logged."""
     ends = {"optim__schedule": "linear", "optim__lr_end": 1e-3} if "end" in request.param else {}
-    config = tiny_settings(**FIELDS, **ends)
-    study = open_study(config, open_workdir(str(tmp_path_factory.mktemp("oracle") / "run"), config))
+    study = study_in(tmp_path_factory.mktemp("oracle") / "run", tiny_settings(**FIELDS, **ends))
     first = make_initial_state(study, make_program(study.config, study.model, study.arms), study.placement)
     before = tensors_of(study, first.params)
     return study, before, tensors_of(study, train(study).params), logged_metrics(study.workdir.root)

@@ -6,12 +6,10 @@ import math
 import jax
 import numpy as np
 import pytest
-from tiny_run import tiny_config, tiny_settings
+from tiny_run import study_in, tiny_config, tiny_settings
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.ranges import check_config
-from eeg2text_jax.study.study import open_study
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.metrics_log import MetricsLog, stale
 from eeg2text_jax.training.resume import make_initial_state, trained_params
@@ -35,8 +33,7 @@ FOLDERS = ("snapshot", "series", "")
 
 
 def open_tiny(root, **changes):
-    config = tiny_settings(**{**UNICORN, **changes})
-    return open_study(config, open_workdir(str(root), config))
+    return study_in(root, tiny_settings(**{**UNICORN, **changes}))
 
 
 @pytest.fixture(scope="module")

@@ -210,9 +210,8 @@ def test_rows_that_fill_a_batch_train_nothing(batch, of_plain, plain):
     """Whatever is in them: other words, other labels, other noise."""
     assert (batch["weight"] == 0).any()
     filler, other = batch["weight"] == 0, tiny_grid.make_batch(9)
-    changed = {
-        name: np.where(filler.reshape(-1, *[1] * (leaf.ndim - 1)), other[name], leaf) for name, leaf in batch.items()
-    }
+    filled = {name: filler.reshape(-1, *[1] * (leaf.ndim - 1)) for name, leaf in batch.items()}
+    changed = {name: np.where(filled[name], other[name], leaf) for name, leaf in batch.items()}
     assert_same(of_plain({**changed, "weight": batch["weight"]}), plain)
 
 

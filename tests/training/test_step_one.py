@@ -3,10 +3,8 @@
 import jax
 import numpy as np
 import pytest
-from tiny_run import tiny_settings
+from tiny_run import study_in, tiny_settings
 
-from eeg2text_jax.study.config_file import open_workdir
-from eeg2text_jax.study.study import open_study
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.resume import make_initial_state, trained_params
 from eeg2text_jax.training.stages import stage_before
@@ -21,8 +19,7 @@ STEPS = {"step_one__steps": 3, "step_one__lr": 1e-2, "train__steps": 2, "train__
 def trained(tmp_path_factory):
     shape = {"encoder_layers": 2, "dropout": 0.0}
     config = tiny_settings(**STEPS, model__encoder_layers=0, shape=shape).changed({"optim.lr": 0.0})
-    root = str(tmp_path_factory.mktemp("two_steps") / "run")
-    study = open_study(config, open_workdir(root, config))
+    study = study_in(tmp_path_factory.mktemp("two_steps") / "run", config)
     train_arms(study)
     return study
 

@@ -5,15 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 from etils import epath
-from tiny_run import tiny_settings
+from tiny_run import study_in, tiny_settings
 
 from eeg2text_jax import pipeline
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel import ParallelSettings
 from eeg2text_jax.parallel.placement import arms_mapping
 from eeg2text_jax.predictions.file import read_predictions
-from eeg2text_jax.study.config_file import open_workdir
-from eeg2text_jax.study.study import open_study
 from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training import waves
 from eeg2text_testing.forked_runs import logged_metrics
@@ -22,8 +20,7 @@ CHANGES = {"model__encoder_layers": 0, "shape": {"dropout": 0.0}, "train__steps"
 
 
 def open_run(root, **changes):
-    config = tiny_settings(**CHANGES, **changes)
-    return open_study(config, open_workdir(str(root), config))
+    return study_in(root, tiny_settings(**CHANGES, **changes))
 
 
 def results(study):

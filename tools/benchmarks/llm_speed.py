@@ -162,9 +162,8 @@ def main() -> None:
     print(f"{machine['processor']}, {machine['cores']} cores; batch {options.batch}; {machine['versions']}")
     print("| stage | eeg2text_jax | transformers + PEFT | ratio | agreement |\n| --- | --- | --- | --- | --- |")
     for beams in (1, 5):  # before training, while both sides have the same weights
-        ours, theirs, a, b = compare(
-            our_decoding(models, rows, beams), their_decoding(models, rows, beams), options.repeats
-        )
+        both = our_decoding(models, rows, beams), their_decoding(models, rows, beams)
+        ours, theirs, a, b = compare(*both, options.repeats)
         same = f"{(a == b).all(axis=1).sum()} of {len(a)} sentences equal"
         rate = [f"{options.batch / seconds:.2f} sentences/s" for seconds in (ours, theirs)]
         print(f"| decoding, {beams} beam(s) | {' | '.join(rate)} | {theirs / ours:.2f} | {same} |", flush=True)

@@ -45,9 +45,8 @@ def main() -> None:
             times[name].append(time.perf_counter() - begun)
     medians = {name: statistics.median(taken) for name, taken in times.items()}
     for name, taken in medians.items():
-        print(
-            f"{name:<13} {taken:6.3f} s a step of {options.volumes} volumes, {options.volumes / taken:6.1f} volumes/s"
-        )
+        rate = options.volumes / taken
+        print(f"{name:<13} {taken:6.3f} s a step of {options.volumes} volumes, {rate:6.1f} volumes/s")
     print(f"eeg2text_jax has {medians['PyTorch'] / medians['eeg2text_jax']:.2f} times PyTorch's speed")
 
 

@@ -149,9 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sets", type=int, default=100)
     parser.add_argument("--resamples", type=int, default=200)
-    parser.add_argument(
-        "--words", type=float, default=0.0, help="own words of the sentence that the decoder names on average"
-    )
+    parser.add_argument("--words", type=float, default=0.0, help="own words of the sentence that are named on average")
     parser.add_argument("--power", action="store_true", help="as many words as are detectable")
     parser.add_argument("--full", action="store_true", help="all combinations of block length, readers and clocks")
     parser.add_argument("--within", action="store_true", help="besides, content within stretches of time")

@@ -59,10 +59,8 @@ def main() -> int:
                 contents.append(content)
                 others = {s: v for s, v in said.items() if v != expected(s)}
                 wrong += len(others) if content >= CLAIMED else 0
-                print(
-                    f"{kind:12} {readers:3} readers, content {content:+6.2f}: {others or 'all as they should'}",
-                    flush=True,
-                )
+                verdict = others or "all as they should"
+                print(f"{kind:12} {readers:3} readers, content {content:+6.2f}: {verdict}", flush=True)
             if contents != sorted(contents):
                 wrong += 1
                 print(f"{kind:12} {readers:3} readers: content does not grow with quality")

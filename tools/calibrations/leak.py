@@ -40,9 +40,8 @@ def row(split: str, workdir: Path) -> str:
     }
     sizes = [certificate["parts"][name]["samples"] for name in ("train", "test")]
     tslr = certificate["leakage"][0]["tslr"]["letters-digits"]
-    free, forced = (
-        f"{scores['eeg', mode]:6.2f} | {scores['noise', mode]:6.2f}" for mode in ("free_running", "teacher_forced")
-    )
+    modes = ("free_running", "teacher_forced")
+    free, forced = (f"{scores['eeg', mode]:6.2f} | {scores['noise', mode]:6.2f}" for mode in modes)
     return f"{split:<6} {sizes[0]:>6} {sizes[1]:>5} {tslr:>7.1%} {free:>16} {forced:>16}"
 
 

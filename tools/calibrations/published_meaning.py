@@ -57,9 +57,8 @@ def both_nulls(aligned: Aligned, endpoint: Endpoint, resamples: int) -> dict[str
 def planted(rows: list[Prediction], world: World, share: float) -> list[Prediction]:
     """The rows with reference words in a share of the places."""
     rng = np.random.default_rng(0)
-    return [
-        dataclasses.replace(row, prediction=world.planted(row.prediction, row.reference, share, rng)) for row in rows
-    ]
+    texts = [world.planted(row.prediction, row.reference, share, rng) for row in rows]
+    return [dataclasses.replace(row, prediction=text) for row, text in zip(rows, texts, strict=True)]
 
 
 def main() -> None:

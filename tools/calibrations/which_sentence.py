@@ -201,9 +201,8 @@ def candidates(known: Known, rows: np.ndarray) -> Candidates:
     data, first = known.data, first_readings(known, rows)
     tasks, words = [str(data.task[i]) for i in first], [int(data.n_words[i]) for i in first]
     ids = [f"{data.task[i]}:{data.sentence_index[i]}" for i in first]
-    return Candidates(
-        "test", [str(data.sentence[i]) for i in first], ids, tasks, np.array(words, float), length_strata(tasks, words)
-    )
+    texts, strata = [str(data.sentence[i]) for i in first], length_strata(tasks, words)
+    return Candidates("test", texts, ids, tasks, np.array(words, float), strata)
 
 
 def row_of(known: Known, i: int, scores: np.ndarray, arm: Arm, condition: str, found: Candidates) -> Ranking:

@@ -148,10 +148,8 @@ def main() -> None:
             bleu = word_bleu().score([p for _, p in pairs], [r for r, _ in pairs])["word_bleu-1"]
             verdicts, why = judged(pairs, flags.resamples)
             refused += tuple(verdicts) != wanted(path)
-            print(
-                f"{kind:9} {errors:6.1f} % WER {bleu:6.2f} BLEU-1  {Path(path).name:70} {' | '.join(verdicts)}",
-                flush=True,
-            )
+            scores = f"{errors:6.1f} % WER {bleu:6.2f} BLEU-1"
+            print(f"{kind:9} {scores}  {Path(path).name:70} {' | '.join(verdicts)}", flush=True)
             for message in why:
                 print(f"          {message}")
     print(f"{refused} files with another verdict than {' | '.join(WANTED)}, or without content {' | '.join(NOTHING)}")

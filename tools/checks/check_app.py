@@ -111,9 +111,8 @@ class Browser:
         return result["result"].get("value")
 
     def open(self, address: str, width: int) -> None:
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
-        )
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
         self.call("Page.navigate", url=address)
         wait(lambda: self.evaluate("!!document.querySelector('#eeg input[type=file]')"), 90)
 
@@ -285,9 +284,8 @@ def large(browser: Browser, folder: Path, check: Checks) -> None:
 
 def check_needs(install: bool) -> None:
     """End with one sentence where something that the checks need is missing."""
-    needs = {"websocket": "websocket-client", "gradio_client": "gradio_client"} | (
-        {} if install else {"gradio": "gradio"}
-    )
+    needs = {"websocket": "websocket-client", "gradio_client": "gradio_client"}
+    needs |= {} if install else {"gradio": "gradio"}
     missing = [package for module, package in needs.items() if importlib.util.find_spec(module) is None]
     if missing:
         sys.exit(f"there is no {' and no '.join(missing)}; `pip install {' '.join(missing)}` brings what is missing.")

@@ -85,13 +85,8 @@ def measure(command: list[str]) -> tuple[float, float]:
         "subprocess.run(sys.argv[1:], check=True, stderr=subprocess.DEVNULL); "
         "print(time.perf_counter() - t, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *command],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
+    timed, root = [sys.executable, "-c", script, *command], Path(__file__).parents[2]
+    done = subprocess.run(timed, check=True, capture_output=True, text=True, cwd=root)
     seconds, gib = done.stdout.splitlines()[-1].split()
     return float(seconds), float(gib)
 

@@ -72,9 +72,8 @@ def gcs_server() -> Iterator[Server]:
     try:
         host, port = server._api._httpd.socket.getsockname()[:2]
         place = f"http://{host}:{port}"
-        client = storage.Client(
-            project="none", credentials=AnonymousCredentials(), client_options={"api_endpoint": place}
-        )
+        anyone, options = AnonymousCredentials(), {"api_endpoint": place}
+        client = storage.Client(project="none", credentials=anyone, client_options=options)
         client.create_bucket(BUCKET)
         yield Server("gs", {"STORAGE_EMULATOR_HOST": place})
     finally:

@@ -89,9 +89,8 @@ def _class_words(label: np.ndarray) -> np.ndarray:
 
 def _order(spec: Clocked, label: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Sentences in the order in which they are shown: blocks of a class, in random order."""
-    blocks = [
-        part for c in range(spec.classes) for part in _parts(rng.permutation(np.flatnonzero(label == c)), spec.block)
-    ]
+    drawn = [rng.permutation(np.flatnonzero(label == c)) for c in range(spec.classes)]
+    blocks = [part for shown in drawn for part in _parts(shown, spec.block)]
     return np.concatenate([blocks[k] for k in rng.permutation(len(blocks))])
 
 
@@ -104,12 +103,7 @@ def _parts(shown: np.ndarray, longest: int) -> list[np.ndarray]:
 
 
 def _read(
-    spec: Clocked,
-    texts: np.ndarray,
-    label: np.ndarray,
-    order: np.ndarray,
-    test: np.ndarray,
-    rng: np.random.Generator,
+    spec: Clocked, texts: np.ndarray, label: np.ndarray, order: np.ndarray, test: np.ndarray, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """What is written for the test part of one recording, by condition, `[T, 8]` each."""
     train, tested = np.flatnonzero(~test[order]), np.flatnonzero(test[order])  # places in the order

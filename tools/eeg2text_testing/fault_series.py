@@ -143,9 +143,8 @@ class Series:
         status = other.wait()
         run.send(signal.SIGCONT)
         statuses = sorted((status, run.wait()))
-        self.expect(
-            statuses in ([0, 2], [0, 0]), f"{what}: statuses {status} and {run.wait()}", other if status else run
-        )
+        said = f"{what}: statuses {status} and {run.wait()}"
+        self.expect(statuses in ([0, 2], [0, 0]), said, other if status else run)
         self.expect(TRACEBACK not in other.output(), f"{what}: a traceback of the second start", other)
         refused = other if status == 2 else run if run.wait() == 2 else None
         if refused:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -32,9 +32,7 @@ FIRST = 6  # files of tests in the first process for a mutant; then twice as man
 class Recorder:
     """A plugin of pytest: chooses and orders tests, and writes down what each came to and its CPU-seconds."""
 
-    def __init__(
-        self, files: Sequence[str], tests: Collection[str], log: Path, seconds: float, watch: LineWatch | None
-    ):
+    def __init__(self, files: Sequence[str], tests: set[str], log: Path, seconds: float, watch: LineWatch | None):
         self.files, self.tests, self.watch = list(files), tests, watch
         self.log, self.seconds = log.open("a", buffering=1), seconds
 
@@ -165,9 +163,8 @@ class Bench:
         status = self._wait(child)
         lines = self._log()
         if not lines and status != 5:  # no test is collected
-            raise RuntimeError(
-                f"no test was run (status {status}):\n{self.log.with_suffix('.out').read_text()[-3000:]}"
-            )
+            said = self.log.with_suffix(".out").read_text()
+            raise RuntimeError(f"no test was run (status {status}):\n{said[-3000:]}")
         took = collections.Counter()
         for line in lines:
             took[line.get("took", "").split("::")[0]] += line.get("seconds", 0.0)

@@ -100,10 +100,8 @@ def simulate(dials: Dials, rng: np.random.Generator, study: np.random.Generator 
     simulated = Simulated(references, n_words, tasks, strata, sentence, subject, (), dials.tasks_known)
     rng = study or rng
     scales = np.maximum(0, 1 + dials.seed_sd * rng.standard_normal((1 + len(dials.controls), dials.seeds)))
-    kinds = ("eeg", *dials.controls)
-    predictions = [
-        _predict(dials, simulated, lists, kind, scale, rng) for kind, scale in zip(kinds, scales, strict=True)
-    ]
+    kinds = zip(("eeg", *dials.controls), scales, strict=True)
+    predictions = [_predict(dials, simulated, lists, kind, scale, rng) for kind, scale in kinds]
     return dataclasses.replace(simulated, predictions=tuple(predictions))
 
 

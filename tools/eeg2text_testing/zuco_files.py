@@ -90,9 +90,8 @@ class Simulator:
 
     def _words(self, i: int, tokens: Sequence[str], what: Irregularities) -> list[Struct]:
         rng = self._rng
-        counts = np.where(
-            rng.random(len(tokens)) < what.unfixated, 0, rng.choice([1, 2, 3], len(tokens), p=[0.7, 0.2, 0.1])
-        )
+        unfixated = rng.random(len(tokens)) < what.unfixated
+        counts = np.where(unfixated, 0, rng.choice([1, 2, 3], len(tokens), p=[0.7, 0.2, 0.1]))
         if i in what.unread:
             counts[:] = 0
         elif not counts.any():

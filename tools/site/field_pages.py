@@ -68,15 +68,11 @@ def cells(line: Line) -> list[str]:
 
 
 def made_by(resamples: int, seed: int) -> str:
-    described = subprocess.run(
-        ["git", f"--git-dir={HERE.parents[1] / '.git'}", "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        check=False,
-    )
+    command = ["git", f"--git-dir={HERE.parents[1] / '.git'}", "rev-parse", "--short", "HEAD"]
+    described = subprocess.run(command, capture_output=True, check=False)
     commit = f", commit {described.stdout.decode().strip()}" if not described.returncode else ""
-    return (
-        f"eeg2text {__version__}{commit}; {resamples} permutations and bootstrap draws, seed {seed}, margin 1.0 BLEU-1"
-    )
+    drawn = f"{resamples} permutations and bootstrap draws, seed {seed}"
+    return f"eeg2text {__version__}{commit}; {drawn}, margin 1.0 BLEU-1"
 
 
 def summary(lines: Sequence[Line]) -> list[str]:
@@ -129,9 +125,8 @@ def level_rows(lines: Sequence[Line]) -> list[tuple[str, ...]]:
                 for name in ("between", "within")
             )
             name = f"`{line.published.set}`"
-            rows.append(
-                (name, control or "none", verdict, f"{effect:+.2f} (p {p_cell(p)})", line.published.groups, *shown)
-            )
+            found = f"{effect:+.2f} (p {p_cell(p)})"
+            rows.append((name, control or "none", verdict, found, line.published.groups, *shown))
     return rows
 
 
