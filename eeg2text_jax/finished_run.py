@@ -144,6 +144,7 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
         n_features=study.data.n_features,
         base=study.config.model.checkpoint if study.model.shared_frozen else "",
         lora=study.config.optim.trainable == "lora",
+        int8=study.model.shared_frozen and study.config.model.frozen_dtype == "int8",
         alone=study.model.spec.encoder is None,
         split=study.split.digest(),
         config_hash=study.config_digest,

@@ -138,15 +138,17 @@ def test_int8_kernels_compute_what_their_rounded_values_do(rounded: Study, remat
         found.append(jax.jit(jax.value_and_grad(loss))(own))
     (one, gradient), (other, expected) = found
     np.testing.assert_allclose(one, other, rtol=1e-5)
+    size = {path: float(jnp.abs(leaf).max()) for path, leaf in flatten(expected).items()}
+    noise = 1e-6 * max(size.values())  # the gradient of a key's bias is 0 but for rounding
     for path, leaf in flatten(expected).items():
-        size = float(jnp.abs(leaf).max())
-        np.testing.assert_allclose(flatten(gradient)[path], leaf, atol=1e-4 * size + 1e-9, err_msg=path)
+        np.testing.assert_allclose(flatten(gradient)[path], leaf, atol=1e-4 * size[path] + noise, err_msg=path)
 
 
 def test_an_export_of_an_int8_run_decodes_the_same_here(rounded: Study, tmp_path: Path) -> None:
     params = trained_params(rounded)
     one = params._replace(own=jax.tree.map(lambda leaf: leaf[0], params.own))
     write_export(rounded, rounded.arms[0], one, str(tmp_path / "folder"))
+    assert "unrounded checkpoint" in (tmp_path / "folder/README.md").read_text()
     loaded = load_export(tmp_path / "folder")
     ours, theirs = flatten(joined(one)), flatten(loaded.params)
     assert ours.keys() == theirs.keys()

@@ -66,8 +66,8 @@ class EEG2Text(nnx.Module):
 class Seq2SeqModel(PureModel):
     """A model as pure functions of its parameters; hashable, so it can be a static argument of `jax.jit`.
 
-    Parameters are a nested dict of float32 arrays, the layers of a stack on axis 0. The functions may be jitted,
-    differentiated and mapped over stacked parameters. With `dropout_key=None` there is no dropout.
+    Parameters are a nested dict of arrays (float32 but for frozen ones), the layers of a stack on axis 0. The functions
+    may be jitted, differentiated and mapped over stacked parameters. With `dropout_key=None` there is no dropout.
 
     Examples:
       >>> import jax, jax.numpy as jnp

@@ -190,10 +190,12 @@ class Dense(nnx.Linear):
         if not self.quantized and (self.bias is None or self.bias[...].dtype == self.dtype):
             return super().__call__(x)
         wide = jnp.float32 if self.quantized else self.bias[...].dtype
-        y = jnp.matmul(x.astype(self.dtype), self.kernel[...].astype(self.dtype), preferred_element_type=wide)
+        # A product of int8 has the compute dtype, as its gradient would otherwise be a float32 product.
+        product = self.dtype if self.quantized else wide
+        y = jnp.matmul(x.astype(self.dtype), self.kernel[...].astype(self.dtype), preferred_element_type=product)
         ones = (1,) * (y.ndim - 1)
         if self.quantized:
-            y = y * self.kernel_scale[...].reshape(*ones, -1)
+            y = y.astype(wide) * self.kernel_scale[...].reshape(*ones, -1)
         if self.bias is not None:
             y = y + self.bias[...].astype(wide).reshape(*ones, -1)
         return y.astype(self.dtype)

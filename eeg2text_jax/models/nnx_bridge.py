@@ -43,7 +43,7 @@ class PureModel:
         return jax.tree.map(lambda leaf: leaf, _structure(self)[1])
 
     def init(self, key: jax.Array) -> Params:
-        """Return random float32 parameters."""
+        """Return random parameters, float32 but for kernels in int8."""
         return init_params(self._make(), key)
 
     def _module(self, params: Params) -> Any:

@@ -109,6 +109,7 @@ class CardFacts:
     n_features: int = 0  # F, numbers per word; 0: there is no brain encoder
     base: str = ""  # checkpoint of the frozen language model that is not in the folder
     lora: bool = False  # the folder has low-rank adapters of the frozen language model
+    int8: bool = False  # the run rounded the kernels of the frozen language model to int8
     alone: bool = False  # the language model is decoder-only
     split: str = ""
     config_hash: str = ""
@@ -200,6 +201,11 @@ def model_card(facts: CardFacts) -> str:
     if facts.base:
         adapter = 'from peft import PeftModel\n\nmodel = PeftModel.from_pretrained(model, ".")\n' if facts.lora else ""
         text = _USE_BASE.format(base=facts.base, adapter=adapter)
+        if facts.int8:
+            text += (
+                "\nThe run kept the kernels of this language model in int8, as `load_export` does. The code above uses "
+                "the unrounded checkpoint, so its texts may differ.\n"
+            )
     use = [*([_USE_EEG.format(features=facts.n_features)] if facts.n_features else []), text]
     return "\n".join([*lines, "", "## Files", "", *files, "", "## Use", "", *use])
 

@@ -145,27 +145,27 @@ def assemble(
         also has their scales, see `layers.int8_of`.
     """
     first = () if arms is None else (arms,)
-    known = {path: leaf for path, leaf in flatten(shapes).items() if path.removesuffix("_scale") in sources}
+    wanted = {*sources, *(f"{path}_scale" for path in sources if path.endswith("/kernel"))}
+    known = {path: leaf for path, leaf in flatten(shapes).items() if path in wanted}
     flat = {path: jax.ShapeDtypeStruct((*first, *leaf.shape), leaf.dtype) for path, leaf in known.items()}
     where: Mapping[str, Any] = {} if shardings is None else flatten(shardings(unflatten(flat)))
 
     def put(path: str) -> jax.Array:
-        source, wanted = sources[path], dtype or flat[path].dtype
-        wanted = source.pieces[0].dtype if wanted == np.int8 else wanted
-        return place(source.pieces, where.get(path), stacked=source.stacked, arms=arms, dtype=wanted)
+        source, stored = sources[path], dtype or flat[path].dtype
+        stored = source.pieces[0].dtype if stored == np.int8 else stored
+        return place(source.pieces, where.get(path), stacked=source.stacked, arms=arms, dtype=stored)
 
-    placed: dict[str, jax.Array] = {}
+    kernels = [path for path in sources if flat[path].dtype == np.int8]
+    others = [path for path in sources if path not in kernels]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for path, array in zip(sources, pool.map(put, sources), strict=True):
-            if flat[path].dtype != np.int8:
-                placed[path] = array
-                continue
-            # Rounded here and not in a thread, because all hosts must run these programs in the same order.
-            both = path, f"{path}_scale"
-            shardings_of_both = tuple(where[name] for name in both) if where else None
-            rounded = jax.jit(int8_of, static_argnums=1, out_shardings=shardings_of_both)(array, -2)
-            placed |= dict(zip(both, jax.block_until_ready(rounded), strict=True))
-    return unflatten(placed)
+        placed = dict(zip(others, pool.map(put, others), strict=True))
+    # One after the other: only one kernel, of all layers, is on the devices unrounded, and hosts round in one order.
+    for path in kernels:
+        both = path, f"{path}_scale"
+        shardings_of_both = tuple(where[name] for name in both) if where else None
+        rounded = jax.jit(int8_of, static_argnums=1, out_shardings=shardings_of_both)(put(path), -2)
+        placed |= dict(zip(both, jax.block_until_ready(rounded), strict=True))
+    return unflatten({path: placed[path] for path in flat})
 
 
 def eeg_sources(tensors: Mapping[str, Any], shapes: Params, folder: Path) -> dict[str, Source]:

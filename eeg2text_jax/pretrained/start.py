@@ -171,7 +171,7 @@ def frozen_params(
         return jax.jit(init, out_shardings=shardings(shapes))(key)
     folder, wanted = checkpoint_folder(checkpoint), flatten(shapes)
     sources = {path: source for path, source in _sources(model, folder).items() if path in wanted}
-    if missing := [path for path in wanted if path.removesuffix("_scale") not in sources]:
+    if missing := [path for path in wanted if path.removesuffix("_scale") not in sources and path not in sources]:
         raise UserError(f"{folder}: lacks {missing[0]}, which a frozen model cannot learn; set optim.trainable=all.")
     params = flatten(assemble(sources, shapes, shardings))
     return unflatten({path: params[path] for path in wanted})

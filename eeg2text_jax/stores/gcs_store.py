@@ -124,6 +124,7 @@ class _Counting:
 
 def _translate(place: str, error: Exception) -> StoreError | None:
     """Return the message for an exception of Google's client; None for any other exception."""
+    retried = isinstance(error, exceptions.RetryError)
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
     if isinstance(error, DefaultCredentialsError):
@@ -132,6 +133,7 @@ def _translate(place: str, error: Exception) -> StoreError | None:
         return StoreError.no_access(place, first_line(error)[:160])
     if isinstance(error, exceptions.NotFound):
         return StoreError.no_bucket(place)
-    if isinstance(error, exceptions.GoogleAPIError | GoogleAuthError | requests.RequestException | ConnectionError):
+    answerless = exceptions.GoogleAPIError | GoogleAuthError | requests.RequestException | ConnectionError
+    if retried or isinstance(error, answerless):
         return StoreError.no_answer(place, first_line(error))
     return None

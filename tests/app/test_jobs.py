@@ -102,7 +102,7 @@ def test_references_may_be_a_file_of_their_own(upload):
         ("control, line 3: a header; name the columns with --columns=REFERENCE,PREDICTION and say whether this is a "
          "header (--format=F) or a sample (--format=H).", "Control, line 3: a header"),
         ("eeg: has references of its own (a, b); leave --reference out.", "remove the file of references"),
-        ("eeg: ids; give both with ids, or say --format=P if these are words.", "Predictions: ids; give both"),
+        ("eeg: ids; give both with ids, or say --format=P if this is part of the text.", "Predictions: ids; give both"),
     ],
 )  # fmt: skip
 def test_refusals_speak_of_the_page(said, shown_as):
