@@ -131,7 +131,7 @@ def test_thirty_sentences_are_judged_and_fewer_are_not():
     eeg, noise = ([r for r in rows if r.reference != dropped] for rows in (eeg, noise))
     result = quick(eeg, {"noise": noise}, proof="the test planted all of it, no target")
     assert severe(result) == ["too_few_sentences"]
-    said = "Not judgeable: 29 sentences are too few for a verdict, 30 are needed. The figures"
+    said = "Not judgeable: 29 sentences are too few for a verdict, 30 are needed. Figures"
     assert result.sentence.startswith(said)
 
 
