@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.detail import by_subject, row_figures
 from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.metrics.render import print_table
-from eeg2text_jax.metrics.score import PROFILES, parse_metrics, score_cells, write_results
+from eeg2text_jax.metrics.score import PROFILES, cells_of, parse_metrics, score_cells, write_results
 from eeg2text_jax.metrics.tables import MODE_TITLES, NARROW_COLUMNS, signatures
 from eeg2text_jax.model_metrics import makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet
@@ -110,9 +109,7 @@ def main(argv: list[str]) -> int:
         }
         try:
             scored = score_cells(read.predictions, **options)
-            rows_of: RowsOf = defaultdict(list)
-            for row in read.predictions:
-                rows_of[cell_key(vars(row))].append(row)
+            rows_of = {cell_key(cell): rows for cell, rows in cells_of(read.predictions)}
             lines += add_details(flags, scored["cells"], rows_of, options)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error

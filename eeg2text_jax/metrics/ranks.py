@@ -5,6 +5,8 @@ is in the top k with probability k / N, the chance level.
 """
 
 import dataclasses
+import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -116,13 +118,13 @@ def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
     Figures are percentages: `top-1`, `top-5`, `rank` (percentile; chance is 50), `top-1 in stratum` (among sentences of
     the same task and similar length), `top-5 by length` (the length-only baseline), and chance levels.
     """
-    cells = []
+    cells, by_subject = [], operator.attrgetter("subject")
     for cell, found in cells_of(rows):
         sizes = sorted({len(row.candidates) for row in found})
         interval = [100.0 * share for share in chance_interval(sizes[0], 5, cell["sentences"])]
         cell |= {"candidates": sizes, "metrics": _figures(found), "chance_interval_top-5": interval, "by_subject": {}}
-        for subject in sorted({row.subject for row in found}):
-            own = [row for row in found if row.subject == subject]
+        for subject, rows_of_subject in itertools.groupby(sorted(found, key=by_subject), by_subject):
+            own = list(rows_of_subject)
             cell["by_subject"][subject] = {"rows": len(own)} | {k: v["value"] for k, v in _figures(own).items()}
         cells.append(cell)
     return cells

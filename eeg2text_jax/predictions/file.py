@@ -118,11 +118,18 @@ def is_own(lines: Lines) -> bool:
 
 
 class Shared:
-    """A cache through which rows share equal token ids, and lists of them; a million rows then fit in a gigabyte."""
+    """A cache through which rows share equal texts, token ids and lists of ids; a million rows then fit in a gigabyte.
+
+    It is freed after the file is read; what `sys.intern` keeps is never freed on Python 3.12.
+    """
 
     def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
         self._ids: dict[int, int] = {}
         self._lists: dict[str, list[int]] = {}
+
+    def text(self, text: str) -> str:
+        return self._texts.setdefault(text, text)
 
     def ids(self, ids: list[int]) -> list[int]:
         return [self._ids.setdefault(i, i) for i in ids]
@@ -229,7 +236,7 @@ def own_row(
         raise UserError(f"{path}, line {number}: mode is {values['mode']!r}; expected one of {', '.join(modes)}.")
     for name in SHARED_TEXT:
         if values.get(name) is not None:
-            values[name] = sys.intern(str(values[name]))  # str, as a table may hold NumPy's strings
+            values[name] = shared.text(values[name])
     if values.get("prediction_tokens") is not None:
         values["prediction_tokens"] = shared.ids(values["prediction_tokens"])
     if values.get("reference_tokens") is not None:
@@ -249,7 +256,8 @@ def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
     if name == "story_time":
         return parse_span(value, f"{path}, line {number}")
     if name in ("nll", "onset", "duration"):
-        if not abs(_typed(name, value, (int, float), path, number)) < 1e300:  # an integer may exceed every float
+        largest = sys.float_info.max  # which an integer may exceed, so that math.isfinite raises
+        if not abs(_typed(name, value, (int, float), path, number)) <= largest:
             raise UserError(f"{path}, line {number}: {name} is {value!r:.40}; expected a finite number.")
         return value
     if name in ("n_words", "seed", "n_tokens", "hypothesis", "order"):

@@ -2,13 +2,12 @@
 
 import dataclasses
 import hashlib
-import sys
 from collections.abc import Iterable, Mapping
 
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import MODES, Prediction, characters_apart, row_key, sentence_key
+from eeg2text_jax.predictions.file import MODES, Prediction, Shared, characters_apart, row_key, sentence_key
 
 UNKNOWN = "unknown"
 EEG_NAMES = {"real_eeg": "eeg", "real": "eeg", "true_eeg": "eeg", "shuffled_eeg": "shuffled", "noise_eeg": "noise"}
@@ -42,9 +41,10 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
     """
     predictions, fed = [], []
     first_line: dict[tuple, int] = {}
+    shared = Shared()
     known: dict[str, tuple[str, int]] = {}  # distinct reference -> sentence id, number of words
     for number, row in enumerate(rows, 1):
-        reference = sys.intern(str(row.reference))  # str, as a text may be a NumPy string
+        reference = shared.text(row.reference)
         if reference not in known:
             digest = hashlib.sha256(sentence_key(reference).encode()).hexdigest()
             known[reference] = f"text-{digest[:12]}", len(characters_apart(reference).split())
@@ -52,12 +52,12 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
         for (condition, mode), text in row.outputs.items():
             prediction = Prediction(
                 sample_id=row.about.get("sample_id", f"row-{number}"),
-                subject=_stated(row, "subject"),
-                task=_stated(row, "task"),
-                sentence_id=sys.intern(row.about.get("sentence_id", own_id)),
+                subject=_stated(row, "subject", shared),
+                task=_stated(row, "task", shared),
+                sentence_id=shared.text(row.about.get("sentence_id", own_id)),
                 n_words=n_words,
-                train_condition=sys.intern(row.about.get("train_condition", UNKNOWN)),
-                eval_condition=sys.intern(row.about.get("eval_condition", condition)),
+                train_condition=shared.text(row.about.get("train_condition", UNKNOWN)),
+                eval_condition=shared.text(row.about.get("eval_condition", condition)),
                 seed=_seed(row, path),
                 mode=_mode(row, mode, path),
                 reference=reference,
@@ -107,10 +107,10 @@ def fed_word(value: str) -> str:
     return word if word == "eeg" or word in CONTROLS else ""
 
 
-def _stated(row: ForeignRow, name: str) -> str:
+def _stated(row: ForeignRow, name: str, shared: Shared) -> str:
     """Return the value of the row's field `name`, or "unknown" if it is missing."""
     value = row.about.get(name, UNKNOWN).strip()
-    return UNKNOWN if value.lower() in MISSING else sys.intern(value)
+    return UNKNOWN if value.lower() in MISSING else shared.text(value)
 
 
 def _seed(row: ForeignRow, path: epath.Path) -> int:
