@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import nnx, traverse_util
+from flax import nnx
 
 from eeg2text_jax.models.brain.encoder import make_encoder
 from eeg2text_jax.models.cache import Cache
@@ -16,7 +16,7 @@ from eeg2text_jax.models.encoder_decoder import EncoderDecoder, ReadOut, logits_
 from eeg2text_jax.models.nnx_bridge import Params, PureModel, in_compute_dtype
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
-from eeg2text_jax.parallel.arms import joined
+from eeg2text_jax.parallel.arms import Divided, divided, joined
 
 Inputs = Mapping[str, jax.Array]
 
@@ -190,15 +190,9 @@ class Seq2SeqModel(PureModel):
         return self._module(in_compute_dtype(joined(params), jnp.dtype(self.dtype), layers=layers, biases=biases))
 
 
-def divide(params: Params) -> tuple[Params, Params]:
-    """Return parameters in two parts: those of brain encoder, bridge and adapters, and those of the language model.
-
-    Leaves may be arrays or shapes. `parallel.arms.joined` is the inverse.
-    """
-    outside, flat = {"eeg", "lora_a", "lora_b"}, traverse_util.flatten_dict(params)
-    own = {path: leaf for path, leaf in flat.items() if outside & {*path}}
-    frozen = {path: leaf for path, leaf in flat.items() if path not in own}
-    return traverse_util.unflatten_dict(own), traverse_util.unflatten_dict(frozen)
+def divide(params: Params) -> Divided:
+    """Return parameters in two parts: those of brain encoder, bridge and adapters, and those of the language model."""
+    return divided(params, lambda path, _: not {"eeg", "lora_a", "lora_b"}.isdisjoint(path))
 
 
 def frozen_shapes(model: Seq2SeqModel, dtype: str) -> Params:

@@ -13,7 +13,7 @@ from flax import nnx
 from jax import lax
 
 from eeg2text_jax.models.remat import Keep, scan_keeping
-from eeg2text_jax.parallel.arms import Divided, joined
+from eeg2text_jax.parallel.arms import Divided, divided, joined
 from eeg2text_jax.parallel.mesh import replicate
 
 Params = dict[str, Any]
@@ -101,26 +101,13 @@ def scan_layers(
         return body(nnx.merge(structure, params), x, each, shared)
 
     if remat is not None:
-        rest, kernels = _int8_apart(params)
+        rest, kernels = divided(params, lambda _, leaf: leaf.dtype != jnp.int8)  # int8 has no gradient
 
         def whole_layer(rest: Params, shared: Any, x: jax.Array, both: tuple[Params, Any]) -> jax.Array:
             return layer(joined(Divided(rest, replicate(both[0]))), shared, x, both[1])
 
         return scan_keeping(whole_layer, rest, shared, x, (kernels, each), remat, cast)
     return lax.scan(lambda x, i: (layer(replicate(i[0]), shared, x, i[1]), None), x, (params, each), unroll=unroll)[0]
-
-
-def _int8_apart(params: Params) -> tuple[Params, Params]:
-    """Return the parameters that have gradients, and apart from these the int8 kernels, which have none (or `{}`)."""
-    rest: Params = {}
-    kernels: Params = {}
-    for name, value in params.items():
-        if isinstance(value, dict):
-            rest[name], inner = _int8_apart(value)
-            kernels |= {name: inner} if inner else {}
-        else:
-            (kernels if value.dtype == jnp.int8 else rest)[name] = value
-    return rest, kernels
 
 
 def _some_late(params: Params) -> Params:

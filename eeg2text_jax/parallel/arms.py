@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax import traverse_util
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from eeg2text_jax.parallel.mesh import ARM, DATA, whole_batch, with_mesh
@@ -16,6 +17,14 @@ class Divided(NamedTuple):
 
     own: Any  # nested dict, each leaf `[A, ...]`, or without axis A for one arm
     frozen: Any  # nested dict without axis A: all arms use one copy in memory
+
+
+def divided(params: dict[str, Any], is_own: Callable[[tuple[str, ...], Any], bool]) -> Divided:
+    """Return nested parameters (arrays or shapes) in two parts, by `is_own(path, leaf)`; `joined` is the inverse."""
+    flat = traverse_util.flatten_dict(params)
+    own = {path: leaf for path, leaf in flat.items() if is_own(path, leaf)}
+    frozen = {path: leaf for path, leaf in flat.items() if path not in own}
+    return Divided(traverse_util.unflatten_dict(own), traverse_util.unflatten_dict(frozen))
 
 
 def joined(params: Any) -> Any:
