@@ -79,6 +79,15 @@ def test_each_idiom_is_written_once(idiom, home):
     assert found == [ROOT / "eeg2text_jax" / home]
 
 
+def test_no_file_has_marks_of_an_unfinished_merge():
+    folders = ("configs", "docs", "eeg2text_jax", "tests", "tools")
+    kinds = ("*.py", "*.md", "*.html", "*.tsv", "*.ipynb", "*.sh")
+    files = [*ROOT.glob("*.md"), *(path for name in folders for kind in kinds for path in (ROOT / name).rglob(kind))]
+    assert len(files) > 600
+    marks = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
+    assert not [path for path in files if marks.search(path.read_text("utf8"))]
+
+
 def test_every_tool_is_in_the_table_of_contributing():
     table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf8").partition("## Tools")[2]
     named = [name.rstrip("/") for name in re.findall(r"`([^`\s]+)`", table)]

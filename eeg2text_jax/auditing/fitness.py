@@ -51,7 +51,7 @@ def _teacher_forced(condition: Condition) -> list[Flag]:
         return []
     message = (
         f"{condition.name}: teacher-forced, every token was predicted from the true tokens before it, so the text "
-        "holds its target whatever the recording"
+        "follows its target, whatever was recorded"
     )
     return [Flag("teacher_forced", "severe", message, (condition.name,))]
 
