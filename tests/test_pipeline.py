@@ -95,7 +95,7 @@ def free_running(path):
 
 def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
     grid = {"grid__train_conditions": ("noise", "zero"), "grid__seeds": (0, 1)}
-    config = tiny_settings(**grid, model__encoder_layers=0, optim__name="sgd", train__steps=1)
+    config = tiny_settings(**grid, train__steps=1)
     study = study_in(tmp_path / "run", config)
     program = make_program(study.config, study.model, study.arms)
     state = jax.jit(program.initial_state)(init_keys(study.arms, config.seed))
@@ -107,7 +107,7 @@ def test_arms_of_a_seed_begin_alike_and_differ_only_by_condition(tmp_path):
 
 
 def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
-    """What is traced anew follows from what the steps are called with; so the step is one that compiles quickly."""
+    """What is traced anew follows from what the steps are called with; so the loss is one that compiles quickly."""
     shapes = []
 
     def counted(self, params, rows, key):
@@ -117,9 +117,7 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
         return weights * rows["features"].mean(), (rows["labels"] != self.model.pad_token).sum().astype(np.float32)
 
     monkeypatch.setattr(GridProgram, "_loss", counted)
-    quick = {"model__encoder_layers": 0, "optim__name": "sgd", "grid__train_conditions": ("eeg",)}
-    quick |= {"train__steps": 14, "train__save_every": 14}
-    config = tiny_settings(**quick, batch__buckets=((12, 36), (20, 56)))
+    config = tiny_settings(train__steps=14, model__encoder_layers=0, batch__buckets=((12, 36), (20, 56)))
     study = study_in(tmp_path / "run", config)
     train_arms(study)
     assert len(set(shapes)) == len(config.batch.buckets)
@@ -202,7 +200,7 @@ def test_conditions_that_need_tables_train_and_test(tmp_path):
     testable = ("shuffled", "subject_mean", "phase_randomized")
     changes = {"grid__train_conditions": ("eeg", "shuffled", "label_shuffle"), "grid__eval_conditions": testable}
     changes |= {"model__encoder_layers": 0, "optim__name": "sgd", "train__steps": 2, "train__eval_every": 1}
-    config = tiny_settings(**changes, shape={"dropout": 0.0}, decode__max_length=6, decode__num_beams=1)
+    config = tiny_settings(**changes, shape={"dropout": 0.0}, decode__max_length=6)
     study = study_in(tmp_path / "run", config)
     train_arms(study)
     pipeline.decode(study)

@@ -193,7 +193,10 @@ def test_the_last_step_has_the_last_rate(schedule):
     ("changes", "said"),
     [
         ({"model__encoder": "lstm"}, r"model\.encoder is 'lstm'; expected 'unicorn'"),
-        ({"pretrain__series__schedule": "geometric", "pretrain__series__lr_end": 0.0}, r"pretrain.series.lr_end is 0"),
+        (
+            {"pretrain__series__schedule": "geometric", "pretrain__series__lr_end": 0.0},
+            r"pretrain\.series\.lr_end is 0",
+        ),
         ({"optim__schedule": "geometric"}, r"optim\.lr_end is 0"),
         (
             {"train__accumulate": 4, "pretrain__snapshot__batch_size": 6},
