@@ -13,7 +13,7 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.layers import ACTIVATIONS
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16")
 
 
 def build_model(config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any) -> Seq2SeqModel:

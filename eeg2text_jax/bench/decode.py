@@ -194,28 +194,31 @@ def count_agreeing(work: Work, batches: list[int], programs: dict[int, Program])
 
 
 def lower_bounds(work: Work, batches: list[int]) -> list[dict[str, float]]:
-    """Return lower bounds of a decoder step's time for each batch size: FLOPs and weight bytes over measured rates."""
-    spec, beams = work.model.spec, work.spec.num_beams
+    """Return lower bounds of a decoder step's time for each batch size: FLOPs and weight bytes over measured rates.
+
+    Weights are counted, and products timed, in the model's dtype.
+    """
+    spec, beams, dtype = work.model.spec, work.spec.num_beams, jnp.dtype(work.model.dtype)
     stack = spec.decoder
     # Self-attention has four dense layers, cross-attention two (its keys and values are cached), the feed-forward two.
     dense = stack.layers * (6 * stack.width * stack.heads * stack.head_dim + 2 * stack.width * stack.ffn)
-    weights = dense + spec.vocab_size * stack.width
+    read = dtype.itemsize * (dense + spec.vocab_size * stack.width)
     row_flops = stack_flops(stack, 1, work.spec.max_length * beams, 0, project_context=False) + head_flops(work.model)
     rows, bandwidth = [], read_bandwidth()
     for size in batches:
         n = size * beams
-        flops, rate = n * row_flops, matmul_rate(n, stack.width, stack.ffn)
+        flops, rate = n * row_flops, matmul_rate(n, stack.width, stack.ffn, dtype)
         rows.append({
-            "batch": size, "gflop": flops / 1e9, "weights_mb": 4 * weights / 1e6, "gflop_per_s": rate / 1e9,
-            "gb_per_s": bandwidth / 1e9, "compute_ms": 1e3 * flops / rate, "memory_ms": 4e3 * weights / bandwidth,
+            "batch": size, "gflop": flops / 1e9, "weights_mb": read / 1e6, "gflop_per_s": rate / 1e9,
+            "gb_per_s": bandwidth / 1e9, "compute_ms": 1e3 * flops / rate, "memory_ms": 1e3 * read / bandwidth,
         })  # fmt: skip
     return rows
 
 
-def matmul_rate(n: int, width: int, ffn: int) -> float:
+def matmul_rate(n: int, width: int, ffn: int, dtype: jnp.dtype) -> float:
     """Measure the FLOP/s of `[n, width] x [width, ffn] x [ffn, width]`, through twelve layers of distinct weights."""
     key = jax.random.key(0)
-    up, down = jax.random.normal(key, (12, width, ffn)), jax.random.normal(key, (12, ffn, width)) / ffn
+    up, down = jax.random.normal(key, (12, width, ffn), dtype), jax.random.normal(key, (12, ffn, width), dtype) / ffn
 
     @jax.jit
     def chain(x: jax.Array, up: list[jax.Array], down: list[jax.Array]) -> jax.Array:
@@ -223,7 +226,7 @@ def matmul_rate(n: int, width: int, ffn: int) -> float:
             x = (x @ first) @ second
         return x
 
-    x, up, down = jnp.ones((n, width)), list(up), list(down)
+    x, up, down = jnp.ones((n, width), dtype), list(up), list(down)
     return 12 * 4 * n * width * ffn / best_seconds(lambda: chain(x, up, down))
 
 

@@ -5,8 +5,10 @@ import functools
 import importlib.util
 import math
 import re
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -120,22 +122,36 @@ def compile_program(
     """
     begun = time.monotonic()
     lowered, unknown = program.function.lower(*program.arguments), False
-    try:
+    with tempfile.TemporaryDirectory(prefix="eeg2text_hlo_") as dump:
+        options = {"xla_dump_to": dump} if mesh.devices.flat[0].platform == "tpu" else {}
         try:
-            compiled = lowered.compile(compiler_options={EFFORT_OPTION: EFFORTS[effort]})
+            try:
+                compiled = lowered.compile(compiler_options={EFFORT_OPTION: EFFORTS[effort], **options})
+            except jax.errors.JaxRuntimeError as error:
+                if "No such compile option" not in str(error):
+                    raise
+                compiled, unknown = lowered.compile(compiler_options=options), True
         except jax.errors.JaxRuntimeError as error:
-            if "No such compile option" not in str(error):
+            used = refused_bytes(str(error), program.argument_bytes())
+            if used is None:
                 raise
-            compiled, unknown = lowered.compile(), True
-    except jax.errors.JaxRuntimeError as error:
-        used = refused_bytes(str(error), program.argument_bytes())
-        if used is None:
-            raise
-        return Compiled(used, None, None, None, None, None, time.monotonic() - begun)
+            return Compiled(used, None, None, None, None, None, time.monotonic() - begun)
+        seconds, hlo = time.monotonic() - begun, optimized_hlo(compiled, Path(dump))
     clock = None
     if chip:
         clock = functools.partial(estimate, hertz=chip.clock, unknown_loops=unknown_loops, bandwidth=chip.bandwidth)
-    return _as_compiled(compiled, mesh, begun, clock, unknown)
+    return _as_compiled(compiled, hlo, mesh, seconds, clock, unknown)
+
+
+def optimized_hlo(compiled: jax.stages.Compiled, dump: Path) -> str:
+    """Return the compiler's last HLO text of a program: from its `dump` folder if it is there, else through JAX.
+
+    JAX cannot read every program of a newer libtpu: for v6e, `as_text` failed on a gather on SparseCores ("async-update
+    instruction should have 1 operands but sees 3", jaxlib 0.10.2, libtpu 0.0.52). The dump also has programs of
+    constants, which are compiled before.
+    """
+    dumped = sorted(dump.glob("*.after_codegen.txt"), key=lambda path: path.stat().st_mtime_ns)
+    return dumped[-1].read_text() if dumped else compiled.as_text()
 
 
 def compile_for_gpu(
@@ -151,15 +167,21 @@ def compile_for_gpu(
     begun = time.monotonic()
     options = {**gpu_clock.OPTIONS, gpu_clock.MODELS: timed}
     compiled = program.function.lower(*program.arguments).compile(compiler_options=options)
+    seconds = time.monotonic() - begun
     clock = functools.partial(gpu_clock.estimate, chip=chip, unknown_loops=unknown_loops) if timed else None
-    return _as_compiled(compiled, mesh, begun, clock, False)
+    return _as_compiled(compiled, compiled.as_text(), mesh, seconds, clock, False)
 
 
 def _as_compiled(
-    compiled: jax.stages.Compiled, mesh: Mesh, begun: float, clock: Callable[[str], Estimate] | None, unknown: bool
+    compiled: jax.stages.Compiled,
+    hlo: str,
+    mesh: Mesh,
+    seconds: float,
+    clock: Callable[[str], Estimate] | None,
+    unknown: bool,
 ) -> Compiled:
-    """Return memory, collectives and time of a program traced at `begun`; `clock` estimates the time from HLO text."""
-    seconds, hlo, memory = time.monotonic() - begun, compiled.as_text(), compiled.memory_analysis()
+    """Return memory, collectives and time of a program that took `seconds` to compile; `clock` reads its `hlo`."""
+    memory = compiled.memory_analysis()
     try:
         spent = clock(hlo) if clock else None
     except UnknownLoop as error:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from eeg2text_jax.backbones import DECODERS
 from eeg2text_jax.parallel.mesh import ARM, Chip
 from eeg2text_jax.preflight.compiling import EFFORT_OPTION
 from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task
@@ -205,14 +206,21 @@ def remedies(report: Report, program: ProgramReport) -> list[str]:
     config, choices = report.config, []
     if report.largest is not None and report.largest.size and program.task.name == "training step":
         choices.append(f"batch.size={report.largest.size} fits")
+    frozen = config.optim.trainable != "all" and config.model.backbone in DECODERS
+    int8 = frozen and config.model.frozen_dtype != "int8"
+    narrower = ["model.frozen_dtype=int8 (halves the frozen layers)"] if int8 else []
     if program.task.name == "beam search":
-        return [f"decode.batch_size below {program.task.batch}", "fewer decode.num_beams", "model.dtype=bfloat16"]
+        if frozen and not config.decode.tensor_parallel and report.mesh["data"] > 1:
+            narrower.insert(0, "decode.tensor_parallel=True (divides the frozen model)")
+        fewer = [f"decode.batch_size below {program.task.batch}", "fewer decode.num_beams", "model.dtype=bfloat16"]
+        return [*narrower, *fewer]
     if not config.model.remat:
         choices.append("model.remat=True (recomputes layers in the backward pass)")
     if config.model.dtype == "float32":
         choices.append("model.dtype=bfloat16 (halves the intermediates)")
     if not config.parallel.fsdp and report.mesh["data"] > 1:
         choices.append("parallel.fsdp=True (divides parameters and optimizer state)")
+    choices += narrower
     if len(report.arms) > report.mesh[ARM]:
         choices.append("fewer arms, or more devices along them")
     return choices or ["more devices, or a chip with more memory"]

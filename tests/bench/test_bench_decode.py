@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from eeg2text_jax.bench.decode import lower_bounds, make_work
 from eeg2text_jax.bench.peers import peer_place
 from eeg2text_jax.bench.timing import gpu_state
 from eeg2text_jax.cli import main
@@ -44,6 +45,13 @@ def test_a_peer_that_fails_or_differs_keeps_the_times_of_the_others(tmp_path, mo
     assert report["failed_peers"] == {"transformers-static": "no kernel"}
     assert {row["decoder"] for row in report["rows"]} == {"eeg2text_jax", "transformers"}
     assert report["machine"]["versions"]["jax"]
+
+
+def test_lower_bounds_count_weights_in_their_dtype():
+    full, half = (lower_bounds(make_work("tiny", 2, 5, 6, dtype), [2])[0] for dtype in ("float32", "bfloat16"))
+    assert full["weights_mb"] == 2 * half["weights_mb"]
+    assert full["gflop"] == half["gflop"] > 0
+    assert all(found["memory_ms"] == pytest.approx(found["weights_mb"] / found["gb_per_s"]) for found in (full, half))
 
 
 def test_a_peer_never_runs_on_the_host_beside_a_gpu(monkeypatch):

@@ -108,7 +108,7 @@ def test_t5_versions_differ_in_their_heads() -> None:
     [
         ({"backbone": "gpt2", "shape": {}}, "config.model.backbone is 'gpt2'; it must be one of bart, bert2bert"),
         ({"shape": {"encoder_layer": 1}}, "'encoder_layer' that BartConfig does not know; .* 'encoder_layers'"),
-        ({"dtype": "int8"}, "config.model.dtype is 'int8'"),
+        ({"dtype": "float16"}, "config.model.dtype is 'float16'; it must be one of float32, bfloat16"),
         ({"shape": {"activation_function": "mish"}}, "config.model.shape: there is no activation 'mish' here"),
         ({"shape": {"d_model": "16"}}, "config.model.shape makes no BartConfig .*'d_model'"),
         ({"shape": {"d_model": 0}}, "config.model.shape: its width is 0"),

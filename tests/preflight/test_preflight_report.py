@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 from pathlib import Path
 
@@ -11,7 +12,13 @@ from tiny_run import as_flag, tiny_settings
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.mesh import CHIPS, chip_of_device, make_mesh
-from eeg2text_jax.preflight.compiling import Compiled, compile_program, parse_topology, refused_bytes
+from eeg2text_jax.preflight.compiling import (
+    Compiled,
+    compile_program,
+    optimized_hlo,
+    parse_topology,
+    refused_bytes,
+)
 from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task, estimate
 from eeg2text_jax.preflight.fitting import LargestBatch
 from eeg2text_jax.preflight.hlo import Collective
@@ -143,6 +150,20 @@ def test_a_loop_of_unknown_length_has_no_estimate():
     assert "no estimate of the time: the compiler has none for this chip" in to_text(nothing)
 
 
+def test_a_program_that_jax_cannot_read_is_read_from_the_dump(tmp_path):
+    class Unreadable:
+        def as_text(self) -> str:
+            raise jax.errors.JaxRuntimeError("INTERNAL: async-update instruction should have 1 operands but sees 3")
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="async-update"):
+        optimized_hlo(Unreadable(), tmp_path)
+    for second, name in enumerate(["module_0002.constant", "module_0001.train"]):
+        (tmp_path / f"{name}.after_codegen.txt").write_text(name)
+        os.utime(tmp_path / f"{name}.after_codegen.txt", (second, second))
+    (tmp_path / "module_0001.train.before_optimizations.txt").write_text("later")
+    assert optimized_hlo(Unreadable(), tmp_path) == "module_0001.train"
+
+
 def test_one_that_does_not_says_what_to_change():
     bad = report(compiled(20 * GIB), LargestBatch(16, True, 16, {}))
     text = to_text(bad)
@@ -150,6 +171,20 @@ def test_one_that_does_not_says_what_to_change():
     assert "DOES NOT FIT" in text
     for remedy in ("batch.size=16 fits", "model.remat=True", "model.dtype=bfloat16", "parallel.fsdp=True"):
         assert remedy in text
+
+
+def test_a_frozen_model_that_does_not_fit_may_be_narrower_and_divided():
+    bad = report(compiled(20 * GIB))
+    bad.programs[1] = dataclasses.replace(bad.programs[1], compiled=compiled(20 * GIB))
+    frozen = tiny_settings(**{"optim.trainable": "bridge", "model.backbone": "llama"})
+    narrower, divided = "model.frozen_dtype=int8", "decode.tensor_parallel=True"
+    for config, int8, tensor_parallel in [
+        (bad.config, 0, 0),
+        (frozen, 2, 1),
+        (tiny_settings(**{"optim.trainable": "bridge"}), 0, 0),
+    ]:
+        text = to_text(dataclasses.replace(bad, config=config))
+        assert (text.count(narrower), text.count(divided)) == (int8, tensor_parallel)
 
 
 def test_a_collective_across_arms_is_flagged():
