@@ -33,6 +33,7 @@ def open_tiny(folder: epath.Path, **changes: object) -> Study:
         "model.backbone": "llama", "grid.eval_conditions": ("eeg", "prompt_only"), "text.template": "say <eeg> now",
         "text.max_tokens": 24, "batch.buckets": ((20, 24),), "data.synthetic.sentences": 40, "train.steps": 3,
         "train.eval_every": 3, "train.save_every": 3, "decode.num_beams": 1, "decode.max_length": 6,
+        "model.encoder_layers": 0,
         **changes,
     }  # fmt: skip
     config = tiny_config(**changes)

@@ -23,7 +23,6 @@ from eeg2text_testing.forked_runs import final_checkpoint, logged_metrics
 FIELDS = {
     "split__method": "d",
     "model__encoder_layers": 0,
-    "shape": {"dropout": 0.0},
     "grid__train_conditions": ("eeg", "label_shuffle"),
     "grid__eval_conditions": ("eeg", "shuffled", "subject_mean"),
     "optim__lr": 0.3,

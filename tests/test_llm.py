@@ -57,10 +57,13 @@ def trained_lora(folder: Path, base: str, **changes: object) -> Study:
     return study
 
 
+INT8 = {"model.frozen_dtype": "int8", "model.remat": True, "model.encoder_layers": 1}
+
+
 @pytest.fixture(scope="module")
 def rounded(tmp_path_factory: pytest.TempPathFactory, base: str) -> Study:
     """A trained run with adapters around a checkpoint whose kernels are kept in int8."""
-    return trained_lora(tmp_path_factory.mktemp("int8"), base, **{"model.frozen_dtype": "int8", "model.remat": True})
+    return trained_lora(tmp_path_factory.mktemp("int8"), base, **INT8)
 
 
 class Export(NamedTuple):
@@ -167,7 +170,7 @@ def test_a_divided_int8_model_is_gathered_as_int8(
     """Training on four devices gathers each layer's kernels as bytes, and gives the losses of one device."""
     monkeypatch.setattr(placement, "FSDP_MIN_SIZE", 16)  # divide this small model's weights, too
     on_four = {"parallel.mesh": (1, 4), "parallel.fsdp": True}
-    divided = trained_lora(tmp_path, base, **{"model.frozen_dtype": "int8", "model.remat": True, **on_four})
+    divided = trained_lora(tmp_path, base, **INT8, **on_four)
     rows = [map(json.loads, study.workdir.metrics.read_text().splitlines()) for study in (rounded, divided)]
     one, four = ([row[name] for row in some for name in sorted(row) if "loss/" in name] for some in rows)
     assert len(one) >= 6  # two arms, three steps

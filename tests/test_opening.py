@@ -16,7 +16,7 @@ from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.loop import DevLoss
 from eeg2text_jax.training.resume import trained_params
 
-QUICK = {"model__encoder_layers": 0, "shape": {"dropout": 0.0}, "train__steps": 2, "grid__train_conditions": ("eeg",)}
+QUICK = {"model__encoder_layers": 0, "train__steps": 2, "grid__train_conditions": ("eeg",)}
 
 
 def digest_of(root) -> dict[str, bytes]:

@@ -200,7 +200,7 @@ def test_conditions_that_need_tables_train_and_test(tmp_path):
     testable = ("shuffled", "subject_mean", "phase_randomized")
     changes = {"grid__train_conditions": ("eeg", "shuffled", "label_shuffle"), "grid__eval_conditions": testable}
     changes |= {"model__encoder_layers": 0, "optim__name": "sgd", "train__steps": 2, "train__eval_every": 1}
-    config = tiny_settings(**changes, shape={"dropout": 0.0}, decode__max_length=6)
+    config = tiny_settings(**changes, decode__max_length=6)
     study = study_in(tmp_path / "run", config)
     train_arms(study)
     pipeline.decode(study)

@@ -28,7 +28,6 @@ STEPS, KILLED, TERMINATED = 14, 6, 10
 FLAG = as_flag(
     batch__size=16,  # 6 batches an epoch
     model__encoder_layers=0,
-    shape={"dropout": 0.0},
     grid__train_conditions=("eeg", "noise_redrawn"),  # the second one draws anew at every step
     train__steps=STEPS,
     train__save_every=2,

@@ -57,10 +57,19 @@ def test_shares_are_means_over_all_orders_of_those_that_tie():
 
 def test_chance_is_scipys():
     for n, k in ((4, 5), (236, 5), (12, 1)):
-        assert chance(n, k) == pytest.approx(1 - stats.hypergeom.pmf(0, n, 1, min(k, n)))
-    low, high = chance_interval(236, 5, 100)
+        assert chance([n], k) == pytest.approx(1 - stats.hypergeom.pmf(0, n, 1, min(k, n)))
+    low, high = chance_interval(5 / 236, 100)
     assert stats.binom.cdf(low * 100 - 1, 100, 5 / 236) < 0.025 <= stats.binom.cdf(low * 100, 100, 5 / 236)
     assert stats.binom.cdf(high * 100 - 1, 100, 5 / 236) < 0.975 <= stats.binom.cdf(high * 100, 100, 5 / 236)
+
+
+def test_the_interval_of_lists_of_several_sizes_is_around_their_mean_chance():
+    sizes = np.repeat([8, 100], [60, 40])
+    assert chance(sizes, 5) == pytest.approx(0.6 * 5 / 8 + 0.4 * 5 / 100)
+    low, high = chance_interval(chance(sizes, 5), len(sizes))
+    drawn = (np.random.default_rng(0).random((4000, 100)) < 5 / sizes).mean(axis=1)
+    assert 0.95 <= np.mean((drawn >= low) & (drawn <= high)) < 0.999
+    assert low < drawn.mean() < high < chance_interval(chance([8], 5), 100)[0] + 0.1
 
 
 def candidates(n=8):

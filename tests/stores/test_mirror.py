@@ -53,6 +53,8 @@ def test_what_is_finished_is_in_the_bucket(server, tmp_path, monkeypatch):
         (root / "checkpoints/step_2.orbax-checkpoint-tmp").mkdir(parents=True)
         (root / "checkpoints/step_2.orbax-checkpoint-tmp/part").write_text("not finished")
         vocab = (root / "tokenizer/vocab").read_bytes()
+        assert glob.glob(at_hand(f"{place}/tokenizer/v*")) == [str(root / "tokenizer/vocab")]
+        assert at_hand(f"{place}/config.json") == str(root / "config.json")
     assert content(place, "config.json") == b'{"n": 4}'
     assert names(place).keys() == {"config.json", "tokenizer/vocab", "tokenizer/merges"}
 

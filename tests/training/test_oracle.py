@@ -24,7 +24,6 @@ FIELDS = {
     "grid__train_conditions": ("eeg",),
     "grid__eval_conditions": ("eeg",),
     "model__encoder_layers": 0,
-    "shape": {"dropout": 0.0},
     "optim__grad_clip": 0.2,
     "optim__weight_decay": 0.3,
     "optim__lr": 3e-3,

@@ -23,7 +23,6 @@ UNICORN = {
     "model__encoder": "unicorn",
     "model__unicorn__hidden": 16,
     "model__dropout": 0.0,
-    "shape": {"dropout": 0.0},
     "pretrain__enabled": True,
     **{f"pretrain__{name}__{field}": value for name in ("snapshot", "series") for field, value in STAGE.items()},
     "train__steps": 4,

@@ -17,7 +17,7 @@ STEPS = {"step_one__steps": 3, "step_one__lr": 1e-2, "train__steps": 2, "train__
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    shape = {"encoder_layers": 2, "dropout": 0.0}
+    shape = {"encoder_layers": 2}
     config = tiny_settings(**STEPS, model__encoder_layers=0, shape=shape).changed({"optim.lr": 0.0})
     study = study_in(tmp_path_factory.mktemp("two_steps") / "run", config)
     train_arms(study)
