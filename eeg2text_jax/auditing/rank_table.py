@@ -55,8 +55,9 @@ def _chance(sizes: Sequence[int], column: int, sentences: int) -> tuple[float, t
     if column >= len(TOP):  # the endpoint "rank": the percentile of a random rank is uniform, with mean 50
         reach = 1.96 * 100 / np.sqrt(12 * sentences)
         return 50.0, (50 - reach, 50 + reach)
-    low, high = chance_interval(min(sizes), TOP[column], sentences)
-    return 100.0 * float(np.mean([chance(size, TOP[column]) for size in sizes])), (100 * low, 100 * high)
+    level = chance(sizes, TOP[column])
+    low, high = chance_interval(level, sentences)
+    return 100 * level, (100 * low, 100 * high)
 
 
 @dataclasses.dataclass(frozen=True)

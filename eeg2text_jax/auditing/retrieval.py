@@ -78,9 +78,9 @@ def retrieve(
     return Retrieval(
         control=name,
         top1=float(np.mean(own == 1)),
-        chance_top1=float(np.mean([chance(n, 1) for n in sizes])),
+        chance_top1=chance(sizes, 1),
         top5=float(np.mean(own <= 5)),
-        chance_top5=float(np.mean([chance(n, 5) for n in sizes])),
+        chance_top5=chance(sizes, 5),
         mean_rank=float(own.mean()),
         chance_rank=float(np.mean((sizes + 1) / 2)),
         p=p,

@@ -45,19 +45,20 @@ def statistics(scores: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return np.stack([*shares, (n - rank) / (n - 1), np.ones(rank.shape)], axis=-1)
 
 
-def chance(n: int, k: int) -> float:
-    """Return the probability that a random candidate is among the first `k` of `n`."""
-    return min(k / n, 1.0)
+def chance(sizes: Sequence[int] | np.ndarray, k: int) -> float:
+    """Return the probability that a random candidate is among the first `k`, on average over lists of these `sizes`."""
+    return float(np.mean(np.minimum(k / np.asarray(sizes), 1.0)))
 
 
-def chance_interval(n: int, k: int, sentences: int, level: float = 0.95) -> tuple[float, float]:
-    """Return the binomial interval of top-k accuracy among `n` candidates under chance, as shares.
+def chance_interval(probability: float, sentences: int, level: float = 0.95) -> tuple[float, float]:
+    """Return the binomial interval of top-k accuracy under chance, as shares; `probability` is the chance level.
 
-    The sample size is the number of sentences, because readers of one sentence may err together.
+    The sample size is the number of sentences, because readers of one sentence may err together. If lists differ in
+    size, the accuracy varies less than a binomial share, so the interval is not too narrow.
     """
     from scipy import stats  # slow to import, and not needed to score texts
 
-    low, high = stats.binom.interval(level, sentences, chance(n, k))
+    low, high = stats.binom.interval(level, sentences, probability)
     return float(low) / sentences, float(high) / sentences
 
 
@@ -120,9 +121,10 @@ def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
     """
     cells, by_subject = [], operator.attrgetter("subject")
     for cell, found in cells_of(rows):
-        sizes = sorted({len(row.candidates) for row in found})
-        interval = [100.0 * share for share in chance_interval(sizes[0], 5, cell["sentences"])]
-        cell |= {"candidates": sizes, "metrics": _figures(found), "chance_interval_top-5": interval, "by_subject": {}}
+        sizes = [len(row.candidates) for row in found]
+        interval = [100.0 * share for share in chance_interval(chance(sizes, 5), cell["sentences"])]
+        cell |= {"candidates": sorted(set(sizes)), "metrics": _figures(found), "chance_interval_top-5": interval}
+        cell["by_subject"] = {}
         for subject, rows_of_subject in itertools.groupby(sorted(found, key=by_subject), by_subject):
             own = list(rows_of_subject)
             cell["by_subject"][subject] = {"rows": len(own)} | {k: v["value"] for k, v in _figures(own).items()}
@@ -143,9 +145,9 @@ def _figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
         "rank": found.percentile,
         "top-1 in stratum": 100.0 * float(np.mean([first for first, _ in inside])),
         "top-5 by length": lengths.top5,
-        "chance top-1": 100.0 * float(np.mean([chance(size, 1) for size in sizes])),
-        "chance top-5": 100.0 * float(np.mean([chance(size, 5) for size in sizes])),
-        "chance top-1 in stratum": 100.0 * float(np.mean([1 / size for _, size in inside])),
+        "chance top-1": 100.0 * chance(sizes, 1),
+        "chance top-5": 100.0 * chance(sizes, 5),
+        "chance top-1 in stratum": 100.0 * chance([size for _, size in inside], 1),
     }
     signature = f"of {n} distinct sentences|ties:shared|average:rows"
     return {name: {"value": value, "signature": signature, "lower_is_better": False} for name, value in values.items()}

@@ -184,7 +184,7 @@ def at_hand(place: str | os.PathLike[str]) -> str:
         pattern = "/".join(parts[first:])
         address = Address(address.scheme, address.bucket, "/".join(parts[:first]))
     if any(address.run.is_relative_to(root) for root in OPEN):
-        return str(address.run)
+        return str(address.run / pattern)
     files = Files.of(open_store(address), address).finished()
     if pattern:
         files = files.select(lambda name: _is_matched(name, pattern))
