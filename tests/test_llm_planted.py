@@ -81,7 +81,7 @@ def test_a_model_that_reads_uses_eeg(reader: Study) -> None:
     ("trainable", "frozen"),
     [
         ("bridge", "bfloat16"),
-        pytest.param("lora", "bfloat16", marks=pytest.mark.slow),
+        ("lora", "bfloat16"),
         pytest.param("lora", "int8", marks=pytest.mark.slow),
     ],
 )
@@ -95,8 +95,10 @@ def test_a_frozen_model_reads_through_what_is_trained(
     assert found.verdict.value == "uses EEG", found.sentence
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("trainable", ["bridge", "lora", "all"])
+@pytest.mark.parametrize(
+    "trainable",
+    ["lora", pytest.param("bridge", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.slow)],
+)
 def test_noise_gives_no_content(trainable: str, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test at 5 % calls one null in twenty content: of three at most one."""
     changes = {"model.checkpoint": base, "optim.trainable": trainable, "optim.lr": 2e-2 if trainable != "all" else 5e-3}
