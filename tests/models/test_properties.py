@@ -21,11 +21,11 @@ T5ISH = dataclasses.replace(
     positions="relative", relative_buckets=6, relative_max_distance=8,
 )  # fmt: skip
 DROPOUT = {"dropout": 0.3, "attention_dropout": 0.3}
-EEG = EEGSpec(features=F, layers=1, heads=4, ffn=12, dropout=0.3)
+EEG = EEGSpec(features=F, layers=2, heads=4, ffn=12, dropout=0.3)
 
 
 def make_model(stack: StackSpec, eeg: EEGSpec | None = EEG, **fields) -> Seq2SeqModel:
-    decoder = dataclasses.replace(stack, decoder=True, dropout=0.0)  # each place for dropout costs time to compile
+    decoder = dataclasses.replace(stack, decoder=True)
     spec = Seq2SeqSpec("bart", V, stack, decoder, pad_token=1, eos_token=2, start_token=2, embedding_std=0.5)
     return Seq2SeqModel(spec, eeg, **fields)
 
