@@ -120,17 +120,11 @@ def compile_program(
     Raises:
       UserError: the time cannot be estimated because a loop's trip count is unknown (see `hlo_clock.estimate`).
     """
-    begun = time.monotonic()
-    lowered, unknown = program.function.lower(*program.arguments), False
+    begun, lowered = time.monotonic(), program.function.lower(*program.arguments)
     with tempfile.TemporaryDirectory(prefix="eeg2text_hlo_") as dump:
         options = {"xla_dump_to": dump} if mesh.devices.flat[0].platform == "tpu" else {}
         try:
-            try:
-                compiled = lowered.compile(compiler_options={EFFORT_OPTION: EFFORTS[effort], **options})
-            except jax.errors.JaxRuntimeError as error:
-                if "No such compile option" not in str(error):
-                    raise
-                compiled, unknown = lowered.compile(compiler_options=options), True
+            compiled, unknown = _with_effort(lowered, effort, options)
         except jax.errors.JaxRuntimeError as error:
             used = refused_bytes(str(error), program.argument_bytes())
             if used is None:
@@ -141,6 +135,16 @@ def compile_program(
     if chip:
         clock = functools.partial(estimate, hertz=chip.clock, unknown_loops=unknown_loops, bandwidth=chip.bandwidth)
     return _as_compiled(compiled, hlo, mesh, seconds, clock, unknown)
+
+
+def _with_effort(lowered: jax.stages.Lowered, effort: str, options: dict[str, str]) -> tuple[jax.stages.Compiled, bool]:
+    """Return the program compiled with an effort, and whether it was left out, as this JAX has no option for it."""
+    try:
+        return lowered.compile(compiler_options={EFFORT_OPTION: EFFORTS[effort], **options}), False
+    except jax.errors.JaxRuntimeError as error:
+        if "No such compile option" not in str(error):
+            raise
+        return lowered.compile(compiler_options=options), True
 
 
 def optimized_hlo(compiled: jax.stages.Compiled, dump: Path) -> str:
