@@ -17,9 +17,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from eeg2text_jax.errors import HostLost, Terminated, UserError
+from eeg2text_jax.errors import HostLost, Terminated, UserError, one_line
 
 GRACE = 3.0  # seconds that a failed child may wait for the other hosts, which may fail alike, before it is killed
+# In messages of collectives that fail because of another host. Gloo, of CPUs, waits 30 seconds for a host to connect.
+_COLLECTIVE = re.compile("gloo|coordination|DEADLINE_EXCEEDED|UNAVAILABLE", re.IGNORECASE)
 NAMES: list[Path] = []  # in the child: path of the file for the hosts' names, one per line; else empty
 
 
@@ -40,10 +42,17 @@ def supervised(name: str, work: Callable[[], None], patience: float) -> None:
         work()
         _write_status(folder, 0)
     except BaseException as error:
-        if type(error).__name__ == "JaxRuntimeError":  # a collective failed, because a host is lost
-            time.sleep(patience)  # the coordination service ends this process meanwhile
+        cause = error
+        if type(error).__name__ == "JaxRuntimeError" and _COLLECTIVE.search(str(error)):
+            time.sleep(patience)  # if a host is lost, the coordination service ends this process meanwhile
+            error = HostLost(
+                f"a host did not answer in time, and none is known to be lost ({one_line(error)}); start the same "
+                "command on all hosts again: it goes on from the newest checkpoint."
+            )
         _write_status(folder, status_of(error))
-        raise
+        if error is cause:
+            raise
+        raise error from cause
 
 
 def status_of(error: BaseException) -> int:

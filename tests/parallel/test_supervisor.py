@@ -27,6 +27,7 @@ RPC: /xla.coordination.CoordinationService/PollForError
     @     0x7fa1e0e40634  absl::lts_20260107::log_internal::LogMessage::SendToLog()
 """
 SILENT = f"{ABORT}DEADLINE_EXCEEDED: Deadline Exceeded\n\nRPC: /xla.coordination.CoordinationService/Heartbeat\n"
+SLOW = "INTERNAL: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out with key: cpu:0,1/3"
 NEVER_CAME = f"{ABORT}DEADLINE_EXCEEDED: Deadline Exceeded\n\nRPC: /xla.coordination.CoordinationService/RegisterTask\n"
 
 
@@ -44,6 +45,7 @@ def start(work: str) -> subprocess.Popen:
 import os, sys, time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel import supervisor
+class JaxRuntimeError(RuntimeError): pass
 def work():
     {work}
 supervisor.supervised("run", work, 0.1)
@@ -60,6 +62,8 @@ print("done", flush=True)
         ("os.write(2, b'Check failed: x == y'); os.abort()", 128 + signal.SIGABRT, "Check failed: x == y"),
         ("os.kill(os.getpid(), 9)", 128 + signal.SIGKILL, "eeg2text run: was killed"),
         ("raise UserError('no room')", 2, "no room"),
+        (f"raise JaxRuntimeError({SLOW!r})", HostLost.status, "a host did not answer in time"),
+        ("raise JaxRuntimeError('RESOURCE_EXHAUSTED: 5 GB')", 1, "RESOURCE_EXHAUSTED: 5 GB"),
         ("sys.stderr.write('seen')", 0, "seen"),
     ],
 )

@@ -17,4 +17,4 @@ def test_a_killed_host(tmp_path):
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "1 faults on s3, 0 failures" in ended.stdout
-    assert "the end: the same bytes" in ended.stdout
+    assert "struck_1: the bytes of one process" in ended.stdout
