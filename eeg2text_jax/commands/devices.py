@@ -15,7 +15,7 @@ from eeg2text_jax.files import write_text
 from eeg2text_jax.judge.fields import RANGES as JUDGE_RANGES
 from eeg2text_jax.judge.fields import JudgeSettings
 from eeg2text_jax.kinds import read_section
-from eeg2text_jax.study.configuration import parse_config
+from eeg2text_jax.study.configuration import Arguments, parse_config
 
 BENCH = (
     "Measure throughput, compile time and memory of one stage, beside PyTorch and CTranslate2 where --peer names them."
@@ -43,15 +43,21 @@ ENVIRONMENT = {
 def preflight(argv: list[str]) -> int:
     """Compile training and decoding, or the tuning of a judge, for devices that are not present, and print a report.
 
+    With several slices (`--topology=v5e`, or names with commas), print a table of the training step on each.
     The status is 0 if both programs fit and no collective crosses the mesh axis of the arms, else 1.
     """
     of_judge = any(re.match(r"--config=(.*[/\\])?judge(\.py)?(:|$)", argument) for argument in argv)
     ranges = JUDGE_RANGES if of_judge else None
     arguments = parse_config(
-        argv, "preflight", options=("topology",), optional=("json", "effort", "largest"), ranges=ranges
+        argv, "preflight", options=("topology",), optional=("json", "effort", "largest", "rows"), ranges=ranges
     )
-    effort = arguments.options["effort"] or "least"
     os.environ.update(ENVIRONMENT)  # before JAX is imported
+    wanted = arguments.options["topology"]
+    if not of_judge and ("," in wanted or ":" not in wanted):
+        return _scaling(arguments, wanted)
+    if arguments.options["rows"]:
+        raise UserError("--rows is for a table of several slices, as of --topology=v5e.")
+    effort = arguments.options["effort"] or "least"
     from eeg2text_jax.preflight.compiling import EFFORTS, parse_topology
     from eeg2text_jax.preflight.estimate import estimate
     from eeg2text_jax.preflight.printing import to_json, to_text
@@ -61,7 +67,6 @@ def preflight(argv: list[str]) -> int:
     largest = arguments.options["largest"] or "yes"
     if largest not in ("yes", "no"):
         raise UserError(f"--largest={largest}: expected yes or no (whether to search for the largest batch that fits).")
-    wanted = arguments.options["topology"]
     if of_judge:
         from eeg2text_jax.preflight.judge_fit import judge_fit, smallest_slice
 
@@ -80,6 +85,23 @@ def preflight(argv: list[str]) -> int:
     if arguments.options["json"]:
         write_text(epath.Path(arguments.options["json"]), json.dumps(content, indent=1) + "\n")
     return 0 if good else 1
+
+
+def _scaling(arguments: Arguments, wanted: str) -> int:
+    """Print a table of the training step on several slices; the status is 0 if it fits one."""
+    from eeg2text_jax.preflight.scaling import scaling, slices, to_text
+
+    options = arguments.options
+    if given := [f"--{name}={options[name]}" for name in ("effort", "largest") if options[name]]:
+        raise UserError(f"{given[0]}: a table of several slices is compiled with full effort, without a search.")
+    rows = options["rows"] or "0"
+    if not rows.isdecimal() or (options["rows"] and not 1 <= int(rows) <= 65536):
+        raise UserError(f"--rows={rows}: expected the rows of the batch on one chip, a whole number from 1 to 65,536.")
+    kept = epath.Path(options["json"]) if options["json"] else None
+    say = functools.partial(print, file=sys.stderr, flush=True)
+    found = scaling(arguments.settings, slices(wanted), int(rows), kept, say)
+    print(to_text(found))
+    return 0 if found.recommended else 1
 
 
 def bench(argv: list[str]) -> int:

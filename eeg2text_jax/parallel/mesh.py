@@ -66,7 +66,9 @@ class Chip:
     """The data sheet of an accelerator.
 
     `clock` converts a TPU compiler's estimates from cycles to seconds. It is `flops` divided by the FLOPs per cycle of
-    the matrix units (v4, v5p: 8 of 128 x 128; v5e: 4 of 128 x 128; v6e: 4 of 256 x 256).
+    the matrix units (v4, v5p: 8 of 128 x 128; v5e: 4 of 128 x 128; v6e: 4 of 256 x 256). `interconnect` is a chip's
+    bandwidth in Google Cloud's documentation (v4 2,400 Gbit/s, v5e 1,600, v5p 4,800, v6e 3,200), divided by the axes of
+    the torus (v4, v5p: 3; v5e, v6e: 2).
     """
 
     name: str  # common name
@@ -76,14 +78,15 @@ class Chip:
     bandwidth: float  # memory bandwidth in bytes per second
     kinds: str  # regular expression that matches `jax.Device.device_kind`
     clock: float = 0.0  # clock rate of a TPU's cores in Hz; 0: not known
+    interconnect: float = 0.0  # bytes per second that a TPU receives over both links of one axis of the torus
 
 
 GIB = 2**30
 CHIPS = {
-    "v4": Chip("TPU v4", "tpu", 32 * GIB, 275e12, 1228e9, r"TPU v4$", 1.05e9),
-    "v5e": Chip("TPU v5e", "tpu", 16 * GIB, 197e12, 819e9, r"TPU v5 ?(lite|e)$", 1.5e9),
-    "v5p": Chip("TPU v5p", "tpu", 95 * GIB, 459e12, 2765e9, r"TPU v5p?$", 1.75e9),
-    "v6e": Chip("TPU v6e", "tpu", 32 * GIB, 918e12, 1640e9, r"TPU v6 ?(lite|e)$", 1.75e9),
+    "v4": Chip("TPU v4", "tpu", 32 * GIB, 275e12, 1228e9, r"TPU v4$", 1.05e9, 100e9),
+    "v5e": Chip("TPU v5e", "tpu", 16 * GIB, 197e12, 819e9, r"TPU v5 ?(lite|e)$", 1.5e9, 100e9),
+    "v5p": Chip("TPU v5p", "tpu", 95 * GIB, 459e12, 2765e9, r"TPU v5p?$", 1.75e9, 200e9),
+    "v6e": Chip("TPU v6e", "tpu", 32 * GIB, 918e12, 1640e9, r"TPU v6 ?(lite|e)$", 1.75e9, 200e9),
     "h200": Chip("NVIDIA H200", "cuda", 141 * 10**9, 989e12, 4800e9, r"H200"),
     "h100": Chip("NVIDIA H100 SXM", "cuda", 80 * 10**9, 989e12, 3350e9, r"H100.*HBM3"),
     "a100-80gb": Chip("NVIDIA A100 80GB", "cuda", 80 * 10**9, 312e12, 2039e9, r"A100.*80GB"),

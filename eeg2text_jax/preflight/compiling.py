@@ -24,6 +24,10 @@ from eeg2text_jax.preflight.programs import Program
 
 # Chips of a pod, which is the largest slice. Source: "TPU architecture" of Google Cloud's documentation.
 PODS = {"v4": 4096, "v5e": 256, "v5p": 8960, "v6e": 256}
+# Slices of a chip, smallest first, from the same page.
+_FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
+SLICES = {"v5e": _FLAT, "v6e": _FLAT, "v4": _CUBES, "v5p": _CUBES}
 
 
 @dataclasses.dataclass(frozen=True)

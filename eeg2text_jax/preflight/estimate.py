@@ -147,7 +147,7 @@ def _compile_for_gpu(
 ) -> list[ProgramReport]:
     """Compile both programs for GPUs; without a `target` description, only lower them to StableHLO."""
     programs = []
-    for task in (_training(outline, placement), _search(outline, placement)):
+    for task in (training_task(outline, placement), _search(outline, placement)):
         compiled = None
         if target:
             say(f"compiling the {task} ...")
@@ -166,10 +166,10 @@ def _compile_for_tpu(
 ) -> tuple[list[ProgramReport], LargestBatch | None]:
     """Compile both programs for TPUs, and with full effort also every bucket and arm mapping of the training step."""
     step, limit, size = placement.mesh.shape[DATA], usable(chip), outline.config.batch.size
-    tasks = [_training(outline, placement), _search(outline, placement)]
+    tasks = [training_task(outline, placement), _search(outline, placement)]
     timed = chip if effort == "full" and chip.clock else None
     if timed:
-        tasks += [_training(outline, placement, bucket=bucket) for bucket in outline.buckets[1:]]
+        tasks += [training_task(outline, placement, bucket=bucket) for bucket in outline.buckets[1:]]
         tasks += _other_mapping(outline, placement)
 
     def compile_task(task: Task) -> Compiled:
@@ -177,7 +177,7 @@ def _compile_for_tpu(
         return compile_program(task.program, placement.mesh, effort, timed, task.unknown_loops)
 
     def train(size: int) -> Compiled:
-        return compile_task(_training(outline, placement, size))
+        return compile_task(training_task(outline, placement, size))
 
     # The compiler uses about 1.5 cores, so two concurrent compilations are faster than two in sequence.
     with ThreadPoolExecutor(2) as pool:
@@ -197,7 +197,7 @@ def usable(chip: Chip) -> int:
     return int(chip.memory * USABLE)
 
 
-def _training(
+def training_task(
     outline: Outline, placement: Placement, size: int | None = None, bucket: tuple[int, int] | None = None
 ) -> Task:
     """Return the task of the training step, by default for the configuration's batch size and largest bucket."""
@@ -219,7 +219,7 @@ def _other_mapping(outline: Outline, placement: Placement) -> list[Task]:
     if len(outline.arms) == placement.mesh.shape[ARM] or placement.mesh.shape[ARM] > 1:
         return []
     other = "map" if outline.config.parallel.arms == "vmap" else "vmap"
-    return [_training(outline.mapped(other), placement)]
+    return [training_task(outline.mapped(other), placement)]
 
 
 def _search(outline: Outline, placement: Placement) -> Task:

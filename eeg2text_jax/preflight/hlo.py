@@ -28,6 +28,8 @@ class Collective:
     axes: tuple[str, ...]  # mesh axes across which devices communicate; empty if every group is a single device
     bytes: int  # size of the result on one device, per execution
     times: int  # executions in one run of the program; a loop of unknown trip count is counted as one iteration
+    received: float  # bytes that one device receives per execution if the devices of a group form a ring
+    asynchronous: bool  # whether the compiler lets it run beside computation
 
 
 def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
@@ -48,15 +50,37 @@ def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
             if "replica_groups=" in line.attributes or "source_target_pairs=" in line.attributes:
                 raise ValueError(f"the instruction has groups of devices, but is no known collective: {line.text}")
             continue
-        axes = _axes_of(_device_groups(line, mesh.size), mesh)
+        groups = _device_groups(line, mesh.size)
+        axes = _axes_of(groups, mesh)
         # An asynchronous start (except of all-reduce) returns a tuple that also has the operands.
         size = line.bytes(largest_only=bool(collective["start"]) and collective["op"] != "all-reduce")
-        one = Collective(collective["op"], axes, size, times.get(computation, 1))
         channel, overlapped = _CHANNEL.search(line.attributes), "chain_id=" in line.attributes
+        scattered = computation.startswith("all-reduce-scatter")  # libtpu's name of a fusion that keeps a device's part
+        one = Collective(
+            op=collective["op"],
+            axes=axes,
+            bytes=size,
+            times=times.get(computation, 1),
+            received=_received("all-reduce-scatter" if scattered else collective["op"], size, max(map(len, groups))),
+            asynchronous=bool(collective["start"]) or overlapped,
+        )
         name = channel["channel"] if channel and overlapped else len(found)
         if name not in found or one.bytes * one.times > found[name].bytes * found[name].times:
             found[name] = one
     return list(found.values())
+
+
+def _received(op: str, size: int, n: int) -> float:
+    """Return the bytes that each of `n` devices of a ring receives, if the collective's result has `size` bytes.
+
+    An all-reduce is a reduce-scatter and an all-gather, each of `(n - 1) / n` of the array. The result of a
+    reduce-scatter is a device's part of the array; libtpu writes it as an all-reduce of which a device keeps its part.
+    """
+    if op == "reduce-scatter":
+        return size * (n - 1)
+    if op.startswith("collective"):
+        return size
+    return size * (n - 1) / n * (2 if op == "all-reduce" else 1)
 
 
 def bytes_by_axis(found: Sequence[Collective]) -> dict[str, int]:

@@ -29,17 +29,13 @@ from eeg2text_jax.parallel.placement import (
     replicated,
     with_sharding,
 )
-from eeg2text_jax.preflight.compiling import Compiled, Topology, compile_program, parse_topology, tpu_devices
+from eeg2text_jax.preflight.compiling import SLICES, Compiled, Topology, compile_program, parse_topology, tpu_devices
 from eeg2text_jax.preflight.estimate import usable
 from eeg2text_jax.preflight.programs import Program
 from eeg2text_jax.pretrained.load import read_config, spec_of
 from eeg2text_jax.stores.copying import at_hand
 
 GIB = 2**30
-# Slices of a chip, smallest first. Source: "TPU architecture" of Google Cloud's documentation.
-_FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-_CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
-SLICES = {"v5e": _FLAT, "v6e": _FLAT, "v4": _CUBES, "v5p": _CUBES}
 LABELS = Labels(("yes", "no"), ((7,), (9,)))  # one token each, as in T5 and PEGASUS; memory does not depend on the ids
 
 

@@ -68,6 +68,9 @@ def test_collectives_by_hand(shape, axis, op):
     program = functools.partial(jax.shard_map, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(exchange)
     found = collectives(compiled(program, place(mesh, (*shape, 16), "arm", "data")), mesh)
     assert [(c.op, c.axes, c.bytes, c.times) for c in found] == [(op, names, 4 * size, 1)]
+    others = 64 * (n - 1)  # bytes of the other devices' arrays
+    received = {"all-reduce": 2 * others / n, "all-gather": others, "collective-permute": 64}.get(op, others / n)
+    assert [(c.received, c.asynchronous) for c in found] == [(pytest.approx(received), False)]
 
 
 def test_collectives_by_propagation():
@@ -138,3 +141,17 @@ def test_asynchronous_forms():
 }"""
     found = collectives(text, mesh)
     assert [(c.op, c.axes, c.bytes) for c in found] == [("all-gather", ("data",), 512), ("all-reduce", ("arm",), 35)]
+    assert [(c.received, c.asynchronous) for c in found] == [(384, True), (35, True)]
+
+
+def test_a_reduce_scatter_as_the_tpu_compiler_writes_it():
+    """A fusion of an all-reduce and a slice, in which a device receives each other device's share once."""
+    text = """%all-reduce-scatter.7.clone (input: bf16[1024,64]) -> bf16[256,64] {
+  %all-reduce.1 = bf16[1024,64]{1,0} all-reduce(%input), channel_id=3, replica_groups=[2,4]<=[8], to_apply=%add
+}
+
+ENTRY %main (a: bf16[1024,64]) -> bf16[256,64] {
+  ROOT %f = bf16[256,64]{1,0} fusion(%a), kind=kCustom, calls=%all-reduce-scatter.7.clone
+}"""
+    (found,) = collectives(text, make_mesh(2, 4))
+    assert (found.bytes, found.received) == (131_072, 98_304)

@@ -30,8 +30,8 @@ from eeg2text_jax.study.grid import placement_of
 
 ROOT = Path(__file__).parents[2]
 GIB = 2**30
-WITHIN = Collective("all-reduce", ("data",), 3 * 2**20, 2)
-ACROSS = Collective("all-gather", ("arm",), 100, 1)
+WITHIN = Collective("all-reduce", ("data",), 3 * 2**20, 2, 4.5 * 2**20, asynchronous=False)
+ACROSS = Collective("all-gather", ("arm",), 100, 1, 50, asynchronous=False)
 
 
 COST = Cost("fusion.1", "f32[8]", "jit(step)/encoder/dot", "encoder", 12, 90.0)
@@ -218,7 +218,8 @@ def test_memory_of_refused_programs(message, bytes_):
     [
         ("v5:2x4", "there is no chip 'v5'; did you mean 'v5"),
         ("teapot:2", "there is no chip 'teapot'; there are v4, v5e"),
-        ("v5e", "expected a shape after the chip, as in 'v5e:2x4'"),
+        ("h100", "expected a shape after the chip, as in 'h100:8'"),
+        ("v5e:2x2,h100:8", "h100:8 is no TPU"),
         ("v5e:0x4", "expected a shape"),
         ("h100:2x4", "expected a shape after the chip, as in 'h100:8'"),
     ],

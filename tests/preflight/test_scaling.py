@@ -1,0 +1,161 @@
+"""The table of slices: which are compiled, times with exposed communication, the recommendation, and what is kept."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from etils import epath
+from tiny_run import as_flag, tiny_settings
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.preflight import scaling
+from eeg2text_jax.preflight.compiling import Compiled
+from eeg2text_jax.preflight.hlo import Collective
+from eeg2text_jax.preflight.scaling import Row, Scaling, exposed_communication, slices, to_text
+
+ROOT = Path(__file__).parents[2]
+GIB = 2**30
+
+
+def row(name: str, data: int, milliseconds: float | None, **changes: object) -> Row:
+    fields = {"mesh": (2, data), "batch": 32, "memory": 8 * GIB, "usable": 15 * GIB, "traffic": GIB, "exposed": 1.0}
+    peak = None if milliseconds is None else 10 / milliseconds / data
+    fields |= {"topology": name, "milliseconds": milliseconds, "hidden": 0.75, "share_of_peak": peak}
+    return Row(**(fields | changes))
+
+
+def table(*rows: Row, **refused: str) -> Scaling:
+    return Scaling(tiny_settings(train__steps=1000, batch__size=32), 2, (56, 56), list(rows), refused)
+
+
+def test_which_slices():
+    assert [topology.name for topology in slices("v5e")][::7] == ["v5e:1x1", "v5e:16x16"]
+    assert [topology.name for topology in slices("v4")][-1] == "v4:4x8x8"  # 256 chips
+    assert [topology.name for topology in slices("v6e:2x4,V5E:2x2,v6e:2x4")] == ["v6e:2x4", "v5e:2x2"]
+
+
+def collective(received: float, *, asynchronous: bool, times: int = 1) -> Collective:
+    return Collective("all-gather", ("data",), 0, times, received, asynchronous)
+
+
+@pytest.mark.parametrize(
+    ("computing", "exposed", "hidden"), [(100.0, 10.0, 0.75), (30.0, 10.0, 0.75), (20.0, 20.0, 0.5), (0.0, 40.0, 0.0)]
+)
+def test_exposed_communication(computing, exposed, hidden):
+    """10 ms apart from the computation are never hidden, 3 x 10 ms beside it as long as it lasts."""
+    both = (collective(1e9, asynchronous=False), collective(1e9, asynchronous=True, times=3))
+    compiled = Compiled(1, 1, 0, 0, 0, both, 1.0)
+    assert exposed_communication(compiled, computing, 100e9) == pytest.approx((exposed, hidden))
+    assert exposed_communication(Compiled(1, 1, 0, 0, 0, (), 1.0), computing, 100e9) == (0.0, 1.0)
+
+
+def test_figures_of_a_row():
+    one = row("v5e:2x4", 4, 40.0)
+    assert (one.chips, one.rows, one.samples_per_second) == (8, 8, 800.0)
+    assert one.chip_hours(800 * 3600) == 8.0
+
+
+def test_the_recommendation():
+    """20 ms on 4 chips are 80 chip-ms, 11 ms on 8 are 88, 9 ms on 16 are 144."""
+    rows = row("a", 2, 20.0), row("b", 4, 11.0), row("c", 8, 9.0)
+    assert table(*rows).recommended == rows[1]
+    assert table(rows[0], row("b", 4, 13.0), rows[2]).recommended == rows[0]  # 104 chip-ms are 1.3 times 80
+    full = row("b", 4, 11.0, memory=16 * GIB)
+    assert table(rows[0], full, rows[2]).recommended == rows[0]
+    assert table(full, row("c", 8, None)).recommended is None
+
+
+def test_the_text():
+    refused = {"v5e:8x8": "batch.size = 32 does not divide among 64 devices"}
+    rows = row("v5e:1x1", 1, None, mesh=(1, 1), memory=29 * GIB), row("v5e:2x2", 2, 20.0), row("v5e:4x4", 8, 12.0)
+    text = to_text(table(*rows, **refused))
+    lines = [line.split() for line in text.splitlines()]
+    assert ["v5e:1x1", "1", "1,1", "32", "32", "29.0", "GiB", "no", "fit"] in lines
+    figures = ["v5e:2x2", "4", "2,2", "32", "16", "8.0", "GiB", "20.0", "ms", "1.0", "ms", "1.00", "GiB", "75%", "25%"]
+    assert [*figures, "1,600", "0.7"] in lines
+    assert "v5e:8x8: left out, batch.size = 32 does not divide among 64 devices" in text
+    assert "too few rows a chip, below 50% of the best share of peak: v5e:4x4" in text
+    assert "recommended: v5e:2x2, parallel.mesh=2,2, batch.size=32" in text
+    assert "32,000 samples take 0.02 chip-hours" in text
+    assert "no slice of the table fits" in to_text(table(rows[0]))
+
+
+@pytest.fixture
+def compiling(monkeypatch):
+    """Slices that were compiled, with the global batch; nothing is compiled."""
+    compiled = []
+
+    def fake(outline, topology, batch):
+        compiled.append((topology.name, batch))
+        return row(topology.name, 2, 20.0, batch=batch)
+
+    monkeypatch.setattr(scaling, "compiled_row", fake)
+    return compiled
+
+
+CONFIG = {"batch__size": 32, "parallel__mesh": (0, 0)}
+
+
+def test_strong_and_weak_scaling(compiling):
+    wanted = slices("v5e:1x1,v5e:2x4,v5e:8x16")
+    found = scaling.scaling(tiny_settings(**CONFIG), wanted, say=lambda _: None)
+    assert sorted(compiling) == [("v5e:1x1", 32), ("v5e:2x4", 32)]
+    assert "does not divide among 64 devices" in found.refused["v5e:8x16"]  # two arms
+    compiling.clear()
+    assert not scaling.scaling(tiny_settings(**CONFIG), wanted, 8, say=lambda _: None).refused
+    assert sorted(compiling) == [("v5e:1x1", 8), ("v5e:2x4", 32), ("v5e:8x16", 512)]
+
+
+def test_it_resumes_from_the_file(compiling, tmp_path):
+    kept, said = epath.Path(tmp_path / "scaling.json"), []
+    first = scaling.scaling(tiny_settings(**CONFIG), slices("v5e:2x2"), kept=kept, say=said.append)
+    again = scaling.scaling(tiny_settings(**CONFIG), slices("v5e:2x2,v5e:2x4"), kept=kept, say=said.append)
+    assert [name for name, _ in compiling] == ["v5e:2x2", "v5e:2x4"]
+    assert again.rows[0] == first.rows[0]
+    assert said[-1] == "v5e:2x4: 2 of 2 slices done"
+    scaling.scaling(tiny_settings(**CONFIG, optim__lr=0.5), slices("v5e:2x2"), kept=kept, say=said.append)
+    assert [name for name, _ in compiling][2:] == ["v5e:2x2"]  # of another configuration
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", "not JSON", '{"programs": []}'])
+def test_another_file_is_left_alone(content, compiling, tmp_path):
+    kept = tmp_path / "report.json"
+    kept.write_text(content)
+    with pytest.raises(UserError, match="expected the table of an earlier preflight"):
+        scaling.scaling(tiny_settings(**CONFIG), slices("v5e:2x2"), kept=epath.Path(kept))
+    assert kept.read_text() == content
+    assert not compiling
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--effort=least", "--effort=least: a table of several slices is compiled with full effort"),
+        ("--largest=no", "--largest=no: a table"),
+        ("--rows=0", "--rows=0: expected the rows of the batch on one chip"),
+        ("--rows=2.5", "--rows=2.5: expected"),
+    ],
+)
+def test_options(option, said, refused):
+    assert said in refused(["preflight", as_flag(**CONFIG), "--topology=v5e", option])
+    assert "--rows is for a table" in refused(["preflight", as_flag(**CONFIG), "--topology=v5e:2x4", "--rows=2"])
+
+
+def test_a_tiny_model_on_two_slices(tmp_path):
+    """Through the real compiler."""
+    looked_up = "import importlib.util, sys; sys.exit(importlib.util.find_spec('libtpu') is None)"
+    if subprocess.run([sys.executable, "-c", looked_up], check=False).returncode:
+        pytest.skip("libtpu is not installed: pip install '.[preflight]'")
+    out = tmp_path / "scaling.json"
+    flag = as_flag(**CONFIG, model__encoder_layers=0, parallel__fsdp=True)
+    command = [sys.executable, "-m", "eeg2text_jax", "preflight", flag, "--topology=v5e:1x1,v5e:2x4", f"--json={out}"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    one, eight = sorted(json.loads(out.read_text())["scaling"].values(), key=lambda found: found["topology"])
+    assert (one["mesh"], one["traffic"], one["exposed"], one["hidden"]) == ([1, 1], 0, 0.0, 1.0)
+    assert eight["mesh"] == [2, 4]
+    assert eight["traffic"] > 0
+    assert 0 < eight["exposed"] < eight["milliseconds"]
+    assert "recommended: v5e:" in ran.stdout
