@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 from eeg2text_jax.errors import UserError, did_you_mean, first_line
 from eeg2text_jax.parallel.mesh import CHIPS, Chip
 from eeg2text_jax.preflight import gpu_clock
+from eeg2text_jax.preflight.gpu_launches import read_plan
 from eeg2text_jax.preflight.hlo import Collective, collectives
 from eeg2text_jax.preflight.hlo_clock import Estimate, UnknownLoop, estimate
 from eeg2text_jax.preflight.programs import Program
@@ -173,10 +174,13 @@ def compile_for_gpu(
       UserError: the time cannot be estimated because a loop's trip count is unknown.
     """
     begun = time.monotonic()
-    options = {**gpu_clock.OPTIONS, gpu_clock.MODELS: timed}
-    compiled = program.function.lower(*program.arguments).compile(compiler_options=options)
-    seconds = time.monotonic() - begun
-    clock = functools.partial(gpu_clock.estimate, chip=chip, unknown_loops=unknown_loops) if timed else None
+    with tempfile.TemporaryDirectory(prefix="eeg2text_hlo_") as dump:
+        options = {**gpu_clock.OPTIONS, gpu_clock.MODELS: timed, "xla_dump_to": dump}
+        compiled = program.function.lower(*program.arguments).compile(compiler_options=options)
+        seconds, plan = time.monotonic() - begun, read_plan(Path(dump))
+    clock = None
+    if timed:
+        clock = functools.partial(gpu_clock.estimate, chip=chip, unknown_loops=unknown_loops, plan=plan)
     return _as_compiled(compiled, compiled.as_text(), mesh, seconds, clock, False)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from eeg2text_jax.parallel.mesh import Chip
+from eeg2text_jax.preflight.gpu_launches import Launches, launches
 from eeg2text_jax.preflight.hlo_clock import Estimate, Walk
 from eeg2text_jax.preflight.hlo_text import Instruction, Module, array_bytes, parse_module
 
@@ -39,6 +40,7 @@ class GpuEstimate(Estimate):
     `PEAK_SHARE` of the peak FLOP/s or `BANDWIDTH_SHARE` of the bandwidth, plus its launch.
     """
 
+    launched: Launches | None = None  # launches by the host; None without XLA's plan of the program
     replaced: int = 0  # executions whose time was replaced
     modelled: float = 0.0  # ms of one run if only matrix products with XLA times above twice ours are replaced
 
@@ -48,15 +50,21 @@ class GpuEstimate(Estimate):
         return self.executions
 
     def __str__(self) -> str:
+        by_host = ""
+        if self.launched:
+            found = self.launched
+            by_host = f" ({found.host} by the host, {found.buffered} inside of {found.buffers} command buffers)"
         return (
-            f"{self.launches} launches; the time of {self.replaced} is ours, as XLA's model gives less than the"
-            f" roofline or more than {FAR:g} times as much; with the models' own times for all but products"
-            f" {self.modelled:.1f} ms"
+            f"{self.launches} launches{by_host}; the time of {self.replaced} is ours, as XLA's model gives less than "
+            f"the roofline or more than {FAR:g} times as much; with the models' own times for all but products "
+            f"{self.modelled:.1f} ms"
         )
 
 
-def estimate(hlo: str, chip: Chip, unknown_loops: Sequence[int] = ()) -> GpuEstimate:
+def estimate(hlo: str, chip: Chip, unknown_loops: Sequence[int] = (), plan: str = "") -> GpuEstimate:
     """Return a time estimate for ranking programs, from `compiled.as_text()` of a program compiled with `OPTIONS`.
+
+    `plan` is the dumped plan of the runtime, see `gpu_launches`; without it, launches by the host are not known.
 
     Raises `UnknownLoop` as `hlo_clock.estimate`, where `unknown_loops` is explained.
     """
@@ -67,6 +75,7 @@ def estimate(hlo: str, chip: Chip, unknown_loops: Sequence[int] = ()) -> GpuEsti
         **{field.name: getattr(total, field.name) for field in dataclasses.fields(total)},
         replaced=sum(count for time, count in times if time.replaced),
         modelled=sum(time.modelled * count for time, count in times),
+        launched=launches(plan, walk.loops) if plan else None,
     )
 
 

@@ -108,6 +108,7 @@ class Walk:
         self.module, self._hertz, self._unknown, self._every_branch = module, hertz, list(unknown), every_branch
         self._bandwidth = bandwidth
         self._turns: list[Estimate] = []  # estimates of one iteration of each loop of unknown trip count
+        self.loops: list[int] = []  # trip counts of all loops, in the order of the walk
 
     def whole(self) -> tuple[list[_Executed], Estimate]:
         """Return all instructions that one run executes, and the run's estimate; raise UnknownLoop as `estimate`."""
@@ -170,9 +171,11 @@ class Walk:
                     f"the trip count of the loop %{loop.name} ({loop.op_name or 'without a name'}) is not in the "
                     "program"
                 )
-            turns = self._unknown.pop(0)
+            turns, before = self._unknown.pop(0), len(self.loops)
             one = [line for called in inside for line in self.computation(called, 1, part)]
+            del self.loops[before:]  # loops inside are met once more below
             self._turns.append(self.total(one + self._waiting(one, 1, part)))
+        self.loops.append(turns)
         found = [line for called in inside for line in self.computation(called, times * turns, part)]
         return found + self._waiting(found, times * turns, part)
 

@@ -97,6 +97,7 @@ def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
     }
     if isinstance(found, GpuEstimate):
         told |= {"what_it_is": ORDINAL, "launches": found.launches}
+        told |= {"launches_by_the_host": dataclasses.asdict(found.launched) if found.launched else None}
         told |= {"replaced": found.replaced, "modelled": found.modelled}
     for turn in found.turns[:1]:
         told["step"] = {

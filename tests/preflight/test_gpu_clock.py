@@ -1,11 +1,16 @@
 """The ordinal clock of GPUs: whose time counts, launches in loops, and programs compiled where the compiler is."""
 
+import jax
+import jax.numpy as jnp
 import pytest
 from tiny_run import as_flag
 
 from eeg2text_jax.parallel.mesh import CHIPS
 from eeg2text_jax.preflight.gpu_clock import LAUNCH, estimate
+from eeg2text_jax.preflight.gpu_launches import Launches, launches
 from eeg2text_jax.preflight.gpu_target import TARGETS, has_gpu_compiler
+from eeg2text_jax.preflight.hlo_clock import Walk
+from eeg2text_jax.preflight.hlo_text import parse_module
 
 H100 = CHIPS["h100"]
 MILLION = "f32[1000,1000]{1,0}"  # 4 MB: read and written in 2.39 us
@@ -94,6 +99,58 @@ def test_targets_are_the_chips_of_the_table():
 @pytest.mark.parametrize("topology", ["h100:2", "a100-80gb:1"])
 def test_programs_compile_for_gpus_that_are_not_there(topology, printed_by):
     printed = printed_by(["preflight", as_flag(parallel__mesh=(0, 0)), f"--topology={topology}"])
-    told = ("ordinal, not calibrated", "launches") if topology == "h100:2" else ("the compiler has none for this chip",)
+    told = (
+        ("ordinal, not calibrated", "by the host", "command buffers")
+        if topology == "h100:2"
+        else ("the compiler has none for this chip",)
+    )
     assert all(words in printed for words in told)
     assert "across arms: none" in printed
+
+
+PLAN = """000: kCommandBuffer [source       | next=003 (1)]
+    001: kCopy         [source       | next=002 (1)] kCopy
+    002: kCustomKernel [prev=001 (1) | sink        ] loop_add_fusion grid: [1, 1, 1] threads: [1, 1, 1]
+003: kCustomKernel  [prev=000 (1) | next=004 (1)] loop_broadcast_fusion grid: [2, 1, 1] threads: [128, 1, 1]
+004: kWhile         [prev=003 (1) | sink        ]
+condition:
+    005: kCustomKernel [source | sink] loop_compare_fusion grid: [1, 1, 1] threads: [1, 1, 1]
+  body:
+    000: kCommandBuffer      [source       | next=006 (1)]
+        005: kCublasLtMatmul [source       | next=006 (1)] kCublasLtMatmul
+    006: kDynamicSliceFusion [prev=000 (1) | next=008 (1)] params=1, results=1
+        007: kCopy [source | sink] kCopy
+    008: kWhile              [prev=006 (1) | sink        ]
+    condition:
+        009: kCustomKernel [source | sink] loop_compare_fusion_1 grid: [1, 1, 1] threads: [1, 1, 1]
+      body:
+        010: kCopy [source | sink] kCopy
+011: kCopy          [prev=004 (1) | sink        ] kCopy
+"""
+
+
+def test_launches_by_the_host():
+    """Of loops of 10 and, inside, 5 turns: a command buffer is one launch, and so is a slice with its copy."""
+    outside = 1 + 1 + 10 * (1 + 1 + 1) + 50 * (1 + 1) + 1  # the fourth is a loop's condition and its body
+    assert launches(PLAN, [10, 5]) == Launches(host=outside, buffers=11, buffered=2 + 10)
+
+
+@pytest.mark.parametrize("turns", [[10], [10, 5, 2]])
+def test_a_plan_of_another_program(turns):
+    with pytest.raises(ValueError, match="loops"):
+        launches(PLAN, turns)
+
+
+def test_nested_loops_are_met_in_the_order_of_the_plan():
+    """Loops of unknown length are walked twice, and counted once."""
+
+    def twice(x: jax.Array) -> jax.Array:
+        def inner(x: jax.Array) -> jax.Array:
+            return jax.lax.fori_loop(0, 7, lambda _, x: jnp.sin(x), x)
+
+        return jax.lax.while_loop(lambda x: x.sum() < 9.0, lambda x: inner(x) + 1.0, inner(x))
+
+    text = jax.jit(twice).lower(jnp.zeros(8)).compile().as_text()
+    walk = Walk(parse_module(text), 1.0, [3])
+    walk.whole()
+    assert walk.loops == [7, 3, 7]
