@@ -31,7 +31,7 @@ NOTICED = 20.0  # seconds
 STARTUP = 60  # seconds in which all hosts must have come; a host that dies before is noticed then
 RESTART = 75  # status
 LOST_EACH_OTHER = "the hosts lost each other"
-SHARE = 0.8  # of the time of an undisturbed run, in which programs are compiled for the first time
+SHARE = 0.5  # of the time of an undisturbed run, in which programs are compiled for the first time
 
 
 class Host:
@@ -69,21 +69,34 @@ def start(out: Path, workdir: str, count: int, mesh: tuple[int, int]) -> list[Ho
     return [Host(out, n, count, port, command, mesh[0] * mesh[1] // count) for n in range(count)]
 
 
+def joined(hosts: list[Host]) -> float:
+    """Seconds until all hosts have come, which then print their first line."""
+    begun = time.monotonic()
+    while not any(host.log.read_text() for host in hosts):
+        time.sleep(0.1)
+    return time.monotonic() - begun
+
+
 def finish(hosts: list[Host], what: str) -> None:
     for host in hosts:
         if host.process.wait():
             raise SystemExit(f"{what}: status {host.process.returncode}\n{host.log.read_text()[-3000:]}")
 
 
-def disturb(hosts: list[Host], fault: signal.Signals, after: float, rng: random.Random) -> tuple[str, float | None]:
-    """Strike one host; return what happened, and the seconds until the last other one ended; None: the run was over."""
+def disturb(
+    hosts: list[Host], fault: signal.Signals, after: float, joining: float, rng: random.Random
+) -> tuple[str, float | None]:
+    """Strike one host; return what happened, and the seconds until the last other one ended; None: the run was over.
+
+    `joining` is how many seconds hosts need to come: those that a struck one left alone first come, then wait.
+    """
     time.sleep(after)
     victim = rng.randrange(len(hosts))
     if any(host.process.poll() for host in hosts):  # on a slow machine, hosts may lose each other without a fault
         return given_up(hosts), 0.0
     late = any(host.process.poll() is not None for host in hosts)
     come = any(host.log.read_text() for host in hosts)  # the first line is printed when all hosts have come
-    limit = NOTICED if come else STARTUP + NOTICED
+    limit = NOTICED if come else joining + STARTUP + NOTICED
     hosts[victim].strike(fault)
     begun, ends = time.monotonic(), []
     for number, host in enumerate(hosts):
@@ -168,15 +181,17 @@ def main() -> int:
             return bool(different)
 
         begun = time.monotonic()
-        finish(start(out, address("undisturbed"), next(counts), mesh), "undisturbed")
+        hosts = start(out, address("undisturbed"), next(counts), mesh)
+        joining = joined(hosts)
+        finish(hosts, "undisturbed")
         span = SHARE * (time.monotonic() - begun)
-        print(f"undisturbed: {span / SHARE:.0f} s", flush=True)
+        print(f"undisturbed: {span / SHARE:.0f} s, of which {joining:.0f} until all hosts had come", flush=True)
         wrong, runs, over, struck = compared("undisturbed"), 1, False, 0
         for fault in faults:
             if over:
                 wrong, runs, over = wrong + compared(f"struck_{runs}"), runs + 1, False
             hosts = start(out, address(f"struck_{runs}"), next(counts), mesh)
-            said, took = disturb(hosts, fault, rng.uniform(2.0, span), rng)
+            said, took = disturb(hosts, fault, rng.uniform(2.0, span), joining, rng)
             failures, longest, over = failures + said.startswith("FAILED"), max(longest, took or 0.0), took is None
             struck += not over and LOST_EACH_OTHER not in said
             print(f"{len(hosts)} hosts, {said}", flush=True)
