@@ -154,7 +154,7 @@ def test_other_spellings_of_places_are_one_sentence_with_the_right_one(command, 
     ("run", ("workdir", "folds"), "data.source"), ("train", ("workdir",), "optim.lr"),
     ("decode", ("workdir",), "decode.num_beams"), ("prepare", ("out",), "data.raw.begin"),
     ("judge", ("workdir", "labels"), "prompt.length"),
-    ("preflight", ("topology", "json", "effort", "largest", "rows"), "parallel.fsdp"),
+    ("preflight", ("topology", "json", "effort", "largest", "chip-batch"), "parallel.fsdp"),
 ])  # fmt: skip
 def test_help_gives_options_and_the_most_used_fields_with_meanings(command, options, field, capsys):
     with pytest.raises(SystemExit):

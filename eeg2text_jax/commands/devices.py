@@ -49,14 +49,14 @@ def preflight(argv: list[str]) -> int:
     of_judge = any(re.match(r"--config=(.*[/\\])?judge(\.py)?(:|$)", argument) for argument in argv)
     ranges = JUDGE_RANGES if of_judge else None
     arguments = parse_config(
-        argv, "preflight", options=("topology",), optional=("json", "effort", "largest", "rows"), ranges=ranges
+        argv, "preflight", options=("topology",), optional=("json", "effort", "largest", "chip-batch"), ranges=ranges
     )
     os.environ.update(ENVIRONMENT)  # before JAX is imported
     wanted = arguments.options["topology"]
     if not of_judge and ("," in wanted or ":" not in wanted):
         return _scaling(arguments, wanted)
-    if arguments.options["rows"]:
-        raise UserError("--rows is for a table of several slices, as of --topology=v5e.")
+    if arguments.options["chip-batch"]:
+        raise UserError("--chip-batch is for a table of several slices, as of --topology=v5e.")
     effort = arguments.options["effort"] or "least"
     from eeg2text_jax.preflight.compiling import EFFORTS, parse_topology
     from eeg2text_jax.preflight.estimate import estimate
@@ -94,9 +94,11 @@ def _scaling(arguments: Arguments, wanted: str) -> int:
     options = arguments.options
     if given := [f"--{name}={options[name]}" for name in ("effort", "largest") if options[name]]:
         raise UserError(f"{given[0]}: a table of several slices is compiled with full effort, without a search.")
-    rows = options["rows"] or "0"
-    if not rows.isdecimal() or (options["rows"] and not 1 <= int(rows) <= 65536):
-        raise UserError(f"--rows={rows}: expected the rows of the batch on one chip, a whole number from 1 to 65,536.")
+    rows = options["chip-batch"] or "0"
+    if not rows.isdecimal() or (options["chip-batch"] and not 1 <= int(rows) <= 65536):
+        raise UserError(
+            f"--chip-batch={rows}: expected the rows of the batch on one chip, a whole number from 1 to 65,536."
+        )
     kept = epath.Path(options["json"]) if options["json"] else None
     say = functools.partial(print, file=sys.stderr, flush=True)
     found = scaling(arguments.settings, slices(wanted), int(rows), kept, say)

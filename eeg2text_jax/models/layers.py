@@ -99,6 +99,59 @@ def drop(x: jax.Array, kept: jax.Array | None, rate: float) -> jax.Array:
     return x if kept is None else jnp.where(kept, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
 
+def column_sums(rows: jax.Array) -> jax.Array:
+    """Return the sums of `[R, D]` over its rows, float32 `[D]`: the gradient of a bias.
+
+    For small batches on TPUs and GPUs, the sum is a matrix product with ones, accumulated in float32. A TPU's compiler
+    estimates 17 us for a reduction over rows and 3 for the product; a step of BART-large, batch 32, takes 74.5 ms
+    instead of 76.4, and by XLA's cost models of an H100 29.3 instead of 38.2. For batch 128 the product saves nothing
+    (TPU: 250 ms instead of 244), because XLA fuses a reduction with what computes the rows.
+    """
+
+    def product_with_ones(rows: jax.Array) -> jax.Array:
+        ones = jnp.ones((8, len(rows)), rows.dtype)  # XLA would turn a product with one row into a reduction
+        exact = jax.lax.Precision.HIGHEST if rows.dtype == jnp.float32 else None
+        return jnp.matmul(ones, rows, precision=exact, preferred_element_type=jnp.float32)[0]
+
+    def reduction(rows: jax.Array) -> jax.Array:
+        return rows.sum(0, dtype=jnp.float32)
+
+    if len(rows) // data_shards() >= MANY_ROWS:
+        return reduction(rows)
+    return jax.lax.platform_dependent(rows, tpu=product_with_ones, cuda=product_with_ones, default=reduction)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def affine(x: jax.Array, scale: jax.Array | None, shift: jax.Array | None, dtype: jnp.dtype) -> jax.Array:
+    """Return `x * scale + shift` in `dtype`, of `x [..., D]` and rows `[D]` that may be None.
+
+    The gradients of the rows are sums of products in `dtype`, see `column_sums`.
+    """
+    ones = (1,) * (x.ndim - 1)
+    y = x if scale is None else x * scale.reshape(*ones, -1)
+    return (y if shift is None else y + shift.reshape(*ones, -1)).astype(dtype)
+
+
+def _affine_forward(x, scale, shift, dtype):
+    shapes = jnp.zeros((0,), x.dtype), None if shift is None else shift[:0]
+    return affine(x, scale, shift, dtype), (None if scale is None else x, scale, shapes)
+
+
+def _affine_backward(dtype, known, gradient):
+    x, scale, (like_x, like_shift) = known
+    to_x, to_scale, to_shift = gradient, None, None
+    if scale is not None:
+        wide = gradient.astype(jnp.promote_types(x.dtype, scale.dtype))
+        to_x = wide * scale.reshape(*(1,) * (x.ndim - 1), -1)
+        to_scale = column_sums((wide * x).astype(dtype).reshape(-1, x.shape[-1])).astype(scale.dtype)
+    if like_shift is not None:
+        to_shift = column_sums(gradient.reshape(-1, gradient.shape[-1])).astype(like_shift.dtype)
+    return to_x.astype(like_x.dtype), to_scale, to_shift
+
+
+affine.defvjp(_affine_forward, _affine_backward)
+
+
 def at_padding(mask: jax.Array, ndim: int) -> jax.Array:
     """Reshape a mask `[B, W]` to `[B, W, 1, ...]` with `ndim` axes."""
     return mask.reshape(*mask.shape, *(1,) * (ndim - mask.ndim))
@@ -131,12 +184,9 @@ class Norm(nnx.Module):
             mean = x.mean(axis=-1, keepdims=True)
             x, power = x - mean, jnp.maximum(power - jnp.square(mean), 0.0)
         x = x * jax.lax.rsqrt(power + self.eps)
-        ones = (1,) * (x.ndim - 1)
-        scale = self.scale[...].astype(jnp.float32).reshape(*ones, -1)
-        x = x * (scale + self.offset if self.offset else scale)
-        if self.centered:
-            x = x + self.bias[...].reshape(*ones, -1)
-        return x.astype(self.dtype)
+        scale = self.scale[...].astype(jnp.float32)
+        shift = self.bias[...].astype(jnp.float32) if self.centered else None
+        return affine(x, scale + self.offset if self.offset else scale, shift, self.dtype)
 
 
 def int8_of(weights: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
@@ -189,7 +239,8 @@ class Dense(nnx.Linear):
     def _without_adapter(self, x: jax.Array) -> jax.Array:
         """Return `x W + b`; a float32 bias is added to the float32 product, before rounding to the compute dtype."""
         if not self.quantized and (self.bias is None or self.bias[...].dtype == self.dtype):
-            return super().__call__(x)
+            y = jnp.matmul(x.astype(self.dtype), self.kernel[...].astype(self.dtype))
+            return y if self.bias is None else affine(y, None, self.bias[...], self.dtype)
         wide = jnp.float32 if self.quantized else self.bias[...].dtype
         stored = self.dtype if self.narrow else wide
         y = jnp.matmul(x.astype(self.dtype), self.kernel[...].astype(self.dtype), preferred_element_type=stored)

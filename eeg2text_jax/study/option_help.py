@@ -16,7 +16,7 @@ OPTIONS = {
     "labels": "severity (1: preserved) or preserved (0: not): what the numbers of the pairs' labels mean",
     "topology": "v5e:2x4, h100:2, ...: the chips to compile for; they need not be there. v5e, or names with commas: a "
     "table of the training step on each slice of 1 to 256 chips, with a recommendation",
-    "rows": "of a table of slices: rows of the batch on a chip; without it, batch.size is the same on every slice",
+    "chip-batch": "of a table of slices: rows of the batch on a chip; without it, batch.size is that of every slice",
     "json": "FILE: write all figures there",
     "effort": "least (default) or full: how hard the compiler optimizes; full gives its own estimate of time",
     "largest": "yes (default) or no: whether to search for the largest batch that fits",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from eeg2text_jax.models.layers import dropout, gelu
+from eeg2text_jax.models.layers import affine, column_sums, dropout, gelu
 
 
 def test_gelu_is_that_of_pytorch():
@@ -32,3 +32,46 @@ def test_dropout_keeps_its_share_and_the_mean(rate, rng):
 
 def test_a_rate_next_to_one_drops_nearly_all():
     assert (dropout(jnp.ones(10000), 1 - 1e-9, jax.random.key(0)) == 0).mean() > 0.99
+
+
+@pytest.fixture(params=["cpu", "accelerator", "large batch"])
+def sums(request, monkeypatch):
+    """The ways in which gradients of scales and biases are summed."""
+    if request.param == "accelerator":
+        monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, tpu, default, **others: tpu(*args))
+    if request.param == "large batch":
+        monkeypatch.setattr("eeg2text_jax.models.layers.MANY_ROWS", 1)
+
+
+@pytest.mark.parametrize("given", ["scale", "shift", "both"])
+def test_affine_has_the_gradients_of_autodiff(given, sums):
+    rng = np.random.default_rng(1)
+    x, weight = (jnp.asarray(rng.normal(size=(3, 7, 5)), jnp.float32) for _ in range(2))
+    rows = {
+        name: jnp.asarray(rng.normal(size=5), jnp.float32) for name in ("scale", "shift") if given in (name, "both")
+    }
+
+    def ours(x: jax.Array, rows: dict) -> jax.Array:
+        return (affine(x, rows.get("scale"), rows.get("shift"), jnp.float32) * weight).sum()
+
+    def plain(x: jax.Array, rows: dict) -> jax.Array:
+        scale, shift = (
+            rows.get(name, jnp.full(5, usual, jnp.float32))[None, None] for name, usual in (("scale", 1), ("shift", 0))
+        )
+        return ((x * scale + shift) * weight).sum()
+
+    found, wanted = (jax.value_and_grad(function, (0, 1))(x, rows) for function in (ours, plain))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, wanted)
+
+
+def test_sums_over_rows_are_accumulated_in_float32(sums):
+    """In bfloat16, a sum of ones ends at 256."""
+    total = column_sums(jnp.ones((3000, 2), jnp.bfloat16))
+    assert (total.dtype, total.tolist()) == (jnp.float32, [3000.0, 3000.0])
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_gradients_of_affine_have_the_dtypes_of_their_arguments(dtype, sums):
+    arguments = jnp.ones((4, 3), dtype), jnp.ones(3, dtype), jnp.ones(3, dtype)
+    _, pull = jax.vjp(lambda *rows: affine(*rows, jnp.bfloat16), *arguments)
+    assert [one.dtype for one in pull(jnp.ones((4, 3), jnp.bfloat16))] == [one.dtype for one in arguments]
