@@ -55,6 +55,7 @@ BAD = [
     ("prepare folder --out=folder/file", "input"),
     ("score folder --rows=folder/file", "input"),
     ("score in --json=new --rows=./new", "same place"),
+    ("score --json=kept -- kept", "input"),
     ("score in --json=s3://b/new --rows=s3://b/new", "same place"),
     ("audit --eeg in --json=link", "symbolic link"),
     ("audit --eeg in --html=/dev/null", "device"),

@@ -10,7 +10,7 @@ from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.endpoints import Endpoint, endpoint_of, named, primary_endpoint
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.metric import Metric
+from eeg2text_jax.metrics.metric import Metric, MetricError
 from eeg2text_jax.study.metric_names import ENDPOINTS
 
 
@@ -67,6 +67,19 @@ def test_figures_below_zero_are_left_as_they_are():
     endpoint = endpoint_of("similarity", WordVectors())
     assert endpoint.score(np.array([-2.0, 4.0])) == -50
     assert primary_endpoint().score(np.array([-1.0] * 10)) != primary_endpoint().score(np.array([1.0] * 10))
+
+
+class Broken(WordVectors):
+    """A metric that cannot score one text."""
+
+    def pairwise(self, predictions, references):
+        raise MetricError("similarity", "prediction", 0, "it is too long")
+
+
+def test_a_secondary_metric_that_fails_is_a_note():
+    found = judged(0.0, secondary=[endpoint_of("similarity", Broken())])
+    assert [figure.label for figure in found.comparisons[0].secondary] == ["BLEU-4", "WER", "ROUGE-1 F", "ROUGE-L F"]
+    assert any(note.startswith("similarity not computed: ") and "it is too long" in note for note in found.notes)
 
 
 def test_secondary_figures_are_adjusted_together_with_words_among_them():

@@ -141,3 +141,13 @@ def test_memory_goes_with_rows_and_not_with_the_square_of_the_references():
     tracemalloc.stop()
     assert found.sampled.permuted.shape == (20, 10)
     assert peak < 30e6
+
+
+@pytest.mark.parametrize("named", [0.0, 0.5, 1.0])
+def test_single_rows_have_a_null_of_their_reader_only_if_all_readers_are_named(named):
+    rows = unequal()
+    rows = [dataclasses.replace(r, subject=r.subject if i < named * len(rows) else "") for i, r in enumerate(rows)]
+    aligned = align({"eeg": rows})
+    options = {"resamples": 50, "rng": np.random.default_rng(0), "with_rows": True}
+    (found,) = content_tables(aligned, aligned.strata, word_bleu(), **options)
+    assert np.isfinite(found.rows.null).any() == (named == 1.0)

@@ -50,6 +50,8 @@ def test_what_is_finished_is_in_the_bucket(server, tmp_path, monkeypatch):
             (partial / "vocab").write_bytes(os.urandom(3 << 20))  # of a size that is linked, not copied
             (partial / "merges").write_text("m")
         (root / ".hidden.partial").write_text("not finished")
+        (root / ".tokenizer.partial").mkdir()
+        (root / ".tokenizer.partial/vocab").write_text("not finished")
         (root / "checkpoints/step_2.orbax-checkpoint-tmp").mkdir(parents=True)
         (root / "checkpoints/step_2.orbax-checkpoint-tmp/part").write_text("not finished")
         vocab = (root / "tokenizer/vocab").read_bytes()
