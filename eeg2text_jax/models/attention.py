@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from eeg2text_jax.models.affine import MANY_ROWS, row_major
 from eeg2text_jax.models.heads import Heads, attend_apart, attend_together, from_groups, into_groups
-from eeg2text_jax.models.layers import MANY_ROWS, Dense, Norm, make_dense, product, row_major
+from eeg2text_jax.models.layers import Dense, Norm, make_dense, product
 from eeg2text_jax.models.spec import StackSpec
 from eeg2text_jax.parallel.mesh import data_shards
 

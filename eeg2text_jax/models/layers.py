@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
-from jax.experimental.layout import Layout, with_layout_constraint
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.affine import affine, row_major
 from eeg2text_jax.models.spec import LoraSpec, StackSpec
-from eeg2text_jax.parallel.mesh import data_shards
 
 
 def gelu(x: jax.Array) -> jax.Array:
@@ -35,21 +34,12 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
 }
 
-MANY_ROWS = 4096  # a batch with this many rows (positions of all sentences) on a device, or more, is called large
 PRODUCT = "product"  # name under which the remat policy stores results of dense layers
 
 
 def product(x: jax.Array) -> jax.Array:
     """Name `x`, the result of a dense layer, for the remat policy that stores such results."""
     return checkpoint_name(x, PRODUCT)
-
-
-def row_major(x: jax.Array) -> jax.Array:
-    """Return rows `[R, D]` unchanged; large batches on a TPU get the row-major layout, which XLA would not choose."""
-    if x.shape[0] // data_shards() < MANY_ROWS:
-        return x
-    layout = Layout(major_to_minor=tuple(range(x.ndim)))
-    return jax.lax.platform_dependent(x, tpu=lambda x: with_layout_constraint(x, layout), default=lambda x: x)
 
 
 def dropout(x: jax.Array, rate: float, key: jax.Array | None, site: int = 0) -> jax.Array:
@@ -97,59 +87,6 @@ def draw_per_key(draw: Callable[[jax.Array], jax.Array], key: jax.Array) -> jax.
 def drop(x: jax.Array, kept: jax.Array | None, rate: float) -> jax.Array:
     """Zero `x` where the mask `kept` is False and rescale the rest for the dropout rate; None returns `x`."""
     return x if kept is None else jnp.where(kept, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
-
-
-def column_sums(rows: jax.Array) -> jax.Array:
-    """Return the sums of `[R, D]` over its rows, float32 `[D]`: the gradient of a bias.
-
-    For small batches on TPUs and GPUs, the sum is a matrix product with ones, accumulated in float32. A TPU's compiler
-    estimates 17 us for a reduction over rows and 3 for the product; a step of BART-large, batch 32, takes 74.5 ms
-    instead of 76.4, and by XLA's cost models of an H100 29.3 instead of 38.2. For batch 128 the product saves nothing
-    (TPU: 250 ms instead of 244), because XLA fuses a reduction with what computes the rows.
-    """
-
-    def product_with_ones(rows: jax.Array) -> jax.Array:
-        ones = jnp.ones((8, len(rows)), rows.dtype)  # XLA would turn a product with one row into a reduction
-        exact = jax.lax.Precision.HIGHEST if rows.dtype == jnp.float32 else None
-        return jnp.matmul(ones, rows, precision=exact, preferred_element_type=jnp.float32)[0]
-
-    def reduction(rows: jax.Array) -> jax.Array:
-        return rows.sum(0, dtype=jnp.float32)
-
-    if len(rows) // data_shards() >= MANY_ROWS:
-        return reduction(rows)
-    return jax.lax.platform_dependent(rows, tpu=product_with_ones, cuda=product_with_ones, default=reduction)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def affine(x: jax.Array, scale: jax.Array | None, shift: jax.Array | None, dtype: jnp.dtype) -> jax.Array:
-    """Return `x * scale + shift` in `dtype`, of `x [..., D]` and rows `[D]` that may be None.
-
-    The gradients of the rows are sums of products in `dtype`, see `column_sums`.
-    """
-    ones = (1,) * (x.ndim - 1)
-    y = x if scale is None else x * scale.reshape(*ones, -1)
-    return (y if shift is None else y + shift.reshape(*ones, -1)).astype(dtype)
-
-
-def _affine_forward(x, scale, shift, dtype):
-    shapes = jnp.zeros((0,), x.dtype), None if shift is None else shift[:0]
-    return affine(x, scale, shift, dtype), (None if scale is None else x, scale, shapes)
-
-
-def _affine_backward(dtype, known, gradient):
-    x, scale, (like_x, like_shift) = known
-    to_x, to_scale, to_shift = gradient, None, None
-    if scale is not None:
-        wide = gradient.astype(jnp.promote_types(x.dtype, scale.dtype))
-        to_x = wide * scale.reshape(*(1,) * (x.ndim - 1), -1)
-        to_scale = column_sums((wide * x).astype(dtype).reshape(-1, x.shape[-1])).astype(scale.dtype)
-    if like_shift is not None:
-        to_shift = column_sums(gradient.reshape(-1, gradient.shape[-1])).astype(like_shift.dtype)
-    return to_x.astype(like_x.dtype), to_scale, to_shift
-
-
-affine.defvjp(_affine_forward, _affine_backward)
 
 
 def at_padding(mask: jax.Array, ndim: int) -> jax.Array:

@@ -6,17 +6,16 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from eeg2text_jax.models.affine import MANY_ROWS, row_major
 from eeg2text_jax.models.attention import Attention, RelativeBias, Rotation, mask_bias, padding_bias
 from eeg2text_jax.models.cache import Cache, LayerCache, history_bias, own_position
 from eeg2text_jax.models.layers import (
-    MANY_ROWS,
     Dense,
     FeedForward,
     LearnedPositions,
     Norm,
     check_length,
     dropout,
-    row_major,
     sinusoidal_table,
 )
 from eeg2text_jax.models.nnx_bridge import scan_layers, separate_layers, stack_layers

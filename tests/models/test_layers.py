@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from eeg2text_jax.models.layers import affine, column_sums, dropout, gelu
+from eeg2text_jax.models.affine import affine, column_sums
+from eeg2text_jax.models.layers import dropout, gelu
 
 
 def test_gelu_is_that_of_pytorch():
@@ -40,7 +41,7 @@ def sums(request, monkeypatch):
     if request.param == "accelerator":
         monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, tpu, default, **others: tpu(*args))
     if request.param == "large batch":
-        monkeypatch.setattr("eeg2text_jax.models.layers.MANY_ROWS", 1)
+        monkeypatch.setattr("eeg2text_jax.models.affine.MANY_ROWS", 1)
 
 
 @pytest.mark.parametrize("given", ["scale", "shift", "both"])
