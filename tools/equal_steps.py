@@ -2,7 +2,7 @@
 
 python tools/equal_steps.py [--backbones=bart,pegasus,t5,bert2bert] [--cases=WORDS]
 
-That path is one device, no layer computed again, attention as autodiff makes it, logits of all positions, whole
+That path is one device, no layer computed again, gradients by autodiff alone, logits of all positions, whole
 batches. Held against it are losses, the gradient of the last step and where 20 steps led: layers computed again, both
 ways; arms one after the other; microbatches; meshes of arms and data; divided parameters. `--cases` takes those whose
 names have these words. About ten minutes on two cores.
@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -25,7 +26,7 @@ import optax
 import tiny_grid
 
 from eeg2text_jax.backbones.build import random_spec
-from eeg2text_jax.models import heads
+from eeg2text_jax.models import heads, layers
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.layers import dropout
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
@@ -103,17 +104,24 @@ def train(
 
 
 def plain(spec: Seq2SeqSpec, still: bool, lr: float) -> tuple:
-    attend, by_blocks = heads.attend, GridProgram._on_a_cpu
-    heads.attend, GridProgram._on_a_cpu = plain_attend, False
-    try:
+    with (
+        mock.patch.object(heads, "attend", plain_attend),
+        mock.patch.object(layers, "affine", plain_affine),
+        mock.patch.object(GridProgram, "_on_a_cpu", new=False),
+    ):
         return train(spec, still, lr)
-    finally:
-        heads.attend, GridProgram._on_a_cpu = attend, by_blocks
 
 
-def plain_attend(queries, keys, values, biases, rate=0.0, dropout_key=None) -> jax.Array:
-    """Attention in four lines, differentiated by JAX."""
+def plain_affine(x, scale, shift, dtype) -> jax.Array:
+    """Scale and shift, differentiated by JAX."""
+    rows = [None if row is None else row.reshape(*(1,) * (x.ndim - 1), -1) for row in (scale, shift)]
+    return ((x if scale is None else x * rows[0]) + (0.0 if shift is None else rows[1])).astype(dtype)
+
+
+def plain_attend(queries, keys, values, biases, rate=0.0, dropout_key=None, cap=0.0) -> jax.Array:
+    """Attention in a few lines, differentiated by JAX."""
     scores = jnp.einsum("xyqd,xykd->xyqk", queries, keys)
+    scores = cap * jnp.tanh(scores / cap) if cap else scores
     for bias in biases:
         scores = scores + bias
     return jnp.einsum("xyqk,xykd->xyqd", dropout(jax.nn.softmax(scores, axis=-1), rate, dropout_key), values)

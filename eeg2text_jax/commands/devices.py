@@ -56,7 +56,7 @@ def preflight(argv: list[str]) -> int:
     if not of_judge and ("," in wanted or ":" not in wanted):
         return _scaling(arguments, wanted)
     if arguments.options["chip-batch"]:
-        raise UserError("--chip-batch is for a table of several slices, as of --topology=v5e.")
+        raise UserError("--chip-batch needs several slices, for example --topology=v5e.")
     effort = arguments.options["effort"] or "least"
     from eeg2text_jax.preflight.compiling import EFFORTS, parse_topology
     from eeg2text_jax.preflight.estimate import estimate
@@ -93,11 +93,12 @@ def _scaling(arguments: Arguments, wanted: str) -> int:
 
     options = arguments.options
     if given := [f"--{name}={options[name]}" for name in ("effort", "largest") if options[name]]:
-        raise UserError(f"{given[0]}: a table of several slices is compiled with full effort, without a search.")
+        raise UserError(f"{given[0]} does not work with several slices; remove it, or name one slice.")
     rows = options["chip-batch"] or "0"
     if not rows.isdecimal() or (options["chip-batch"] and not 1 <= int(rows) <= 65536):
         raise UserError(
-            f"--chip-batch={rows}: expected the rows of the batch on one chip, a whole number from 1 to 65,536."
+            f"--chip-batch={rows}: expected the rows of the batch on one chip, a whole number from 1 to 65,536; leave "
+            "it out to have batch.size on every slice."
         )
     kept = epath.Path(options["json"]) if options["json"] else None
     say = functools.partial(print, file=sys.stderr, flush=True)

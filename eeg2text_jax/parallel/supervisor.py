@@ -46,8 +46,8 @@ def supervised(name: str, work: Callable[[], None], patience: float) -> None:
         if type(error).__name__ == "JaxRuntimeError" and _COLLECTIVE.search(str(error)):
             time.sleep(patience)  # if a host is lost, the coordination service ends this process meanwhile
             error = HostLost(
-                f"a host did not answer in time, and none is known to be lost ({one_line(error)}); start the same "
-                "command on all hosts again: it goes on from the newest checkpoint."
+                f"a host did not answer in time, but no host is known to have failed ({one_line(error)}); start the "
+                "same command on all hosts again: it resumes from the newest checkpoint."
             )
         _write_status(folder, status_of(error))
         if error is cause:

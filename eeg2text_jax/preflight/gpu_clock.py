@@ -50,14 +50,14 @@ class GpuEstimate(Estimate):
         return self.executions
 
     def __str__(self) -> str:
-        by_host = ""
-        if self.launched:
-            found = self.launched
-            by_host = f" ({found.host} by the host, {found.buffered} inside of {found.buffers} command buffers)"
+        found, by_host = self.launched, ""
+        if found:
+            by_host = (
+                f", {found.buffered} of them in {found.buffers} command buffers: {found.host} launches by the host"
+            )
         return (
-            f"{self.launches} launches{by_host}; the time of {self.replaced} is ours, as XLA's model gives less than "
-            f"the roofline or more than {FAR:g} times as much; with the models' own times for all but products "
-            f"{self.modelled:.1f} ms"
+            f"{self.launches} kernels and copies{by_host}; {self.replaced} have our own time, as XLA's is below the "
+            f"roofline or above {FAR:g} times it; with XLA's times for all but products {self.modelled:.1f} ms"
         )
 
 

@@ -34,13 +34,13 @@ class Launches:
 
 
 def launches(plan: str, turns: Sequence[int]) -> Launches:
-    """Count the launches of one run in XLA's plan; `turns` are the iterations of its loops, in the plan's order.
+    """Count the launches of one run in XLA's plan; `turns[i]` is the number of iterations of its i-th loop.
 
-    A loop's condition does not run if the loop has a known number of iterations; it counts here all the same, once an
-    iteration. Of a conditional, all branches count.
+    All branches of a conditional are counted, and every loop condition once per iteration, even where it does not run.
+    So the count is an upper bound.
 
     Raises:
-      ValueError: the plan has another number of loops than `turns`.
+      ValueError: `turns` does not have one entry for each loop.
     """
     host, buffers, buffered = 0, 0, 0
     for kind, times, inside in _executed(plan, list(turns)):

@@ -29,7 +29,7 @@ from eeg2text_jax.study.sections import Settings
 GIB = 2**30
 MOST_CHIPS = 256
 SAMPLES = 1e6  # samples that the chip-hours of the table are for
-DEARER = 1.25  # the recommendation is the fastest slice whose chip-hours are at most this multiple of the least
+MAX_COST_RATIO = 1.25  # the recommendation is the fastest slice with at most this multiple of the least chip-hours
 TOO_FEW = 0.5  # rows a chip are too few below this share of the table's best share of peak
 
 
@@ -73,7 +73,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """Rows of a table, and slices without a row with the reason."""
+    """The rows of a table, and why each other slice has none."""
 
     config: Settings
     arms: int
@@ -83,21 +83,22 @@ class Scaling:
 
     @property
     def recommended(self) -> Row | None:
-        """The fastest slice whose chip-hours are at most `DEARER` times the least; None if nothing fits."""
+        """The fastest slice with at most `MAX_COST_RATIO` times the least chip-hours; None if no row is good."""
         good = [row for row in self.rows if row.good]
         if not good:
             return None
         least = min(row.chip_hours(SAMPLES) for row in good)
         return max(
-            (row for row in good if row.chip_hours(SAMPLES) <= DEARER * least), key=lambda row: row.samples_per_second
+            (row for row in good if row.chip_hours(SAMPLES) <= MAX_COST_RATIO * least),
+            key=lambda row: row.samples_per_second,
         )
 
 
 def slices(wanted: str) -> list[Topology]:
-    """Return the slices that `v5e` (all of at most 256 chips), `v5e:2x4,v5e:4x4` or `v4,v5p:2x2x2` name.
+    """Return the slices named by a comma-separated list. A type alone (`v5e`) means its slices of at most 256 chips.
 
     Raises:
-      UserError: a name is no TPU or no slice of one.
+      UserError: a name is not a known TPU type or slice.
     """
     names: list[str] = []
     for name in wanted.lower().split(","):
@@ -130,7 +131,7 @@ def scaling(
       say: prints progress.
 
     Raises:
-      UserError: the configuration is not usable, libtpu is not installed, or `kept` is another kind of file.
+      UserError: the configuration is not usable, libtpu is not installed, or `kept` is not such a file.
     """
     outline, known, lock = make_outline(config), _read(kept), threading.Lock()
     batches, refused = {}, {}
@@ -160,7 +161,7 @@ def scaling(
 
 
 def _batch_size(outline: Outline, chips: int, rows: int) -> int:
-    """Return the global batch size on a number of chips; raise UserError if they cannot share it."""
+    """Return the global batch size on a number of chips; raise UserError if it does not divide among the devices."""
     config, arms = outline.config, len(outline.arms)
     batch = config.batch.size
     if rows:
@@ -195,9 +196,9 @@ def compiled_row(outline: Outline, topology: Topology, batch: int) -> Row:
 
 
 def exposed_communication(compiled: Compiled, computing: float, bandwidth: float) -> tuple[float, float]:
-    """Return the milliseconds of communication that nothing hides, and the share of its time that is hidden.
+    """Return the milliseconds of exposed communication, and the share of the communication's time that is hidden.
 
-    Asynchronous collectives are hidden as far as `computing`, the milliseconds of the computation, lasts; others never.
+    Asynchronous collectives are hidden for at most `computing` milliseconds. Synchronous ones are never hidden.
     """
     apart, beside = 0.0, 0.0
     for collective in compiled.collectives or ():
@@ -215,7 +216,7 @@ def to_text(found: Scaling) -> str:
     words, tokens = found.bucket
     table = [HEADINGS.split(","), *map(_cells, found.rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [f"{found.arms} arms, {words} words, {tokens} tokens; compiled with full effort, not run", ""]
+    lines = [f"{found.arms} arms, {words} words and {tokens} tokens; compiled with full effort, not run", ""]
     lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
     lines += [f"{name}: left out, {reason}" for name, reason in found.refused.items()]
     peak = max((row.share_of_peak for row in found.rows if row.good), default=0.0)
@@ -226,7 +227,7 @@ def to_text(found: Scaling) -> str:
     if best := found.recommended:
         lines.append(
             f"recommended: {best.topology}, parallel.mesh={best.mesh[0]},{best.mesh[1]}, batch.size={best.batch}: the "
-            f"fastest slice at no more than {DEARER} times the least chip-hours"
+            f"fastest slice with at most {MAX_COST_RATIO} times the least chip-hours, by these estimates"
         )
         if not found.config.train.epochs:
             samples = found.config.train.steps * found.config.batch.size
@@ -238,10 +239,11 @@ def to_text(found: Scaling) -> str:
     return "\n".join(lines)
 
 
-LEGEND = f"""step: a training step of all arms, the compiler's estimate and exposed communication; not measured
-exposed: communication that no computation hides; modelled at the bandwidth of one axis of the torus
-traffic: results of collectives on a chip in one step; hidden: share of the communication's time
-samples/s: of each arm; chip-hours: for {SAMPLES:,.0f} samples of each arm"""
+LEGEND = f"""mesh: devices along the arms and along the batch; batch: of each arm; memory: of one chip
+step: time of a training step of all arms, the compiler's estimate plus the exposed communication; nothing was measured
+exposed: communication that no computation hides, modelled as rings over both links of one axis of the torus
+traffic: results of the collectives on one chip in a step; hidden: share of the communication's time
+of peak: share of a chip's bfloat16 FLOP/s; samples/s: of each arm; chip-hours: of the slice, {SAMPLES:,.0f} samples"""
 
 
 def _cells(row: Row) -> list[str]:
@@ -254,7 +256,7 @@ def _cells(row: Row) -> list[str]:
         f"{row.milliseconds:.1f} ms" if row.good else "no fit",
         f"{row.exposed:.1f} ms",
         f"{row.traffic / GIB:.2f} GiB",
-        f"{row.hidden:.0%}",
+        f"{row.hidden:.0%}" if row.traffic else "-",
         f"{row.share_of_peak:.0%}",
         f"{row.samples_per_second:,.0f}",
         f"{row.chip_hours(SAMPLES):.1f}",
@@ -269,6 +271,6 @@ def _read(kept: epath.Path | None) -> dict[str, Any]:
         return json.loads(kept.read_text())["scaling"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{kept}: expected the table of an earlier preflight of several slices, which would be continued; give "
-            "--json another name, or delete the file."
+            f"{kept}: is not the table of an earlier preflight of several slices, so it cannot be resumed; give --json "
+            "another name, or delete the file."
         ) from error

@@ -100,7 +100,7 @@ def test_targets_are_the_chips_of_the_table():
 def test_programs_compile_for_gpus_that_are_not_there(topology, printed_by):
     printed = printed_by(["preflight", as_flag(parallel__mesh=(0, 0)), f"--topology={topology}"])
     told = (
-        ("ordinal, not calibrated", "by the host", "command buffers")
+        ("ordinal, not calibrated", "launches by the host", "command buffers")
         if topology == "h100:2"
         else ("the compiler has none for this chip",)
     )

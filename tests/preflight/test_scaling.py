@@ -123,7 +123,7 @@ def test_it_resumes_from_the_file(compiling, tmp_path):
 def test_another_file_is_left_alone(content, compiling, tmp_path):
     kept = tmp_path / "report.json"
     kept.write_text(content)
-    with pytest.raises(UserError, match="expected the table of an earlier preflight"):
+    with pytest.raises(UserError, match="is not the table of an earlier preflight"):
         scaling.scaling(tiny_settings(**CONFIG), slices("v5e:2x2"), kept=epath.Path(kept))
     assert kept.read_text() == content
     assert not compiling
@@ -132,15 +132,15 @@ def test_another_file_is_left_alone(content, compiling, tmp_path):
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--effort=least", "--effort=least: a table of several slices is compiled with full effort"),
-        ("--largest=no", "--largest=no: a table"),
+        ("--effort=least", "--effort=least does not work with several slices"),
+        ("--largest=no", "--largest=no does not work"),
         ("--chip-batch=0", "--chip-batch=0: expected the rows of the batch on one chip"),
         ("--chip-batch=2.5", "--chip-batch=2.5: expected"),
     ],
 )
 def test_options(option, said, refused):
     assert said in refused(["preflight", as_flag(**CONFIG), "--topology=v5e", option])
-    assert "--chip-batch is for a table" in refused(
+    assert "--chip-batch needs several slices" in refused(
         ["preflight", as_flag(**CONFIG), "--topology=v5e:2x4", "--chip-batch=2"]
     )
 
