@@ -1,10 +1,14 @@
 """Attention with heads side by side, as a TPU computes it, against heads on an axis of their own."""
 
+import inspect
+
+import equal_steps
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from eeg2text_jax.models.affine import affine
 from eeg2text_jax.models.attention import MASK_VALUE, Attention
 from eeg2text_jax.models.heads import Heads, attend, gather, spread
 from eeg2text_jax.models.layers import dropout
@@ -73,3 +77,8 @@ def test_gather_is_the_transpose_of_spread() -> None:
 def test_which_heads_share_a_group() -> None:
     shapes = ((16, 64), (8, 105), (3, 128), (3, 64), (4, 48))
     assert [Heads(1, heads, 0.0).side_by_side(width) for heads, width in shapes] == [2, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("plain", "ours"), [(equal_steps.plain_attend, attend), (equal_steps.plain_affine, affine)])
+def test_what_equal_steps_puts_in_their_place_takes_the_same_arguments(plain, ours):
+    assert list(inspect.signature(plain).parameters) == list(inspect.signature(ours).parameters)
