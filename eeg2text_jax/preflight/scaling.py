@@ -19,7 +19,15 @@ from etils import epath
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import content_digest, write_text
 from eeg2text_jax.parallel.mesh import ARM, DATA, mesh_shape
-from eeg2text_jax.preflight.compiling import SLICES, Compiled, Topology, compile_program, parse_topology, tpu_devices
+from eeg2text_jax.preflight.compiling import (
+    SLICES,
+    Compiled,
+    Topology,
+    compile_program,
+    parse_topology,
+    require_libtpu,
+    tpu_devices,
+)
 from eeg2text_jax.preflight.estimate import training_task, usable
 from eeg2text_jax.preflight.hlo import bytes_by_axis
 from eeg2text_jax.preflight.programs import Outline, make_outline
@@ -133,6 +141,7 @@ def scaling(
     Raises:
       UserError: the configuration is not usable, libtpu is not installed, or `kept` is not such a file.
     """
+    require_libtpu()
     outline, known, lock = make_outline(config), _read(kept), threading.Lock()
     batches, refused = {}, {}
     for topology in wanted:

@@ -14,10 +14,10 @@ OPTIONS = {
     "dry-run": "show the resolved configuration, the data, memory and time of a run; nothing is made",
     "out": "DATA.h5: the data file to write",
     "labels": "severity (1: preserved) or preserved (0: not): what the numbers of the pairs' labels mean",
-    "topology": "v5e:2x4, h100:2, ...: the chips to compile for; they need not be there. v5e, or names with commas: a "
-    "table of the training step on each slice of 1 to 256 chips, with a recommendation",
-    "chip-batch": "of a table of slices: rows of the batch on a chip; without it, batch.size is that of every slice",
-    "json": "FILE: write all figures there",
+    "topology": "v5e:2x4, h100:2, ...: the chips to compile for; they need not be there. v5e (all its slices "
+    "of 1 to 256 chips), or a list with commas: a table of the training step on each slice, and a recommendation",
+    "chip-batch": "N: rows of the batch on a chip, for several slices; without it, each slice has batch.size",
+    "json": "FILE: write all figures there; with several slices, the same command resumes from it",
     "effort": "least (default) or full: how hard the compiler optimizes; full gives its own estimate of time",
     "largest": "yes (default) or no: whether to search for the largest batch that fits",
 }
