@@ -70,12 +70,16 @@ def estimate(hlo: str, chip: Chip, unknown_loops: Sequence[int] = (), plan: str 
     """
     walk = _GpuWalk(parse_module(hlo), chip, unknown_loops)
     found, total = walk.whole()
+    try:
+        launched = launches(plan, walk.loops) if plan else None
+    except ValueError:  # the plan does not have the loops of the program, as after an unrolling
+        launched = None
     times = [(walk.time(one.instruction), one.times) for one in found if one.instruction is not None]
     return GpuEstimate(
         **{field.name: getattr(total, field.name) for field in dataclasses.fields(total)},
         replaced=sum(count for time, count in times if time.replaced),
         modelled=sum(time.modelled * count for time, count in times),
-        launched=launches(plan, walk.loops) if plan else None,
+        launched=launched,
     )
 
 

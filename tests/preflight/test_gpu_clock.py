@@ -139,6 +139,7 @@ def test_launches_by_the_host():
 def test_a_plan_of_another_program(turns):
     with pytest.raises(ValueError, match="loops"):
         launches(PLAN, turns)
+    assert estimate(program(models(indexing_cost_model=3.0)), H100, plan=PLAN).launched is None
 
 
 def test_nested_loops_are_met_in_the_order_of_the_plan():
