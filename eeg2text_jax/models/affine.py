@@ -19,8 +19,8 @@ def row_major(x: jax.Array) -> jax.Array:
     return jax.lax.platform_dependent(x, tpu=lambda x: with_layout_constraint(x, layout), default=lambda x: x)
 
 
-def column_sums(rows: jax.Array) -> jax.Array:
-    """Return the sums of `[R, D]` over its rows, float32 `[D]`: the gradient of a bias.
+def column_sums(x: jax.Array) -> jax.Array:
+    """Return the sums of `[..., D]` over all but the last axis, float32 `[D]`: the gradient of a bias.
 
     For small batches on TPUs and GPUs, the sum is a matrix product with ones, accumulated in float32. By the compilers'
     estimates, a step of BART-large with batch 32 takes 74.4 ms instead of 76.4 on a TPU v5e (a product 3 us, a
@@ -36,6 +36,7 @@ def column_sums(rows: jax.Array) -> jax.Array:
     def reduction(rows: jax.Array) -> jax.Array:
         return rows.sum(0, dtype=jnp.float32)
 
+    rows = x.reshape(-1, x.shape[-1])
     if len(rows) // data_shards() >= MANY_ROWS:
         return reduction(rows)
     return jax.lax.platform_dependent(rows, tpu=product_with_ones, cuda=product_with_ones, default=reduction)
@@ -43,9 +44,9 @@ def column_sums(rows: jax.Array) -> jax.Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def affine(x: jax.Array, scale: jax.Array | None, shift: jax.Array | None, dtype: jnp.dtype) -> jax.Array:
-    """Return `x * scale + shift` in `dtype`, of `x [..., D]` and rows `[D]` that may be None.
+    """Return `x * scale + shift` in `dtype`, for `x [..., D]`, and `[D]` arrays or None of the same dtype as `x`.
 
-    The gradients of the rows are sums of products in `dtype`, see `column_sums`.
+    Without a scale, `x` has `dtype`. The gradients of scale and shift are `column_sums` of products in `dtype`.
     """
     ones = (1,) * (x.ndim - 1)
     y = x if scale is None else x * scale.reshape(*ones, -1)
@@ -53,20 +54,17 @@ def affine(x: jax.Array, scale: jax.Array | None, shift: jax.Array | None, dtype
 
 
 def _affine_forward(x, scale, shift, dtype):
-    shapes = jnp.zeros((0,), x.dtype), None if shift is None else shift[:0]
-    return affine(x, scale, shift, dtype), (None if scale is None else x, scale, shapes)
+    return affine(x, scale, shift, dtype), (None if scale is None else x, scale, shift)
 
 
 def _affine_backward(dtype, known, gradient):
-    x, scale, (like_x, like_shift) = known
-    to_x, to_scale, to_shift = gradient, None, None
-    if scale is not None:
-        wide = gradient.astype(jnp.promote_types(x.dtype, scale.dtype))
-        to_x = wide * scale.reshape(*(1,) * (x.ndim - 1), -1)
-        to_scale = column_sums((wide * x).astype(dtype).reshape(-1, x.shape[-1])).astype(scale.dtype)
-    if like_shift is not None:
-        to_shift = column_sums(gradient.reshape(-1, gradient.shape[-1])).astype(like_shift.dtype)
-    return to_x.astype(like_x.dtype), to_scale, to_shift
+    x, scale, shift = known
+    to_shift = None if shift is None else column_sums(gradient).astype(shift.dtype)
+    if scale is None:
+        return gradient, None, to_shift
+    wide = gradient.astype(x.dtype)
+    to_scale = column_sums((wide * x).astype(dtype)).astype(scale.dtype)
+    return wide * scale.reshape(*(1,) * (x.ndim - 1), -1), to_scale, to_shift
 
 
 affine.defvjp(_affine_forward, _affine_backward)
