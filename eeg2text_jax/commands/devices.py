@@ -94,15 +94,15 @@ def _scaling(arguments: Arguments, wanted: str) -> int:
     options = arguments.options
     if given := [f"--{name}={options[name]}" for name in ("effort", "largest") if options[name]]:
         raise UserError(f"{given[0]} does not work with several slices; remove it, or name one slice.")
-    rows = options["chip-batch"] or "0"
-    if not rows.isdecimal() or (options["chip-batch"] and not 1 <= int(rows) <= 65536):
+    rows = options["chip-batch"]
+    if rows and not (rows.isdecimal() and 1 <= int(rows) <= 65536):
         raise UserError(
             f"--chip-batch={rows}: expected the rows of the batch on one chip, a whole number from 1 to 65,536; leave "
             "it out to have batch.size on every slice."
         )
     kept = epath.Path(options["json"]) if options["json"] else None
     say = functools.partial(print, file=sys.stderr, flush=True)
-    found = scaling(arguments.settings, slices(wanted), int(rows), kept, say)
+    found = scaling(arguments.settings, slices(wanted), int(rows or 0), kept, say)
     print(to_text(found))
     return 0 if found.recommended else 1
 

@@ -42,17 +42,15 @@ def supervised(name: str, work: Callable[[], None], patience: float) -> None:
         work()
         _write_status(folder, 0)
     except BaseException as error:
-        cause = error
-        if type(error).__name__ == "JaxRuntimeError" and _COLLECTIVE.search(str(error)):
-            time.sleep(patience)  # if a host is lost, the coordination service ends this process meanwhile
-            error = HostLost(
-                f"a host did not answer in time, but no host is known to have failed ({one_line(error)}); start the "
-                "same command on all hosts again: it resumes from the newest checkpoint."
-            )
-        _write_status(folder, status_of(error))
-        if error is cause:
+        if type(error).__name__ != "JaxRuntimeError" or not _COLLECTIVE.search(str(error)):
+            _write_status(folder, status_of(error))
             raise
-        raise error from cause
+        time.sleep(patience)  # if a host is lost, the coordination service ends this process meanwhile
+        _write_status(folder, HostLost.status)
+        raise HostLost(
+            f"a host did not answer in time, but no host is known to have failed ({one_line(error)}); start the same "
+            "command on all hosts again: it resumes from the newest checkpoint."
+        ) from error
 
 
 def status_of(error: BaseException) -> int:

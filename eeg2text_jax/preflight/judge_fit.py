@@ -20,7 +20,7 @@ from eeg2text_jax.judge.program import stored_as
 from eeg2text_jax.judge.tune import arms_of, dev_rows, make_program, tune_mesh
 from eeg2text_jax.judge.wording import Labels
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.parallel.mesh import ARM, DATA, make_mesh
+from eeg2text_jax.parallel.mesh import ARM, DATA, GIB, make_mesh
 from eeg2text_jax.parallel.placement import (
     REPLICATED,
     Placement,
@@ -35,7 +35,6 @@ from eeg2text_jax.preflight.programs import Program
 from eeg2text_jax.pretrained.load import read_config, spec_of
 from eeg2text_jax.stores.copying import at_hand
 
-GIB = 2**30
 LABELS = Labels(("yes", "no"), ((7,), (9,)))  # one token each, as in T5 and PEGASUS; memory does not depend on the ids
 
 

@@ -18,7 +18,7 @@ from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import content_digest, write_text
-from eeg2text_jax.parallel.mesh import ARM, DATA, mesh_shape
+from eeg2text_jax.parallel.mesh import ARM, DATA, GIB, mesh_shape
 from eeg2text_jax.preflight.compiling import (
     SLICES,
     Compiled,
@@ -34,7 +34,6 @@ from eeg2text_jax.preflight.programs import Outline, make_outline
 from eeg2text_jax.study.grid import placement_of
 from eeg2text_jax.study.sections import Settings
 
-GIB = 2**30
 MOST_CHIPS = 256
 SAMPLES = 1e6  # samples that the chip-hours of the table are for
 MAX_COST_RATIO = 1.25  # the recommendation is the fastest slice with at most this multiple of the least chip-hours
@@ -108,11 +107,10 @@ def slices(wanted: str) -> list[Topology]:
     Raises:
       UserError: a name is not a known TPU type or slice.
     """
-    names: list[str] = []
-    for name in wanted.lower().split(","):
-        shapes = [shape for shape in SLICES.get(name, ()) if math.prod(map(int, shape.split("x"))) <= MOST_CHIPS]
-        names += [f"{name}:{shape}" for shape in shapes] or [name]
-    found = [parse_topology(name) for name in dict.fromkeys(names)]
+    found: list[Topology] = []
+    for name in dict.fromkeys(wanted.lower().split(",")):
+        every = [parse_topology(f"{name}:{shape}") for shape in SLICES.get(name, ())]
+        found += [topology for topology in every if math.prod(topology.shape) <= MOST_CHIPS] or [parse_topology(name)]
     for topology in found:
         if topology.chip.platform != "tpu":
             raise UserError(
