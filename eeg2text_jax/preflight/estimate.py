@@ -67,7 +67,7 @@ class ProgramReport:
 
     @property
     def crossing(self) -> dict[str, int]:
-        """Bytes that one device receives in one execution, by mesh axis."""
+        """Bytes of the results of collectives on one device in one execution, by mesh axis."""
         found = self.compiled.collectives if self.compiled else None
         return bytes_by_axis(found) if found else {}
 

@@ -84,7 +84,7 @@ def _received(op: str, size: int, n: int) -> float:
 
 
 def bytes_by_axis(found: Sequence[Collective]) -> dict[str, int]:
-    """Return the bytes that one device receives in one run, by mesh axis; `axis+axis` is the key of several axes."""
+    """Return the bytes of the results on one device in one run, by mesh axis; `axis+axis` stands for several axes."""
     total: dict[str, int] = defaultdict(int)
     for collective in found:
         if collective.axes:

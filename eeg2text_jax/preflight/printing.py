@@ -196,7 +196,7 @@ def _compiled_lines(program: ProgramReport) -> list[str]:
     crossing = ", ".join(f"{axis} {size / MIB:.1f} MiB" for axis, size in sorted(program.crossing.items()))
     lines = [
         "  " + ", ".join(f"{name} {_gib(size)}" for name, size in parts.items()),
-        f"  collectives, received by a chip in one run: {crossing or 'none'}; across arms: "
+        f"  collectives, results on a chip in one run: {crossing or 'none'}; across arms: "
         + (f"{len(program.across_arms)} <-- arms must not communicate" if program.across_arms else "none"),
     ]
     return note + lines + [f"    {collective}" for collective in program.across_arms]
