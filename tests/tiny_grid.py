@@ -31,13 +31,15 @@ from eeg2text_jax.parallel.placement import (
     state_shardings,
 )
 from eeg2text_jax.search.settings import GenerationSpec
-from eeg2text_jax.study.grid import Arm, StudyArrays, dropout_keys
+from eeg2text_jax.study.grid import Arm, StudyArrays, TextArrays, dropout_keys
+from eeg2text_jax.training.grid_program import ContrastiveProgram
 from eeg2text_jax.training.state import TrainState, init_state
 from eeg2text_jax.training.step import GridProgram
 
 ARMS = tuple(Arm(c, seed) for seed in (0, 1) for c in ("eeg", "noise", "zero", "time_reversed"))
 B, W, F, T, VOCABULARY = 16, 6, 10, 7, 40
 STEPS = 20
+SENTENCES, TEXT_WIDTH = 30, 12  # of contrastive programs
 
 
 class Tokens:
@@ -61,9 +63,9 @@ def make_model(dropout: float = 0.1, **options: Any) -> Seq2SeqModel:
     return Seq2SeqModel(spec, EEGSpec(features=F, layers=0), **options)
 
 
-def make_program(arms: tuple[Arm, ...], model: Seq2SeqModel | None = None, **options: Any) -> GridProgram:
+def make_program(arms: tuple[Arm, ...], model: Any = None, kind: Any = GridProgram, **options: Any) -> GridProgram:
     fields = {"label_smoothing": 0.1, "mapping": "vmap", **options}
-    return GridProgram(model or make_model(), arms, optax.sgd(0.1, momentum=0.9), **fields)
+    return kind(model or make_model(), arms, optax.sgd(0.1, momentum=0.9), **fields)
 
 
 def make_params(program: GridProgram) -> Any:
@@ -92,8 +94,10 @@ def make_batch(step: int) -> dict[str, np.ndarray]:
     }
 
 
-def of_all(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A batch `[1, B, ...]` for the arms of all seeds."""
+def of_all(batch: dict[str, np.ndarray], volume: tuple[int, ...] | None = None) -> dict[str, np.ndarray]:
+    """A batch `[1, B, ...]` for the arms of all seeds; a `volume` is the shape that the features of a word take."""
+    if volume:
+        batch = {**batch, "features": batch["features"].reshape(B, W, *volume)}
     return {name: leaf[None] for name, leaf in batch.items()}
 
 
@@ -107,28 +111,40 @@ def make_state(program: GridProgram, mesh: Mesh, rules: Rules) -> tuple[TrainSta
     return jax.tree.map(put, state, shardings), shardings
 
 
-def compiled_step(program: GridProgram, mesh: Mesh, rules: Rules) -> tuple[TrainState, StudyArrays, Callable[..., Any]]:
+def compiled_step(
+    program: GridProgram, mesh: Mesh, rules: Rules, volume: tuple[int, ...] | None = None
+) -> tuple[TrainState, StudyArrays, Callable[..., Any]]:
     """The state before the first step, what is constant, and the compiled step."""
     program = dataclasses.replace(program, mesh=mesh)
     state, shardings = make_state(program, mesh, rules)
     study = study_arrays(program, mesh)
     step = compile_step(program.train_step, mesh, shardings)
-    return state, study, step.lower(state, put_training_batch(of_all(make_batch(0)), mesh), study).compile()
+    return state, study, step.lower(state, put_training_batch(of_all(make_batch(0), volume), mesh), study).compile()
 
 
-def train(program: GridProgram, mesh: Mesh, rules: Rules, steps: int = STEPS) -> tuple[TrainState, np.ndarray, str]:
+def train(
+    program: GridProgram, mesh: Mesh, rules: Rules, steps: int = STEPS, volume: tuple[int, ...] | None = None
+) -> tuple[TrainState, np.ndarray, str]:
     """The state after `steps`, the losses `[steps, A]`, and the compiled step as text."""
-    state, study, step = compiled_step(program, mesh, rules)
+    state, study, step = compiled_step(program, mesh, rules, volume)
     losses = []
     for i in range(steps):
-        state, metrics = step(state, put_training_batch(of_all(make_batch(i)), mesh), study)
+        state, metrics = step(state, put_training_batch(of_all(make_batch(i), volume), mesh), study)
         losses.append(to_host(metrics["loss"]))
     return state, np.array(losses), step.as_text()
 
 
 def study_arrays(program: GridProgram, mesh: Mesh, rng: str = "threefry") -> StudyArrays:
     dropout = dropout_keys(program.arms, 0, rng)
-    return jax.device_put(StudyArrays(dropout, condition_key(0), None), replicated(mesh))
+    texts = make_texts() if isinstance(program, ContrastiveProgram) else None
+    return jax.device_put(StudyArrays(dropout, condition_key(0), None, texts=texts), replicated(mesh))
+
+
+def make_texts() -> TextArrays:
+    """Embeddings of sentences, and a sentence for each sample that a batch may have."""
+    rng = np.random.default_rng(0)
+    of_sample = rng.integers(0, SENTENCES, 1000).astype(np.int32)
+    return TextArrays(rng.normal(size=(SENTENCES, TEXT_WIDTH)).astype(np.float32), of_sample, of_sample)
 
 
 def decode(program: GridProgram, params: Any, mesh: Mesh) -> tuple[np.ndarray, str]:

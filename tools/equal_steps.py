@@ -1,11 +1,12 @@
-"""Trains small models of all backbones 20 steps on every mesh of eight CPU devices, held against the plainest path.
+"""Trains small systems of every kind 20 steps on every mesh of eight CPU devices, held against the plainest path.
 
-python tools/equal_steps.py [--backbones=bart,pegasus,t5,bert2bert] [--cases=WORDS]
+python tools/equal_steps.py [--systems=bart,pegasus,t5,bert2bert,unicorn,snapshot,series,contrastive] [--cases=WORDS]
 
-That path is one device, no layer computed again, gradients by autodiff alone, logits of all positions, whole
-batches. Held against it are losses, the gradient of the last step and where 20 steps led: layers computed again, both
-ways; arms one after the other; microbatches; meshes of arms and data; divided parameters. `--cases` takes those whose
-names have these words. About ten minutes on two cores.
+A system is a backbone behind the transformer of words, or BART behind UniCoRN's encoder of volumes (`unicorn`), a stage
+that reconstructs volumes (`snapshot`, `series`), or the contrastive model. The plainest path is one device, no layer
+computed again, gradients by autodiff alone, logits of all positions, whole batches. Held against it are losses, the
+gradient of the last step and where 20 steps led: layers computed again, both ways; arms one after the other;
+microbatches; meshes of arms and data; divided parameters. `--cases` takes those whose names have these words.
 """
 
 import argparse
@@ -27,16 +28,21 @@ import tiny_grid
 
 from eeg2text_jax.backbones.build import random_spec
 from eeg2text_jax.models import heads, layers
+from eeg2text_jax.models.brain import unicorn
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.layers import dropout
+from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
+from eeg2text_jax.models.two_towers import ContrastiveModel
 from eeg2text_jax.parallel import placement
 from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.training.grid_program import ContrastiveProgram, ReconstructionProgram
 from eeg2text_jax.training.step import GridProgram
 
 LOSS, GRADIENT, PARAMETER = 1e-5, 1e-3, 1e-4  # relative, as in tests/parity; of an array, by norms
 # A T5 of random weights does not scale its scores: at 0.005, rounding has grown to 1e-3 of the loss after 20 steps.
-LR = {"bart": 0.005, "pegasus": 0.005, "t5": 0.00005, "bert2bert": 0.005}
+LR = {"t5": 0.00005}
+OTHER_LR = 0.005
 SHAPES = {
     "bart": {"d_model": 16, "max_position_embeddings": 64, "encoder_layers": 2, "decoder_layers": 2}
     | {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32},
@@ -45,6 +51,8 @@ SHAPES = {
     | {"max_position_embeddings": 64},
 }
 SHAPES["pegasus"] = SHAPES["bart"]
+SYSTEMS = ("bart", "pegasus", "t5", "bert2bert", "unicorn", "snapshot", "series", "contrastive")
+VOLUME = (5, 2, 1)  # the features of a word as a volume
 CASES: dict[str, dict[str, Any]] = {  # mesh, options of the model, options of the program
     "one device": {},
     "layers computed again": {"model": {"remat": True}},
@@ -59,57 +67,76 @@ CASES: dict[str, dict[str, Any]] = {  # mesh, options of the model, options of t
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--backbones", default="bart,pegasus,t5,bert2bert")
+    parser.add_argument("--systems", default=",".join(SYSTEMS))
     parser.add_argument("--cases", default="", help="words in the names of the cases")
     args = parser.parse_args()
     jax.config.update("jax_num_cpu_devices", 8)
-    wrong, start = 0, time.monotonic()
-    for backbone in args.backbones.split(","):
-        for name, off in compare(backbone, args.cases):
-            wrong += not equal(off)
+    held = wrong = 0
+    start = time.monotonic()
+    for system in args.systems.split(","):
+        for name, off in compare(system, args.cases):
+            held, wrong = held + 1, wrong + (not equal(off))
             said = "losses {:.1e}, gradient {:.1e}, parameters {:.1e}".format(*off)
-            print(f"{'equal' if equal(off) else 'DIFFERS'}: {backbone}, {name}: {said}", flush=True)
-    print(f"{wrong} different; {time.monotonic() - start:.0f} s")
-    return 1 if wrong else 0
+            print(f"{'equal' if equal(off) else 'DIFFERS'}: {system}, {name}: {said}", flush=True)
+    print(f"{held} cases, {wrong} different; {time.monotonic() - start:.0f} s")
+    return 1 if wrong or not held else 0
 
 
-def compare(backbone: str, words: str = "") -> Iterator[tuple[str, tuple[float, float, float]]]:
-    """Every case of a backbone with these words in its name; how far off its losses, gradient and parameters are."""
+def compare(system: str, words: str = "") -> Iterator[tuple[str, tuple[float, float, float]]]:
+    """Every case of a system with these words in its name; how far off its losses, gradient and parameters are."""
     placement.FSDP_MIN_SIZE = 1
-    spec = random_spec(backbone, {**SHAPES[backbone], "vocab_size": tiny_grid.VOCABULARY}, tiny_grid.Tokens())
     references: dict[bool, Any] = {}
     for name, case in ((name, case) for name, case in CASES.items() if words in name):
         still = "accumulate" in case.get("program", {})  # microbatches draw dropout of their own
+        if still and system == "contrastive":  # its candidates are those of the batch, which the settings never divide
+            continue
         if still not in references:
-            references[still] = plain(spec, still, LR[backbone])
-        yield name, distances(references[still], train(spec, still, LR[backbone], **case))
+            references[still] = plain(system, still)
+        yield name, distances(references[still], train(system, still, **case))
 
 
 def equal(off: tuple[float, float, float]) -> bool:
     return off[0] < LOSS and off[1] < GRADIENT and off[2] < PARAMETER
 
 
-def train(
-    spec: Seq2SeqSpec, still: bool, lr: float, mesh=(1, 1), rules=placement.REPLICATED, model=None, program=None
-) -> tuple:
+def train(system: str, still: bool, mesh=(1, 1), rules=placement.REPLICATED, model=None, program=None) -> tuple:
     """Losses `[steps, A]`, the last step's gradient and the parameters after it, `[A, ...]` each."""
-    eeg = EEGSpec(features=tiny_grid.F, layers=1, heads=2, ffn=16, dropout=0.0 if still else 0.1)
-    network = Seq2SeqModel(without_dropout(spec) if still else spec, eeg, **model or {})
-    made = tiny_grid.make_program(tiny_grid.ARMS, network, **program or {})
+    made = make_program(system, still, model or {}, program or {})
     # What a gradient is, the state tells: a trace without decay remembers the last one.
-    made = dataclasses.replace(made, optimizer=optax.chain(optax.trace(0.0), optax.sgd(lr)))
+    sgd = optax.chain(optax.trace(0.0), optax.sgd(LR.get(system, OTHER_LR)))
     devices = make_mesh(*mesh, jax.devices()[: mesh[0] * mesh[1]])
-    state, losses, _ = tiny_grid.train(made, devices, rules)
+    shape = VOLUME if made.model.eeg.volume else None
+    state, losses, _ = tiny_grid.train(dataclasses.replace(made, optimizer=sgd), devices, rules, volume=shape)
     return losses, *jax.tree.map(np.asarray, (state.opt_state[0].trace, state.params))
 
 
-def plain(spec: Seq2SeqSpec, still: bool, lr: float) -> tuple:
+def make_program(system: str, still: bool, model: dict[str, Any], options: dict[str, Any]) -> GridProgram:
+    """The program of a system with options of the model and of the program; `still`: without dropout."""
+    rate = 0.0 if still else 0.1
+    eeg = EEGSpec(features=tiny_grid.F, layers=1, heads=2, ffn=16, dropout=rate)
+    volumes = dataclasses.replace(eeg, kind="unicorn", width=8, volume=VOLUME, channels=(4,), positions="sinusoidal")
+    if system in ("snapshot", "series"):  # the absolute error has a gradient that jumps, so the squared one
+        hidden = 0.3 if system == "series" and not still else 0.0  # microbatches hide snapshots of their own
+        network = ReconstructionModel(volumes, system, tiny_grid.Tokens.pad_token_id, hidden, **model)
+        return tiny_grid.make_program(tiny_grid.ARMS, network, kind=ReconstructionProgram, error="mse", **options)
+    backbone = system if system in SHAPES else "bart"
+    spec = random_spec(backbone, {**SHAPES[backbone], "vocab_size": tiny_grid.VOCABULARY}, tiny_grid.Tokens())
+    network = Seq2SeqModel(without_dropout(spec) if still else spec, volumes if system == "unicorn" else eeg, **model)
+    if system != "contrastive":
+        return tiny_grid.make_program(tiny_grid.ARMS, network, **options)
+    towers = ContrastiveModel(network, 8, tiny_grid.TEXT_WIDTH, 0.1, learn_temperature=True)
+    return tiny_grid.make_program(tiny_grid.ARMS, towers, kind=ContrastiveProgram, label_smoothing=0.0, **options)
+
+
+def plain(system: str, still: bool) -> tuple:
     with (
         mock.patch.object(heads, "attend", plain_attend),
         mock.patch.object(layers, "affine", plain_affine),
+        mock.patch.object(unicorn, "convolve", unicorn._convolve),
+        mock.patch.object(unicorn, "convolve_back", unicorn._convolve_back),
         mock.patch.object(GridProgram, "_on_a_cpu", new=False),
     ):
-        return train(spec, still, lr)
+        return train(system, still)
 
 
 def plain_affine(x, scale, shift, dtype) -> jax.Array:

@@ -6,8 +6,8 @@ The demonstration runs in one process, then undisturbed on the first number of h
 and at a random moment a random host is killed (SIGKILL) or stopped (SIGSTOP) with all its processes. All others must
 end in 20 seconds with status 75 and one sentence, and all hosts start again: with `--hosts 4,2,3` on the next number of
 hosts each time (the mesh needs a number of devices that each of them divides, as 2,6 does). Each end must have the
-bytes of one process. A run that came to its end before the last fault is followed by one in another empty workdir.
-Exit status 1 where something failed.
+bytes of one process. A run that came to its end before a fault is followed by one in another empty workdir, in which
+the fault strikes. Exit status 1 where something failed.
 """
 
 import argparse
@@ -186,18 +186,20 @@ def main() -> int:
         finish(hosts, "undisturbed")
         span = SHARE * (time.monotonic() - begun)
         print(f"undisturbed: {span / SHARE:.0f} s, of which {joining:.0f} until all hosts had come", flush=True)
-        wrong, runs, over, struck = compared("undisturbed"), 1, False, 0
-        for fault in faults:
-            if over:
-                wrong, runs, over = wrong + compared(f"struck_{runs}"), runs + 1, False
+        wrong, runs, left = compared("undisturbed"), 1, list(faults)
+        while left:
             hosts = start(out, address(f"struck_{runs}"), next(counts), mesh)
-            said, took = disturb(hosts, fault, rng.uniform(2.0, span), joining, rng)
-            failures, longest, over = failures + said.startswith("FAILED"), max(longest, took or 0.0), took is None
-            struck += not over and LOST_EACH_OTHER not in said
+            said, took = disturb(hosts, left[0], rng.uniform(2.0, span), joining, rng)
+            failures, longest = failures + said.startswith("FAILED"), max(longest, took or 0.0)
             print(f"{len(hosts)} hosts, {said}", flush=True)
+            if took is None:  # the run is over
+                wrong, runs = wrong + compared(f"struck_{runs}"), runs + 1
+            elif LOST_EACH_OTHER not in said:
+                left.pop(0)
         finish(start(out, address(f"struck_{runs}"), next(counts), mesh), "the last start")
         wrong += compared(f"struck_{runs}")
-    print(f"{struck} faults on {options.store}, {failures} failures, noticed in {longest:.1f} s at most")
+    print(f"{options.kills} kills and {options.stops} stops on {options.store}, {failures} failures, ", end="")
+    print(f"noticed in {longest:.1f} s at most where all hosts had come")
     print(f"{runs} disturbed runs, {wrong} ends differ")
     return bool(failures or wrong)
 

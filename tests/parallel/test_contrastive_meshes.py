@@ -8,37 +8,20 @@ import numpy as np
 import optax
 import tiny_grid
 
-from eeg2text_jax.conditions.condition import condition_key
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.models.two_towers import ContrastiveModel
-from eeg2text_jax.parallel.arms import compile_step
-from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.parallel.placement import REPLICATED, put_training_batch, replicated
-from eeg2text_jax.study.grid import StudyArrays, TextArrays, dropout_keys
+from eeg2text_jax.parallel.placement import REPLICATED
 from eeg2text_jax.training.grid_program import ContrastiveProgram
 
-SENTENCES, WIDTH = 30, 12
 
-
-def trained(arm: int, data: int, steps: int = 3) -> tuple[np.ndarray, dict]:
-    """Losses `[steps, A]` and parameters after some steps on a mesh of `arm * data` devices."""
-    model = ContrastiveModel(tiny_grid.make_model(dropout=0.0), 8, WIDTH, 0.1, True)
+def trained(arm: int, data: int) -> tuple[np.ndarray, dict]:
+    """Losses `[steps, A]` and parameters after three steps on a mesh of `arm * data` devices."""
+    model = ContrastiveModel(tiny_grid.make_model(dropout=0.0), 8, tiny_grid.TEXT_WIDTH, 0.1, True)
     mesh = make_mesh(arm, data, jax.devices()[: arm * data])
-    program = ContrastiveProgram(model, tiny_grid.ARMS[:2], optax.sgd(0.1), 0.0, "vmap", mesh=mesh)
-    rng = np.random.default_rng(0)
-    of_sample = rng.integers(0, SENTENCES, 1000).astype(np.int32)
-    texts = TextArrays(rng.normal(size=(SENTENCES, WIDTH)).astype(np.float32), of_sample, of_sample)
-    study = StudyArrays(dropout_keys(program.arms, 0, "threefry"), condition_key(0), None, texts=texts)
-    study = jax.device_put(study, replicated(mesh))
-    state, shardings = tiny_grid.make_state(dataclasses.replace(program), mesh, REPLICATED)
-    step = compile_step(program.train_step, mesh, shardings)
-    losses = []
-    for number in range(steps):
-        batch = put_training_batch(tiny_grid.of_all(tiny_grid.make_batch(number)), mesh)
-        state, metrics = step(state, batch, study)
-        losses.append(to_host(metrics["loss"]))
-    return np.array(losses), jax.tree.map(np.asarray, state.params)
+    program = tiny_grid.make_program(tiny_grid.ARMS[:2], model, ContrastiveProgram, label_smoothing=0.0)
+    state, losses, _ = tiny_grid.train(program, mesh, REPLICATED, steps=3)
+    return losses, jax.tree.map(np.asarray, state.params)
 
 
 def test_losses_and_parameters_are_those_of_one_device():
@@ -53,10 +36,10 @@ def test_losses_and_parameters_are_those_of_one_device():
 def test_a_contrastive_loss_drops_units():
     rng = np.random.default_rng(0)
     eeg = EEGSpec(tiny_grid.F, layers=1, heads=2, ffn=16, dropout=0.5)
-    model = ContrastiveModel(dataclasses.replace(tiny_grid.make_model(), eeg=eeg), 8, WIDTH, 0.1, True)
+    model = ContrastiveModel(dataclasses.replace(tiny_grid.make_model(), eeg=eeg), 8, tiny_grid.TEXT_WIDTH, 0.1, True)
     program = ContrastiveProgram(model, tiny_grid.ARMS[:1], optax.sgd(0.1), 0.0, "vmap")
     rows = {"mask": jnp.ones((4, 5), bool), "sentence": jnp.arange(4), "weight": jnp.ones(4)}
-    for name, shape in (("features", (4, 5, tiny_grid.F)), ("text", (4, WIDTH))):
+    for name, shape in (("features", (4, 5, tiny_grid.F)), ("text", (4, tiny_grid.TEXT_WIDTH))):
         rows[name] = jnp.asarray(rng.normal(size=shape).astype(np.float32))
     params, loss = jax.jit(model.init)(jax.random.key(0)), jax.jit(program._loss)
     kept, *dropped = (float(loss(params, rows, key)[0]) for key in (None, jax.random.key(1), jax.random.key(2)))
