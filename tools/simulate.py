@@ -3,8 +3,9 @@
     python tools/simulate.py DIR [--hosts 2] [--mesh 2,2] [--store s3|gs|folder] [--kills 2] [--stops 1]
 
 The demonstration runs in one process, then undisturbed on the first number of hosts. Then it runs in an empty workdir,
-and at a random moment a random host is killed (SIGKILL) or stopped (SIGSTOP) with all its processes. All others must
-end in 20 seconds with status 75 and one sentence, and all hosts start again: with `--hosts 4,2,3` on the next number of
+and at a random moment a random host is killed (SIGKILL) or stopped (SIGSTOP) with all its processes; one in six
+before all hosts have come, which the others notice when `parallel.startup` is over. Else all others must end in 20
+seconds, always with status 75 and one sentence. All hosts start again: with `--hosts 4,2,3` on the next number of
 hosts each time (the mesh needs a number of devices that each of them divides, as 2,6 does). Each end must have the
 bytes of one process. A run that came to its end before a fault is followed by one in another empty workdir, in which
 the fault strikes. Exit status 1 where something failed.
@@ -32,6 +33,7 @@ STARTUP = 60  # seconds in which all hosts must have come; a host that dies befo
 RESTART = 75  # status
 LOST_EACH_OTHER = "the hosts lost each other"
 SHARE = 0.5  # of the time of an undisturbed run, in which programs are compiled for the first time
+EARLY = 1 / 6  # share of the faults that come before all hosts have
 
 
 class Host:
@@ -69,10 +71,15 @@ def start(out: Path, workdir: str, count: int, mesh: tuple[int, int]) -> list[Ho
     return [Host(out, n, count, port, command, mesh[0] * mesh[1] // count) for n in range(count)]
 
 
-def joined(hosts: list[Host]) -> float:
-    """Seconds until all hosts have come, which then print their first line."""
+def joined(hosts: list[Host]) -> bool:
+    """Whether all hosts have come: one of them then prints the first line."""
+    return any(host.log.read_text() for host in hosts)
+
+
+def wait_for_all(hosts: list[Host]) -> float:
+    """Seconds until all hosts have come, or one has ended."""
     begun = time.monotonic()
-    while not any(host.log.read_text() for host in hosts):
+    while not joined(hosts) and not any(host.process.poll() for host in hosts):
         time.sleep(0.1)
     return time.monotonic() - begun
 
@@ -84,18 +91,24 @@ def finish(hosts: list[Host], what: str) -> None:
 
 
 def disturb(
-    hosts: list[Host], fault: signal.Signals, after: float, joining: float, rng: random.Random
+    hosts: list[Host], fault: signal.Signals, working: float, joining: float, rng: random.Random
 ) -> tuple[str, float | None]:
     """Strike one host; return what happened, and the seconds until the last other one ended; None: the run was over.
 
-    `joining` is how many seconds hosts need to come: those that a struck one left alone first come, then wait.
+    The moment is drawn from the `joining` seconds that hosts need to come, or from `working` seconds after that.
     """
-    time.sleep(after)
+    begun = time.monotonic()
+    if rng.random() < EARLY:
+        time.sleep(rng.uniform(0.0, joining))
+    else:
+        wait_for_all(hosts)
+        time.sleep(rng.uniform(0.0, working))
+    after = time.monotonic() - begun
     victim = rng.randrange(len(hosts))
     if any(host.process.poll() for host in hosts):  # on a slow machine, hosts may lose each other without a fault
         return given_up(hosts), 0.0
     late = any(host.process.poll() is not None for host in hosts)
-    come = any(host.log.read_text() for host in hosts)  # the first line is printed when all hosts have come
+    come = joined(hosts)  # else those that the struck one left alone first come, then wait
     limit = NOTICED if come else joining + STARTUP + NOTICED
     hosts[victim].strike(fault)
     begun, ends = time.monotonic(), []
@@ -182,14 +195,15 @@ def main() -> int:
 
         begun = time.monotonic()
         hosts = start(out, address("undisturbed"), next(counts), mesh)
-        joining = joined(hosts)
+        joining = wait_for_all(hosts)
         finish(hosts, "undisturbed")
-        span = SHARE * (time.monotonic() - begun)
-        print(f"undisturbed: {span / SHARE:.0f} s, of which {joining:.0f} until all hosts had come", flush=True)
+        took = time.monotonic() - begun
+        working = SHARE * (took - joining)
+        print(f"undisturbed: {took:.0f} s, of which {joining:.0f} until all hosts had come", flush=True)
         wrong, runs, left = compared("undisturbed"), 1, list(faults)
         while left:
             hosts = start(out, address(f"struck_{runs}"), next(counts), mesh)
-            said, took = disturb(hosts, left[0], rng.uniform(2.0, span), joining, rng)
+            said, took = disturb(hosts, left[0], working, joining, rng)
             failures, longest = failures + said.startswith("FAILED"), max(longest, took or 0.0)
             print(f"{len(hosts)} hosts, {said}", flush=True)
             if took is None:  # the run is over
@@ -198,8 +212,8 @@ def main() -> int:
                 left.pop(0)
         finish(start(out, address(f"struck_{runs}"), next(counts), mesh), "the last start")
         wrong += compared(f"struck_{runs}")
-    print(f"{options.kills} kills and {options.stops} stops on {options.store}, {failures} failures, ", end="")
-    print(f"noticed in {longest:.1f} s at most where all hosts had come")
+    struck = f"SIGKILL {options.kills} times and SIGSTOP {options.stops} times on {options.store}"
+    print(f"{struck}: {failures} failures, noticed in {longest:.1f} s at most where all hosts had come")
     print(f"{runs} disturbed runs, {wrong} ends differ")
     return bool(failures or wrong)
 

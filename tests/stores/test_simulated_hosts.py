@@ -16,5 +16,5 @@ def test_a_killed_host(tmp_path):
     command = [sys.executable, "tools/simulate.py", str(tmp_path), "--kills=1", "--stops=0"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "1 faults on s3, 0 failures" in ended.stdout
+    assert "SIGKILL 1 times and SIGSTOP 0 times on s3: 0 failures" in ended.stdout
     assert "struck_1: the bytes of one process" in ended.stdout
