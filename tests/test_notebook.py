@@ -23,8 +23,11 @@ ROOT = Path(__file__).parents[1]
 
 
 def on_one_device(name):
-    """The suite simulates eight devices; a notebook has one, or those that there are."""
-    return changed(load_config(name), {"parallel.mesh": (1, 1)})
+    """The suite simulates eight devices; a notebook has one, or those that there are. Dropout is in one place."""
+    config = changed(load_config(name), {"parallel.mesh": (1, 1)})
+    with config.unlocked():
+        config.model.shape = {**config.model.shape, "dropout": 0.0}
+    return config
 
 
 def documented() -> dict[str, object]:

@@ -1,5 +1,6 @@
 """`configs/default.py` with one field set to whatever it is given, as a configuration file that has a mistake."""
 
+import copy
 import functools
 import json
 from pathlib import Path
@@ -13,11 +14,15 @@ DEFAULT = str(Path(__file__).parents[1] / "configs/default.py")
 
 def get_config(argument: str) -> ConfigDict:
     """`--config=tests/wrong_field.py:{"field": "optim.lr", "value": -1}`; lists become tuples."""
-    given = json.loads(argument)
-    plain = load_config(DEFAULT).to_dict()
+    given, plain = json.loads(argument), copy.deepcopy(defaults())
     *sections, name = given["field"].split(".")
     functools.reduce(dict.__getitem__, sections, plain)[name] = as_tuple(given["value"])
     return ConfigDict(plain)
+
+
+@functools.cache
+def defaults() -> dict:
+    return load_config(DEFAULT).to_dict()
 
 
 def as_tuple(value: object) -> object:

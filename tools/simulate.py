@@ -135,7 +135,19 @@ def given_up(hosts: list[Host]) -> str:
     for host in hosts:
         host.process.wait()
     said = [host.log.read_text()[-1500:] for host in hosts if not sentence(host.process.returncode, host)]
-    return "\n".join([f"{'FAILED: ' if said else ''}{LOST_EACH_OTHER} before the fault", *said])
+    return "\n".join([f"{'FAILED: ' if said else ''}{LOST_EACH_OTHER} without a fault", *said])
+
+
+def complete(begin: Callable[[], list[Host]]) -> bool:
+    """Start all hosts until the run is over, as a launcher does; False if hosts ended as they should not."""
+    while True:
+        hosts = begin()
+        if not any(host.process.wait() for host in hosts):
+            return True
+        said = given_up(hosts)
+        print(f"{len(hosts)} hosts, {said}", flush=True)
+        if said.startswith("FAILED"):
+            return False
 
 
 def sentence(status: int | None, host: Host) -> bool:
@@ -210,7 +222,8 @@ def main() -> int:
                 wrong, runs = wrong + compared(f"struck_{runs}"), runs + 1
             elif LOST_EACH_OTHER not in said:
                 left.pop(0)
-        finish(start(out, address(f"struck_{runs}"), next(counts), mesh), "the last start")
+        if not complete(lambda: start(out, address(f"struck_{runs}"), next(counts), mesh)):
+            return 1
         wrong += compared(f"struck_{runs}")
     struck = f"SIGKILL {options.kills} times and SIGSTOP {options.stops} times on {options.store}"
     print(f"{struck}: {failures} failures, noticed in {longest:.1f} s at most where all hosts had come")

@@ -4,6 +4,8 @@ import copy
 import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,11 @@ from eeg2text_jax.cli import COMMANDS
 from eeg2text_jax.errors import HostLost
 from eeg2text_jax.parallel.distributed import COORDINATOR, PROCESS, PROCESSES
 from eeg2text_jax.stores.address import SCHEMES, is_address
+from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.configuration import parse_config
+from eeg2text_testing.bucket_servers import BUCKET, SERVERS
+from eeg2text_testing.cluster import free_port, place_in_cluster
+from eeg2text_testing.forked_runs import arguments
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "tools" / "launch").glob("*.yaml"))
@@ -38,12 +44,12 @@ def test_there_are_files_for_tpu_and_gpu():
 
 
 def test_the_command_line_is_valid(task, monkeypatch):
-    name, *arguments = command_of(task)
+    name, *given = command_of(task)
     assert name in COMMANDS
     monkeypatch.chdir(ROOT)
     # The default configuration has every field; which file is launched with is the user's choice.
-    arguments = [a if not a.startswith("--config=") else "--config=configs/default.py" for a in arguments]
-    parsed = parse_config(arguments, name, options=("workdir",))
+    given = [a if not a.startswith("--config=") else "--config=configs/default.py" for a in given]
+    parsed = parse_config(given, name, options=("workdir",))
     assert is_address(parsed.options["workdir"])
     assert parsed.config.model.dtype == "bfloat16"
     if task["name"] == "eeg2text-tpu-pod":
@@ -90,3 +96,39 @@ def accelerators(resources: dict) -> set[str]:
     """`tpu-v5litepod-8`, or the names in `{H100:8, A100:8}`, which is YAML for keys without values."""
     named = resources["accelerators"]
     return {name.split(":")[0] for name in ([named] if isinstance(named, str) else named)}
+
+
+def start_host(task: dict, number: int, shared: dict[str, str], root: Path) -> subprocess.Popen:
+    """The `run` of a task as the launcher starts it on host `number`, which has a cache of its own."""
+    own = {"EEG2TEXT_BUCKET_CACHE": str(root / f"cache_{number}"), "SKYPILOT_NODE_RANK": str(number)}
+    environment = {**os.environ, **task["envs"], **shared, **own, "EEG2TEXT_PROCESS": str(number)}
+    with (root / f"log_{number}").open("w") as log:
+        return subprocess.Popen(["bash", "-c", task["run"]], cwd=ROOT, env=environment, stdout=log, stderr=log)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "hosts", "chips"), [("tpu", 1, 8), ("tpu_pod", 4, 4), ("gpu", 1, 8), ("gpu", 2, 4)])
+def test_what_a_file_runs_trains_and_reports(name, hosts, chips, tmp_path, monkeypatch):
+    """A process for each host, `chips` devices each, a bucket of this machine, and the demonstration made small."""
+    task = yaml.safe_load((ROOT / f"tools/launch/{name}.yaml").read_text())
+    config, *small = arguments(train__steps=4, train__eval_every=4, decode__batch_size=8)
+    small = [flag for flag in small if "parallel.mesh" not in flag]  # the file's own
+    small += ["--config.parallel.hosts=env"] if hosts > 1 else []  # `auto` asks the TPU
+    program = tmp_path / "eeg2text/bin/eeg2text"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m eeg2text_jax "$@" {shlex.join(small)}\n')
+    program.chmod(0o755)
+    shared = {"EEG2TEXT_BUCKET": BUCKET, "CONFIG": config.removeprefix("--config="), "HOME": str(tmp_path)}
+    shared |= {"XLA_FLAGS": f"--xla_force_host_platform_device_count={chips}", "SKYPILOT_NUM_NODES": str(hosts)}
+    shared |= {"SKYPILOT_NODE_IPS": "127.0.0.1\n" * hosts, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")}
+    with SERVERS[command_of(task)[2].removeprefix("--workdir=").partition(":")[0]]() as server:
+        shared |= server.environment | place_in_cluster(0, hosts, free_port())
+        started = [start_host(task, number, shared, tmp_path) for number in range(hosts)]
+        statuses = [process.wait(1200) for process in started]
+        said = (tmp_path / "log_0").read_text()
+        assert statuses == [0] * hosts, said[-3000:]
+        for variable, value in (server.environment | {"EEG2TEXT_BUCKET_CACHE": str(tmp_path / "cache")}).items():
+            monkeypatch.setenv(variable, value)
+        workdir = Path(at_hand(server.address(task["envs"]["RUN"])))
+    assert (workdir / "report.html").stat().st_size > 0
+    assert f"on {hosts * chips} x cpu (2 along arm, {hosts * chips // 2} along data)" in said
