@@ -71,3 +71,12 @@ def test_features_that_were_chosen_by_being_numbers_are_named(tmp_path):
 def test_an_empty_subject_is_said(tmp_path):
     with pytest.raises(UserError, match=r"line 3: the subject \(column 0\) is empty"):
         read(tmp_path, "subject,sentence,a\nS1,x y,1\n,x z,2\n")
+
+
+def test_a_duration_or_an_order_alone_is_a_feature(tmp_path):
+    (found,) = read(tmp_path, "sentence_id,word,duration,order,a\n1,the,5,1,2\n1,cat,6,2,3\n")
+    assert found.features.tolist() == [[5, 1, 2], [6, 2, 3]]
+    assert found.recording == ""
+    (found,) = read(tmp_path, "sentence_id,word,onset,duration,a\n1,the,0.5,5,2\n1,cat,0.5,5,3\n")
+    assert found.features.tolist() == [[2], [3]]
+    assert (found.recording, found.onset, found.duration) == ("all/table", 0.5, 5.0)
