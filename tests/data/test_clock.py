@@ -37,6 +37,12 @@ def test_a_data_file_keeps_time_and_ranks_onsets(tmp_path):
     assert read_outline(tmp_path / "a.h5").clock.order.tolist() == [1, 0, 1, 0]
 
 
+def test_an_order_that_is_stated_stays_beside_onsets(tmp_path):
+    found = ({**row, "order": 7 - k} for k, row in enumerate(rows()))
+    clock = read_datafile(public.write(tmp_path / "a.h5", found)).clock
+    assert (clock.unit, clock.order.tolist()) == ("s", [7, 6, 5, 4])
+
+
 def test_order_alone_is_counted_in_samples(tmp_path):
     found = ({**row, "onset": None, "order": 3 - k} for k, row in enumerate(rows()))
     clock = read_datafile(public.write(tmp_path / "a.h5", found)).clock

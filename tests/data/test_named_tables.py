@@ -48,6 +48,8 @@ def test_a_line_a_sentence_and_a_line_a_window(tmp_path):
 def test_the_sentence_as_written_goes_before_its_words(tmp_path):
     (found,) = read(tmp_path, 'sentence_id,sentence,word,a\n7,"The cat.",The,1\n7,"The cat.",cat,2\n')
     assert (found.sentence, found.sentence_index, len(found.features)) == ("The cat.", 7, 2)
+    first, second = read(tmp_path, "sentence,word,a\ns1,the,1\ns1,cat,2\ns2,it,3\n")  # a name of one word is no text
+    assert (first.sentence, second.sentence) == ("the cat", "it")
 
 
 def test_what_would_become_one_sentence_is_said(tmp_path, printed_by, refused):
