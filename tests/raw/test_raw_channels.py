@@ -9,7 +9,7 @@ from tiny_run import data_spec
 
 from eeg2text_jax.data.planted.planted_recordings import write_recordings
 from eeg2text_jax.data.raw.find import RawSpec
-from eeg2text_jax.data.raw.power import band_power
+from eeg2text_jax.data.raw.power import _samples, band_power
 from eeg2text_jax.data.raw.raw_samples import rereference
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.study.configuration import load_config
@@ -80,6 +80,14 @@ def test_a_reference_is_the_mean_of_the_channels_that_it_names():
     assert less("") == [[0.0, 0.0]] * 3
     with pytest.raises(UserError, match="x: has no channel 'T7'"):
         less("Cz,T7")
+
+
+def test_times_become_the_nearest_samples_and_at_least_one():
+    assert 0.29 * 100 < 29
+    assert _samples((0.29, 0.58), 100.0, 100) == (29, 58)
+    assert _samples((0.9, 3.0), 100.0, 100) == (90, 100)
+    assert _samples((5.0, 6.0), 100.0, 100) == (99, 100)
+    assert _samples((0.5, 0.501), 100.0, 100) == (50, 51)
 
 
 def test_bands_fit_the_rate_after_resampling():
