@@ -25,6 +25,13 @@ def test_overrides_take_effect_with_their_types():
     assert tuple(config.grid.seeds) == (4, 5)
 
 
+def test_of_a_field_that_is_given_twice_the_last_value_counts():
+    argv = ["--config.grid.seeds=(4,5)", "--config.train.steps=20", "--config.grid.seeds=(6,)", "--config.train.steps"]
+    config = parse(*argv, "30").config
+    assert tuple(config.grid.seeds) == (6,)
+    assert config.train.steps == 30
+
+
 @pytest.mark.parametrize(("written", "read"), [("56:56", ((56, 56),)), ("16:24,56:56", ((16, 24), (56, 56)))])
 def test_buckets_as_pairs(written, read):
     assert parse(f"--config.batch.buckets={written}").config.batch.buckets == read

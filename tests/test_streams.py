@@ -5,12 +5,14 @@ from collections import defaultdict
 import jax
 import numpy as np
 import pytest
+from tiny_run import tiny_settings
 
 from eeg2text_jax.conditions import condition
 from eeg2text_jax.conditions.condition import ConditionContext, condition_key, sample_keys
 from eeg2text_jax.decoding.cells import sentence_keys
 from eeg2text_jax.streams import STREAMS, stream_rng
 from eeg2text_jax.study.grid import Arm, dropout_keys, init_keys
+from eeg2text_jax.study.grid import arms as arms_of
 
 SEEDS, STEPS, SAMPLES = range(6), range(40), np.arange(40, dtype=np.int32)
 PURPOSES = {name: getattr(condition, f"_{name.upper()}") for name in ("fixed", "redrawn", "uniform", "phases")}
@@ -50,3 +52,12 @@ def test_generators_of_numpy_differ_and_so_do_those_of_plain_seeds():
     draws = [stream_rng(5, name).random(4).tolist() for name in STREAMS]
     draws += [np.random.default_rng(5).random(4).tolist(), np.random.default_rng([5, 1]).random(4).tolist()]
     assert len({tuple(draw) for draw in draws}) == len(draws)
+
+
+def test_arms_are_those_of_one_seed_after_the_other_and_a_seed_has_one_key():
+    config = tiny_settings(grid__train_conditions=("noise", "eeg"), grid__seeds=(3, 1))
+    arms = arms_of(config.grid)
+    assert list(map(str, arms)) == ["noise/3", "eeg/3", "noise/1", "eeg/1"]
+    for keys in (init_keys(arms, 0), dropout_keys(arms, 0, "threefry"), dropout_keys(arms, 0, "rbg")):
+        data = np.asarray(jax.random.key_data(keys)).tolist()
+        assert data[0] == data[1] != data[2] == data[3]

@@ -15,6 +15,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.study.config_file import forget, open_workdir
 from eeg2text_jax.study.configuration import fields_digest, load_config, stage_of
+from eeg2text_jax.study.ranges import RANGES
 from eeg2text_jax.study.sections import read_settings
 from eeg2text_jax.study.workdir import Workdir, find_workdir, lock_workdir
 
@@ -52,6 +53,7 @@ def test_a_workdir_keeps_the_configuration_of_what_is_finished(begun):
         ((), "data.synthetic.sentences", 50),
         (("data.h5", "split.json"), "text.vocab_size", 400),
         (("data.h5", "split.json", "tokenizer"), "optim.lr", 0.5),
+        (("checkpoints/step_2.orbax-checkpoint-tmp-1/x",), "optim.lr", 0.5),
         (("data.h5", "split.json", "tokenizer", "checkpoints/step_2/x"), "decode.num_beams", 3),
         (("data.h5", "split.json", "tokenizer", "checkpoints/step_2/x", "predictions.jsonl"), "audit.margin", 2.0),
     ],
@@ -102,6 +104,21 @@ def test_the_digest_of_a_stage_follows_its_fields_alone():
     assert fields_digest(config, "training") == before["training"]
     assert fields_digest(config, "decoding") != before["decoding"]
     assert stage_of("model.width_of_tomorrow") == "training", "a new field is fixed with training"
+
+
+def test_each_field_belongs_to_the_first_stage_that_reads_it():
+    """If a field of a source belonged to training, it could change and the data file made with its old value stay."""
+    of_data = {name for name in RANGES if name.startswith("data.")} - {"data.max_words", "data.standardize"}
+    stages = dict.fromkeys(of_data, "data") | dict.fromkeys((n for n in RANGES if n.startswith("split.")), "split")
+    stages |= dict.fromkeys(("text.tokenizer", "text.vocab_size", "model.checkpoint"), "tokenizer")
+    stages |= dict.fromkeys(("contrastive.text", "contrastive.layer", "contrastive.hashed"), "targets")
+    stages |= dict.fromkeys(("grid.eval_conditions", "decode.num_beams", "decode.do_sample"), "decoding")
+    training = ("data.max_words", "data.standardize", "text.max_tokens", "text.template", "seed", "objective",
+                "grid.train_conditions", "grid.seeds", "batch.size", "contrastive.width", "train.steps")  # fmt: skip
+    stages |= dict.fromkeys(training, "training")
+    free = ("audit.margin", "metrics.encoder", "retrieval.likelihood", "grid.controls", "train.save_every")
+    stages |= dict.fromkeys(free, "")
+    assert {name: stage_of(name) for name in stages} == stages
 
 
 def test_other_folders_are_left_alone(tmp_path):

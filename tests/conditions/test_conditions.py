@@ -195,3 +195,14 @@ def test_what_is_missing_is_named():
     for name, field in [("shuffled", "donor"), ("length_only", "means"), ("subject_mean", "subject")]:
         with pytest.raises(ValueError, match=f"context.{field}"):
             apply_condition(name, features, mask, bare)
+
+
+def test_the_noises_of_a_sample_are_drawn_apart():
+    """Normal and uniform numbers of one key would have the same order."""
+    features, mask = jnp.zeros((64, 16, 8)), jnp.ones((64, 16), bool)
+    context = ConditionContext(condition_key(1), np.arange(64, dtype=np.int32), np.int32(0))
+    normal, uniform, redrawn = (
+        np.asarray(apply(name, features, mask, context)).ravel() for name in ("noise", "noise_uniform", "noise_redrawn")
+    )
+    for other in (uniform, redrawn):
+        assert abs(scipy.stats.spearmanr(normal, other).statistic) < 0.05

@@ -36,6 +36,12 @@ def test_features_are_standardized_on_the_train_part(samples):
     np.testing.assert_allclose(words.std(axis=0), 1, atol=1e-5)
 
 
+def test_features_stay_as_they_are_where_they_are_not_standardized(samples):
+    mean, scale, *_ = feature_scale(samples.data, np.arange(30), standardize=False)
+    plain = dataclasses.replace(samples, mean=mean, scale=scale)
+    np.testing.assert_array_equal(plain.features(4), samples.data.words(4))
+
+
 def test_an_epoch_has_every_sample_once_in_a_bucket_that_holds_it(samples):
     words, tokens = samples.n_words(), samples.n_tokens(np.arange(37))
     plan = EpochPlan(words, tokens, BUCKETS, SIZE, seed=1)
@@ -152,3 +158,44 @@ def test_features_that_do_not_vary_are_counted_and_named(samples):
     )
     assert all((flat.features(i)[:, 3:] == 0).all() for i in range(37)), "of dev and test as well"
     assert feature_scale(samples.data, np.arange(30), standardize=True).note() == ""
+
+
+def test_each_field_of_a_batch_is_of_its_own_table(samples):
+    """A recording that is lent is cut, or repeated, to the length of the sample that it is lent to."""
+    n, rng = len(samples.data), np.random.default_rng(0)
+    lent, near, labels = (np.roll(np.arange(n), shift) for shift in (1, 2, 3))
+    clock, subject = rng.normal(size=(n, 3)).astype(np.float32), rng.permutation(n)
+    targets = [np.full(1 + i % 5, i + 1, np.int32) for i in range(n)]
+    tables = {"donors": lent, "neighbors": near, "label_rows": labels, "clock": clock, "subject": subject}
+    given, rows = dataclasses.replace(samples, targets=targets, **tables), list(range(12))
+    batch, words = make_batch(given, rows, (8, 12), 12), samples.n_words()
+    assert len(set(np.sign(words[lent[rows]] - words[rows]).tolist())) == 3
+    for i in rows:
+        for field, table in (("donor", lent), ("neighbor", near)):
+            looped = np.concatenate([samples.features(table[i])] * 8)
+            np.testing.assert_array_equal(batch[field][i, : words[i]], looped[: words[i]])
+            assert not batch[field][i, words[i] :].any()
+        for field, own in (("labels", targets[i]), ("shuffled_labels", targets[labels[i]])):
+            assert batch[field][i].tolist() == [*own, *[0] * (12 - len(own))]
+        assert batch["clock"][i].tolist() == clock[i].tolist()
+        assert batch["subject"][i] == subject[i]
+    assert given.n_tokens(np.array(rows)).tolist() == [max(len(targets[i]), len(targets[labels[i]])) for i in rows]
+
+
+def test_epochs_and_seeds_shuffle_which_samples_share_a_batch(samples):
+    words, tokens = samples.n_words(), samples.n_tokens(np.arange(37))
+
+    def groups(seed, number):
+        plan = EpochPlan(words, tokens, BUCKETS, SIZE, seed)
+        return {frozenset(rows.tolist()) for rows, _ in plan.epoch(number)}
+
+    first = groups(1, 0)
+    for other in (groups(1, 1), groups(2, 0)):
+        assert len(first & other) < len(first) / 2
+
+
+def test_training_batches_have_the_samples_of_their_rows_alone(samples):
+    rows = np.arange(36, 5, -2)
+    seen = [set(batch["sample_id"].ravel().tolist()) for batch in
+            training_batches(samples, rows, BUCKETS, SIZE, seed=2, steps=8)]  # fmt: skip
+    assert set.union(*seen) == set(rows.tolist())

@@ -34,6 +34,8 @@ def test_a_good_file_has_no_problem_and_its_scales_are_shown(tmp_path, printed_b
     words = data.read_datafile(path).features.astype(float)
     np.testing.assert_allclose(findings.spread, words.std(0), rtol=1e-5)
     np.testing.assert_allclose(findings.mean, words.mean(0), rtol=1e-5)
+    for name, own in (("S0", words[:20]), ("S1", words[20:])):
+        assert [name, "7", str(len(own)), f"{np.abs(own).mean():.3g}"] in [line.split() for line in findings.table]
     assert bands_of(findings.features_are, 6) == 2
 
 

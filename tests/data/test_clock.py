@@ -1,6 +1,7 @@
 """Time travels: recording, onset, duration and order from every source into data files, predictions and rankings."""
 
 import csv
+import dataclasses
 
 import h5py
 import numpy as np
@@ -34,6 +35,12 @@ def test_a_data_file_keeps_time_and_ranks_onsets(tmp_path):
     assert clock.in_seconds
     assert clock.spans[1].tolist() == [1.5, 2.5]
     assert read_outline(tmp_path / "a.h5").clock.order.tolist() == [1, 0, 1, 0]
+
+
+def test_an_order_that_is_stated_stays_beside_onsets(tmp_path):
+    found = ({**row, "order": 7 - k} for k, row in enumerate(rows()))
+    clock = read_datafile(public.write(tmp_path / "a.h5", found)).clock
+    assert (clock.unit, clock.order.tolist()) == ("s", [7, 6, 5, 4])
 
 
 def test_order_alone_is_counted_in_samples(tmp_path):
@@ -147,3 +154,28 @@ def test_check_draws_what_was_recorded_when(tmp_path, capsys):
     printed = capsys.readouterr()
     assert "time: when samples were recorded is not known" in printed.out
     assert "does not say when samples were recorded" in printed.err
+
+
+def test_a_sample_of_unknown_time_is_nobodys_neighbor():
+    nan = np.nan
+    times = np.array([0.0, nan, 5.0, 1.0]), np.full(4, nan), np.full(4, -1)
+    clock = Clock(np.array(["r", "r", "r", ""], object), *times)
+    found, apart = clock.nearest(np.arange(4), np.arange(4))
+    assert found.tolist() == [2, -1, 0, -1]
+    assert apart.tolist() == [5, np.inf, 5, np.inf]
+    assert clock.nearest(np.array([0]), np.array([1]))[0].tolist() == [-1]
+    places = dataclasses.replace(clock, onset=np.full(4, nan), order=np.array([5, -1, 0, 1]))
+    assert places.nearest(np.arange(4), np.arange(4))[0].tolist() == [2, -1, 0, -1]
+
+
+def test_the_order_is_the_time_where_an_onset_is_missing():
+    clock = Clock(np.array(["r"] * 3, object), np.array([0.0, np.nan, 100.0]), np.full(3, 7.0), np.array([4, 5, 6]))
+    assert clock.unit == "samples"
+    assert clock.spans.tolist() == [[4, 4], [5, 5], [6, 6]]
+
+
+def test_onsets_without_a_recording_are_of_the_subjects_task(tmp_path):
+    given = [{name: value for name, value in row.items() if name != "recording"} | {"task": "NR"} for row in rows()]
+    clock = read_datafile(public.write(tmp_path / "a.h5", given)).clock
+    assert clock.recording.tolist() == ["S0/NR", "S1/NR", "S0/NR", "S1/NR"]
+    assert clock.order.tolist() == [1, 0, 0, 1]

@@ -1,6 +1,7 @@
 """The data file: what goes in comes out, and damage is said."""
 
 import dataclasses
+import hashlib
 import io
 import json
 import os
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.data.data_writer import DataWriter
-from eeg2text_jax.data.datafile import Sample, read_datafile
+from eeg2text_jax.data.datafile import Sample, digests_of, read_datafile
 from eeg2text_jax.data.hdf5_disk import PatientFile
 from eeg2text_jax.errors import UserError
 
@@ -242,3 +243,19 @@ def test_checksums_are_in_the_file(tmp_path):
         stated = json.loads(file.attrs["checksums"])
     data = read_datafile(path)
     assert {name: stated[name] for name in data.digests} == data.digests
+
+
+def test_every_column_counts_in_its_digest():
+    whole, real = np.array([0, 1, 3]), np.array([0.5, 2.0])
+    columns = {"offsets": whole, "starts": whole[:2], "sentence_index": [0, 1], "order": whole[:2], "onset": real,
+               "duration": real}  # fmt: skip
+    columns |= {name: ["A", "B"] for name in ("subject", "task", "text_group", "sentence", "recording")}
+    digest_of = {"offsets": "features", "starts": "features", "sentence": "sentences"}
+    digest_of |= dict.fromkeys(("subject", "task", "sentence_index", "text_group"), "samples")
+    digest_of |= dict.fromkeys(("recording", "onset", "duration", "order"), "clock")
+    assert digest_of.keys() == columns.keys()
+    before = digests_of(hashlib.sha256(b"frames"), columns)
+    for name, digest in digest_of.items():
+        after = digests_of(hashlib.sha256(b"frames"), {**columns, name: columns[name][::-1]})
+        assert {other for other in before if before[other] != after[other]} == {digest}, name
+    assert digests_of(hashlib.sha256(b"other"), columns)["features"] != before["features"]

@@ -48,6 +48,8 @@ def test_a_line_a_sentence_and_a_line_a_window(tmp_path):
 def test_the_sentence_as_written_goes_before_its_words(tmp_path):
     (found,) = read(tmp_path, 'sentence_id,sentence,word,a\n7,"The cat.",The,1\n7,"The cat.",cat,2\n')
     assert (found.sentence, found.sentence_index, len(found.features)) == ("The cat.", 7, 2)
+    first, second = read(tmp_path, "sentence,word,a\ns1,the,1\ns1,cat,2\ns2,it,3\n")  # a name of one word is no text
+    assert (first.sentence, second.sentence) == ("the cat", "it")
 
 
 def test_what_would_become_one_sentence_is_said(tmp_path, printed_by, refused):
@@ -71,3 +73,12 @@ def test_features_that_were_chosen_by_being_numbers_are_named(tmp_path):
 def test_an_empty_subject_is_said(tmp_path):
     with pytest.raises(UserError, match=r"line 3: the subject \(column 0\) is empty"):
         read(tmp_path, "subject,sentence,a\nS1,x y,1\n,x z,2\n")
+
+
+def test_a_duration_or_an_order_alone_is_a_feature(tmp_path):
+    (found,) = read(tmp_path, "sentence_id,word,duration,order,a\n1,the,5,1,2\n1,cat,6,2,3\n")
+    assert found.features.tolist() == [[5, 1, 2], [6, 2, 3]]
+    assert found.recording == ""
+    (found,) = read(tmp_path, "sentence_id,word,onset,duration,a\n1,the,0.5,5,2\n1,cat,0.5,5,3\n")
+    assert found.features.tolist() == [[2], [3]]
+    assert (found.recording, found.onset, found.duration) == ("all/table", 0.5, 5.0)

@@ -9,6 +9,7 @@ from prepared import prepare
 
 from eeg2text_jax import data
 from eeg2text_jax.cli import main
+from eeg2text_jax.data import arrow
 from eeg2text_jax.data.datafile import Sample, read_datafile
 from eeg2text_jax.data.rows import Columns
 from eeg2text_jax.errors import UserError
@@ -40,6 +41,14 @@ def test_sentences_are_numbered_by_their_text(expected):
     assert expected.sentence_id.tolist() == [f"NR:{i % 5}" for i in range(9)]
     assert expected.features_are == "four"
     np.testing.assert_array_equal(expected.words(2), rows()[2]["features"])
+
+
+def test_each_task_numbers_its_sentences_by_their_words(tmp_path):
+    given = [("NR", "a b"), ("SR", "c"), ("NR", " a  b"), ("SR", "a b"), ("NR", "d")]
+    rows = [{"features": [1.0], "sentence": text, "task": task} for task, text in given]
+    found = read_datafile(data.write(tmp_path / "a.h5", rows))
+    assert found.sentence_index.tolist() == [0, 0, 0, 1, 1]
+    assert found.sentence.tolist() == ["a b", "c", "a b", "a b", "d"]
 
 
 def test_samples_lists_pandas_and_other_names_give_the_same(tmp_path, expected):
@@ -141,6 +150,7 @@ def test_arrays_that_do_not_fit(tmp_path, capsys, refused):
     cases = [
         ({"features": padded, **columns}, r"is padded, and the file does not say where; add mask \[N, W\]"),
         ({"features": padded, "mask": np.ones((9, 4)), **columns}, r"mask has shape \[9, 4\]"),
+        ({"features": padded, "mask": np.arange(5) >= 5 - n_words[:, None], **columns}, r"real words \(True\) first"),
         ({"features": padded, "n_words": n_words + 9, **columns}, "n_words must be"),
         ({"features": np.concatenate(words), "n_words": n_words + 1, **columns}, "do not fit n_words"),
         ({"features": padded[:3], **columns}, r"shape \[3, 5, 4\] for 9 sentences"),
@@ -178,6 +188,13 @@ def test_parquet_there_and_back(tmp_path, expected, capsys):
     for i, start in enumerate((0, 4)):  # slices, whose lists begin elsewhere than at 0
         pyarrow.parquet.write_table(whole.slice(start, 4 if i == 0 else None), folder / f"{i}.parquet")
     same(expected, prepare(tmp_path, folder))
+
+
+def test_blocks_of_a_parquet_file_have_their_own_samples(tmp_path, expected, monkeypatch):
+    pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
+    monkeypatch.setattr(arrow, "ROWS", 4)
+    arrow.write_parquet(expected, tmp_path / "a.parquet")
+    same(expected, prepare(tmp_path, tmp_path / "a.parquet"))
 
 
 def test_a_parquet_of_something_else(tmp_path, refused):

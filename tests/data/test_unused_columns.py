@@ -65,3 +65,11 @@ def test_positions_have_the_name_of_what_they_are(tmp_path, capsys):
     assert "8 windows, 2 to 2 a sample" in said
     assert "3 features a window: log10" in said
     assert "words" not in said
+
+
+def test_drops_are_counted_for_a_subject_and_a_task():
+    tally = Tally()
+    tally.dropped.update({("A", "NR", "x"): 1, ("A", "SR", "y"): 2, ("B", "NR", "x"): 4})
+    assert list(tally.drops().items()) == [("x", 5), ("y", 2)]
+    assert list(tally.drops("A").items()) == [("y", 2), ("x", 1)]
+    assert (tally.drops("A", "NR"), tally.drops("", "SR"), tally.drops("B", "SR")) == ({"x": 1}, {"y": 2}, {})

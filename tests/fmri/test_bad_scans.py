@@ -11,6 +11,7 @@ import pytest
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import read_datafile
+from eeg2text_jax.data.fmri.scans import FmriSpec, Scan, select
 from eeg2text_jax.data.planted.planted_scans import write_scan, write_transcript
 from eeg2text_testing.bids_stories import GRID, WINDOW, make_tree, story, volumes
 
@@ -177,3 +178,18 @@ def test_names_that_the_folder_does_not_have(tree, tmp_path, refused):
     ):
         assert said in refused(["prepare", str(tree), out, *FLAGS, flag])
     assert not (tmp_path / "data.h5").exists()
+
+
+def test_the_next_run_is_taken_where_the_first_cannot_be_used(tmp_path):
+    problems = {"1": "no events|has none", "2": "", "3": ""}
+    scans = [Scan(tmp_path, f"sub-01_task-pie_run-{run}", "sub-01", "pie", run, 1.5, GRID[2], (), problem)
+             for run, problem in problems.items()]  # fmt: skip
+    found = select(tmp_path, scans, FmriSpec(grid=GRID))
+    assert [scan.run for scan in found.wanted] == ["1", "2"]
+    assert [scan.run for scan in found.left_out["a further run"]] == ["3"]
+    assert [scan.run for scan in select(tmp_path, scans, FmriSpec(grid=GRID, runs="all")).wanted] == ["1", "2", "3"]
+
+
+def test_tellings_of_one_story_are_one_group():
+    spec = FmriSpec(same_text=(("whole", "scrambled"), ("a", "b")))
+    assert [spec.group_of(name) for name in ("scrambled", "whole", "b", "other")] == ["whole", "whole", "a", "other"]

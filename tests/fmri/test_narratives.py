@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax.data.fmri.prepare_scans import usual_tr
+from eeg2text_jax.data.fmri.scans import Scan
+from eeg2text_jax.data.fmri.stories import Story, Transcript, correct_onsets, frame_texts
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.study.configuration import load_config
@@ -103,6 +106,9 @@ def test_all_runs_lag_stride_and_half_precision(tmp_path):
     frames = [frame_of(data.words(i)).tolist() for i in range(4)]
     assert frames == [[7, 8, 9, 10], [11, 12, 13, 14]] * 2
     assert data.sentence_id.tolist() == ["pie:4", "pie:8"] * 2
+    assert data.clock.onset.tolist() == [7 * 1.5, 11 * 1.5] * 2
+    assert set(data.clock.duration) == {4 * 1.5}
+    assert len(data.clock.recordings()) == 2
     assert data.sentence[0] == "I ate a"  # 6, 8, 10 and 12 s: frames 4, 5, 6 and 8
 
 
@@ -114,7 +120,9 @@ def test_a_trend_is_taken_off_and_a_mask_leaves_zeros(tmp_path):
     rng = np.random.default_rng(0)
     values = 1000 + rng.normal(0, 5, (*GRID, 40)) + np.linspace(0, 300, 40) + np.linspace(0, 20, 40) ** 2
     values[0] /= 100  # outside of the brain
-    write_scan(root, "sub-09", "pie", values.astype(np.float32), 1.5, story(6.0, 15.0, "pie", music=0.0))
+    written = values.astype(np.float32)
+    written[2, 1, 1, 7] = written[3, 0, 2] = np.nan  # as outside of some programs' masks
+    write_scan(root, "sub-09", "pie", written, 1.5, story(6.0, 15.0, "pie", music=0.0))
     data, _ = make(root, tmp_path / "a.h5", detrend=2, mask=0.3, tasks=("pie",), clip=2.0)
     own = data.words(int(np.flatnonzero(data.subject == "sub-09")[0]))
     assert (own[:, 0] == 0).all()
@@ -123,4 +131,37 @@ def test_a_trend_is_taken_off_and_a_mask_leaves_zeros(tmp_path):
     flat = values[1:].reshape(-1, 40).T.astype(np.float32).astype(np.float64)
     rest = flat - design @ np.linalg.lstsq(design, flat, rcond=None)[0]
     expected = np.clip(rest / rest.std(0), -2, 2)[4 : 4 + WINDOW].reshape(WINDOW, 3, *GRID[1:])
+    expected[:, [1, 2], [1, 0], [1, 2]] = 0
     np.testing.assert_allclose(own[:, 1:], expected, atol=2e-3)
+
+
+def test_words_at_the_edges_of_a_story_are_in_its_nearest_frame():
+    """Frames 2 to 5 are 3.0 to 9.0 s, and the story is 3.2 to 9.1 s: a word in either is in the text."""
+    starts = [2.9, 3.05, 4.5, np.nan, 4.7, 9.05, 9.2]
+    transcript = Transcript(("no", "first", "next", "lost", "then", "last", "no"), np.array(starts))
+    assert frame_texts(transcript, Story("x", 3.2, 5.9, 0.0), 1.5) == ["first", "next lost then", "", "last"]
+    moved = Transcript(transcript.words, transcript.starts - 2)
+    assert frame_texts(moved, Story("x", 3.2, 5.9, 2.0), 1.5) == ["first", "next lost then", "", "last"]
+
+
+@pytest.mark.parametrize(
+    ("starts", "corrected"),
+    [
+        ([np.nan, 2.0, 3.0, 31.0], [np.nan, 29.0, 29.15, 31.0]),
+        ([2.0, 28.0, 31.0, 33.0], [29.0, 28.0, 31.0, 33.0]),
+        ([27.0, 2.0, 31.0, 33.0], [27.0, 2.0, 31.0, 33.0]),
+    ],
+)
+def test_first_words_far_from_their_story_are_corrected_one_by_one(starts, corrected):
+    transcript = Transcript(("a", "b", "c", "d"), np.array(starts))
+    found, note = correct_onsets(transcript, "merlin", 29.0, 1.5)
+    np.testing.assert_array_equal(found.starts, corrected)
+    assert bool(note) == (starts != corrected)
+    np.testing.assert_array_equal(transcript.starts, starts)
+
+
+def test_the_usual_repetition_time_is_that_of_most_scans_and_in_a_tie_the_shortest(tmp_path):
+    played = {"x": (1.52, 1.52, 1.5), "y": (1.52, 1.5)}
+    scans = [Scan(tmp_path, "", "sub-01", name, "", tr, 0, (Story(name, 0.0, 9.0, 0.0), Story(name, 9.0, 9.0, 0.0)))
+             for name, trs in played.items() for tr in trs]  # fmt: skip
+    assert usual_tr(scans) == {"x": 1.52, "y": 1.5}

@@ -14,6 +14,7 @@ from eeg2text_jax.conditions.donors import donor_table, train_means
 from eeg2text_jax.data.batches import Samples, batch_shapes, feature_scale, make_batch
 from eeg2text_jax.data.data_writer import VolumeWriter
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
+from eeg2text_jax.data.frames import from_half, to_half
 from eeg2text_jax.errors import UserError
 
 GRID, L, FRAMES = (4, 3, 2), 3, 12
@@ -153,3 +154,30 @@ def test_the_file_says_what_it_is(tmp_path):
         assert file.attrs["format"] == "eeg2text-volumes-2"
         assert set(json.loads(file.attrs["checksums"])) == {"features", "samples", "sentences", "frames", "about"}
         assert file["features"].chunks == (1, *GRID)
+
+
+def test_halves_are_those_of_numpy():
+    """All of them, and what lies between two: in the middle, the even one."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)]
+    found = from_half(halves)
+    np.testing.assert_array_equal(found, halves.astype(np.float32))
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(halves))
+    values = np.sort(found[found >= 2.0**-14])
+    middles = (values[1:] + values[:-1]) / np.float32(2)
+    near = [np.nextafter(middles, np.float32(to)) for to in (0, np.inf)]
+    values = np.concatenate([values, middles, *near])
+    values = np.concatenate([values, -values])
+    np.testing.assert_array_equal(to_half(values), values.astype(np.float16))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_frames_that_are_not_finite_are_refused(tmp_path, dtype):
+    with VolumeWriter(tmp_path / "data.h5", GRID, dtype, "x") as writer:
+        for wrong in (np.nan, np.inf, -np.inf):
+            frames = np.full((2, *GRID), -60000.0)
+            frames[1, 0, 2, 1] = wrong
+            with pytest.raises(ValueError, match="frames are not finite"):
+                writer.add_frames(frames)
+        assert writer.add_frames(np.full((2, *GRID), -60000.0)) == 0
+        assert writer.add_frames(np.zeros((1, *GRID))) == 2

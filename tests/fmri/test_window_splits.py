@@ -128,3 +128,10 @@ def test_two_stories_are_too_few_for_f(tmp_path):
     data = windows(tmp_path / "data.h5", {"whole": ["A", "B"], "scrambled": ["B", "C"], "other": ["C"]})
     with pytest.raises(UserError, match="there are 2 text groups; expected 3 or more"):
         make_split(data, "f", RATIO, 0)
+
+
+def test_f_cuts_the_subjects_where_they_are_fewer_than_the_stories(tmp_path):
+    data = windows(tmp_path / "data.h5", {f"story{i}": list("ABCD") for i in range(12)}, frames=12)
+    for seed in range(4):
+        parts = make_split(data, "f", (0.5, 0.25, 0.25), seed).parts
+        assert [len(set(data.subject[parts[name]])) for name in PARTS] == [2, 1, 1]

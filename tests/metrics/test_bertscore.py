@@ -100,9 +100,15 @@ def test_worked_example_of_similarities():
     np.testing.assert_allclose(found[0, 0], [0.65525, 0.6124, 0.63310], atol=1e-5)
 
 
-def test_table_of_pairs_rows_and_batch_mates_agree(folders):
+def test_table_of_pairs_rows_and_batch_mates_agree(folders, monkeypatch):
     loaded = load_encoder(folders["bert"])
-    table = BertScore(TextEmbedder(loaded)).pairwise(OTHERS, SENTENCES)
+    metric = BertScore(TextEmbedder(loaded))
+    table = metric.pairwise(OTHERS, SENTENCES)
+    with monkeypatch.context() as patch:  # a row at a time, and a cache for one text
+        patch.setattr("eeg2text_jax.metrics.bertscore.SIMILARITIES", 1)
+        patch.setattr("eeg2text_jax.metrics.bertscore.CACHE_BYTES", 4000)
+        np.testing.assert_allclose(metric.pairwise(OTHERS, SENTENCES), table, atol=1e-6)
+        assert sum(text.states.nbytes for text in metric._known.values()) == metric._bytes <= 4000
     rows = BertScore(TextEmbedder(loaded)).statistics(OTHERS, SENTENCES)
     np.testing.assert_allclose(table[range(8), range(8)], rows, atol=1e-6)
     alone = [BertScore(TextEmbedder(loaded)).statistics([p], [r])[0] for p, r in zip(OTHERS, SENTENCES, strict=True)]

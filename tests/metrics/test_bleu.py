@@ -119,3 +119,10 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_matches_are_counted_in_parts_with_the_same_sum(monkeypatch):
+    predictions, references = random_corpus(2, size=20)
+    whole = word_bleu().pairwise(predictions, references)
+    monkeypatch.setattr("eeg2text_jax.metrics.bleu.AT_ONCE", 7)
+    np.testing.assert_array_equal(word_bleu().pairwise(predictions, references), whole)

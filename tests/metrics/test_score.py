@@ -8,6 +8,7 @@ import pytest
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import word_bleu
+from eeg2text_jax.metrics.detail import by_subject, row_figures
 from eeg2text_jax.metrics.score import score_cells, score_predictions, write_results
 from eeg2text_jax.metrics.tables import score_table
 from eeg2text_jax.predictions.file import Prediction
@@ -113,3 +114,31 @@ def test_long_scoring_shows_its_progress(monkeypatch, capsys):
     monkeypatch.setattr("eeg2text_jax.metrics.score.SHOW_PROGRESS", 100)
     score_predictions(grid(modes=["free_running"]))
     assert "scoring (rows of all metrics): 192/192" in capsys.readouterr().out
+
+
+def test_a_profile_has_the_conventions_that_its_signatures_state():
+    rows = with_ids(grid(modes=["free_running"]))
+    paper, standard = (score_predictions(rows, profile=name) for name in ("paper", "standard"))
+    assert "|short:count-one|" in paper["token_bleu-4"]["signature"]
+    assert "|short:no-ngrams|" in standard["token_bleu-4"]["signature"]
+    assert [("formula-of-rouge" in found["rouge-1-f"]["signature"]) for found in (paper, standard)] == [True, False]
+    assert not {"word_bleu-1", "cer"} & paper.keys()
+
+
+def test_figures_of_subjects_and_rows_are_those_of_their_own_rows():
+    rows = with_ids(grid(modes=["free_running"]))
+    rows = [dataclasses.replace(r, prediction=f"{r.prediction} quick") if r.subject == "b" else r for r in rows]
+
+    def figures(chosen):
+        return {name: found["value"] for name, found in score_predictions(chosen).items()}
+
+    found = by_subject(rows)
+    assert list(found) == ["a", "b"]
+    for subject, own in found.items():
+        chosen = [row for row in rows if row.subject == subject]
+        assert own == pytest.approx({"rows": len(chosen), **figures(chosen)})
+    for row, line in list(zip(rows, row_figures(rows), strict=True))[:4]:
+        assert (line["sample_id"], line["eval_condition"]) == (row.sample_id, row.eval_condition)
+        assert line["figures"] == pytest.approx(figures([row]))
+    with pytest.raises(UserError, match="sample 'b/0' has no subject"):
+        by_subject([rows[0], dataclasses.replace(rows[1], subject="")])

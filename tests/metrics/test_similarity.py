@@ -1,6 +1,8 @@
 """Cosine similarity of sentences against the few lines of PyTorch that define it."""
 
+import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import transformers
 from tiny_encoders import OTHERS, SENTENCES, write_encoder
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.meaning import Similarity
+from eeg2text_jax.metrics.meaning import MeaningMetrics, Similarity
 from eeg2text_jax.pretrained.embedding import TextEmbedder
 from eeg2text_jax.pretrained.encoders import load_encoder
 from eeg2text_jax.pretrained.sentence_modules import read_modules
@@ -47,6 +49,24 @@ def test_vectors_and_cosines_are_those_of_pytorch(folder, mode, tmp_path):
 def test_blank_text_has_no_direction(folder):
     metric = Similarity(TextEmbedder(load_encoder(folder)))
     np.testing.assert_array_equal(metric.statistics(["", "word"], ["word", " "])[:, 0], 0)
+
+
+def test_texts_are_lower_cased_where_the_modules_say_so(folder):
+    metric, asked = Similarity(TextEmbedder(load_encoder(folder))), []
+    metric._embedder = SimpleNamespace(
+        tokens=lambda texts, _: asked.extend(texts) or [[0]] * len(texts),
+        states=lambda ids: [np.ones((1, 4))] * len(ids),
+    )
+    for lower in (False, True):
+        metric._modules, metric._vectors = dataclasses.replace(metric._modules, lower_case=lower), {}
+        metric.vectors(["A Film"])
+    assert asked == ["A Film", "a film"]
+
+
+def test_similarity_is_of_the_last_layer_whatever_the_layer_of_bertscore(folder):
+    write_modules(folder)
+    _, similarity = MeaningMetrics(["bertscore", "similarity"], folder, layer=1)(SENTENCES)
+    np.testing.assert_allclose(similarity.vectors(OTHERS), their_vectors(folder, OTHERS), atol=1e-5)
 
 
 def write_modules(folder, mode="mean", kind="sentence_transformers.models.Normalize"):

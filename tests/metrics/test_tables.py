@@ -93,3 +93,9 @@ def test_a_printed_table_goes_to_standard_output_in_a_notebook_too(capsys, monke
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     print_table(score_cells(with_ids(grid())))
     assert "BLEU-1" in capsys.readouterr().out
+
+
+def test_examples_are_spread_evenly_and_of_the_first_seed():
+    shown = side_by_side(grid(seeds=(1, 0)))
+    assert shown == side_by_side(grid(seeds=(1,)))
+    assert [example.sample_id for example in shown] == ["a/0", "a/4", "a/8"]

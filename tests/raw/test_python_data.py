@@ -35,6 +35,14 @@ def test_a_raw_gives_what_its_file_gives(raw, file, tmp_path):
     assert two.n_features == 16
 
 
+def test_channels_in_another_order_are_the_same_channels(raw, file, tmp_path):
+    turned = raw.copy().reorder_channels(["Oz", "Fz", "Pz", "Cz"])
+    held = prepare([raw, turned], tmp_path / "a.h5")
+    first, second = (np.concatenate([held.words(i) for i in np.flatnonzero(held.subject == s)]) for s in ("S1", "S2"))
+    np.testing.assert_allclose(second, first, atol=1e-4)
+    np.testing.assert_array_equal(first, file.features)
+
+
 def test_a_channel_without_numbers_is_named(raw, tmp_path):
     broken = raw.copy()
     broken._data[1, int(12 * RATE)] = np.nan

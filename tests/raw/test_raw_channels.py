@@ -5,10 +5,13 @@ import re
 import numpy as np
 import pytest
 from prepared import prepare
+from tiny_run import data_spec
 
 from eeg2text_jax.data.planted.planted_recordings import write_recordings
 from eeg2text_jax.data.raw.find import RawSpec
-from eeg2text_jax.data.raw.power import band_power
+from eeg2text_jax.data.raw.power import _samples, band_power
+from eeg2text_jax.data.raw.raw_samples import rereference
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.study.configuration import load_config
 
 mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
@@ -48,6 +51,53 @@ def test_a_sine_has_its_amplitude_and_its_square():
         found = band_power(volts, rate, [(2.0, 6.0)], spec)
         np.testing.assert_allclose(found, expected[None], rtol=0.01)
         assert (" amplitude in " in spec.features_are(["a", "b"])) == amplitude
+
+
+def test_filters_take_away_what_their_names_say():
+    """Of a sine of 5 and one of 35 Hz, in a band each: less than a tenth of the power is left, or nearly all."""
+    time = np.arange(2500) / 250.0
+    volts = 1e-5 * (np.sin(2 * np.pi * 5 * time) + np.sin(2 * np.pi * 35 * time))[None]
+
+    def power(**fields):
+        spec = data_spec(RawSpec, "raw", bands=((4.0, 6.0), (30.0, 40.0)), log=True, amplitude=False, **fields)
+        return band_power(volts, 250.0, [(3.0, 7.0)], spec)[0]
+
+    plain = power(highpass=0.0, lowpass=0.0, notch=0.0)
+    for name, value, taken in (("highpass", 15.0, 0), ("lowpass", 15.0, 1), ("notch", 35.0, 1)):
+        lost = plain - power(**{"highpass": 0.0, "lowpass": 0.0, "notch": 0.0, name: value})
+        assert lost[taken] > 1, name
+        assert abs(lost[1 - taken]) < 0.05, name
+
+
+def test_a_reference_is_the_mean_of_the_channels_that_it_names():
+    volts, names = np.array([[1.0, 2.0], [3.0, 5.0], [8.0, 8.0]]), ("Fz", "Cz", "Pz")
+
+    def less(reference):
+        return (volts - rereference(volts, names, data_spec(RawSpec, "raw", reference=reference), "x")).tolist()
+
+    assert less("Cz, Pz") == [[5.5, 6.5]] * 3
+    assert less("average") == [[4.0, 5.0]] * 3
+    assert less("") == [[0.0, 0.0]] * 3
+    with pytest.raises(UserError, match="x: has no channel 'T7'"):
+        less("Cz,T7")
+
+
+def test_times_become_the_nearest_samples_and_at_least_one():
+    assert 0.29 * 100 < 29
+    assert _samples((0.29, 0.58), 100.0, 100) == (29, 58)
+    assert _samples((0.9, 3.0), 100.0, 100) == (90, 100)
+    assert _samples((5.0, 6.0), 100.0, 100) == (99, 100)
+    assert _samples((0.5, 0.501), 100.0, 100) == (50, 51)
+
+
+def test_bands_fit_the_rate_after_resampling():
+    for resample, rate, fits in ((0.0, 100.0, True), (60.0, 500.0, False), (500.0, 60.0, False), (0.0, 99.0, False)):
+        spec = data_spec(RawSpec, "raw", resample=resample, bands=((8.5, 10.0), (40.0, 49.5)))
+        if fits:
+            spec.check_rate(rate, "x")
+        else:
+            with pytest.raises(UserError, match=r"a band or filter at 49\.5 Hz needs more than 99"):
+                spec.check_rate(rate, "x")
 
 
 def test_a_given_unit_is_that_of_channels_without_one(edf, tmp_path, capsys, refusal):

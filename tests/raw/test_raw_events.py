@@ -45,6 +45,30 @@ def test_words_without_durations_go_on_until_the_next():
     assert found.words == ((1.1, 1.5), (1.5, 1.7))
 
 
+def test_a_word_ends_with_its_sentence():
+    spec = data_spec(RawSpec, "raw", begin="b", end="e", word="w*")
+    events = [event(1.0, "b", text="x y"), event(1.5, "w1", 2.0), event(2.0, "e")]
+    (found,), _ = readings(FILE, events, ("text",), spec, None)
+    assert found.words == ((1.5, 2.0),)
+
+
+def test_events_of_a_table_come_in_order_of_time(tmp_path):
+    path = tmp_path / "S1_events.tsv"
+    path.write_text("onset\tduration\ttrial_type\n5\tn/a\tlate\n1\t2.5\tearly\n")
+    columns, events = read_events(path)
+    assert columns == ["onset", "duration", "trial_type"]
+    found = [(one.onset, one.duration, one.codes) for one in events]
+    assert found == [(1.0, 2.5, ("early",)), (5.0, 0.0, ("late",))]
+
+
+def test_only_what_overlaps_a_bad_stretch_is_dropped():
+    events = [event(0.5, "BAD_a", 0.5), event(1.0, "a b", 1.0, text="a b"), event(2.0, "BAD_b", 0.5),
+              event(2.4, "c d", 1.0, text="c d"), event(3.9, "e f", 1.0, text="e f"), event(4.0, "BAD_c")]  # fmt: skip
+    found, dropped = readings(FILE, events, (), data_spec(RawSpec, "raw"), None)
+    assert [reading.text for reading in found] == ["a b"]
+    assert dropped == {"marked bad": 2}
+
+
 def test_windows_cover_a_sentence():
     assert windows(Reading("x", 10.0, 11.2), 0.5, 0.25) == ((10.0, 10.5), (10.25, 10.75), (10.5, 11.0))
     assert windows(Reading("x", 10.0, 10.3), 0.5, 0.25) == ((10.0, 10.3),)

@@ -58,6 +58,8 @@ def test_table_counts_every_sentence(study: Study, tmp_path: Path, data_config: 
     assert lines[1].split(maxsplit=5) == ["ZAB", "SR", "10", "7", "3", "NaN band 1, missing 1, no fixated word 1"]
     assert lines[-1].split()[:5] == ["all", "all", "10", "7", "3"]
     assert sorted(set(range(10)) - set(data.sentence_index.tolist())) == [1, 3, 4]  # the others keep their index
+    assert data.clock.order.tolist() == data.sentence_index.tolist()
+    assert set(data.clock.recording) == {"ZAB/SR"}
 
 
 def test_more_sentences_than_one_row_each() -> None:
@@ -103,6 +105,15 @@ def test_an_unreadable_file_is_named_and_the_others_kept(study: Study, tmp_path:
     with pytest.raises(UserError, match=r"resultsZDM_SR.mat: is damaged or cut short"):
         prepare(data_config, tmp_path / "strict.h5", [str(tmp_path)])
     assert not list(tmp_path.glob("*strict*"))
+
+
+def test_the_file_of_an_excluded_subject_is_left_out(study: Study, tmp_path: Path, data_config: ConfigDict) -> None:
+    for subject in ("ZAB", "ZDM"):
+        shutil.copy(study.v5 / FILE, tmp_path / f"results{subject}_SR.mat")
+    data_config.recordings.exclude = ("ZAB",)
+    data, tally = made(data_config, tmp_path / "a.h5", tmp_path)
+    assert set(data.subject) == {"ZDM"}
+    assert any("resultsZAB_SR.mat: left out, data.recordings.exclude names ZAB" in note for note in tally.notes)
 
 
 def test_a_subject_both_in_a_pickle_and_a_file_is_refused(

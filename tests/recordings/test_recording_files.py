@@ -26,6 +26,7 @@ def found(*sources: Path | str, task: str = "") -> list[tuple[str, str]]:
         ("resultsZPH_TSR.mat", ("ZPH", "TSR")),
         ("resultsYAC_NR.mat", ("YAC", "NRv2")),  # the same task name means other sentences in release 2.0
         ("resultsXBB_TSR.mat", ("XBB", "TSRv2")),
+        ("resultsYAC_SR.mat", ("YAC", "SR")),  # which release 2.0 does not have
         ("resultsZAB_SR_ica_new.mat", ("ZAB", "SR")),
         ("task1-SR-dataset.pickle", ("", "SR")),
         ("task2-NR-dataset.pickle", ("", "NR")),

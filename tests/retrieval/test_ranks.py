@@ -9,7 +9,14 @@ import pytest
 from scipy import stats
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.ranks import chance, chance_interval, counts_above, score_rankings, statistics
+from eeg2text_jax.metrics.ranks import (
+    RankMetric,
+    chance,
+    chance_interval,
+    counts_above,
+    score_rankings,
+    statistics,
+)
 from eeg2text_jax.predictions.rankings import (
     Candidates,
     Ranking,
@@ -101,6 +108,22 @@ def test_figures_of_a_cell():
     assert cell["by_subject"]["S"]["top-1"] == 100
     assert cell["by_subject"]["U"]["top-1"] == 12.5
     assert (cell["rows"], cell["sentences"], cell["candidates"]) == (8, 4, [8])
+    assert {name: own["rows"] for name, own in cell["by_subject"].items()} == {"S": 4, "U": 4}
+    (mixed,) = score_rankings(rows[::2] + rows[1::2])
+    assert mixed["by_subject"] == cell["by_subject"]
+
+
+def test_all_pairs_are_scored_in_the_list_of_each_row():
+    one, rng = candidates(), np.random.default_rng(0)
+    turned = [column[::-1] for column in (one.references, one.sentence_ids, one.tasks, one.n_words, one.strata)]
+    lists = one, Candidates("dev", *turned)
+    rows = [ranking(i, rng.normal(size=8), lists[i % 2]) for i in range(6)]
+    table = RankMetric().pairwise(rows, one.references[:5])
+    for i, row in enumerate(rows):
+        for j, text in enumerate(one.references[:5]):
+            np.testing.assert_array_equal(table[i, j], RankMetric().statistics([row], [text])[0])
+            lower = row.scores < row.scores[list(row.candidates.references).index(text)]
+            assert table[i, j, 2] == pytest.approx(lower.sum() / 7)
 
 
 def test_file_is_read_back(tmp_path):

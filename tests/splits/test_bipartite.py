@@ -5,7 +5,7 @@ import pytest
 from reading_grids import grid
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.bipartite import NONE, at_least_one, pick_owners, split_graph
+from eeg2text_jax.splits.bipartite import NONE, at_least_one, inherit, pick_owners, split_graph
 from eeg2text_jax.splits.leakage import leakage_rate
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import PARTS, part_sizes
@@ -163,3 +163,10 @@ def test_too_few_subjects_are_said(n):
     data = grid(subjects=[f"S{i}" for i in range(n)], sentences={"SR": 40})
     with pytest.raises(UserError, match=rf"split 'f' gives each part subjects of its own, and there \w+ {n} of them"):
         make_split(data, "f", (0.8, 0.1, 0.1), 0)
+
+
+def test_a_node_goes_to_the_part_of_most_weight_and_in_a_tie_to_the_first_in_order():
+    owner, part_v = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 0, 2, 1, 2, 0])
+    weight = np.array([1, 1, 3, 2, 2, 5])
+    assert inherit(4, owner, part_v, weight, ("test", "dev", "train")).tolist() == [2, 2, 0, NONE]
+    assert inherit(4, owner, part_v, weight, ("dev", "test", "train")).tolist() == [2, 1, 0, NONE]

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from reading_grids import data_of, grid
 
+from eeg2text_jax.splits.certificate import certify, verdict
 from eeg2text_jax.splits.leakage import find_duplicates, shared_between_tasks
 from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import readings_of, tokens
+from eeg2text_jax.splits.split import Split, readings_of, tokens
 
 PARTS = {"train": np.array([0, 1]), "dev": np.array([2]), "test": np.array([3, 4])}
 ROWS = [
@@ -75,3 +76,18 @@ def test_tasks_share_texts_by_each_comparison():
         (("NR", "TSR"), "letters-digits", [["NR:0", "TSR:0"]]),
         (("NR", "TSR"), "case-space", []),
     ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (PARTS, "train and test share 1 text (by letters-digits), 1 near-duplicate and 2 subjects"),
+        (
+            {"train": np.array([0, 1]), "dev": np.array([3, 4]), "test": np.array([2])},
+            "train and test share no texts (by letters-digits), no near-duplicates and 1 subject",
+        ),
+    ],
+)
+def test_the_verdict_counts_what_train_and_test_share(parts, said):
+    readings = readings_of(data_of(ROWS))
+    assert verdict(certify(readings, Split("file", 0, parts, readings.sample_id))) == said

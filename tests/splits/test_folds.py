@@ -14,7 +14,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction, read_predictions
 from eeg2text_jax.run_folds import judge_folds, leaked_text, run_folds
 from eeg2text_jax.splits.certificate import certify_data
-from eeg2text_jax.splits.methods import make_folds
+from eeg2text_jax.splits.methods import fold_parts, make_folds
 from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.sections import read_settings
@@ -50,6 +50,14 @@ def test_texts_are_tested_once_and_nothing_leaks_that_should_not(method, folds, 
         assert len(tested) == len(data)
     again = make_folds(data, method, folds, RATIO, 3)
     assert [split.digest() for split in again] == [split.digest() for split in found]
+
+
+def test_dev_has_its_share_of_what_is_not_tested():
+    part = fold_parts(np.array_split(np.arange(12), 3), 1, 0.25, np.random.default_rng(0))
+    assert np.flatnonzero(part == 2).tolist() == [4, 5, 6, 7]
+    assert [int(np.sum(part == k)) for k in (0, 1)] == [6, 2]
+    for split in make_folds(data_of(3), "unique_text", 3, (0.6, 0.3, 0.1), 0):
+        assert [len(split.parts[name]) // 3 for name in ("train", "dev", "test")] == [5, 3, 4]
 
 
 def test_what_cannot_be_divided_is_said():

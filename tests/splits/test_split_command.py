@@ -10,8 +10,9 @@ from eeg2text_jax.cli import main
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import Sample, read_datafile
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.certificate import leakage_table
 from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import PARTS, Split
+from eeg2text_jax.splits.split import PARTS, Split, normalize
 from eeg2text_jax.splits.splitfile import hash_ids, read_split_file, write_split_file
 
 RATIO = (0.8, 0.1, 0.1)
@@ -48,6 +49,9 @@ def test_the_certificate_states_what_the_split_is(data_path, tmp_path, capsys):
         part = certificate["parts"][name]
         assert part["samples"] == len(part["ids"]) == len(split.parts[name])
         assert part["ids_sha256"] == hash_ids(part["ids"])
+        columns = data.subject, data.sentence_id, np.array([normalize(text) for text in data.sentence])
+        counts = [len(set(column[split.parts[name]])) for column in columns]
+        assert [part[what] for what in ("subjects", "sentences", "texts")] == counts
     leak = certificate["leakage"][0]
     assert leak["bslr_over_test"] == leak["bslr_over_all"] == 0
     assert leak["tslr"] == {"sentence-id": 0, "letters-digits": 0, "case-space": 0}
@@ -102,7 +106,10 @@ def test_splits_made_elsewhere_are_read(data_path, tmp_path, kind, dev, wrapped)
     parts = {names[part]: [name(row) for row in split.parts[part][::-1]] for part in PARTS}
     path = tmp_path / "elsewhere.json"
     path.write_text(json.dumps({"parts": parts} if wrapped else parts))
-    assert make_split(data, "file", RATIO, 0, path).digest() == split.digest()
+    found = make_split(data, "file", RATIO, 0, path)
+    assert found.digest() == split.digest()
+    for part in PARTS:
+        np.testing.assert_array_equal(found.parts[part], split.parts[part])
 
 
 def test_an_audit_without_the_data_file_compares_the_texts_that_the_split_file_has(tmp_path, printed_by):
@@ -142,6 +149,7 @@ GOOD = {"train": ["ZAB/NR:0"], "dev": ["ZAB/NR:1"], "test": ["ZAB/NR:2"]}
         (json.dumps({**GOOD, "test": ["ZAB/NR:0"]}), "in part train and again in part test"),
         (json.dumps({**GOOD, "test": ["ZAB/NR:99"]}), "'ZAB/NR:99' of part test is not in"),
         (json.dumps({**GOOD, "test": [99999]}), "row 99999 of part test"),
+        (json.dumps({**GOOD, "test": [-1]}), "row -1 of part test"),
         (json.dumps({**GOOD, "test": [True]}), "part test"),
         (json.dumps({**GOOD, "test": ["nonsense"]}), 'part test holds "nonsense"'),
         (json.dumps({**GOOD, "test": ["ZAB/NR:two"]}), 'part test holds "ZAB/NR:two"'),
@@ -202,3 +210,22 @@ def test_the_digest_is_of_the_samples_and_not_of_their_places(data_path, tmp_pat
     part_of = dict(zip(splits[0].names, part, strict=True))
     moved = np.array([part_of[name] for name in splits[1].names])
     assert Split.of(turned, "file", 0, moved).digest() == digests[0]
+
+
+def test_a_sentence_that_is_read_twice_is_two_samples_of_one_sentence(tmp_path, printed_by):
+    data = read_datafile(write(tmp_path / "data.h5", ("A", "B", "A"), {"NR": ["one", "two", "three"]}))
+    path = tmp_path / "again.json"
+    path.write_text(json.dumps({"train": ["A/NR:0"], "dev": ["B/NR:1"], "test": ["A/NR:0#2", "A/NR:2#2"]}))
+    found = read_split_file(path).resolve(data)
+    assert [found.parts[name].tolist() for name in PARTS] == [[0], [4], [6, 8]]
+    said = "train and test share 1 text (by sentence-id)"
+    assert said in printed_by(["split", "--audit", str(path)])
+
+
+def test_rates_stand_under_their_names():
+    pair = {"seen": "train", "judged": "test", "bslr_over_test": 0.5, "bslr_over_all": 0.25,
+            "tslr": {"sentence-id": 0.1, "case-space": 0.2}}  # fmt: skip
+    head, line = leakage_table({"leakage": [pair]}).splitlines()
+    columns = [head.index(name) for name in ("BSLR, judged", "BSLR, all", "TSLR, sentence-id", "TSLR, case-space")]
+    assert columns == sorted(columns)
+    assert line.split() == ["train", "->", "test", "50.00%", "25.00%", "10.00%", "20.00%"]

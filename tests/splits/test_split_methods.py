@@ -8,7 +8,8 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.certificate import certify_data, paper_table1, size_lines
 from eeg2text_jax.splits.leakage import assess_leakage
 from eeg2text_jax.splits.methods import METHODS, make_split
-from eeg2text_jax.splits.split import PARTS, check_same_split, normalize, part_sizes, readings_of
+from eeg2text_jax.splits.split import PARTS, Split, check_same_split, normalize, part_sizes, readings_of
+from eeg2text_jax.splits.split_map import part_cells
 
 RATIO = (0.8, 0.1, 0.1)
 SMALL = grid(sentences={"SR": 40, "NR": 30, "TSR": 41})
@@ -65,6 +66,11 @@ def test_ratio_changes_the_sizes():
 @pytest.mark.parametrize(("n", "sizes"), [(12, (9, 1, 2)), (400, (320, 40, 40)), (407, (325, 40, 42)), (10, (8, 1, 1))])
 def test_part_sizes_round_like_the_authors(n, sizes):
     assert part_sizes(n, RATIO) == sizes
+
+
+def test_part_sizes_do_not_lose_a_unit_to_rounding():
+    assert (0.58 * 100 < 58, 0.29 * 100 < 29) == (True, True)
+    assert part_sizes(100, (0.58, 0.29, 0.13)) == (58, 29, 13)
 
 
 def test_unique_sent_counts_a_sentence_that_every_subject_lost():
@@ -155,3 +161,14 @@ def test_sizes_that_are_far_from_the_ratio_are_a_warning():
     even = grid(sentences={"SR": 40})
     assert size_lines(certify_data(even, make_split(even, "c", RATIO, 0), RATIO)) == []
     assert size_lines(certify_data(data, split)) == []  # of a split file, whose ratio nobody states
+
+
+def test_the_map_shows_the_part_of_each_subject_and_text():
+    """A reads x in train, y in dev and z in train and test; B reads z in test, and her x is discarded."""
+    rows = [("A", "T", 0, "x"), ("A", "T", 1, "y"), ("A", "T", 2, "z"), ("A", "U", 0, "z"), ("B", "T", 0, "x"),
+            ("B", "T", 2, "z")]  # fmt: skip
+    data = data_of(rows)
+    parts = {"train": np.array([0, 2]), "dev": np.array([1]), "test": np.array([3, 5])}
+    nothing, discarded, train, dev, test, several = range(6)
+    found = part_cells(data, Split("file", 0, parts, readings_of(data).sample_id))
+    assert found.tolist() == [[train, dev, several], [discarded, nothing, test]]

@@ -10,9 +10,19 @@ from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.certificate import certify, certify_data, split_report
 from eeg2text_jax.splits.methods import make_folds, make_split
-from eeg2text_jax.splits.neighbors import WITHIN, high_neighbors, neighbor_accuracy, one_block
+from eeg2text_jax.splits.neighbors import WITHIN, high_neighbors, neighbor_accuracy, one_block, time_leakage
 from eeg2text_jax.splits.split import PARTS, normalize, readings_of
-from eeg2text_jax.splits.stretches import share_segments, too_near
+from eeg2text_jax.splits.stretches import (
+    DEV,
+    LEFT_OUT,
+    TEST,
+    TRAIN,
+    keep_one_part_per_text,
+    places,
+    share_segments,
+    split_of,
+    too_near,
+)
 
 RATIO = (0.6, 0.2, 0.2)
 
@@ -173,3 +183,96 @@ def test_a_training_sample_just_before_most_test_samples_is_a_warning():
     time["neighbors"]["test"][limit] = 0.49
     assert high_neighbors({**time, "groups": {}}) == []
     assert "task" not in time["groups"], "one task is no group"
+
+
+def in_order(n, subjects=("S1",)):
+    """Readers of `n` texts in one order, without onsets."""
+    return data_of([(s, "T", k, f"text {k}") for s in subjects for k in range(n)])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_dev_and_test_are_each_one_stretch_of_their_share(seed):
+    data = in_order(50, ("S1", "S2"))
+    split = make_split(data, "blocks", (0.5, 0.2, 0.3), seed)
+    for name, texts in (("dev", 10), ("test", 15)):
+        own = [data.sentence_index[[i for i in split.parts[name] if data.subject[i] == s]] for s in ("S1", "S2")]
+        assert own[0].tolist() == own[1].tolist()
+        assert len(own[0]) in (texts - 1, texts)
+        assert np.ptp(own[0]) == len(own[0]) - 1
+
+
+def test_the_folds_of_one_order_lose_hardly_a_sample():
+    """Of 60 texts each fold tests 15, and dev has a quarter of the others."""
+    for split in make_folds(in_order(60), "blocks", 4, (0.6, 0.2, 0.2), 0):
+        sizes = [len(split.parts[name]) for name in PARTS]
+        assert sizes[2] == 15
+        assert sizes[1] in (11, 12)
+        assert sum(sizes) >= 59
+
+
+def test_samples_of_unknown_time_are_in_no_part():
+    data, rows = timed(0), range(3, 150, 10)
+    recording = data.clock.recording.copy()
+    recording[rows] = ""
+    data = dataclasses.replace(data, clock=dataclasses.replace(data.clock, recording=recording))
+    for split in (make_split(data, "blocks", RATIO, 0), *make_folds(data, "blocks", 3, RATIO, 0)):
+        assert not set(rows) & set(np.concatenate(list(split.parts.values())).tolist())
+
+
+def test_places_follow_the_onsets_whatever_the_order_of_the_rows():
+    clock = Clock.of({"recording": ["a", "b", "a", "a", ""], "onset": [9, 0, 1, 5, 2], "duration": [np.nan] * 5,
+                      "order": [-1] * 5})  # fmt: skip
+    assert places(clock).tolist() == pytest.approx([2 / 3, 0, 0, 1 / 3, 0])
+
+
+def test_a_part_takes_the_texts_that_it_has_the_largest_share_of():
+    """Of E it has all, of A two of three, of B one of three; what it does not take goes to train."""
+    texts = {"A": [TEST, TEST, TRAIN], "B": [TEST, TRAIN, TRAIN], "C": [DEV, LEFT_OUT], "D": [TRAIN], "E": [TEST]}
+    data = data_of([(f"S{k}", "T", 0, text) for text, parts in texts.items() for k in range(len(parts))])
+    given = np.concatenate(list(texts.values()))
+    one, none = TRAIN, LEFT_OUT
+    found = keep_one_part_per_text(data, given, (2, 1, 1))
+    assert found.tolist() == [none, none, one, none, one, one, DEV, none, one, TEST]
+    found = keep_one_part_per_text(data, given, (1, 1, 2))
+    assert found.tolist() == [TEST, TEST, none, none, one, one, DEV, none, one, TEST]
+
+
+def test_train_gives_way_to_dev_and_dev_to_test():
+    """With a gap of 2.5 places: dev 6 goes first, so that train 8 is near nothing that stays."""
+    part = np.full(20, TRAIN)
+    part[[4, 5]], part[[6, 14]] = TEST, DEV
+    split = split_of(in_order(20), part, "blocks", 0, 2.5)
+    found = {name: rows.tolist() for name, rows in split.parts.items()}
+    assert found == {"train": [0, 1, 8, 9, 10, 11, 17, 18, 19], "dev": [14], "test": [4, 5]}
+    assert part.tolist().count(LEFT_OUT) == 0, "what was given is changed"
+
+
+def test_a_neighbor_at_the_limit_counts():
+    parts = {"train": np.array([0]), "dev": np.array([1, 5, 6]), "test": np.array([20, 21])}
+    found = time_leakage(readings_of(in_order(30)), parts, {})
+    assert found["neighbors"]["dev"] == {"1": pytest.approx(1 / 3), "5": pytest.approx(2 / 3), "20": 1.0}
+    assert found["neighbors"]["test"] == {"1": 0.0, "5": 0.0, "20": 0.5}
+    assert (found["unit"], found["known"]) == ("samples", 1.0)
+
+
+def test_permutations_that_tell_as_much_count_in_p():
+    found = neighbor_accuracy(np.array(["x"] * 8), np.arange(4), np.arange(4, 8))
+    assert found == {"samples": 4, "told": 1.0, "chance": 1.0, "p": 1.0}
+
+
+def test_a_group_that_time_tells_is_a_warning_unless_by_chance_or_by_little():
+    plain = {"unit": "s", "neighbors": {"test": {"5": 0.0, "30": 0.0, "120": 1.0}}}
+
+    def warned(**changes):
+        told = {"samples": 9, "told": 0.6, "chance": 0.4, "p": 0.05, **changes}
+        return len(high_neighbors({**plain, "groups": {"class": {"test": told, "dev": None}}}))
+
+    assert warned() == 1
+    assert [warned(p=0.06), warned(told=0.45), warned(samples=0), warned(told=0.2)] == [0] * 4
+
+
+def test_groups_in_one_block_are_counted_among_those_of_two_samples_or_more():
+    """A is shown in two blocks, C in one, B once."""
+    readings = readings_of(in_order(6))
+    assert one_block(readings, np.array(list("AABACC"), object)) == 0.5
+    assert one_block(readings, np.array(list("AAAAAA"), object)) is None

@@ -5,11 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 from reading_grids import data_of
+from tiny_run import tiny_settings
 
-from eeg2text_jax.conditions.donors import donor_table
+from eeg2text_jax.conditions.donors import donor_table, label_rows
 from eeg2text_jax.conditions.time_controls import PERIODS, clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.clock import Clock
+from eeg2text_jax.data.text import train_tokenizer
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.split import Split, readings_of
+from eeg2text_jax.study.study import make_samples
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +87,73 @@ def test_without_time_no_control_of_time(data):
     for make in (lambda: clock_features(blind, PARTS[0], 0), lambda: nearest_texts(blind, PARTS[0], PARTS[2])):
         with pytest.raises(UserError, match="leave the condition out"):
             make()
+
+
+def without_time(data, rows):
+    """The data, where nobody knows when these rows were recorded."""
+    recording, onset, order = (getattr(data.clock, name).copy() for name in ("recording", "onset", "order"))
+    recording[rows], onset[rows], order[rows] = "", np.nan, -1
+    clock = dataclasses.replace(data.clock, recording=recording, onset=onset, order=order)
+    return dataclasses.replace(data, clock=clock)
+
+
+def test_a_clock_has_no_code_of_what_training_did_not_see(data):
+    """Neither of a recording without training samples nor of a sample of unknown time."""
+    found = clock_features(data, np.arange(30), 0)
+    assert (found[:40, 0] == 1).all()
+    assert not found[40:, 0].any()
+    np.testing.assert_array_equal(found[:40, 1:], found[40:, 1:])
+    assert not found[:, 1 + 2 * PERIODS :].any()
+    lost, whole = (clock_features(given, PARTS[0], 0) for given in (without_time(data, [5]), data))
+    assert not lost[5].any()
+    np.testing.assert_array_equal(np.delete(lost, 5, 0), np.delete(whole, 5, 0))
+
+
+def of_two_lengths(data):
+    """One word and nine by turns, and nineteen in row 10."""
+    lengths = np.where(np.arange(80) % 2, 9, 1)
+    lengths[10] = 19
+    features = np.random.default_rng(0).normal(size=(lengths.sum(), 30)).astype(np.float32)
+    return dataclasses.replace(data, offsets=np.concatenate([[0], np.cumsum(lengths)]), features=features)
+
+
+def test_a_neighbor_of_a_like_length_goes_before_a_nearer_one(data):
+    """Where none is as long, the nearest is taken; of a recording without another sample, the donor of `shuffled`."""
+    data, parts = of_two_lengths(data), [*PARTS[:2], np.r_[34:40, 74]]
+    donors = donor_table(data, parts, 0).donor
+    before = donors.copy()
+    table = neighbor_table(data, parts, donors)
+    np.testing.assert_array_equal(donors, before)
+    kept = np.setdiff1d(np.concatenate(parts), [10, 74])
+    assert (np.abs(table.donor[kept] - kept) == 2).all()
+    assert abs(table.donor[10] - 10) == 1
+    assert table.donor[74] == donors[74]
+    assert "in the test part: 85.7% have one in their recording, a median of 8 s away" in table.note
+
+
+def test_a_text_of_unknown_time_is_not_copied(data):
+    near, _ = nearest_texts(without_time(data, [43]), np.arange(40, 50), np.arange(10))
+    assert near.tolist() == [40, 41, 42, 42, *range(44, 50)]
+
+
+def test_samples_of_a_run_hold_the_tables_of_its_conditions(data):
+    """Each table is that of its own function, and means are those of standardized words of the train part."""
+    data = of_two_lengths(data)
+    asked = ("eeg", "shuffled", "neighbor", "clock", "nearest_in_time", "length_only", "subject_mean")
+    config = tiny_settings(seed=3, grid__train_conditions=("eeg", "label_shuffle"), grid__eval_conditions=asked)
+    split = Split("file", 0, dict(zip(("train", "dev", "test"), PARTS, strict=True)), readings_of(data).sample_id)
+    samples, means = make_samples(config, data, split, train_tokenizer(data.sentence, 300), 1)
+    donors, (train, _, test) = donor_table(data, PARTS, 3).donor, PARTS
+    nearest = np.full(80, -1)
+    nearest[test], _ = nearest_texts(data, train, test)
+    expected = {"donors": donors, "neighbors": neighbor_table(data, PARTS, donors).donor, "nearest": nearest,
+                "label_rows": label_rows(data, train, 3), "clock": clock_features(data, train, 3)}  # fmt: skip
+    for name, table in expected.items():
+        np.testing.assert_array_equal(getattr(samples, name), table, err_msg=name)
+    words = np.concatenate([data.words(i) for i in train])
+    centre, spread = words.mean(0), words.std(0)
+    for row, subject in enumerate(("S1", "S2")):
+        own = np.concatenate([data.words(i) for i in train if data.subject[i] == subject])
+        np.testing.assert_allclose(means[row], (own.mean(0) - centre) / spread, atol=1e-5)
+        assert set(samples.subject[data.subject == subject]) == {row}
+    np.testing.assert_allclose(means[2], 0, atol=1e-5)
