@@ -1,5 +1,6 @@
 """How a command begins on a workdir, and what it leaves where it cannot."""
 
+import dataclasses
 import json
 import shutil
 
@@ -11,6 +12,7 @@ from tiny_run import as_flag, tiny_settings
 
 from eeg2text_jax import cli, opening
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.study.grid import Arm
 from eeg2text_jax.training import resume
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.loop import DevLoss
@@ -127,6 +129,18 @@ def test_decoding_reads_the_best_parameters_alone(trained, monkeypatch):
     assert sizes["params"] == sizes["opt_state"] == 0
     assert sizes["best_params"] == len(jax.tree.leaves(best))
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(best))
+
+
+def test_neither_an_unfinished_run_nor_another_one_is_decoded(trained):
+    study = opening.open_finished(tiny_settings(**QUICK), str(trained))
+    for changes, said in (
+        ({"train.steps": 3}, r"training stands at step 2 of 3; finish it"),
+        ({"optim.lr": 0.5}, r"checkpoints: the checkpoint is of another run"),
+    ):
+        with pytest.raises(UserError, match=said):
+            trained_params(dataclasses.replace(study, config=study.config.changed(changes)))
+    with pytest.raises(UserError, match=r"another run \(arms eeg/0"):
+        trained_params(dataclasses.replace(study, arms=(Arm("noise", 0),)))
 
 
 def test_a_loss_on_dev_that_is_never_finite_publishes_nothing(tmp_path, monkeypatch, refused):

@@ -252,6 +252,30 @@ def test_a_part_of_the_arrays_is_restored_alone(tmp_path):
     assert found["y"]["z"] is ocp.PLACEHOLDER
 
 
+def test_the_newest_two_checkpoints_are_kept(two_saved):
+    with Checkpoints(two_saved) as checkpoints:
+        checkpoints.save(3, {"x": jnp.full(4, 3.0)}, {"step": 3})
+    assert {path.name for path in (two_saved / "checkpoints").iterdir()} == {"step_2", "step_3"}
+
+
+@pytest.mark.parametrize("before", [None, ValueError("bad batch")])
+def test_a_last_save_that_fails_is_an_error_unless_one_is_on_its_way(tmp_path, monkeypatch, before):
+    really_close = ocp.CheckpointManager.close
+
+    def close(self: ocp.CheckpointManager) -> None:
+        really_close(self)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def train() -> None:
+        with Checkpoints(tmp_path):
+            if before:
+                raise before
+
+    monkeypatch.setattr(ocp.CheckpointManager, "close", close)
+    with pytest.raises(type(before) if before else UserError, match="bad batch" if before else "cannot be written"):
+        train()
+
+
 def test_no_folder_is_made_to_look_into_it(tmp_path):
     with Checkpoints(tmp_path / "nowhere", read_only=True) as checkpoints:
         assert checkpoints.restore(abstract()) is None
@@ -306,6 +330,17 @@ def test_a_full_disk_is_one_sentence(monkeypatch, refused):
         "eeg2text decode: runs/x/predictions.jsonl: No space left on device; free some space and run the same "
         "command again, what is finished is kept."
     )
+
+
+def test_sigterm_hides_no_error_of_the_training():
+    def train() -> None:
+        with Preemption() as preemption:
+            signal.raise_signal(signal.SIGTERM)
+            assert preemption.stop_after(1)
+            raise ValueError("bad batch")
+
+    with pytest.raises(ValueError, match="bad batch"):
+        train()
 
 
 def test_the_handler_of_sigterm_is_given_back():

@@ -35,8 +35,7 @@ def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates)
     """
     params = place_params(study, params, mesh)
     rows = study.split.parts["test"]
-    texts = study.targets.vectors[study.targets.rows(candidates.references)].astype(np.float64)
-    texts /= np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-12)  # --> [N, E]
+    texts = _unit_vectors(study, candidates.references)  # --> [N, E]
     program = embed_program(study.model, mesh)
 
     def embed(fed: Inputs, shared: Inputs, _: Inputs) -> jax.Array:
@@ -45,12 +44,18 @@ def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates)
     for condition in study.config.grid.eval_conditions:
         if condition == NEAREST:
             copied = study.data.sentence[study.samples.nearest[rows]].tolist()
-            embedded = [study.targets.vectors[study.targets.rows(copied)]] * len(study.arms)
+            embedded = [_unit_vectors(study, copied)] * len(study.arms)
         else:
             embedded = over_slices(study, rows, condition, mesh, embed, f"retrieve under {condition}")
         for arm, vectors in zip(study.arms, embedded, strict=True):
             scores = rounded(vectors.astype(np.float64) @ texts.T)
             yield from cell_rankings(study, Cell(arm, condition), rows, scores, candidates, "contrastive")
+
+
+def _unit_vectors(study: Study, texts: Sequence[str]) -> np.ndarray:
+    """Return the embedding of each text divided by its length, float64 `[N, E]`."""
+    vectors = study.targets.vectors[study.targets.rows(texts)].astype(np.float64)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 @functools.lru_cache(maxsize=16)

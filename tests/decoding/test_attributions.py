@@ -1,19 +1,25 @@
 """The picture of channels: gradient times input of the free-running likelihood."""
 
+import dataclasses
+import itertools
 import json
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
+from etils import epath
 from tiny_run import tiny_settings
 
 from eeg2text_jax import data, finished_run, pipeline
 from eeg2text_jax.data.batches import make_batch
-from eeg2text_jax.decoding.attributions import attribution_program, mean_share
+from eeg2text_jax.decoding.attributions import ChannelShares, attribution_program, mean_share, own_texts
 from eeg2text_jax.decoding.retrieve import likelihood_program, padded_labels
 from eeg2text_jax.decoding.topomap import flattened, map_figure
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.finished_run import finished_study
+from eeg2text_jax.predictions.file import Prediction, read_predictions
+from eeg2text_jax.study.grid import Arm
 from eeg2text_jax.training.resume import trained_params
 
 PLACES = [("Fz", 0.0, 0.09, 0.1), ("C3", -0.06, 0.03, 0.1), ("C4", 0.06, 0.03, 0.1), ("flat", 0.0, -0.08, 0.06)]
@@ -81,9 +87,49 @@ def test_sizes_are_slopes_of_the_likelihood(finished):
         assert np.abs(slopes).sum(0) == pytest.approx(sizes[:, place], rel=0.02)
 
 
+def test_shares_are_of_the_texts_that_the_arm_wrote_and_of_its_channels(finished):
+    """Computed again from the predictions file: bands of a channel added, subjects alike."""
+    study = finished_study(str(finished))
+    rows, mesh = study.split.parts["test"], study.placement.mesh
+    written = read_predictions(finished / "predictions.jsonl").predictions
+    kinds = [(p.train_condition, p.eval_condition, p.mode) for p in written]
+    own = [p for p, kind in zip(written, kinds, strict=True) if kind == ("noise", "eeg", "free_running")]
+    assert [p.sample_id for p in own] == [study.split.names[i] for i in rows]
+    batch = make_batch(study.samples, rows, (4, 24), len(rows))
+    labels = padded_labels(study, [p.prediction for p in own])
+    fed = {"features": np.asarray(batch["features"])[None], "labels": labels[None]}
+    params = jax.tree.map(lambda leaf: leaf[1:], trained_params(study))
+    sizes = np.asarray(attribution_program(study.model, mesh)(params, fed, {"mask": batch["mask"]}))[0]
+    channels = sizes.reshape(len(rows), 3, 4).sum(axis=1)
+    readers = np.array([p.subject for p in own])
+    means = [channels[readers == name].mean(axis=0) for name in ("S0", "S1")]
+    expected = np.mean([mean / mean.sum() for mean in means], axis=0)
+    shares = json.loads((finished / "channels.json").read_text())["shares"]
+    assert shares["noise"] == pytest.approx(expected, abs=1e-5)
+
+
 def test_subjects_count_alike():
     sizes = np.array([[1.0, 3.0], [1.0, 3.0], [1.0, 3.0], [300.0, 100.0]])
     assert mean_share(sizes, np.array(["A", "A", "A", "B"])) == pytest.approx([0.5, 0.5])
+
+
+def test_arms_of_a_condition_count_alike(tmp_path):
+    grid = SimpleNamespace(eval_conditions=("noise",))  # so that no electrodes are looked for
+    shares = ChannelShares(SimpleNamespace(config=SimpleNamespace(grid=grid)))
+    shares._of_arms["eeg"] += [np.array([0.2, 0.8]), np.array([0.4, 0.6])]
+    shares.write(epath.Path(tmp_path / "channels.json"))
+    assert json.loads((tmp_path / "channels.json").read_text()) == {"electrodes": [], "shares": {"eeg": [0.3, 0.7]}}
+
+
+def test_texts_of_an_arm_are_its_best_free_running_ones_from_eeg():
+    arms = (Arm("eeg", 0), Arm("noise", 0), Arm("eeg", 1))
+    rows = []
+    for arm, number in itertools.product(reversed(arms), (0, 1)):
+        about = ("s", "A", "NR", "1", 3, arm.condition)
+        own = Prediction(*about, "eeg", arm.seed, "free_running", "", f"{arm} {number}", hypothesis=0)
+        others = ({"hypothesis": 1}, {"eval_condition": "noise"}, {"mode": "teacher_forced", "hypothesis": None})
+        rows += [own, *(dataclasses.replace(own, prediction="another", **fields) for fields in others)]
+    assert own_texts(SimpleNamespace(arms=arms), rows) == [[f"{arm} {number}" for number in (0, 1)] for arm in arms]
 
 
 def test_the_head_from_above():

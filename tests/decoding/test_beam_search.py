@@ -109,6 +109,24 @@ def test_several_end_tokens():
     assert np.asarray(out.sequences)[0, : int(out.lengths[0])].tolist() == [START, B, D]
 
 
+def test_greedily_any_end_token_ends_a_sentence():
+    chosen = spec(max_length=6).replace(eos_token_id=(END, A))
+    out = generate(MODEL, first_order(LATTICE, 7), sentences(1), chosen)
+    assert (out.sequences[0].tolist(), int(out.lengths[0])) == ([START, A, PAD, PAD, PAD, PAD], 2)
+
+
+def test_with_a_negative_penalty_never_looks_at_the_next_token_not_at_the_longest():
+    """Scores are multiplied by the length: 3 * log .35 may still beat the worse finished one, 3 * log .15; at the
+    maximum of eight tokens it could not.
+    """
+    lattice = {START: {A: 0.5, B: 0.3, 8: 0.2}, A: {C: 1.0}, B: {END: 0.9, D: 0.1}, C: {END: 0.3, 7: 0.7}, D: {D: 1.0},
+               7: {END: 1.0}, END: {END: 1.0}}  # fmt: skip
+    settings = {"num_beams": 2, "num_return_sequences": 2, "length_penalty": -1.0, "early_stopping": "never"}
+    found, out = paths(lattice, 9, max_length=9, **settings)
+    assert found == [[B, END], [A, C, 7, END]]
+    np.testing.assert_allclose(out.scores, [2 * np.log(0.27), 4 * np.log(0.35)], rtol=1e-5)
+
+
 def test_with_two_end_tokens_there_are_enough_candidates_that_do_not_end():
     """The best four continuations of both beams end, and the best hypothesis goes on with the fifth."""
     ends = {END: 0.4, D: 0.35, C: 0.25}

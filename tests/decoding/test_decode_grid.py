@@ -11,7 +11,7 @@ from tiny_run import study_in
 from configs import default
 from eeg2text_jax.data.batches import make_batch
 from eeg2text_jax.data.text import encode_targets
-from eeg2text_jax.decoding.cells import decode_grid, feed_arms
+from eeg2text_jax.decoding.cells import Cell, decode_grid, feed_arms, nearest_predictions, over_slices, row_fields
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.predictions.file import read_predictions, write_predictions
@@ -84,9 +84,9 @@ def test_rewriting_every_sentence_leaves_free_running_predictions_identical(stud
     assert [p.nll for p in again] != [p.nll for p in predictions]
 
 
-@pytest.mark.parametrize("condition", ["noise", "phase_randomized", "eeg"])
+@pytest.mark.parametrize("condition", ["noise", "noise_redrawn", "phase_randomized", "eeg"])
 def test_arms_of_a_seed_are_tested_on_the_same_noise_and_seeds_on_others(study, condition):
-    """And on what the same arms are trained on, at whatever step."""
+    """And on what the same arms are evaluated on while they are trained, at whatever step."""
     arms = tuple(Arm(name, seed) for seed in (0, 1) for name in ("eeg", "noise"))
     rows, mesh = study.split.parts["test"][:3], make_mesh(1, 1, jax.devices()[:1])
     batch = make_batch(study.samples, rows, (20, 24), len(rows))
@@ -115,11 +115,56 @@ def test_every_sample_has_its_own_hypotheses(study, params, settings):
         assert [p.prediction_tokens for p in two[::2]] == [p.prediction_tokens for p in one]
     assert [p.prediction_tokens for p in two[1::2]] != [p.prediction_tokens for p in two[::2]]
     assert list(decode_grid(both, params, make_mesh(1, 2, jax.devices()[:2]))) == rows
+    seed = dataclasses.replace(both, config=both.config.changed({"seed": 1}))
+    redrawn = [p.prediction_tokens for p in decode_grid(seed, params) if p.mode == "free_running"]
+    assert (redrawn == [p.prediction_tokens for p in two]) == (not config.decode.do_sample)
     chosen = study.split.parts["test"][-1:]
     split = dataclasses.replace(study.split, parts={**study.split.parts, "test": chosen})
     alone = [p for p in decode_grid(dataclasses.replace(both, split=split), params) if p.mode == "free_running"]
     name = alone[0].sample_id
     assert [p.prediction_tokens for p in alone] == [p.prediction_tokens for p in two if p.sample_id == name]
+
+
+@pytest.mark.parametrize("condition", ["eeg", "prompt_only"])
+def test_a_slice_holds_what_belongs_to_its_samples(study, condition):
+    """Of batches of three, rounded up to rows for two devices: features, words, and texts of each arm."""
+    study = dataclasses.replace(study, config=study.config.changed({"decode.batch_size": 3}))
+    rows, mesh, sizes = study.split.parts["test"], make_mesh(1, 2, jax.devices()[:2]), set()
+    shape = (len(study.arms), len(rows), 2)
+    texts = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+
+    def run(fed, shared, batch):
+        sizes.add(len(batch["sample_id"]))
+        summed = fed["features"].sum(axis=(2, 3))  # --> [A, B]
+        words = jnp.broadcast_to(shared["mask"].sum(axis=1)[None], summed.shape)
+        return {"summed": summed, "words": words, "texts": fed["labels"]}
+
+    found = over_slices(study, rows, condition, mesh, run, "test", texts)
+    assert sizes == {4}
+    np.testing.assert_array_equal(found["texts"], texts)
+    has_recording = condition == "eeg"
+    summed = [study.samples.features(int(i)).sum() * has_recording for i in rows]
+    np.testing.assert_allclose(found["summed"], [summed] * len(study.arms), atol=1e-3)
+    np.testing.assert_array_equal(found["words"][0], study.samples.n_words()[rows] * has_recording)
+
+
+def test_what_is_lent_or_copied_is_named_and_nothing_of_the_sample_itself(study):
+    """Recordings lent by the sample before, texts copied from the second one before."""
+    numbers, rows = np.arange(len(study.data)), study.split.parts["test"]
+    samples = dataclasses.replace(study.samples, donors=numbers - 1, nearest=numbers - 2)
+    lent = dataclasses.replace(study, samples=samples)
+    arm, i = study.arms[0], int(rows[3])
+    donor = {name: row_fields(lent, Cell(arm, name), i, "free_running")["donor"] for name in ("shuffled", "eeg")}
+    assert donor == {"shuffled": study.data.sentence_id[i - 1], "eeg": None}
+    copied = list(nearest_predictions(lent, rows))
+    assert [(p.train_condition, p.sample_id) for p in copied] == [
+        (arm.condition, study.split.names[i]) for arm in study.arms for i in rows
+    ]
+    for p, i in zip(copied, [*rows.tolist()] * len(study.arms), strict=True):
+        assert (p.prediction, p.reference) == (study.data.sentence[i - 2], study.data.sentence[i])
+        whole = (study.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (p.prediction, p.reference))
+        ours = (p.prediction_tokens, p.reference_tokens)
+        assert all(tokens and tokens == ids[: len(tokens)] for tokens, ids in zip(ours, whole, strict=True))
 
 
 def test_an_unknown_cut_is_named(study, params):

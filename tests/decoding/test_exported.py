@@ -12,7 +12,7 @@ from tiny_run import SHAPE, study_in, tiny_config
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.decoding.cells import decode_grid
-from eeg2text_jax.decoding.exported import load_export
+from eeg2text_jax.decoding.exported import Exported, load_export
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.finished_run import write_export
 from eeg2text_jax.pretrained.folder import SUMS
@@ -155,6 +155,16 @@ def test_of_several_texts_an_export_gives_the_first(run):
     rows = [r for r in decode_grid(dataclasses.replace(study, config=config), params) if r.mode == "free_running"]
     exported = dataclasses.replace(exported, generation=exported.generation.replace(num_return_sequences=2))
     assert exported.decode(raw(study)) == [row.prediction for row in rows if row.hypothesis == 0] == texts
+
+
+def test_recordings_longer_than_every_bucket_have_a_width_of_their_own(run, monkeypatch):
+    """A run makes no batch of `data.max_words` where none of its samples is so long."""
+    bart_only(run)
+    exported = load_export(run[2])
+    exported = dataclasses.replace(exported, feeding=dataclasses.replace(exported.feeding, max_words=9))
+    widths = lambda self, params, recordings, part, ids: [str(part.words)] * part.real  # noqa: E731
+    monkeypatch.setattr(Exported, "_decode_batch", widths)
+    assert exported.decode([np.zeros((words, F)) for words in (3, 9, 5, 8)]) == ["4", "9", "7", "9"]
 
 
 def test_what_cannot_be_decoded_is_said_in_one_sentence(run):

@@ -47,6 +47,27 @@ def test_checkpoint_file_of_transformers(tmp_path):
 def test_new_token_counts_leave_out_the_start_token():
     spec = GenerationSpec.from_fields({"max_new_tokens": 10, "min_new_tokens": 3}, MODEL)
     assert (spec.max_length, spec.min_length) == (11, 4)
+    for fields in ({"max_new_tokens": 10, "max_length": 30}, {"max_length": 30, "max_new_tokens": 10}):
+        assert GenerationSpec.from_fields(fields, MODEL).max_length == 11, "counts of new tokens win"
+    new = spec.to_new_tokens()
+    assert (new["max_new_tokens"], new["min_new_tokens"]) == (10, 3)
+    assert not {"max_length", "min_length", "decoder_start_token_id"} & set(new)
+    assert spec.replace(min_length=0).to_new_tokens()["min_new_tokens"] == 0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"do_sample": True, "top_k": 0, "top_p": 0.9, "temperature": 0.7, "num_return_sequences": 3},
+        {"num_beams": 4, "early_stopping": True, "length_penalty": 0.0, "eos_token_id": (2, 7)},
+        {"min_length": 3, "forced_bos_token_id": 0, "forced_eos_token_id": 2, "begin_suppress_tokens": (9,)},
+    ],
+)
+def test_what_is_written_is_read_back(tmp_path, fields):
+    """Values that are 0 or False, too, whose defaults are others."""
+    spec = GenerationSpec.from_fields(fields, MODEL)
+    (tmp_path / "generation_config.json").write_text(json.dumps(spec.to_fields()))
+    assert GenerationSpec.from_checkpoint(tmp_path, MarkovModel(start_token=8, pad_token=9, eos_token=10)) == spec
 
 
 @pytest.mark.parametrize(
@@ -63,6 +84,15 @@ def test_new_token_counts_leave_out_the_start_token():
         ({"repetition_penalty": 0.0}, "repetition_penalty"),
         ({"top_p": 0.0}, "top_p"),
         ({"min_length": 60, "max_length": 56}, "min_length"),
+        ({"min_length": -1}, "min_length"),
+        ({"num_beams": 0}, "num_beams: expected at least 1"),
+        ({"num_beams": 2, "num_return_sequences": 0}, "num_return_sequences"),
+        ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"top_k": -1}, "top_k"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"eos_token_id": []}, "eos_token_id"),
+        ({"cache_dtype": "float16"}, "cache_dtype"),
     ],
 )
 def test_what_cannot_be_done_is_said(fields, message):
@@ -101,6 +131,10 @@ def test_what_a_checkpoint_would_decode_otherwise_is_named(tmp_path):
     followed = spec.replace(early_stopping=True, forced_bos_token_id=0, forced_eos_token_id=2)
     assert generation_note(str(tmp_path), followed) == ""
     assert "top_k (there 7, here 50)" in generation_note(str(tmp_path), followed.replace(do_sample=True))
+    stored = {"max_new_tokens": 55, "min_new_tokens": 3, "typical_p": 0.2, "num_beam_groups": 1, "num_beams": 5}
+    (tmp_path / "generation_config.json").write_text(json.dumps(stored))
+    note = generation_note(str(tmp_path), spec.replace(min_length=5))
+    assert "differs in min_new_tokens (there 3, here 4), typical_p (there 0.2, here 1.0)" in note
     (tmp_path / "generation_config.json").write_text("{")
     with pytest.raises(UserError, match=r"generation_config\.json: cannot be read"):
         generation_note(str(tmp_path), spec)

@@ -132,6 +132,10 @@ def test_step_one_frees_what_the_authors_free() -> None:
     everything = trainable_mask(model, shapes)
     assert all(leaf.all() for leaf in jax.tree.leaves(everything))
     jax.tree.map(lambda shape, leaf: np.broadcast_to(leaf, shape.shape), shapes, mask)
+    of_t5 = dataclasses.replace(model, spec=dataclasses.replace(model.spec, backbone="t5"))
+    freed = trainable_mask(of_t5, shapes, "first")["backbone"]
+    assert freed["shared"]["embedding"].all()
+    assert not any(leaf.any() for leaf in jax.tree.leaves(freed["encoder"]["layers"]))
 
 
 def test_optimizer_moves_only_what_is_free() -> None:
@@ -143,6 +147,9 @@ def test_optimizer_moves_only_what_is_free() -> None:
     free = trainable_mask(model, params, "first")
     for update, mask in zip(jax.tree.leaves(updates), jax.tree.leaves(free), strict=True):
         np.testing.assert_array_equal(np.asarray(update) != 0, np.broadcast_to(mask, update.shape))
+    clipped = trainable_only(optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(1.0)), model, "first")
+    updates, _ = jax.jit(lambda params: clipped.update(params, clipped.init(params), params))(params)
+    assert float(optax.tree.norm(updates)) == pytest.approx(1.0, rel=1e-4), "what is not free does not enter the norm"
     with pytest.raises(UserError, match="trainable is 'second'"):
         trainable_only(optimizer, model, "second")
 

@@ -44,3 +44,6 @@ def test_a_contrastive_loss_drops_units():
     params, loss = jax.jit(model.init)(jax.random.key(0)), jax.jit(program._loss)
     kept, *dropped = (float(loss(params, rows, key)[0]) for key in (None, jax.random.key(1), jax.random.key(2)))
     assert len({round(loss, 3) for loss in (kept, *dropped)}) == 3
+    rows["weight"] = jnp.array([1.0, 1.0, 0.0, 1.0])  # the loss of a step is the mean over real rows
+    value, _ = jax.jit(program._gradient)(params, rows, jax.random.key(1))
+    np.testing.assert_allclose(value, loss(params, rows, jax.random.key(1))[0] / 3, rtol=1e-5)

@@ -9,9 +9,11 @@ import pytest
 import tiny_grid
 import torch
 
+from eeg2text_jax.conditions.condition import condition_key
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.models.two_towers import ContrastiveModel
-from eeg2text_jax.training.grid_program import clip_loss
+from eeg2text_jax.study.grid import Arm, StudyArrays, dropout_keys
+from eeg2text_jax.training.grid_program import ContrastiveProgram, clip_loss
 
 B, E = 7, 5
 
@@ -100,3 +102,38 @@ def test_a_learned_temperature_begins_at_the_configured_one():
     network = dataclasses.replace(tiny_grid.make_model(), eeg=eeg)
     model = ContrastiveModel(network, width=4, outputs=E, temperature=0.2, learn_temperature=True)
     assert float(model.scale(model.init(jax.random.key(0)))) == pytest.approx(5.0)
+
+
+def test_padding_changes_no_embedding_and_every_word_counts():
+    network = dataclasses.replace(tiny_grid.make_model(), eeg=EEGSpec(features=3, layers=0))
+    model = ContrastiveModel(network, width=4, outputs=E, temperature=0.2, learn_temperature=False)
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32), model.shapes)
+    embed, words = jax.jit(model.embed), rng.normal(size=(2, 9, 3)).astype(np.float32)
+
+    def embedded(rows, width, lengths):
+        return np.asarray(embed(params, {"features": rows[:, :width], "mask": np.arange(width) < np.array(lengths)}))
+
+    short, both = embedded(words[1:], 2, [[2]]), embedded(words, 4, [[4], [2]])
+    np.testing.assert_allclose(both[1], short[0], atol=1e-6)
+    np.testing.assert_allclose(embedded(words, 9, [[4], [2]]), both, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(both, axis=1), 1.0, rtol=1e-5)
+    other = words.copy()
+    other[0, 3] += 3.0
+    assert np.abs(embedded(other, 4, [[4], [2]])[0] - both[0]).max() > 1e-3
+
+
+def test_sentences_follow_the_batch_of_the_seed_and_the_condition():
+    arms = tuple(Arm(condition, seed) for seed in (0, 1) for condition in ("eeg", "label_shuffle"))
+    model = ContrastiveModel(None, width=4, outputs=E, temperature=0.1, learn_temperature=False)
+    program = tiny_grid.make_program(arms, model, ContrastiveProgram)
+    own = tiny_grid.make_texts()
+    exchanged = (own.sentence + 1) % tiny_grid.SENTENCES
+    texts = jax.tree.map(jnp.asarray, own._replace(exchanged=exchanged))
+    study = StudyArrays(dropout_keys(arms, 0, "threefry"), condition_key(0), None, texts=texts)
+    batches = [{**batch, "shuffled_labels": batch["labels"]} for batch in map(tiny_grid.make_batch, (0, 1))]
+    both = {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
+    rows = program._rows(both, study, jnp.int32(0))
+    for a, (batch, table) in enumerate((batch, table) for batch in batches for table in (own.sentence, exchanged)):
+        np.testing.assert_array_equal(rows["sentence"][a], table[batch["sample_id"]])
+        np.testing.assert_array_equal(rows["text"][a], own.vectors[table[batch["sample_id"]]])

@@ -12,17 +12,18 @@ from etils import epath
 from tiny_run import study_in, tiny_settings
 
 from eeg2text_jax import cli, pipeline
-from eeg2text_jax.decoding.retrieve import padded_labels
+from eeg2text_jax.decoding.retrieve import padded_labels, retrieve_grid
 from eeg2text_jax.decoding.teacher_forced import teacher_forced
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.finished_run import exported
 from eeg2text_jax.metrics.ranks import score_rankings
-from eeg2text_jax.predictions.file import FIELDS, Prediction, write_predictions
+from eeg2text_jax.predictions.file import FIELDS, Prediction, sentence_key, write_predictions
 from eeg2text_jax.predictions.rankings import read_rankings, write_rankings
 from eeg2text_jax.preflight.programs import make_outline
 from eeg2text_jax.rank_run import NO_AUDIT, candidates_of, judge_ranked_folds, rank, read_ranked
 from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
+from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import train_arms
 
@@ -161,8 +162,50 @@ def test_arms_of_a_seed_differ_only_by_condition(whole):
         np.testing.assert_array_equal(np.asarray(leaf)[0], np.asarray(leaf)[1])
 
 
+def one_recording(study, i):
+    """The inputs of a model for a sample alone, padded to the width of the only bucket."""
+    words = study.samples.features(i)
+    features = np.zeros((1, 20, words.shape[1]), np.float32)
+    features[0, : len(words)] = words
+    return {"features": jnp.asarray(features), "mask": jnp.arange(20)[None] < len(words)}
+
+
+def test_scores_are_cosines_of_embeddings_and_the_best_candidate_is_the_prediction(whole):
+    study = study_in(whole, contrastive())
+    rows = [row for row in read_ranked(study) if (row.train_condition, row.eval_condition) == ("length_only", "eeg")]
+    params = jax.tree.map(lambda leaf: leaf[1], trained_params(study))
+    embed = jax.jit(study.model.embed)
+    names = {study.split.names[i]: int(i) for i in study.split.parts["test"]}
+    for row in rows[:4]:
+        texts = [study.targets.sentences.index(sentence_key(text)) for text in row.candidates.references]
+        of_text = study.targets.vectors[texts].astype(np.float64)
+        of_brain = np.asarray(embed(params, one_recording(study, names[row.sample_id]))[0], np.float64)
+        cosines = of_text @ of_brain / (np.linalg.norm(of_text, axis=1) * np.linalg.norm(of_brain))
+        np.testing.assert_allclose(row.scores, cosines, atol=1e-5)
+        assert row.prediction == row.candidates.references[int(np.argmax(cosines))]
+
+
+def test_a_text_copied_from_the_nearest_in_time_is_ranked_first(whole):
+    study = study_in(whole, contrastive())
+    rows, near = study.split.parts["test"], np.full(len(study.data), -1)
+    near[rows] = np.roll(rows, 1)
+    config = study.config.changed({"grid.eval_conditions": ("nearest_in_time",)})
+    study = dataclasses.replace(study, config=config, samples=dataclasses.replace(study.samples, nearest=near))
+    found = list(retrieve_grid(study, trained_params(study), study.placement.mesh, candidates_of(study)))
+    assert [row.sample_id for row in found] == [study.split.names[i] for i in rows] * 2
+    assert [row.prediction for row in found] == [study.data.sentence[i] for i in np.roll(rows, 1)] * 2
+    np.testing.assert_allclose([row.scores.max() for row in found], 1.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_which_loss_a_run_has_is_in_its_configuration(whole, symmetric):
+    study = study_in(whole, contrastive())
+    config = study.config.changed({"contrastive.symmetric": symmetric})
+    assert make_program(config, study.model, study.arms).symmetric == symmetric
+
+
 def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path):
-    """Evidence is the NLL that `teacher_forced` gives, less nothing but a constant of each candidate."""
+    """Evidence is the NLL that `teacher_forced` gives, from its mean over the recordings of dev."""
     config = tiny_settings(
         retrieval__likelihood=True, model__encoder_layers=0, split__ratio=(0.4, 0.1, 0.5), train__steps=2,
         train__eval_every=2, grid__train_conditions=("eeg",), optim__name="sgd",
@@ -174,14 +217,15 @@ def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path):
     params = jax.tree.map(lambda leaf: leaf[0], trained_params(study))
     labels = padded_labels(study, candidates_of(study).references)
     names = {study.split.names[i]: i for i in study.split.parts["test"]}
-    prior = None
+
+    def nll(i):
+        """Of every candidate, given one recording."""
+        repeated = {name: jnp.repeat(leaf, len(labels), axis=0) for name, leaf in one_recording(study, i).items()}
+        return np.asarray(teacher_forced(study.model, params, repeated, jnp.asarray(labels)).nll, np.float64)
+
+    usual = np.mean([nll(int(i)) for i in study.split.parts["dev"]], axis=0)
     for row in rows[:3]:
-        features = study.samples.features(names[row.sample_id])[None]
-        inputs = {"features": jnp.asarray(features), "mask": jnp.ones(features.shape[:2], bool)}
-        repeated = {name: jnp.repeat(leaf, len(labels), axis=0) for name, leaf in inputs.items()}
-        nll = np.asarray(teacher_forced(study.model, params, repeated, jnp.asarray(labels)).nll, np.float64)
-        prior = row.scores + nll if prior is None else prior
-        np.testing.assert_allclose(row.scores + nll, prior, rtol=1e-5, atol=1e-3)
+        np.testing.assert_allclose(row.scores, usual - nll(names[row.sample_id]), rtol=1e-5, atol=1e-3)
 
 
 def test_likelihoods_stand_beside_what_was_written(whole, tmp_path):

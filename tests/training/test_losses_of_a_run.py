@@ -85,6 +85,18 @@ def test_a_loss_on_dev_that_is_not_finite_ends_the_run(pending, value):
         held.dev(6, np.array([value, 2.0]))
 
 
+def test_training_losses_before_a_dev_loss_are_looked_at_first(pending):
+    """So that they stand before it in the curves, and are blamed where both are not finite."""
+    held, log, _ = pending(1, log_every=1)
+    held.swap(1, BATCH, metrics(1))
+    held.dev(1, np.array([1.0, 2.0]))
+    names = [name for name in log.rows[1] if "loss" in name]
+    assert names == ["loss/eeg/0", "loss/noise/0", "dev_loss/eeg/0", "dev_loss/noise/0"]
+    held.swap(2, BATCH, metrics(2, np.nan))
+    with pytest.raises(UserError, match=r"the loss of arm noise/0 is not finite at step 2 \(it was at step 1\)"):
+        held.dev(2, np.array([np.nan, 2.0]))
+
+
 def test_a_checkpoint_has_what_was_there_when_it_was_saved(tmp_path, monkeypatch):
     """Losses, position in the data and parameters, though the thread that writes them is slow and training goes on."""
     write = ocp.JsonCheckpointHandler._save_fn

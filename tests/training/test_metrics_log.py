@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import struct
+from types import SimpleNamespace
 
 import pytest
 from etils import epath
@@ -34,6 +35,13 @@ def test_lines_and_events_say_the_same(tmp_path):
     assert rows == [{"step": 1, "loss/eeg/0": 2.5, "grad_norm/eeg/0": None}, {"step": 2, "loss/eeg/0": 1.5}]
     values = [(e.step, v.tag, v.simple_value) for e in read_events(tmp_path / "tensorboard") for v in e.summary.value]
     assert values == [(1, "loss/eeg/0", 2.5), (1, "grad_norm/eeg/0", math.inf), (2, "loss/eeg/0", 1.5)]
+
+
+def test_a_tracker_gets_what_is_logged(tmp_path):
+    sent = []
+    with MetricsLog(epath.Path(tmp_path), 0, tracker=SimpleNamespace(add=lambda *row: sent.append(row))) as log:
+        log.add(1, {"loss/eeg/0": 2.5})
+    assert sent == [(1, {"loss/eeg/0": 2.5})]
 
 
 def test_going_on_drops_what_will_be_done_again(tmp_path):

@@ -19,6 +19,7 @@ from eeg2text_testing.forked_runs import logged_metrics
 
 # More than two epochs, whose last batches are not full; dev makes three batches, the last of two rows.
 FIELDS = {
+    "seed": 3,
     "data__synthetic__sentences": 30,
     "split__ratio": (0.5, 0.3, 0.2),
     "grid__train_conditions": ("eeg",),

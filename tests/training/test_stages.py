@@ -1,19 +1,27 @@
 """Training before the text: what each stage hands on, where it stops, and that a kill in any of them costs nothing."""
 
+import dataclasses
 import json
 import math
+from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from etils import epath
 from tiny_run import study_in, tiny_config, tiny_settings
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.study.ranges import check_config
+from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.training import resume
 from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.loop import trivial_losses
 from eeg2text_jax.training.metrics_log import MetricsLog, stale
 from eeg2text_jax.training.resume import make_initial_state, trained_params
-from eeg2text_jax.training.stages import frozen_paths, stages
+from eeg2text_jax.training.stages import _varying_voxels, frozen_paths, stage_names, stages
 from eeg2text_jax.training.state import make_optimizer, make_schedule
 from eeg2text_jax.training.waves import reconstruction_lines, train_arms
 from eeg2text_testing.forked_runs import final_checkpoint, logged_metrics
@@ -79,6 +87,78 @@ def test_unicorn_star_begins_at_random(text_begun, tmp_path):
     assert not any(equal(drawn["eeg"]["snapshot"]["inner"]["kernel"], text_begun["eeg"]["snapshot"]["inner"]["kernel"]))
     assert all(equal(drawn["eeg"]["bridge"], text_begun["eeg"]["bridge"]))
     assert all(equal(drawn["backbone"], text_begun["backbone"]))
+
+
+def test_a_checkpoint_gives_what_no_stage_trained(whole, text_begun, monkeypatch):
+    """Language model and bridge; the brain encoder is the best of the stage before, whatever the checkpoint has."""
+    stored = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 7.0, leaf.dtype), text_begun)
+    start = SimpleNamespace(params=stored, summary=lambda: "loaded")
+    monkeypatch.setattr(resume, "start_from_checkpoint", lambda *_: start)
+    text = stages(whole)[-1]
+    found = begun(dataclasses.replace(text, config=text.config.changed({"model.checkpoint": "facebook/bart-large"})))
+    for part in ("snapshot", "series"):
+        assert all(equal(found["eeg"][part], text_begun["eeg"][part]))
+    for leaf in jax.tree.leaves([found["backbone"], found["eeg"]["bridge"]]):
+        assert (leaf == 7.0).all()
+
+
+def test_a_stage_has_settings_of_its_own(whole):
+    own = {"steps": 7, "batch_size": 4, "eval_every": 5, "patience": 3, "lr": 0.3, "lr_end": 0.2, "schedule": "cosine",
+           "warmup_steps": 6, "hidden": 0.5}  # fmt: skip
+    changes = {"pretrain.mask": True, "step_one.steps": 9, "step_one.lr": 0.7}
+    changes |= {f"pretrain.series.{name}": value for name, value in own.items()}
+    chain = stages(dataclasses.replace(whole, config=whole.config.changed(changes)))
+    snapshot, series, one, text = chain
+    found, others = series.config, snapshot.config
+    assert (found.train.steps, found.batch.size, found.train.eval_every, found.train.patience) == (7, 4, 5, 3)
+    optim = found.optim
+    assert (optim.lr, optim.lr_end, optim.schedule, optim.warmup_steps) == (0.3, 0.2, "cosine", 6)
+    assert (others.train.steps, others.batch.size, others.optim.lr) == (4, 8, 1e-2)
+    assert (snapshot.model.hidden_share, series.model.hidden_share) == (0.0, 0.5)
+    assert (one.config.train.steps, one.config.optim.lr) == (9, 0.7)
+    assert [stage.config.optim.trainable for stage in chain] == ["all", "all", "first", "all"]
+    assert [stage.arrays.voxels is None for stage in chain] == [False, False, True, True]
+    assert [stage.before for stage in chain] == [None, snapshot, series, one]
+    assert [stage_names(stage.config) for stage in chain[:3]] == [[], [], []], "a stage would begin stages of its own"
+    assert [stage.workdir.root.name for stage in chain[:3]] == ["snapshot", "series", "step_one"]
+    assert text.workdir == whole.workdir
+    squared = series.config.changed({"pretrain.loss": "mse"})
+    assert [make_program(config, series.model, whole.arms).error for config in (found, squared)] == ["mae", "mse"]
+
+
+def test_a_voxel_counts_if_it_varies_over_the_train_part():
+    """Within a recording or between recordings; 0 is constant but not zero, 3 varies in the test part alone."""
+    recordings = np.zeros((3, 3, 4), np.float32)
+    recordings[..., 0] = 5.0
+    recordings[0, 2, 1] = recordings[1, :, 2] = recordings[2, :, 3] = 1.0
+    split = SimpleNamespace(parts={"train": np.array([0, 1])})
+    study = SimpleNamespace(split=split, samples=SimpleNamespace(features=lambda row: recordings[row]))
+    np.testing.assert_array_equal(_varying_voxels(study), [0, 1, 1, 0])
+
+
+def test_trivial_losses_are_of_each_arms_input_and_the_judged_voxels(whole):
+    """Of 13 training samples, so rows that only fill the second batch of 8 must not enter the mean."""
+    study, voxels = stages(whole)[0], np.arange(12) % 3 > 0
+    parts = {**study.split.parts, "train": study.split.parts["train"][:13]}
+    arrays = study.arrays._replace(voxels=jnp.asarray(voxels, jnp.float32))
+    study = dataclasses.replace(study, arrays=arrays, split=dataclasses.replace(study.split, parts=parts))
+    program = dataclasses.replace(make_program(study.config, study.model, study.arms), error="mse")
+    found = trivial_losses(study, program)
+    train, dev = (np.concatenate([study.samples.features(int(i)) for i in parts[name]]) for name in ("train", "dev"))
+    assert found["zero"][0] == pytest.approx(np.square(dev[:, voxels]).mean(), rel=1e-4)
+    assert found["mean"][0] == pytest.approx(np.square(dev - train.mean(axis=0))[:, voxels].mean(), rel=1e-4)
+    assert found["zero"][1] == pytest.approx(1.0, abs=0.15), "the arm `noise` is fed standard normal noise"
+
+
+def test_the_best_loss_is_compared_with_the_lower_trivial_one(whole, tmp_path):
+    stage = dataclasses.replace(stages(whole)[0], workdir=Workdir(epath.Path(tmp_path)))
+    rows = [{"step": 0, "zero/eeg/0": 0.5, "mean/eeg/0": 0.8, "zero/noise/0": 0.8, "mean/noise/0": 0.4}]
+    rows += [{"step": 2 * n, "dev_loss/eeg/0": loss, "dev_loss/noise/0": 0.1} for n, loss in ((1, 0.2), (2, 0.25))]
+    stage.workdir.metrics.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    of_eeg, of_noise, _ = reconstruction_lines(stage)
+    assert "mae 0.2000 on dev; zero has 0.5000, the mean over train 0.8000 (40.0% of the lower one)" in of_eeg
+    assert "mae 0.1000 on dev; zero has 0.8000, the mean over train 0.4000 (25.0% of the lower one)" in of_noise
+    assert reconstruction_lines(whole) == []
 
 
 def test_losses_are_said_beside_those_of_trivial_predictors(whole):
@@ -170,6 +250,7 @@ def test_stale_counts_what_no_arm_improved_upon():
     assert stale([line(eeg=2.0, noise=1.0), line(eeg=2.1, noise=1.0)]) == 1
     assert stale([line(eeg=2.0, noise=1.0), line(eeg=2.1, noise=1.0), line(eeg=2.0, noise=0.9)]) == 0
     assert stale([line(eeg=2.0), json.dumps({"step": 2, "loss/eeg/0": 1.0}), line(eeg=2.0), line(eeg=3.0)]) == 2
+    assert stale([line(eeg=2.0), line(eeg=2.2), line(eeg=2.1)]) == 2, "better than the last one, not than the best"
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "geometric"])
@@ -186,6 +267,36 @@ def test_the_last_step_has_the_last_rate(schedule):
     of_two = make_schedule(config, 2)
     with jax.numpy_dtype_promotion("standard"):
         assert math.isclose(float(of_two(1)), 1e-6, rel_tol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps", "expected"),
+    [
+        ({"schedule": "constant", "warmup_steps": 4}, 20, [0.0, 0.1, 0.2, 0.3, 0.4, 0.4]),
+        ({"schedule": "constant", "warmup_steps": 100}, 8, [0.0, 0.1, 0.2, 0.3, 0.4]),  # half of all steps
+        ({"schedule": "constant", "warmup_steps": 0}, 8, [0.4, 0.4]),
+        ({"schedule": "step", "decay_every": 2, "decay_rate": 0.5}, 20, [0.0, 0.2, 0.4, 0.4, 0.2, 0.2, 0.1]),
+    ],
+)
+def test_rates_by_hand(fields, steps, expected):
+    config = tiny_config(**{f"optim__{name}": value for name, value in {"lr": 0.4, **fields}.items()}).optim
+    rate, doubled = make_schedule(config, steps), make_schedule(config, steps, 0.8)
+    with jax.numpy_dtype_promotion("standard"):
+        np.testing.assert_allclose([rate(step) for step in range(len(expected))], expected, atol=1e-6)
+        np.testing.assert_allclose([doubled(step) / 2 for step in range(len(expected))], expected, atol=1e-6)
+
+
+def test_two_steps_of_sgd_by_hand():
+    """Clip to 1, add a tenth of the parameter, then 0.9 of the step before: 1.1, and 0.9 * 1.1 + 0.5 + 0.045."""
+    fields = {"name": "sgd", "schedule": "constant", "warmup_steps": 0, "lr": 0.5, "momentum": 0.9}
+    fields |= {"weight_decay": 0.1, "grad_clip": 1.0}
+    rule = make_optimizer(tiny_config(**{f"optim__{name}": value for name, value in fields.items()}).optim, 10)
+    param, state = jnp.float32(1.0), rule.init(jnp.float32(1.0))
+    for gradient, expected in ((3.0, 0.45), (0.5, 0.45 - 0.5 * 1.535)):
+        with jax.numpy_dtype_promotion("standard"):
+            update, state = rule.update(jnp.float32(gradient), state, param)
+        param = optax.apply_updates(param, update)
+        assert float(param) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(

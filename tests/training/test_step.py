@@ -9,6 +9,7 @@ import optax
 import pytest
 import tiny_grid
 import torch
+from tiny_run import tiny_settings
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.encoder_decoder import logits_of
@@ -18,8 +19,9 @@ from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.parallel import ParallelSettings
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.placement import REPLICATED, Placement
-from eeg2text_jax.study.grid import Arm, dropout_keys
+from eeg2text_jax.study.grid import Arm, dropout_keys, placement_of
 from eeg2text_jax.training import objectives
+from eeg2text_jax.training.grid_program import ReconstructionProgram
 from eeg2text_jax.training.objectives import summed_loss, summed_loss_by_blocks, token_losses
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))
@@ -101,8 +103,8 @@ def test_loss_is_that_of_pytorch():
 
 
 @pytest.mark.parametrize("length", [12, 7])
-@pytest.mark.parametrize("with_bias", [True, False])
-def test_the_loss_by_blocks_is_that_of_whole_logits(length, with_bias, monkeypatch):
+@pytest.mark.parametrize(("with_bias", "cap"), [(True, 3.0), (False, 0.0)])
+def test_the_loss_by_blocks_is_that_of_whole_logits(length, with_bias, cap, monkeypatch):
     """Value and gradient, of padded labels, rows that count nothing and another factor; no logits of all positions."""
     batch, width, vocab, smoothing = 4, 6, 33, 0.1
     monkeypatch.setattr(objectives, "BLOCK", 4 * 4 * batch * vocab)  # four positions
@@ -115,11 +117,11 @@ def test_the_loss_by_blocks_is_that_of_whole_logits(length, with_bias, monkeypat
     judged = {"labels": labels, "weight": jnp.array([1.0, 1, 0, 1]), "pad_token": 1, "label_smoothing": smoothing}
 
     def whole(head):
-        summed, count = summed_loss(logits_of(head["x"], head["table"], head.get("bias")), **judged)
+        summed, count = summed_loss(logits_of(head["x"], head["table"], head.get("bias"), cap), **judged)
         return 3 * summed / count
 
     def by_blocks(head):
-        summed, count = summed_loss_by_blocks(head["x"], head["table"], head.get("bias"), **judged)
+        summed, count = summed_loss_by_blocks(head["x"], head["table"], head.get("bias"), cap, **judged)
         return 3 * summed / count
 
     expected, found = jax.value_and_grad(whole)(head), jax.jit(jax.value_and_grad(by_blocks))(head)
@@ -154,6 +156,52 @@ def test_snapshots_are_hidden_by_seed_too():
     hidden = jax.vmap(lambda key: model._hidden(jnp.ones((4, 16), bool), key))(dropout_keys(arms, 0, "rbg"))
     np.testing.assert_array_equal(hidden[0], hidden[1])
     assert (np.asarray(hidden[0]) != np.asarray(hidden[2])).any()
+
+
+@pytest.mark.parametrize("share", [0.3, 1e-9])
+def test_the_wanted_share_of_the_real_snapshots_is_hidden_and_at_least_one(share):
+    lengths = np.array([400, 200, 1])
+    mask = np.arange(400) < lengths[:, None]
+    eeg = EEGSpec(features=4, kind="unicorn", hidden=8)
+    hidden = np.asarray(ReconstructionModel(eeg, "series", 1, hidden_share=share)._hidden(jnp.asarray(mask), None))
+    assert not hidden[~mask].any()
+    counts = hidden.sum(axis=1)
+    np.testing.assert_allclose(counts, np.maximum(share * lengths, 1), atol=0 if share < 0.1 else 35)
+    assert counts[2] == 1
+
+
+class Scaled:
+    """Reconstructs a multiple of what it is given; with `hidden_share`, a draw from its key says what is judged."""
+
+    def __init__(self, hidden_share):
+        self.hidden_share = hidden_share
+
+    def reconstruct(self, factor, features, mask, *, dropout_key):
+        drawn = jax.random.bernoulli(dropout_key, self.hidden_share, mask.shape)
+        return factor * features, mask & drawn if self.hidden_share else mask
+
+
+@pytest.mark.parametrize("hidden_share", [0.0, 0.5])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_reconstruction_step_takes_the_mean_over_judged_snapshots(hidden_share, accumulate):
+    """Half of the input leaves a quarter of its square: loss, and its slope in the factor. Micro-batches have unequal
+    numbers of snapshots; each that hides its own counts alike.
+    """
+    rng = np.random.default_rng(0)
+    features, voxels = rng.normal(size=(6, 5, 4)).astype(np.float32), np.array([1, 0, 1, 1], np.float32)
+    rows = {"features": features, "mask": np.arange(5) < np.array([[5], [1], [4], [2], [3], [1]]), "voxels": voxels}
+    rows["weight"] = np.array([1, 1, 1, 1, 1, 0], np.float32)
+    program = ReconstructionProgram(Scaled(hidden_share), ARMS[:1], None, 0.0, "vmap", accumulate, error="mse")
+    key, means = jax.random.key(3), []
+    for n in range(accumulate if hidden_share else 1):
+        part = slice(n, None, accumulate if hidden_share else 1)
+        judged = rows["mask"][part] & (rows["weight"][part] > 0)[:, None]
+        if hidden_share:
+            own_key = key if accumulate == 1 else jax.random.fold_in(key, n)
+            judged &= np.asarray(jax.random.bernoulli(own_key, hidden_share, judged.shape))
+        means.append(np.square(features[part][judged][:, voxels > 0]).mean())
+    value, slope = program._gradient(jnp.float32(0.5), jax.tree.map(jnp.asarray, rows), key)
+    np.testing.assert_allclose([value, slope], [np.mean(means) / 4, -np.mean(means)], rtol=1e-5)
 
 
 @pytest.mark.parametrize("rng", ["threefry", "rbg"])
@@ -206,6 +254,19 @@ def test_nothing_is_dropped_or_smoothed_in_evaluation(batch):
     np.testing.assert_allclose(jax.jit(dropped.eval_step)(state.params, batch, study), expected, rtol=1e-6)
 
 
+def test_each_arm_is_fed_its_own_labels_and_mask_and_every_arm_the_prompts(batch):
+    """Exchanged texts under `label_shuffle` alone, and no recording under `prompt_only`."""
+    program = tiny_grid.make_program(tuple(Arm(name, 0) for name in ("eeg", "label_shuffle", "prompt_only")))
+    other, ids = tiny_grid.make_batch(9)["labels"], np.arange(tiny_grid.B, dtype=np.int32)[:, None]
+    given = {**batch, "shuffled_labels": other, "before": ids, "after": ids + 100}
+    fed = program.fed(given, tiny_grid.study_arrays(program, make_mesh(1, 1, jax.devices()[:1])))
+    np.testing.assert_array_equal(fed["labels"], [batch["labels"], other, batch["labels"]])
+    np.testing.assert_array_equal(fed["mask"], [batch["mask"], batch["mask"], np.zeros_like(batch["mask"])])
+    np.testing.assert_array_equal(fed["features"][1], fed["features"][0])
+    np.testing.assert_array_equal(fed["before"], [ids] * 3)
+    np.testing.assert_array_equal(fed["after"], [ids + 100] * 3)
+
+
 def test_rows_that_fill_a_batch_train_nothing(batch, of_plain, plain):
     """Whatever is in them: other words, other labels, other noise."""
     assert (batch["weight"] == 0).any()
@@ -216,11 +277,16 @@ def test_rows_that_fill_a_batch_train_nothing(batch, of_plain, plain):
 
 
 def test_settings_that_cannot_be_are_said():
+    kinds = [str(jax.random.key_impl(dropout_keys(ARMS, 0, rng))) for rng in ("threefry", "rbg")]
+    assert kinds == ["threefry2x32", "rbg"]
     with pytest.raises(UserError, match=r"train.rng = 'philox'; expected 'threefry' or 'rbg'"):
         dropout_keys(ARMS, 0, "philox")
     parallel = ParallelSettings(arms="auto", wave=0, mesh=(2, 4), fsdp=False, hosts="one", startup=300, heartbeat=12)
     with pytest.raises(UserError, match=r"train.accumulate = 4 .* must be a multiple of 16"):
         Placement.choose(parallel, 2, batch_size=24, accumulate=4)
+    settings = tiny_settings(parallel__mesh=(2, 4), batch__size=24, train__accumulate=4)
+    with pytest.raises(UserError, match="must be a multiple of 16"):
+        placement_of(settings, 2)
 
 
 def test_arms_of_a_seed_share_its_batch_and_seeds_have_their_own():

@@ -1,14 +1,21 @@
 """Trackers that work, fail and hang: training never waits for one, and never ends by it."""
 
 import json
+import sys
 import time
+from types import ModuleType, SimpleNamespace
 
 import pytest
+from etils import epath
+from tiny_run import tiny_settings
 
 from eeg2text_jax.study.configuration import fields_digest, load_config
+from eeg2text_jax.study.grid import Arm
 from eeg2text_jax.study.ranges import check_config
+from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training import tracker
-from eeg2text_jax.training.tracker import Tracker
+from eeg2text_jax.training.tracker import Tracker, tracker_of
+from eeg2text_jax.training.tracker_process import feed
 
 ARMS = ("eeg/0", "noise/0")
 WRITES = """
@@ -57,6 +64,58 @@ def test_arms_are_runs_of_one_group(package, tmp_path, capsys):
     assert (eeg["project"], eeg["config"]) == ("reading", {"seed": 0, "arm": "eeg/0"})
     assert eeg["rows"] == [[step, {"loss": step / 2, "samples_per_s": 9.0}] for step in (1, 2, 3)]
     assert noise["rows"][-1] == [3, {"loss": 3.0, "samples_per_s": 9.0}]
+
+
+def test_runs_of_wandb_are_continued_by_their_ids(monkeypatch):
+    """Arms with equal names in another workdir are other runs; files are written into the folder of the run alone."""
+    runs = []
+
+    class Run:
+        def __init__(self, **options):
+            self.options, self.rows, self.has_ended = options, [], False
+            runs.append(self)
+
+        def log(self, scalars, step):
+            self.rows.append((step, scalars))
+
+        def finish(self):
+            self.has_ended = True
+
+    wandb = ModuleType("wandb")
+    wandb.init = Run
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    begin = {"package": "wandb", "project": "reading", "group": "one", "config": {"seed": 0}, "folder": "/runs/one"}
+    begin["runs"] = {arm: f"id of {arm}" for arm in ARMS}
+    third, fourth = {"eeg/0": {"loss": 1.0}, "noise/0": {}}, {"noise/0": {"loss": 2.0}}
+    feed(map(json.dumps, [begin, {"step": 3, "rows": third}, {"step": 4, "rows": fourth}]))
+    eeg, noise = runs
+    expected = {"project": "reading", "group": "one", "id": "id of eeg/0", "name": "eeg/0", "dir": "/runs/one"}
+    assert eeg.options.items() >= expected.items()
+    assert (eeg.options["config"], eeg.options["resume"]) == ({"seed": 0, "arm": "eeg/0"}, "allow")
+    assert (eeg.rows, noise.rows) == ([(3, {"loss": 1.0})], [(4, {"loss": 2.0})])
+    assert eeg.has_ended
+    assert noise.has_ended
+
+
+def test_a_run_tells_its_tracker_arms_and_configuration_from_the_first_host_alone(tmp_path, monkeypatch):
+    settings = tiny_settings(train__tracker="trackio:reading")
+    workdir = Workdir(epath.Path(tmp_path / "one"))
+    study = SimpleNamespace(workdir=workdir, config=settings, arms=(Arm("eeg", 0), Arm("noise", 1)))
+    begin = tracker_of(study)._begin
+    assert (begin["package"], begin["project"], begin["folder"]) == ("trackio", "reading", str(tmp_path / "one"))
+    assert begin["group"].startswith("one-")
+    assert list(begin["runs"]) == ["eeg/0", "noise/1"]
+    assert begin["config"]["train"]["steps"] == 6
+    monkeypatch.setattr(tracker, "is_main", lambda: False)
+    assert not tracker_of(study)._begin["package"]
+
+
+def test_a_run_is_known_by_workdir_and_configuration(tmp_path):
+    def ids(place: str, seed: int) -> set[str]:
+        return set(Tracker("wandb", place, str(tmp_path), ARMS, {"seed": seed})._begin["runs"].values())
+
+    assert ids("s3://bucket/one", 0) == ids("s3://bucket/one", 0)
+    assert len(ids("s3://bucket/one", 0) | ids("s3://bucket/two", 0) | ids("s3://bucket/one", 1)) == 3 * len(ARMS)
 
 
 @pytest.mark.parametrize(

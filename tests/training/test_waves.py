@@ -1,7 +1,10 @@
 """Arms in waves: the same results, and as many at once as fit."""
 
 import dataclasses
+import shutil
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
@@ -10,6 +13,7 @@ from tiny_run import study_in, tiny_settings
 from eeg2text_jax import pipeline
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel import ParallelSettings
+from eeg2text_jax.parallel.arms import Divided
 from eeg2text_jax.parallel.placement import arms_mapping
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.study.workdir import Workdir
@@ -45,6 +49,14 @@ def test_waves_give_what_one_wave_gives(tmp_path, capsys):
     assert tokens == tokens_in_waves
     ours = waves.trained_arm(study, 1)
     assert ours["backbone"]["shared"]["embedding"].ndim == 2
+    lines = study.workdir.metrics.read_text()
+    study.workdir.metrics.unlink()
+    waves.restore_log(study)
+    assert study.workdir.metrics.read_text() == lines, "a deleted log is that of all waves"
+    study.workdir.metrics.unlink()
+    shutil.rmtree(study.workdir.root / "wave_2/checkpoints")
+    waves.restore_log(study)
+    assert not study.workdir.metrics.exists(), "a log of some waves is none"
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +73,55 @@ def test_as_many_arms_as_fit(six_arms, tmp_path, monkeypatch, capsys, room, expe
     parts = waves.waves(study)
     assert [len(part.arms) for part in parts] == [expected] * (6 // expected)
     assert [arm for part in parts for arm in part.arms] == list(study.arms)
+    keys = [jax.random.key_data(part.arrays.dropout) for part in parts]
+    np.testing.assert_array_equal(np.concatenate(keys), jax.random.key_data(study.arrays.dropout))
     assert ("arms are trained at once" in capsys.readouterr().out) == (room < 6)
     monkeypatch.setattr(waves, "device_memory", lambda: 1e15)  # a run that goes on elsewhere keeps its waves
     assert [part.arms for part in waves.waves(study)] == [part.arms for part in parts]
+
+
+def test_each_arm_has_its_own_parameters_in_whatever_wave_it_is(six_arms, tmp_path, monkeypatch):
+    """Two waves of three arms; each arm's parameters are its number in the run."""
+    study = dataclasses.replace(six_arms, workdir=Workdir(epath.Path(tmp_path)))
+    study = dataclasses.replace(study, config=study.config.changed({"parallel.wave": 4}))
+    assert [len(part.arms) for part in waves.waves(study)] == [3, 3]
+
+    def numbers(part):
+        return {"x": jnp.array([study.arms.index(arm) for arm in part.arms])}
+
+    monkeypatch.setattr(waves, "trained_params", numbers)
+    assert [int(waves.trained_arm(study, number)["x"]) for number in range(6)] == list(range(6))
+    shared = {"y": jnp.arange(6)}
+    monkeypatch.setattr(waves, "trained_params", lambda part: Divided(numbers(part), shared))
+    own, frozen = waves.trained_arm(study, 4)
+    assert (int(own["x"]), frozen["y"].shape) == (4, (6,)), "the frozen model has no axis of arms"
+
+
+@pytest.mark.parametrize("folder", ["checkpoints", "step_one"])
+def test_a_run_that_began_in_one_wave_stays_in_one(six_arms, tmp_path, monkeypatch, folder):
+    """Another machine with less memory must not begin it again in folders of waves."""
+    config = six_arms.config.changed({"step_one.steps": 2})
+    study = dataclasses.replace(six_arms, config=config, workdir=Workdir(epath.Path(tmp_path)))
+    (tmp_path / folder).mkdir()
+    monkeypatch.setattr(waves, "device_memory", lambda: 1.0)
+    (part,) = waves.waves(study)
+    assert part is study
+
+
+def test_bytes_of_an_arm_by_hand(six_arms):
+    """Parameters, the best ones, Adam's two moments and the gradient, four bytes each; and a few counters."""
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(six_arms.model.shapes))
+    assert 0 <= waves.bytes_of_an_arm(six_arms) - 5 * 4 * numbers < 100
+
+
+def test_devices_of_the_batch_divide_the_state_only_with_fsdp(six_arms):
+    """Of four arms, a device of two rows along `arm` has two; three arms fit no such mesh."""
+    loads = []
+    for fsdp in (False, True):
+        config = six_arms.config.changed({"parallel.mesh": (2, 4), "parallel.fsdp": fsdp})
+        loads.append(waves._load(dataclasses.replace(six_arms, config=config), 4, 800))
+    assert loads == [1600, 400]
+    assert waves._load(dataclasses.replace(six_arms, config=config), 3, 800) == np.inf
 
 
 def test_what_is_no_number_of_arms_is_said(six_arms):
