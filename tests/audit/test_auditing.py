@@ -14,6 +14,7 @@ from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, deciding_one, judge, judge_alone
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.candidates import CandidateScores
 
 
 def quick(eeg, controls, **options):
@@ -241,7 +242,10 @@ def test_eeg_bits_come_from_the_teacher_forced_rows_beside():
     eeg, noise = simulated_rows(sentences=20)
     scored = [dataclasses.replace(r, mode="teacher_forced", nll=20.0, n_tokens=10) for r in eeg]
     worse = [dataclasses.replace(r, nll=20.0 + 10 * 0.693147) for r in scored]
-    result = quick([*eeg, *scored], {"shuffled": [*noise, *worse]}, resamples=100)
+    lists = {(r.sample_id, 0): CandidateScores("x", ("x", "y"), (1.0, 2.0)) for r in eeg}
+    candidates = {"eeg": lists, "shuffled": lists}
+    result = quick([*eeg, *scored], {"shuffled": [*noise, *worse]}, resamples=100, candidates=candidates)
+    assert [found.control for found in result.retrieval] == ["shuffled"]
     assert result.mode == "free_running"
     assert result.bits[0].bits_per_token == pytest.approx(1, abs=1e-5)
 
@@ -260,4 +264,5 @@ def test_a_proof_that_says_nothing_is_refused_and_seeds_that_nobody_said_are_unk
     texts = [one.prediction for one in rows]
     found = audit(texts, references=[one.reference for one in rows], mode="free_running", resamples=20)
     assert not found.seeds_stated
+    assert (found.n_sentences, found.n_strata, found.n_subjects) == (48, 8, 0)
     assert audit(rows, {}, resamples=20).seeds_stated
