@@ -100,3 +100,11 @@ def test_a_subject_has_the_sentences_that_it_read_and_that_have_a_null():
     assert (first.effect, *first.interval) == pytest.approx((2.25, 2.25, 2.25))
     expected = 2 * 1.96 * own[4:].std() * np.sqrt(26)
     assert second.interval[1] - second.interval[0] == pytest.approx(expected, rel=0.08)
+
+
+def test_the_interval_of_a_gap_is_of_the_scores_and_not_of_their_nulls():
+    pairs = random_pairs(np.random.default_rng(0), 12)
+    pairs[:, np.arange(12), np.arange(12)] = 1
+    found = compare([pairs], np.repeat([0, 1], 6), total, resamples=50, rng=np.random.default_rng(1))
+    assert found.gap_interval == pytest.approx((12, 12))
+    assert found.interval[0] < found.effect < found.interval[1]

@@ -268,3 +268,10 @@ def test_predictions_of_another_length_are_another_style(words, said):
     looks = {c.name: measure_collapse(c, aligned.references, rng) for c in aligned.conditions}
     codes = {flag.code for flag in pair_flags(aligned, aligned.conditions[1], looks)}
     assert ("style_shift" in codes) == said
+
+
+def test_the_first_vocabulary_is_of_one_prediction_a_sentence():
+    rows = [row(i, sample_id=f"{i} {k}", prediction=f"one{i} two{i}x{k}") for i in range(6) for k in range(3)]
+    condition = align({"eeg": rows}).eeg
+    found = measure_collapse(condition, [f"text {i}" for i in range(6)], np.random.default_rng(0))
+    assert (found.first_vocabulary, found.vocabulary) == (12, 24)
