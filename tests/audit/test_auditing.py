@@ -9,9 +9,11 @@ from collections import Counter
 import pytest
 from rows import changed, one_file_each, row, simulated_rows
 
+from eeg2text_jax.auditing import red_flags
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.result import result_text
+from eeg2text_jax.auditing.statistics import content_difference
 from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, deciding_one, judge, judge_alone
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.candidates import CandidateScores
@@ -226,6 +228,17 @@ def test_a_sentence_that_carries_the_difference_is_named():
     result = quick(rows, {"noise": noise}, resamples=500, stratum_size=20)
     assert result.verdict is Verdict.USES_EEG
     assert "one_sentence_carries" in flags(result)
+
+
+def test_each_comparison_is_searched_for_a_sentence_that_carries_it_with_its_own_control(monkeypatch):
+    totals = {}
+    monkeypatch.setattr(red_flags, "sentence_flags", lambda _, control, *found: totals.update({control: found}) or [])
+    eeg, noise = simulated_rows(information=0.3, sentences=32)
+    result = quick(eeg, {"noise": noise, "empty": changed(noise, prediction="the")}, resamples=100)
+    assert totals.keys() == {"noise", "empty"}
+    for comparison in result.comparisons:
+        effect, found, score = totals[comparison.control]
+        assert effect == comparison.primary.effect == pytest.approx(content_difference(found.sum(0), score))
 
 
 def test_leaks_in_one_condition_are_warned_of():
