@@ -179,6 +179,17 @@ def test_the_delimiter_that_a_spreadsheet_states_is_no_sample(write):
         read_any(write("sep=;\ntruth;pred\na;b;c\n"))
 
 
+def test_a_log_with_a_pair_of_labels_is_no_file_of_pairs(write):
+    with pytest.raises(UserError, match="neither a known layout"):
+        read_any(write("ref: a b\nhyp: c d\n" + "loss: 3\n" * 20))
+
+
+def test_where_every_prediction_is_empty_there_is_no_rest_to_judge(write):
+    some = "truth,pred_eeg,pred_noise\na b,c,\nd e,f,\n"
+    assert "under unknown → noise is empty; only the rest" in describe(read_any(write(some)))
+    assert "only the rest" not in describe(read_any(write("truth,pred\na b,\nd e,\n")))
+
+
 def test_rows_without_a_reference_are_said(write):
     assert "1 rows have an empty reference" in describe(read_any(write("truth,pred\na b,c\n,d\n")))
 

@@ -34,6 +34,7 @@ def read(tmp_path):
         ("mode", "Teacher-Forcing", "teacher_forced"),
         ("mode", "without TF", "free_running"),
         ("teacher_forcing", "0.5", "unknown"),
+        ("mode,teacher_forcing", "free-running,True", "free_running"),
     ],
 )
 def test_the_mode_is_understood_in_other_words(read, name, value, mode):
