@@ -9,11 +9,14 @@ from collections import Counter
 import pytest
 from rows import changed, one_file_each, row, simulated_rows
 
+from eeg2text_jax.auditing import red_flags
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.result import result_text
+from eeg2text_jax.auditing.statistics import content_difference
 from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, deciding_one, judge, judge_alone
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.candidates import CandidateScores
 
 
 def quick(eeg, controls, **options):
@@ -227,6 +230,17 @@ def test_a_sentence_that_carries_the_difference_is_named():
     assert "one_sentence_carries" in flags(result)
 
 
+def test_each_comparison_is_searched_for_a_sentence_that_carries_it_with_its_own_control(monkeypatch):
+    totals = {}
+    monkeypatch.setattr(red_flags, "sentence_flags", lambda _, control, *found: totals.update({control: found}) or [])
+    eeg, noise = simulated_rows(information=0.3, sentences=32)
+    result = quick(eeg, {"noise": noise, "empty": changed(noise, prediction="the")}, resamples=100)
+    assert totals.keys() == {"noise", "empty"}
+    for comparison in result.comparisons:
+        effect, found, score = totals[comparison.control]
+        assert effect == comparison.primary.effect == pytest.approx(content_difference(found.sum(0), score))
+
+
 def test_leaks_in_one_condition_are_warned_of():
     length = quick(*one_file_each(simulated_rows(eeg_length_leak=0.3, sentences=100)), resamples=400)
     assert "side_channel_in_one_condition" in flags(length)
@@ -241,7 +255,10 @@ def test_eeg_bits_come_from_the_teacher_forced_rows_beside():
     eeg, noise = simulated_rows(sentences=20)
     scored = [dataclasses.replace(r, mode="teacher_forced", nll=20.0, n_tokens=10) for r in eeg]
     worse = [dataclasses.replace(r, nll=20.0 + 10 * 0.693147) for r in scored]
-    result = quick([*eeg, *scored], {"shuffled": [*noise, *worse]}, resamples=100)
+    lists = {(r.sample_id, 0): CandidateScores("x", ("x", "y"), (1.0, 2.0)) for r in eeg}
+    candidates = {"eeg": lists, "shuffled": lists}
+    result = quick([*eeg, *scored], {"shuffled": [*noise, *worse]}, resamples=100, candidates=candidates)
+    assert [found.control for found in result.retrieval] == ["shuffled"]
     assert result.mode == "free_running"
     assert result.bits[0].bits_per_token == pytest.approx(1, abs=1e-5)
 
@@ -260,4 +277,5 @@ def test_a_proof_that_says_nothing_is_refused_and_seeds_that_nobody_said_are_unk
     texts = [one.prediction for one in rows]
     found = audit(texts, references=[one.reference for one in rows], mode="free_running", resamples=20)
     assert not found.seeds_stated
+    assert (found.n_sentences, found.n_strata, found.n_subjects) == (48, 8, 0)
     assert audit(rows, {}, resamples=20).seeds_stated

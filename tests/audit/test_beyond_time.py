@@ -2,15 +2,19 @@
 
 import dataclasses
 import html
+import types
 
 import numpy as np
 import pytest
+from rows import row
+from test_auditing import found as figures
 
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.beyond_time import BEYOND, NOT_BEYOND, NOT_EXCLUDED, stretches
+from eeg2text_jax.auditing.beyond_time import BEYOND, NOT_BEYOND, NOT_EXCLUDED, beyond_time, stretches
 from eeg2text_jax.auditing.levels import labels_of
 from eeg2text_jax.auditing.result import result_text
+from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_testing.clock_decoders import Clocked, made
 
 SETS = {
@@ -40,6 +44,8 @@ def test_the_trap_is_shown_and_caught(sets):
     assert caught.verdict_text == f"uses EEG: {NOT_BEYOND}"
     assert caught.exit_status == 10
     assert f"VERDICT: uses EEG: {NOT_BEYOND}" in result_text(caught)
+    assert dataclasses.replace(caught, verdict=Verdict.BELOW_MARGIN).exit_status == 3
+    assert dataclasses.replace(caught, verdict=Verdict.EQUIVALENT).verdict_text == "equivalent to control"
 
 
 def test_the_sentence_of_a_verdict_says_the_time_once(sets):
@@ -94,3 +100,73 @@ def test_stretches_never_cross_a_change_of_group(sets):
     other = align({"eeg": rows["eeg"]})
     apart = stretches(other, labels_of(other, classes, "class"))
     assert apart is not None
+
+
+ABOVE, NOT_ABOVE = figures(1.5, 0.01, (0.6, 2.4)), figures(0.1, 0.4, (-0.5, 0.7))
+BARRED = Verdict.NOT_JUDGEABLE
+
+
+def time_of(*controls):
+    """The status by controls: what was fed, the training condition, the verdict, the contrasts in all strata."""
+    conditions = [types.SimpleNamespace(name="eeg", rows=[row(0)])]
+    comparisons = []
+    for fed, trained, verdict, contrasts in controls:
+        rows = [row(0, eval_condition=fed, train_condition=trained)]
+        conditions.append(types.SimpleNamespace(name=fed, rows=rows))
+        derived = dict(enumerate(contrasts[1:]))
+        about = {"primary": contrasts[0], "derived": derived, "contrasts": contrasts}
+        comparisons.append(types.SimpleNamespace(control=fed, verdict=verdict, **about))
+    aligned = types.SimpleNamespace(eeg=conditions[0], conditions=conditions)
+    return beyond_time(aligned, comparisons).status
+
+
+@pytest.mark.parametrize(
+    ("controls", "status"),
+    [
+        ([("nearest_in_time", "eeg", Verdict.USES_EEG, [ABOVE])], BEYOND),
+        ([("nearest_in_time", "eeg", Verdict.USES_EEG, [ABOVE, ABOVE])], BEYOND),
+        ([("nearest_in_time", "eeg", Verdict.UNDERPOWERED, [ABOVE, NOT_ABOVE])], NOT_BEYOND),
+        (
+            [
+                ("nearest_in_time", "eeg", Verdict.USES_EEG, [ABOVE]),
+                ("neighbor", "eeg", Verdict.UNDERPOWERED, [NOT_ABOVE]),
+            ],
+            NOT_BEYOND,
+        ),
+        # A control that cannot be judged neither beats EEG nor is beaten.
+        ([("nearest_in_time", "eeg", BARRED, [ABOVE]), ("neighbor", "eeg", Verdict.USES_EEG, [ABOVE])], NOT_EXCLUDED),
+        ([("nearest_in_time", "eeg", Verdict.USES_EEG, [ABOVE]), ("neighbor", "eeg", BARRED, [NOT_ABOVE])], BEYOND),
+        # A model trained on EEG cannot read the clock. A file may not say on what its models were trained.
+        ([("clock", "eeg", Verdict.USES_EEG, [ABOVE])], NOT_EXCLUDED),
+        ([("clock", "clock", Verdict.USES_EEG, [ABOVE])], BEYOND),
+        ([("clock", "unknown", Verdict.USES_EEG, [ABOVE])], BEYOND),
+    ],
+)
+def test_content_goes_beyond_time_where_all_controls_of_time_are_beaten_and_one_knows_all(controls, status):
+    assert time_of(*controls) == status
+
+
+def strata_of(readings, groups, size=6):
+    """Strata of sentences that were read as (sentence, recording), in this order, one a second."""
+    rows = [
+        row(s, sample_id=f"{k}", subject=name, recording=name, onset=None if name == "?" else float(k))
+        for k, (s, name) in enumerate(readings)
+    ]
+    rows = [dataclasses.replace(r, recording=None) if r.recording == "?" else r for r in rows]
+    place = {r.sentence_id: k for k, r in enumerate({r.sentence_id: r for r in rows}.values())}
+    sentence = np.array([place[r.sentence_id] for r in rows])
+    aligned = types.SimpleNamespace(eeg=types.SimpleNamespace(rows=rows, sentence=sentence))
+    found = stretches(aligned, np.array(groups), size)
+    return None if found is None else found.tolist()
+
+
+def test_a_stretch_has_some_sentences_that_the_same_readers_read_after_each_other():
+    assert strata_of([(s, "A") for s in range(8)], [0] * 8, size=3) == [0, 0, 0, 1, 1, 1, 2, 2]
+    assert strata_of([(s, "AB"[s > 3]) for s in range(8)], [0] * 8) == [0] * 4 + [1] * 4
+    assert strata_of([(s, "A?"[s > 6]) for s in range(8)], [0] * 8) is None
+
+
+def test_a_sentence_that_was_read_again_in_another_run_of_its_group_is_in_no_stretch_with_others():
+    """Sentence 1 is of another group; 0 is read before and after it, and then 3 is."""
+    found = strata_of([(1, "A"), (0, "A"), (1, "A"), (0, "A"), (3, "A")], [1, 0, 0])
+    assert len(set(found)) == 3

@@ -10,6 +10,7 @@ from rows import row
 from test_decoders import decoded, exchanged, written
 
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.compare import QUESTIONS, questions
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.auditing.verdict import Comparison, Verdict, deciding_one
@@ -19,6 +20,7 @@ from eeg2text_jax.predictions.rankings import Candidates, Ranking
 STRENGTH = [
     Verdict.NOT_JUDGEABLE,
     Verdict.UNDERPOWERED,
+    Verdict.NO_CONTENT,
     Verdict.CONTROL_BETTER,
     Verdict.EQUIVALENT,
     Verdict.UNPROVEN,
@@ -41,6 +43,23 @@ def test_the_verdict_is_never_stronger_than_that_of_any_deciding_control(seed):
         found = deciding_one(drawn)
         assert STRENGTH.index(found.verdict) == min(STRENGTH.index(c.verdict) for c in deciding)
         assert not found.question
+
+
+def test_of_equivalent_controls_the_one_with_the_widest_margin_is_quoted():
+    fields = {field.name: None for field in dataclasses.fields(Comparison)} | {"question": ""}
+    fields["verdict"] = Verdict.EQUIVALENT
+    margins = (0.2, 0.9, 0.5)
+    found = [types.SimpleNamespace(effect=0.0, smallest_margin=margin) for margin in margins]
+    assert deciding_one(Comparison(**{**fields, "primary": one}) for one in found).primary.smallest_margin == 0.9
+
+
+def test_what_a_control_was_fed_says_its_question_whatever_it_is_called():
+    fed = {"eeg": "eeg", "some noise": "noise", "backwards": "time_reversed"}
+    conditions = [types.SimpleNamespace(name=n, rows=[row(0, eval_condition=c)]) for n, c in fed.items()]
+    aligned = types.SimpleNamespace(conditions=conditions)
+    assert questions(aligned, None) == {"backwards": QUESTIONS["time_reversed"]}
+    assert questions(aligned, ["time_reversed"]).keys() == {"some noise"}
+    assert questions(aligned, ["some noise"]).keys() == {"backwards"}
 
 
 CONTROLS = ("noise", "shuffled", "zero", "time_reversed", "phase_randomized")

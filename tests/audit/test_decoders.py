@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from rows import changed, edited, row
 
+from eeg2text_jax.auditing import forced_words
+from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.forced_words import _islands, marks_alone, marks_of_target, words_follow_the_target
+from eeg2text_jax.auditing.plain_rows import Rows
+from eeg2text_jax.auditing.structure import signs
 from eeg2text_jax.errors import UserError
 from eeg2text_testing.decoders import by_language, chosen, decoded, exchanged, of_words, unsaid, word_by_word, written
 
@@ -199,3 +204,148 @@ def mistyped(text, rng):
 def other_words(text, rng):
     """Nearly every word is another one; marks stay."""
     return re.sub(r"\w+", lambda m: m[0] if rng.random() < 0.15 else rng.choice(NOUNS), text)
+
+
+def codes(rows):
+    aligned = align({"eeg": rows})
+    return {flag.code for flag in signs(aligned.eeg, aligned.references)}
+
+
+def numbered(text, prediction, count=40, readers="A"):
+    """Rows of `count` sentences, of which `{}` is the number."""
+    return [
+        row(i, subject=u, sample_id=f"{u}{i}", reference=text.format(i), prediction=prediction.format(i))
+        for i in range(count)
+        for u in readers
+    ]
+
+
+def test_references_of_a_few_words_may_all_be_right():
+    assert codes(numbered("a{0} b{0} c{0}", "a{0} b{0} c{0}")) <= {"few_wrong_words"}
+    assert "target_copies" in codes(numbered("a{0} b{0} c{0} d{0} e{0}", "a{0} b{0} c{0} d{0} e{0}"))
+
+
+def test_a_reader_of_a_few_sentences_may_have_them_all_right():
+    rows, _ = written(4)
+    guest = [dataclasses.replace(r, subject="guest", sample_id=f"g{r.sample_id}", prediction=r.reference)
+             for r in rows[:20:4]]  # fmt: skip
+    assert "target_copies" not in codes([*rows, *guest])
+
+
+def test_rows_of_which_every_word_is_wrong_are_no_edited_targets():
+    assert "target_edited" not in codes(numbered("a{0} b{0} c{0} d{0} e{0}", "v{0} w{0} x{0} y{0} z{0}"))
+
+
+def test_one_text_that_many_references_begin_with_is_no_cut_target():
+    assert "target_cut" not in codes(numbered("the man was born in a{0} b c", "the man was born in"))
+    assert "target_cut" in codes(numbered("the man {0} was born in a{0} b c", "the man {0} was born"))
+
+
+def test_one_text_for_all_readers_shows_among_sentences_that_some_have_right():
+    """Of 60 sentences, twelve have one wrong text in all rows, and 48 are right for one reader alone."""
+    rows, _ = written(3)
+    some = sorted({r.sentence_id for r in rows})[:12]
+
+    def text(r):
+        right = r.reference if r.subject == "reader 0" else r.prediction
+        return " ".join(f"{letter}{r.sentence_id}" for letter in "qrtuv") if r.sentence_id in some else right
+
+    assert "input_independent" in codes(changed(rows, prediction=text))
+
+
+def test_the_same_inflected_words_for_all_readers_are_no_closed_vocabulary():
+    """As in a closed vocabulary, missed words are said nowhere; but what stands for them is never right."""
+    own = " ".join(f"{letter}{{0}}" for letter in "abcdefgh")
+    said = " ".join(f"{letter}{{0}}" + "s" * (i % 2) for i, letter in enumerate("abcdefgh"))
+    assert "input_independent" in codes(numbered(own, said, readers="AB"))
+
+
+def test_one_reader_may_be_right_where_all_choose_among_the_sentences_of_the_file():
+    rows, _ = written(4)
+    texts = sorted({r.reference for r in rows})
+    others = dict(zip(texts, texts[1:] + texts[:1], strict=True))
+    said = changed(rows, prediction=lambda r: r.reference if r.subject == "reader 0" else others[r.reference])
+    assert "target_copies" not in codes(said)
+
+
+@pytest.mark.parametrize(("words", "marks", "found"), [(0.6, 0.5, False), (0.1, 0.9, True)])
+def test_marks_among_wrong_words_show_a_target_where_they_are_right_oftener_than_words(words, marks, found):
+    """A decoder that reads token by token has marks right as often as words."""
+    rng = random.Random(0)
+    texts = [" ".join("," if rng.random() < 0.2 else f"w{rng.randrange(30)}" for _ in range(20)) for _ in range(60)]
+
+    def token(true):
+        return true if rng.random() < (marks if true == "," else words) else f"w{rng.randrange(30)}"
+
+    rows = [
+        row(i, subject=u, sample_id=f"{u} {i}", reference=f"{i} {text}", prediction=" ".join(map(token, text.split())))
+        for i, text in enumerate(texts)
+        for u in "ABCDEFGH"
+    ]
+    aligned = align({"eeg": rows})
+    assert bool([*marks_alone(Rows(aligned.eeg, aligned.references))]) == found
+
+
+def test_a_token_between_a_wrong_and_a_right_word_tells_nothing():
+    """The comma stands between wrong words; of d and e each has the other, which is right, beside it."""
+    assert _islands("a b , c d e f", "x y , z d e q").tolist() == [1, 1, 0, 0]
+    assert _islands("a b c d", "x b y z").tolist() == [0, 0, 1, 1]
+
+
+def rows_of(rows):
+    aligned = align({"eeg": rows})
+    return Rows(aligned.eeg, aligned.references)
+
+
+def test_a_wrong_word_counts_where_the_word_before_it_is_wrong():
+    made = rows_of(numbered("a{0} b{0} c{0} d{0} e{0}", "a{0} x{0} y{0} d{0} e{0}"))
+    assert forced_words._wrong_after_wrong(made) == [(i, f"c{i}", f"b{i}", f"x{i}", f"y{i}") for i in range(40)]
+
+
+def follows(monkeypatch, wrong, before=40):
+    """Whether 1500 wrong words seem to follow the target; `wrong` makes them of (rng, number, true, before, own)."""
+    rng, places = random.Random(0), []
+    for number in range(1500):
+        true, own = rng.randrange(100), rng.randrange(40)
+        place = true % before, own
+        places.append((number % 200, f"t{true}", f"b{place[0]}", f"o{own}", wrong(rng, number, true, *place)))
+    monkeypatch.setattr(forced_words, "_wrong_after_wrong", lambda _: places)
+    return "looks_teacher_forced" in {code for code, _ in words_follow_the_target(None)}
+
+
+def mixed(target, own):
+    """A word that goes with the true word before it, with the own word before it, or with nothing, by these shares."""
+
+    def wrong(rng, number, true, before, predicted):
+        drawn = rng.random()
+        return f"x{before}" if drawn < target else f"y{predicted}" if drawn < target + own else f"z{number}"
+
+    return wrong
+
+
+def test_words_follow_the_target_where_they_follow_it_more_than_the_own_word_and_after_many_words(monkeypatch):
+    assert follows(monkeypatch, mixed(0.5, 0.3))
+    assert not follows(monkeypatch, mixed(0.3, 0.5))
+    assert not follows(monkeypatch, mixed(0.5, 0.0), before=5), "after five words alone"
+    assert not follows(monkeypatch, lambda rng, number, true, *_: f"m{true}"), "the same true words in their place"
+
+
+def test_a_reader_without_errors_beside_another_does_not_show_the_number_of_marks():
+    own = [f"a{i} b{i} c{i} d{i} e{i}" + " ," * (i % 4) for i in range(40)]
+    said = {"A": own, "B": [text.replace("c", "x") for text in own], "C": [text.replace("d", "y") for text in own]}
+    rows = [row(i, subject=u, sample_id=f"{u}{i}", reference=text) for i, text in enumerate(own) for u in said]
+    rows = [dataclasses.replace(r, prediction=said[r.subject][int(r.sample_id[1:])]) for r in rows]
+    assert [*marks_of_target(rows_of([r for r in rows if r.subject in "AB"]))] == []
+    assert [code for code, _ in marks_of_target(rows_of(rows))] == ["target_length"]
+
+
+def test_a_prediction_holds_its_reference_whatever_parts_its_words():
+    texts = ("Well-known {0} men went off home.", "so wellknown {0} MEN went off home now")
+    assert rows_of(numbered(*texts)).whole.all()
+    assert not rows_of(numbered(texts[0], "so wellknown {0} men went home now")).whole.any()
+
+
+def test_a_prediction_is_limited_where_its_reference_is_longer():
+    cut = numbered("a{0} b{0} c{0} d{0} e{0} f{0} g{0}", "a{0} b{0} c{0} d{0} e{0}")
+    whole = row(40, reference="h i j k l", prediction="h i j k l")
+    assert rows_of([*cut, whole]).limited.tolist() == [True] * 40 + [False]

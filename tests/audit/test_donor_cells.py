@@ -9,7 +9,7 @@ from test_decoders import decoded, written
 
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.content_cells import weighted_tables, without_donors
+from eeg2text_jax.auditing.content_cells import donor_notes, donor_places, weighted_tables, without_donors
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.metrics.bleu import word_bleu
 
@@ -86,3 +86,13 @@ def test_nothing_is_claimed_of_nothing_more_often_than_it_may_be():
         found = audit(eeg, {"shuffled": lent(eeg, seed)}, resamples=100, seed=seed)
         claims += found.verdict in (Verdict.USES_EEG, Verdict.BELOW_MARGIN)
     assert claims <= 4, "one in twenty is allowed; more than four of twenty come in one of four hundred such series"
+
+
+def test_a_recording_of_the_same_sentence_and_an_unknown_one_are_no_donors():
+    eeg = [row(i) for i in range(8)]
+    donors = ["s0", "s5", "elsewhere", None, *(f"s{i - 1}" for i in range(4, 8))]
+    fed = [dataclasses.replace(r, eval_condition="shuffled", donor=d) for r, d in zip(eeg, donors, strict=True)]
+    aligned = align({"eeg": eeg, "shuffled": fed})
+    assert donor_places(aligned.conditions[1], aligned).tolist() == [-1, 5, -1, -1, 3, 4, 5, 6]
+    assert donor_places(aligned.eeg, aligned) is None
+    assert "do not say whose recording" in "".join(donor_notes(aligned)), "one row does not"

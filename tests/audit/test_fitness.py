@@ -3,12 +3,15 @@
 import dataclasses
 import json
 import random
+import types
 
 import pytest
 from rows import changed, edited, one_file_each, row, simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.fitness import file_flags
+from eeg2text_jax.auditing.fitness import bars, file_flags, training_overlap, unfit
+from eeg2text_jax.auditing.provenance import checked_proof
+from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.cli import main
@@ -172,12 +175,16 @@ def test_a_statement_of_the_authors_is_printed_and_lifts_no_contradiction(sides)
     assert quick(forced[0], {"noise": forced[1]}, proof=said).verdict is Verdict.NOT_JUDGEABLE
 
 
-@pytest.mark.parametrize("blank", [" ", "yes", "trust me", "x x x x", "https://", "1 2 3 4 5"])
+@pytest.mark.parametrize("blank", [" ", "yes", "trust me", "x x x x", "https://", "1 2 3 4 5", "https://a.org x"])
 def test_what_is_no_statement_is_refused(sides, blank, tmp_path, refused):
     with pytest.raises(UserError, match="expected a sentence with at least 4 different words"):
         quick(*one_file_each(sides), proof=blank)
     write_predictions(tmp_path / "p.jsonl", {}, sides[0])
     assert "at least 4 different words" in refused(["audit", "--eeg", str(tmp_path / "p.jsonl"), f"--proof={blank}"])
+
+
+def test_four_different_words_are_a_statement():
+    assert checked_proof(" no  target was there ") == "no target was there"
 
 
 def test_an_address_is_a_statement(sides, tmp_path, capsys, refused):
@@ -205,6 +212,26 @@ def test_a_fault_of_one_control_bars_that_comparison_and_the_whole(sides):
     assert verdicts["empty"] is result.verdict is Verdict.NOT_JUDGEABLE
     assert verdicts["noise"] is not Verdict.NOT_JUDGEABLE
     assert "empty: the predictions say nothing in 60 of 60 sentences" in result.sentence
+
+
+def test_a_finding_bars_the_comparisons_of_its_conditions_alone():
+    flags = [Flag("a", "severe", "both", ("eeg", "noise")), Flag("b", "severe", "all"), Flag("c", "warning", "none")]
+    assert bars(flags, "eeg", "noise") == ["both", "all"]
+    assert bars(flags, "eeg", "shuffled") == bars(flags, "eeg", "") == ["all"]
+
+
+def test_every_control_of_another_mode_is_named():
+    modes = {"eeg": "free_running", "noise": "free_running", "zero": "unknown", "other": "unknown"}
+    conditions = [types.SimpleNamespace(name=name, mode=mode) for name, mode in modes.items()]
+    texts = [f"sentence {i}" for i in range(30)]
+    found = unfit(types.SimpleNamespace(eeg=conditions[0], references=texts, conditions=conditions))
+    assert {flag.conditions for flag in found} == {("eeg", "zero"), ("eeg", "other")}
+
+
+def test_empty_predictions_are_no_training_sentences():
+    eeg = types.SimpleNamespace(name="eeg", texts=["", "!"] * 4, rows=range(8))
+    aligned = types.SimpleNamespace(references=[f"sentence {i}" for i in range(8)], eeg=eeg)
+    assert [f.level for f in training_overlap(aligned, ["sentence 3", "", "..."])] == ["warning"]
 
 
 def test_what_looks_alike_and_is_not_a_fault(sides):

@@ -11,7 +11,7 @@ from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.content_cells import content_tables
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.endpoints import primary_endpoint
-from eeg2text_jax.auditing.guessed_strata import _cuts, stand_ins
+from eeg2text_jax.auditing.guessed_strata import EQUAL_LENGTHS, _cuts, stand_ins
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.verdict import Verdict, judge
@@ -98,6 +98,9 @@ def test_content_survives():
     result = audit(eeg, {"noise": noise}, resamples=300, proof="the test planted all of it, no target")
     assert result.verdict is Verdict.USES_EEG
     assert all(c.p <= 0.05 for c in result.comparisons[0].derived.values())
+    for condition in result.conditions:
+        assert condition.derived
+        assert all(c.scores == pytest.approx(condition.content.scores) for c in condition.derived.values())
 
 
 def test_strata_of_the_texts_part_the_kinds_and_those_of_the_order_the_places():
@@ -146,3 +149,13 @@ def test_a_change_in_the_middle_is_found_where_both_parts_are_as_small_as_allowe
     axes = np.repeat([[0.0], [1.0]], 12, axis=0)
     assert _cuts(axes, 12) == [12]
     assert _cuts(axes, 13) == []
+
+
+def test_every_change_of_the_texts_is_found_at_its_place_in_the_file():
+    assert _cuts(np.repeat([[0.0], [5.0], [10.0]], 12, axis=0), 12) == [12, 24]
+
+
+def test_strata_of_equal_lengths_need_five_sentences_that_share_theirs():
+    for same, kept in ((4, False), (5, True)):
+        rows = [row(i, n_words=3 if i < same else 10 + i) for i in range(12)]
+        assert (EQUAL_LENGTHS in stand_ins(align({"eeg": rows}), 6, length_leaks=True)) == kept

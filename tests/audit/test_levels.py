@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from eeg2text_jax.auditing import levels
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.endpoints import primary_endpoint
@@ -80,6 +81,8 @@ def test_references_without_a_label_are_refused():
     groups.popitem()
     with pytest.raises(UserError, match="1 references have no label"):
         labels_of(aligned, groups, "class")
+    with pytest.raises(UserError, match="96 references have no label"):
+        labels_of(aligned, dict.fromkeys(aligned.references, " "), "class")
     with pytest.raises(UserError, match="the same label"):
         labels_of(aligned, dict.fromkeys(aligned.references, "one"), "class")
 
@@ -186,3 +189,47 @@ def test_a_column_of_rows_is_no_group(tmp_path, refused):
     (tmp_path / "eeg.csv").write_text("\n".join(["target,prediction,half,one", *lines]))
     for column, message in (("half", "96 of 96 references have several labels"), ("one", "the same label")):
         assert message in refused(["audit", "--resamples=100", f"--eeg={tmp_path / 'eeg.csv'}", f"--groups={column}"])
+
+
+def test_content_between_groups_is_that_of_predictions_for_other_sentences_of_the_group():
+    """By hand, with a group of one sentence, which has no other and is left out."""
+    aligned, groups = planted("class")
+    labels, endpoint = labels_of(aligned, groups, "class"), primary_endpoint()
+    labels[0] = CLASSES
+    options = {"resamples": 20, "rng": np.random.default_rng(0)}
+    between = measure_levels(aligned, labels, "class", endpoint, **options)[0].between
+    for place, condition in enumerate(aligned.conditions):
+        texts = [condition.texts[rows[0]] for rows in condition.by_sentence()]
+        table = endpoint.metric.pairwise(texts, aligned.references)
+        own, other = 0, 0
+        for t in range(1, len(labels)):
+            means = [
+                table[[s for s in range(1, len(labels)) if labels[s] == group and s != t], t].mean(0)
+                for group in range(CLASSES)
+            ]
+            own += means[labels[t]]
+            other += np.delete(means, labels[t], axis=0).mean(0)
+        assert between.scores[place] == pytest.approx(float(endpoint.score(own)))
+        assert between.nulls[place] == pytest.approx(float(endpoint.score(other)))
+
+
+def test_the_curve_is_of_the_difference_to_the_control():
+    aligned, _ = planted("words")
+    alike = dataclasses.replace(aligned.eeg, name="alike")
+    same = dataclasses.replace(aligned, conditions=(*aligned.conditions, alike))
+    options = {"resamples": 20, "rng": np.random.default_rng(0), "clusters": (1,)}
+    ((_, found),) = curve(same, primary_endpoint(), "alike", **options)
+    assert found.effect == pytest.approx(0)
+    ((_, alone),) = curve(same, primary_endpoint(), "", **options)
+    assert alone.effect > 5
+
+
+def test_within_groups_no_stratum_mixes_tasks(monkeypatch):
+    given = []
+    monkeypatch.setattr(levels, "content_tables", lambda aligned, strata, *_, **__: given.append(strata) or [])
+    aligned, groups = planted("class")
+    tasks = np.array(["A", "B"] * (CLASSES * EACH // 2))
+    mixed, labels = dataclasses.replace(aligned, tasks=tuple(tasks)), labels_of(aligned, groups, "class")
+    levels._within(mixed, labels, primary_endpoint(), 10, np.random.default_rng(0), 6)
+    (strata,) = given
+    assert len(set(strata.tolist())) == len(set(zip(strata.tolist(), tasks, labels.tolist(), strict=True)))

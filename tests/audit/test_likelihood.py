@@ -135,3 +135,56 @@ def test_candidates_that_differ_are_refused():
     control = {("a", 0): CandidateScores("x", ("x", "z"), (1.0, 2.0))}
     with pytest.raises(UserError, match="same candidates"):
         retrieve(eeg, "noise", control, resamples=10, rng=np.random.default_rng(0))
+
+
+def test_the_order_of_candidates_does_not_matter():
+    """Lists of the same sentences in other orders may be exchanged."""
+    eeg, name, control = candidate_sets(1.0)
+
+    def turned(scores):
+        ids = scores.candidates
+        shift = ids.index(scores.sentence_id)
+        return CandidateScores(scores.sentence_id, *(part[shift:] + part[:shift] for part in (ids, scores.nll)))
+
+    sides = ({key: turned(scores) for key, scores in side.items()} for side in (eeg, control))
+    found = retrieve(next(sides), name, next(sides), resamples=500, rng=np.random.default_rng(0))
+    assert (found.top1, found.p) == (1, pytest.approx(1 / 501))
+
+
+def test_chance_is_that_of_the_lists_of_all_samples():
+    """Three samples of a sentence among two, and one of a sentence among four."""
+    lists = {"x": ("x", "y"), "z": ("z", "u", "v", "w")}
+    samples = {(f"{name} {i}", 0): name for name, n in (("x", 3), ("z", 1)) for i in range(n)}
+    scores = {key: CandidateScores(name, lists[name], (1.0,) * len(lists[name])) for key, name in samples.items()}
+    found = retrieve(scores, "noise", scores, resamples=10, rng=np.random.default_rng(0))
+    assert found.chance_top1 == pytest.approx((3 / 2 + 1 / 4) / 4)
+    assert found.chance_rank == pytest.approx((3 * 1.5 + 2.5) / 4)
+
+
+def bits(eeg, control):
+    return eeg_bits(eeg, "noise", control, resamples=200, rng=np.random.default_rng(0))
+
+
+def test_eeg_bits_match_samples_by_seed_and_tokens():
+    eeg = [row(0, seed=seed, nll=nll, n_tokens=10) for seed, nll in ((0, 10.0), (1, 20.0))]
+    control = [dataclasses.replace(r, nll=r.nll + gain) for r, gain in zip(eeg, (2.0, 6.0), strict=True)]
+    assert bits(eeg, control).bits_per_token == pytest.approx((2 + 6) / np.log(2) / 20)
+    assert bits(eeg, [dataclasses.replace(r, n_tokens=11) for r in control]) is None
+
+
+def test_bits_a_token_that_are_equal_in_all_sentences_have_no_spread():
+    """Short and long sentences, each with a tenth of a bit a token."""
+    eeg = [row(i, nll=100.0, n_tokens=n) for i, n in enumerate((5, 50, 500, 5000))]
+    control = [dataclasses.replace(r, nll=r.nll + 0.1 * np.log(2) * r.n_tokens) for r in eeg]
+    assert (found := bits(eeg, control)).interval == pytest.approx((0.1, 0.1))
+    assert found.bits_per_token == pytest.approx(0.1)
+
+
+def test_candidates_of_two_seeds_are_two_samples_and_one_alone_is_no_choice(tmp_path):
+    path = tmp_path / "candidates.jsonl"
+    rows = [LINE | {"eval_condition": c, "seed": seed} for c in ("eeg", "noise") for seed in (0, 1)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert {*read_candidates(path)["noise"]} == {("a", 0), ("a", 1)}
+    path.write_text(json.dumps(LINE | {"candidates": ["x"], "nll": [1.0]}))
+    with pytest.raises(UserError, match="at least two candidates"):
+        read_candidates(path)

@@ -2,16 +2,19 @@
 
 import dataclasses
 import random
+import types
 
+import numpy as np
 import pytest
-from rows import changed, simulated_rows
+from rows import changed, row, simulated_rows
 
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.collapse import _overlap, measure_collapse, words_apart
 from eeg2text_jax.auditing.contrast import Contrast, Evidence, Secondary
 from eeg2text_jax.auditing.endpoints import primary_endpoint
 from eeg2text_jax.auditing.fitness import file_flags
-from eeg2text_jax.auditing.red_flags import row_flags
+from eeg2text_jax.auditing.red_flags import _confounded, pair_flags, row_flags, seed_flags
 from eeg2text_jax.auditing.side_channel import SideChannel, _gap_flag
 from eeg2text_jax.auditing.text_table import gap_flags
 from eeg2text_jax.auditing.verdict import Verdict
@@ -109,6 +112,12 @@ def warned(primary, derived=(), wer=(100.0, 100.0), wer_gap=(0.0, 0.0)):
         (contrast(-0.28, -0.16, 1.0, 0.001), [contrast(-0.28, -0.25, 0.8, 0.2)], "-0.25 of it"),
         # The control scores more for its style, and content is found: the figures of style would speak against it.
         (dataclasses.replace(contrast(-3.0, -13.0, 0.001, 1.0), interval_90=(9.0, 11.0)), [], ""),
+        # Content within the file's strata alone is none: what is left of the gap within the others is style.
+        (
+            dataclasses.replace(contrast(1.21, 0.64, 0.009, 0.99), interval_90=(0.1, 1.0)),
+            [contrast(1.21, 1.09, 0.23, 0.77)],
+            "+1.09 of it",
+        ),
         (contrast(0.37, 0.37, 0.5, 0.5, (-0.05, 0.82)), [], ""),  # no gap beyond the noise
     ],
 )
@@ -123,6 +132,7 @@ def test_metrics_disagree_only_where_both_are_beyond_the_noise():
     assert "metrics_disagree" in warned(ahead, wer=(103.0, 100.0), wer_gap=(-4.0, -2.0))
     assert "metrics_disagree" not in warned(ahead, wer=(100.7, 100.0), wer_gap=(-1.74, 0.28))
     assert "metrics_disagree" not in warned(ahead, wer=(97.0, 100.0), wer_gap=(2.0, 4.0))
+    assert "metrics_disagree" not in warned(ahead, wer=(100.2, 100.0), wer_gap=(-0.3, -0.1)), "too little to matter"
     unsure = contrast(0.94, 0.0, 0.01, 0.99, (-0.2, 2.0))
     assert "metrics_disagree" not in warned(unsure, wer=(103.0, 100.0), wer_gap=(-4.0, -2.0))
 
@@ -188,3 +198,80 @@ def test_one_or_two_rows_are_neither_collapsed_nor_do_their_lengths_follow(texts
     codes = {*flags_of(rows)}
     assert not codes & {"collapsed", "length_follows_reference"}
     assert len(texts) > 1 or "same_beginning" not in codes
+
+
+def test_words_run_together_are_parted_and_capitals_are_not():
+    assert words_apart("in andHe of NASA") == ["in", "and", "he", "of", "nasa"]
+
+
+def test_texts_of_one_sentence_are_not_held_against_each_other():
+    rng = np.random.default_rng(0)
+    assert _overlap(["a b", "a b", "c d"], np.array([0, 0, 1]), rng) == 0
+    assert np.isnan(_overlap(["a b", "a b"], np.array([0, 0]), rng))
+
+
+def test_frequent_words_are_no_finding_where_the_references_have_no_others():
+    rng = random.Random(0)
+    words = [f"w{i}" for i in range(40)]
+    eeg, _ = simulated_rows(sentences=30)
+    few = {r.reference: " ".join(rng.sample(words, 8)) for r in eeg}
+    alike = changed(eeg, reference=lambda r: few[r.reference])
+    found = flags_of(changed(alike, prediction=lambda r: " ".join(rng.sample(words, 8))))
+    assert "frequency_only" not in found
+
+
+@pytest.mark.parametrize(("shared", "copied"), [(9, False), (10, True)])
+def test_two_subjects_are_copies_from_ten_sentences_in_common_on(shared, copied):
+    rows = [row(i, subject="A", prediction=f"say {i}") for i in range(20)]
+    rows += [row(i, subject="B", sample_id=f"B{i}", prediction=f"say {i}") for i in range(20 - shared, 20)]
+    rows += [row(i, subject="B", sample_id=f"B{i}", prediction=f"say {i}") for i in range(20, 40 - shared)]
+    assert ("duplicate_subjects" in flags_of(rows)) == copied
+
+
+def test_one_text_for_everything_is_no_copy_of_a_subject():
+    rows = [row(i, subject=s, sample_id=f"{s}{i}", prediction="it is") for i in range(30) for s in "AB"]
+    codes = flags_of(rows)
+    assert "collapsed" in codes
+    assert "duplicate_subjects" not in codes
+
+
+def test_a_text_for_each_of_six_sentences_that_many_read_is_not_collapsed():
+    rows = [row(i, sample_id=f"{s} {i}", prediction=f"text {i}") for i in range(6) for s in range(20)]
+    assert "collapsed" not in flags_of(rows)
+    assert "collapsed" in flags_of(changed(rows, prediction=lambda r: f"text {int(r.sentence_id[1:]) // 2}"))
+
+
+def test_subjects_with_most_sentences_in_common_do_not_tell_the_sentence():
+    """8 of 12 sentences are in common, or 4 of 16."""
+    for shared, tells in ((8, False), (4, True)):
+        first, second = np.arange(10), np.arange(10 - shared, 20 - shared)
+        sentence, subject = np.concatenate([first, second]), np.repeat([0, 1], 10)
+        assert _confounded(sentence, subject) == tells
+
+
+def test_a_recipe_is_judged_by_three_seeds():
+    def codes(seeds, trained):
+        conditions = [types.SimpleNamespace(rows=[row(0, train_condition=name)]) for name in ("eeg", trained)]
+        return [flag.code for flag in seed_flags(types.SimpleNamespace(seeds=range(seeds), conditions=conditions))]
+
+    assert codes(1, "noise") == ["recipe_without_seeds"]
+    assert codes(2, "noise") == ["few_seeds", "recipe_without_seeds"]
+    assert codes(3, "noise") == codes(1, "eeg") == []
+
+
+@pytest.mark.parametrize(("words", "said"), [(6, True), (7, False), (14, False), (15, True)])
+def test_predictions_of_another_length_are_another_style(words, said):
+    """The control's have ten words."""
+    sides = [[row(i, prediction=" ".join(f"{k}x{i}" for k in range(n))) for i in range(8)] for n in (words, 10)]
+    aligned = align(dict(zip(("eeg", "noise"), sides, strict=True)))
+    rng = np.random.default_rng(0)
+    looks = {c.name: measure_collapse(c, aligned.references, rng) for c in aligned.conditions}
+    codes = {flag.code for flag in pair_flags(aligned, aligned.conditions[1], looks)}
+    assert ("style_shift" in codes) == said
+
+
+def test_the_first_vocabulary_is_of_one_prediction_a_sentence():
+    rows = [row(i, sample_id=f"{i} {k}", prediction=f"one{i} two{i}x{k}") for i in range(6) for k in range(3)]
+    condition = align({"eeg": rows}).eeg
+    found = measure_collapse(condition, [f"text {i}" for i in range(6)], np.random.default_rng(0))
+    assert (found.first_vocabulary, found.vocabulary) == (12, 24)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from eeg2text_jax.auditing.contrast import contrast
+from eeg2text_jax.auditing.contrast import _observed_share, contrast
 from eeg2text_jax.auditing.row_counts import OwnRows, row_factors
 from eeg2text_jax.auditing.statistics import resample
 from eeg2text_jax.auditing.strata import blocks_of
@@ -79,6 +79,17 @@ def test_rows_of_the_same_readings_are_held_against_each_other():
         found = resample(tables, [counts[None]] * 2, blocks, rows=[rows, own], **options)[0].spread
         assert signs @ found.within @ signs == pytest.approx(spread, abs=1.2 * bool(spread) + 1e-9)
     assert found.observed_share(signs) < 0.9
+
+
+def test_the_same_rows_on_both_sides_leave_no_spread_of_their_difference():
+    rng, counts = np.random.default_rng(2), np.array([40, 3, 3, 4, 5, 6])
+    sums, rows = drawn(counts, 0.0, rng)
+    blocks = blocks_of(np.zeros(6, int))
+    options = {"resamples": 2, "rng": rng, "rows": [rows, rows]}
+    found = resample([gather(blocks, sums)] * 2, [counts[None]] * 2, blocks, **options)
+    signs = np.array([1.0, -1.0])
+    assert _observed_share(found, lambda summed: summed[..., 0], signs) == 1
+    assert _observed_share(found[:1], lambda summed: summed[..., 0], signs[:1]) < 0.9
 
 
 def test_the_detectable_effect_where_one_sentence_holds_half_of_the_rows():

@@ -10,11 +10,13 @@ from rows import row, simulated_rows
 
 from eeg2text_jax.auditing import content_cells as module
 from eeg2text_jax.auditing.align import align
-from eeg2text_jax.auditing.content_cells import content_tables, weighted_tables
+from eeg2text_jax.auditing.content_cells import RowTable, _reader_null, content_tables, weighted_tables
 from eeg2text_jax.auditing.contrast import contrast
 from eeg2text_jax.auditing.endpoints import primary_endpoint
 from eeg2text_jax.auditing.guessed_strata import equal_length_strata
+from eeg2text_jax.auditing.levels import Level
 from eeg2text_jax.auditing.strata import blocks_of
+from eeg2text_jax.auditing.text_table import text_table
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.metrics.error_rates import word_error_rate
@@ -151,3 +153,47 @@ def test_single_rows_have_a_null_of_their_reader_only_if_all_readers_are_named(n
     options = {"resamples": 50, "rng": np.random.default_rng(0), "with_rows": True}
     (found,) = content_tables(aligned, aligned.strata, word_bleu(), **options)
     assert np.isfinite(found.rows.null).any() == (named == 1.0)
+
+
+def test_several_rows_of_a_reader_share_the_null_of_their_sentence():
+    """Sentence 0 has two rows, sentence 1 one: two references of 0 against 1's text, one of 1 against 0's mean."""
+    sums, counts = np.array([[[[9.0], [4]], [[3], [7]]]]), np.array([[2, 1]])
+    shares = _reader_null(sums, counts)
+    assert (shares[..., 0] * counts).sum() == 2 * 3 + 1 * 4 / 2
+    assert np.isnan(_reader_null(sums, np.array([[2, 0]]))).all()
+
+
+def test_rows_of_two_conditions_are_paired_by_reader_whatever_their_order():
+    eeg, noise = ([r for i, r in enumerate(side) if i % 7] for side in simulated_rows(sentences=9, subjects=4, tasks=1))
+    found = []
+    for other in (noise, noise[::-1]):
+        aligned = align({"eeg": eeg, "noise": other}, stratum_size=4)
+        options = {"resamples": 2, "rng": np.random.default_rng(0)}
+        found.append(content_tables(aligned, aligned.strata, word_bleu(), **options)[0].sampled.spread)
+    np.testing.assert_allclose(found[0].within, found[1].within)
+    size = len(found[0].within) // 2
+    assert found[0].within[:size, size:].any()
+
+
+def test_examples_stand_beside_the_same_seed_and_the_best_come_first():
+    eeg = [row(i, seed=s, prediction=f"text {i} of {s}") for i in range(8) for s in (0, 1)]
+    eeg[9] = dataclasses.replace(eeg[9], prediction=eeg[9].reference)
+    noise = [dataclasses.replace(r, prediction=f"noise {r.sentence_id[1:]} of {r.seed}") for r in eeg[::-1]]
+    table = text_table(align({"eeg": eeg, "noise": noise}))
+    texts = [r.prediction for r in table.aligned.eeg.rows]
+    own = table.plain.metric.statistics(texts, [r.reference for r in table.aligned.eeg.rows])
+    shown = table.examples(RowTable(own, own), np.random.default_rng(0))
+    assert [example.best for example in shown] == [False] * 4 + [True] * 4
+    assert shown[4].predictions == (eeg[9].reference, "noise 4 of 1")
+    assert len({example.reference for example in shown[4:]}) == 4
+    for example in shown:
+        if example.predictions[0] != eeg[9].reference:
+            assert example.predictions[1] == example.predictions[0].replace("text", "noise")
+
+
+def test_what_content_is_about_is_said_of_the_control_itself():
+    table = text_table(align({"eeg": unequal()}))
+    levels = [Level("class", "noise", 2, None, None), Level("topic", "zero", 2, None, None)]
+    assert "(topic)" in table.content_is_about(levels, "zero")
+    assert "(class)" not in table.content_is_about(levels, "zero")
+    assert table.content_is_about(levels, "other").endswith("not known")

@@ -8,21 +8,26 @@ import types
 import numpy as np
 import pytest
 from rows import changed, simulated_rows
+from test_auditing import found as figures
 
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.compare import decide
 from eeg2text_jax.auditing.contrast import Contrast, Evidence
 from eeg2text_jax.auditing.endpoints import primary_endpoint
 from eeg2text_jax.auditing.guessed_strata import EQUAL_LENGTHS
-from eeg2text_jax.auditing.result import effect_rows, result_text
+from eeg2text_jax.auditing.provenance import Level, Provenance, joined
+from eeg2text_jax.auditing.result import directed_p, effect_rows, result_text
 from eeg2text_jax.auditing.text_table import TextTable
 from eeg2text_jax.auditing.verdict import (
     EXIT_STATUS,
     Verdict,
     alone_reading,
+    both_p,
     judge,
     judge_alone,
     p_text,
     paired_reading,
+    verdict_mde,
 )
 
 CLAIMS = {  # what only the sentence of this verdict may say
@@ -146,3 +151,72 @@ def test_a_claimed_difference_has_no_margin_of_equivalence():
     eeg, noise = simulated_rows(sentences=60, subjects=3, information=0.5, seed=1)
     (row,) = effect_rows(audit(eeg, {"noise": noise}, resamples=200).comparisons)
     assert row[-2:] == ("–", "uses EEG")
+
+
+MORE, LITTLE, NONE = figures(1.5, 0.01, (0.6, 2.4)), figures(0.5, 0.01, (0.1, 0.9)), figures(0.1, 0.4, (-0.5, 0.7))
+LESS = figures(-1.5, 0.99, (-2.4, -0.6))
+
+
+def decided(primary, own, own_derived=None, *, levels=(), p_control=0.4):
+    """The comparison with a control whose content is significant in the first strata, but not in all (`p_control`)."""
+    words = {"in_figures": lambda *_: "figures", "content_is_about": lambda *_: "of its kind"}
+    table = types.SimpleNamespace(same_predictions=lambda _: False, **words)
+    conditions = [
+        types.SimpleNamespace(name="eeg", content=own, derived=own_derived or {}, p=own.p_primary),
+        types.SimpleNamespace(name="noise", content=MORE, derived={}, p=p_control),
+    ]
+    origin, evidence = Provenance(Level.VERIFIED, "known"), Evidence("noise", primary, {}, [], [])
+    return decide(evidence, [], table, conditions, 1.0, origin, {}, levels)
+
+
+@pytest.mark.parametrize(
+    ("primary", "own", "own_derived", "verdict"),
+    [
+        (MORE, MORE, {"order": MORE}, Verdict.USES_EEG),
+        (MORE, MORE, {"order": NONE}, Verdict.NO_CONTENT),
+        (MORE, NONE, {}, Verdict.NO_CONTENT),
+        (LITTLE, NONE, {}, Verdict.NO_CONTENT),
+        (NONE, dataclasses.replace(NONE, permutation_sd=0.0), {}, Verdict.UNDERPOWERED),
+    ],
+)
+def test_eeg_must_beat_its_own_null_in_all_strata_whatever_it_is_held_against(primary, own, own_derived, verdict):
+    assert decided(primary, own, own_derived).verdict is verdict
+
+
+def test_content_below_the_margin_says_what_it_is_about_where_groups_are_given():
+    assert decided(LITTLE, MORE, levels=["a level"]).reading.endswith("of its kind")
+    assert not decided(LITTLE, MORE).reading.endswith("of its kind")
+    assert decided(MORE, MORE).reading.endswith("of its kind")
+
+
+def test_a_better_control_has_content_only_if_it_has_it_in_all_strata():
+    assert "noise has none above its null (p = 0.400)" in decided(LESS, MORE).reading
+    assert "noise has content above its null (p = 0.010)" in decided(LESS, MORE, p_control=0.01).reading
+
+
+def test_equal_predictions_are_equivalent_though_nothing_can_change_their_score():
+    assert judge(NONE, 1.0, scores_vary=False, identical=True) is Verdict.EQUIVALENT
+    assert judge(NONE, 1.0, scores_vary=False) is Verdict.UNDERPOWERED
+
+
+def test_a_difference_that_is_printed_as_nothing_is_none():
+    assert judge(figures(0.004, 0.001, (0.001, 0.007)), 1.0) is Verdict.EQUIVALENT
+    assert judge_alone(figures(0.004, 0.001, (0.001, 0.007)), 1.0) is Verdict.NO_CONTENT
+
+
+def test_an_effect_is_detectable_where_all_strata_would_show_it():
+    assert verdict_mde(dataclasses.replace(NONE, mde=1.0), [dataclasses.replace(NONE, mde=3.0)]) == 3
+
+
+def test_p_over_seeds_is_of_the_side_that_is_asked_about():
+    seeds = figures(-1.5, 0.99, (-2.4, -0.6), p_seeds=0.97)
+    assert both_p(seeds, less=True) == "p = 0.010; over 3 seeds p = 0.030"
+    assert both_p(seeds, less=False) == "p = 0.990; over 3 seeds p = 0.970"
+    assert directed_p(Verdict.UNDERPOWERED, figures(1.5, 0.01, (0.6, 2.4), p_seeds=0.2)) == "0.200"
+
+
+def test_the_origin_of_content_below_the_margin_does_not_matter():
+    unknown = Provenance(Level.UNKNOWN)
+    assert joined(Verdict.BELOW_MARGIN, "little", unknown)[0] is Verdict.BELOW_MARGIN
+    assert joined(Verdict.USES_EEG, "much", unknown)[0] is Verdict.UNPROVEN
+    assert joined(Verdict.EQUIVALENT, "none", unknown) == (Verdict.EQUIVALENT, "none")

@@ -75,6 +75,27 @@ def test_a_text_that_is_continued_has_no_end_token():
     assert whole.tolist() == [*open_end.tolist(), tokenizer.eos_token_id]
 
 
+def test_a_text_that_ends_gets_no_second_full_stop():
+    plain = Wording("plain", "{reference} {hypothesis} same:")
+    assert plain.text("the boy", "a girl!") == "the boy. a girl! same:"
+
+
+def test_a_long_text_beside_a_short_one_is_cut_as_far_as_it_must():
+    encoder = Encoder(toy_tokenizer(), toy_wording(), 12, truncate=True)
+    (ids,) = encoder([("boy", " ".join(["girl"] * 30))])
+    assert len(ids) == 12
+    assert encoder.cut == 1
+
+
+def test_a_tokenizer_without_an_end_token_loses_no_token_of_an_open_text():
+    def tokenizer(texts, **_):
+        return {"input_ids": [[5, 6, 7] for _ in texts]}
+
+    tokenizer.eos_token_id = 1
+    (ids,) = Encoder(tokenizer, toy_wording(), 99, False, True)([("a", "b")])
+    assert ids.tolist() == [5, 6, 7]
+
+
 def test_scores_are_alike_divided_or_not(llama, monkeypatch):
     """Weights are read shard by shard, in bfloat16 as in float32."""
     monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)

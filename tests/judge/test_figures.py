@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from eeg2text_jax.judge.baselines import STRENGTHS, error_rates, fit, fit_best
+from eeg2text_jax.judge.baselines import STRENGTHS, bertscore_features, error_rates, fit, fit_best
 from eeg2text_jax.judge.pairs import Pair
 from eeg2text_jax.judge.results import by_slice
 from eeg2text_jax.judge.speakers import BARS, Speaker, agreements, speakers_table
@@ -144,7 +144,7 @@ def test_speakers_by_hand():
         asked.extend(pairs)
         return np.array([0.9, 0.3, 0.7])
 
-    found = speakers_table(pairs, scores, 0.8)
+    found = speakers_table(pairs, scores, 0.9)  # which a score reaches
     assert asked == pairs[1:]  # what has no error is not asked
     first, second = found["speakers"]
     assert (first["n"], first["latte"], first["human"]) == (3, pytest.approx(200 / 3), pytest.approx(200 / 3))
@@ -176,3 +176,41 @@ def test_spearman_and_pearson_are_those_of_scipy():
     found = agreements(lines)["latte"]
     human = [line.human for line in lines]
     assert found.spearman == pytest.approx(stats.spearmanr([line.latte for line in lines], human).statistic)
+
+
+def test_word_accuracy_of_a_speaker_counts_words_and_not_utterances():
+    """One of ten words is wrong, half of those of one utterance."""
+    pairs = [Pair("c d e f g h i j", "c d e f g h i j", True, speaker="S"), Pair("a b", "a x", False, speaker="S")]
+    (line,) = speakers_table(pairs, lambda asked: np.array([0.3]), 0.5)["speakers"]
+    assert line["word_accuracy"] == pytest.approx(90)
+    (line,) = speakers_table(pairs, lambda asked: np.array([0.3]), 0.5, exact="exclude")["speakers"]
+    assert (line["n"], line["word_accuracy"], line["latte_mean"]) == (1, pytest.approx(50), pytest.approx(30))
+
+
+def test_the_interval_of_a_speaker_counts_pairs_of_sentences_drawn_anew():
+    """Nine of ten pairs are kept: ten sentences with nine pairs each, and ten with one that is lost."""
+    kept = [Pair(f"kept {i}", f"said {i}", True, speaker="S") for i in range(10) for _ in range(9)]
+    lost = [Pair(f"lost {i}", f"said {i}", False, speaker="S") for i in range(10)]
+    score = np.repeat([0.9, 0.1], [90, 10])
+    (line,) = speakers_table([*kept, *lost], lambda asked: score, 0.5)["speakers"]
+    low, high = line["latte_interval"]
+    assert 70 < low < 90 < high < 99
+
+
+def test_copies_of_sentences_do_not_narrow_the_interval():
+    """Six sentences, each with a hundred equal pairs, are six."""
+    scores, labels = np.array([0.9, 0.2, 0.6, 0.4, 0.5, 0.3]), np.array([True, True, True, False, False, False])
+    names = [str(i) for i in range(6)]
+    few = auc_interval(scores, labels, names)
+    many = auc_interval(np.repeat(scores, 100), np.repeat(labels, 100), np.repeat(names, 100).tolist())
+    assert many == pytest.approx(few, abs=0.05)
+    assert many[1] - many[0] > 0.5
+
+
+def test_the_first_feature_of_bertscore_is_f():
+    class Metric:
+        def statistics(self, predictions, references):
+            assert (predictions, references) == (["a c"], ["a b"])
+            return np.array([[0.1, 0.2, 0.15, 1.0]])  # P, R, F, samples
+
+    np.testing.assert_allclose(bertscore_features([Pair("a b", "a c", True)], Metric()), [[0.15, 0, 0, 0.5]])

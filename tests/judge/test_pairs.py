@@ -1,5 +1,6 @@
 """Pairs: what is read, what is refused and with which words, how they are divided, and controlled edits."""
 
+import dataclasses
 import random
 
 import pytest
@@ -38,6 +39,12 @@ def test_labels_of_0_and_1_alone_have_to_be_explained(tmp_path, labels, expected
     with pytest.raises(UserError, match="--labels=severity or --labels=preserved"):
         read_pairs(path)
     assert [pair.preserved for pair in read_pairs(path, labels)] == expected
+    path.write_text(HEADER + "a b\ta\t1\n")
+    with pytest.raises(UserError, match="all labels are 0 or 1"):
+        read_pairs(path)
+    path.write_text(HEADER + "a b\ta\t1\na b\tb\tyes\n")
+    with pytest.raises(UserError, match="labels of both kinds, 1, yes"):
+        read_pairs(path, labels)
 
 
 BAD = {
@@ -209,3 +216,48 @@ def test_a_sentence_may_end_with_a_contraction_without_a_full_stop():
     words, corpus = ["we", "think", "that", "we"], Corpus.of([])
     assert contraction([*words, "cannot"], random.Random(0), corpus) is None
     assert contraction([*words, "can't"], random.Random(0), corpus) == [*words, "cannot"]
+
+
+def test_a_sentence_of_two_content_words_loses_none():
+    words = ["the", "dog", "saw", "it", "on", "the"]
+    assert BREAKING["drop"](words, random.Random(0), Corpus.of([" ".join(words)])) is None
+
+
+def test_a_name_is_replaced_by_that_of_another_sentence():
+    """Both names of the sentence itself are no other ones."""
+    own, another = "We met Anna and Boris in town.", "Then we saw Clara in town."
+    assert BREAKING["entity"](own.split(), random.Random(0), Corpus.of([own])) is None
+    for seed in range(20):
+        made = BREAKING["entity"](own.split(), random.Random(seed), Corpus.of([own, another]))
+        assert "Clara" in made
+        assert len({"Anna", "Boris"} & set(made)) == 1
+
+
+def test_a_number_becomes_another_number_and_a_sentence_another_sentence():
+    own, another = "It has 12 doors and windows.", "He saw a dog in town."
+    corpus = Corpus.of([own, another])
+    assert all("12" not in BREAKING["number"](own.split(), random.Random(seed), corpus) for seed in range(400))
+    assert all(BREAKING["other"](own.split(), random.Random(seed), corpus) == another.split() for seed in range(20))
+    assert BREAKING["other"](own.split(), random.Random(0), Corpus.of([own])) is None
+
+
+@pytest.mark.parametrize(("text", "edits", "rated"), [("xq zq xj qk vv", 1, "0"), ("the the the the the", 4, "1")])
+def test_fillers_and_repeated_words_change_nothing_and_articles_a_little(text, edits, rated):
+    corpus = Corpus.of(list(sentences(20)))
+    made = [edit_sentence(text, edits, False, random.Random(seed), corpus) for seed in range(10)]
+    assert {pair.rated for pair in made} == {rated}
+    assert all(pair.preserved for pair in made)
+
+
+def test_parts_have_their_shares_of_the_ground_truths():
+    parts = divide(some_pairs(40), (0.6, 0.2, 0.2), 1, "file")
+    assert [len(part) for part in (parts.train, parts.dev, parts.test)] == [24, 8, 8]
+
+
+def test_a_pair_is_rated_twice_by_two_raters_of_one_utterance():
+    """Another speaker's pair of the same texts, and a rater's own second one, are pairs of their own."""
+    one = Pair("a b c", "a b", True, "1", rater="A", speaker="S1")
+    others = [dataclasses.replace(one, speaker="S2", rater="B"), dataclasses.replace(one)]
+    parts = divide([*some_pairs(), one, *others], (0.6, 0.2, 0.2), 0, "file")
+    assert parts.rated_twice == []
+    assert sum(map(len, (parts.train, parts.dev, parts.test))) == 43

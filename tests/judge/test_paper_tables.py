@@ -9,7 +9,7 @@ from tiny_judge import tiny_config
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge.pairs import Pair, divide, normalize, write_pairs
-from eeg2text_jax.judge.results import data_tables, hold_out, to_markdown
+from eeg2text_jax.judge.results import caption, data_tables, hold_out, second_results, slices_of, to_markdown
 from eeg2text_jax.judge.session import judge
 from eeg2text_jax.judge.speakers import speakers_markdown, speakers_table
 from eeg2text_jax.judge.templates import toy_pairs
@@ -63,6 +63,9 @@ def test_references_are_compared_without_case_and_marks():
         hold_out(tuned, [dataclasses.replace(spoken[0], hypothesis=spoken[0].reference)], "second.tsv")
     with pytest.raises(UserError, match=r"second\.tsv: the train part keeps only 0 pairs"):
         hold_out(tuned, tuned.train, "second.tsv")
+    lost = [pair for pair in tuned.dev if not pair.preserved]
+    with pytest.raises(UserError, match=r"the dev part keeps only .* pairs, not of both classes"):
+        hold_out(tuned, lost, "second.tsv")
 
 
 def test_no_reference_of_the_test_file_is_in_training(tmp_path):
@@ -74,8 +77,10 @@ def test_no_reference_of_the_test_file_is_in_training(tmp_path):
     ]
     path = tmp_path / "conversations.tsv"
     path.write_text(write_pairs(second))
-    small = {"seeds": (0,), "batch__widths": (64,), "train__steps": 2}
+    small = {"seeds": (0,), "batch__widths": (64,), "train__steps": 1}
     results = judge(tiny_config(test=str(path), **small), str(tmp_path / "work"))
+    assert results["arms"][0]["step"] == 1, "the last step is tried on dev, too"
+    assert results["arms"][0]["dev_accuracy"] >= 0
     found = results["second_test"]
     assert (found["references_in_training"], found["pairs"], found["with_an_error"]) == (0, 40, 40)
     assert found["taken_out"]["train"] > 5
@@ -86,3 +91,31 @@ def test_no_reference_of_the_test_file_is_in_training(tmp_path):
     assert "conversations.tsv" in text
     assert "references 0 are in training" in text
     assert json.loads((tmp_path / "work/results.json").read_text())["second_test"]["auc"] == found["auc"]
+
+
+def test_a_kind_of_edit_stands_beside_all_pairs_that_keep_the_meaning():
+    kinds = ("", "cut", "", "number", "cut")
+    pairs = [Pair("a", "b", not kind, kind=kind) for kind in kinds]
+    found = {name: rows.tolist() for name, rows in slices_of(pairs).items()}
+    assert found == {"all": [0, 1, 2, 3, 4], "kind cut": [0, 1, 2, 4], "kind number": [0, 2, 3]}
+
+
+def test_a_second_file_asks_about_errors_alone():
+    parts = divide(toy_pairs(100, 0), (0.6, 0.2, 0.2), 0, "pairs")
+    tested = [Pair("a b", "A b!", True), Pair("a b", "a c", True), Pair("d e", "f", False)]
+    asked = []
+
+    def scores(pairs):
+        asked.append(pairs)
+        return np.array([0.9, 0.2])
+
+    found = second_results("second.tsv", parts, parts, tested, scores, 0.5, "preserved")
+    assert asked == [tested[1:]]
+    assert (found["pairs"], found["with_an_error"], found["references"], found["auc"]) == (3, 2, 2, 1.0)
+
+
+def test_the_caption_has_the_spread_of_a_sample_of_seeds():
+    arms = [{"seed": seed, "auc_test": value} for seed, value in ((0, 0.6), (1, 0.8))]
+    threshold = {"value": 0.5, "how": "given", "precision": 1.0, "recall": 1.0}
+    figures = {"arms": arms, "chosen": 1, "auc_test": 0.8, "auc_test_before_tuning": 0.5, "threshold": threshold}
+    assert "prompt of seed 1: AUC on test 0.800 (of all 2 seeds 0.700 ± 0.141)" in caption("tiny", figures)

@@ -17,7 +17,7 @@ from eeg2text_jax.judge.frozen import Asker, weights_shardings
 from eeg2text_jax.judge.program import TuneProgram, keep_best, label_scores, stored_as, with_dropout
 from eeg2text_jax.judge.templates import toy_pairs
 from eeg2text_jax.judge.toy import toy_wording
-from eeg2text_jax.judge.tune import make_program, tune_mesh
+from eeg2text_jax.judge.tune import Tuned, make_program, tune_mesh
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.parallel.placement import put_batch
 from eeg2text_jax.preflight.hlo import collectives
@@ -147,6 +147,7 @@ def test_a_judge_compiles_once_a_bucket_and_answers_alike_on_one_device_and_eigh
     assert module._ask._cache_size() - before == len(used) == len({width for width, _ in used}) > 1
     judge.scores(pairs[::-1])
     assert module._ask._cache_size() - before == len(used)
+    np.testing.assert_allclose(judge.scores([pairs[7], pairs[0], pairs[7]]), many[[7, 0, 7]], atol=1e-6)
     monkeypatch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
     one = Asker(frozen, prompt, toy_wording(), tiny_labels(frozen)).scores(pairs[::-1])[::-1]
     np.testing.assert_allclose(one, many, atol=1e-6)
@@ -162,6 +163,13 @@ def test_the_best_prompt_is_kept_ties_by_auc_then_by_time():
     assert later.best_step.tolist() == [10, 20, 10]
     np.testing.assert_array_equal(later.best_prompt[1], state.prompt[1] + 1)
     np.testing.assert_array_equal(later.best_prompt[2], state.prompt[2])
+
+
+def test_the_best_arm_on_dev_is_chosen_ties_by_time_then_by_place():
+    best = np.array([[0.8, 0.9], [0.8, 0.9], [0.8, 0.9], [0.7, 1.0], [0.8, 0.8]])
+    nothing = np.zeros((5, 1, 1))
+    for steps, chosen in (([4, 2, 2, 1, 1], 1), ([2, 2, 2, 2, 2], 0)):
+        assert Tuned([(n, 0.3) for n in range(5)], nothing, nothing, best, np.array(steps)).chosen == chosen
 
 
 def test_bfloat16_weights_score_nearly_alike():

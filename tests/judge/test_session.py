@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import signal
+import types
 
 import jax
 import numpy as np
@@ -18,9 +19,10 @@ from eeg2text_jax.judge.fields import PromptSettings
 from eeg2text_jax.judge.frozen import Asker, frequent_tokens, initial_prompts
 from eeg2text_jax.judge.judge_folder import load_judged, read_judge
 from eeg2text_jax.judge.lattescore import JudgeMetrics, LatteScore
-from eeg2text_jax.judge.pairs import divide
-from eeg2text_jax.judge.session import judge
+from eeg2text_jax.judge.pairs import Pair, Parts, divide, read_pairs
+from eeg2text_jax.judge.session import judge, speakers
 from eeg2text_jax.judge.templates import toy_pairs
+from eeg2text_jax.judge.thresholds import choose_threshold
 from eeg2text_jax.judge.wording import read_labels
 from eeg2text_jax.pretrained.tensor_files import write_safetensors
 
@@ -58,6 +60,7 @@ def test_everything_is_written_and_says_where_its_labels_come_from(finished):
     assert len(results["arms"]) == 2
     best = max(results["arms"], key=lambda arm: (arm["dev_accuracy"], arm["dev_auc"], -arm["step"]))
     assert results["arms"][results["chosen"]] == best
+    assert results["auc_dev"] == pytest.approx(best["dev_auc"], abs=0.01), "by one prompt as by all of them at once"
     assert results["format"] == 1
     assert results["slices"][0]["n"] == results["counts"]["test"]["pairs"]
     frozen = load_judged(root / "judge")[1]
@@ -172,9 +175,54 @@ def test_scores_of_the_judge_read_again_are_those_it_was_tested_with(finished):
     np.testing.assert_array_equal(rows[:, 0] > 0, [True, *(s[1:] >= results["threshold"]["value"])])
     bound = LatteScore(dataclasses.replace(made, threshold=float(s[1])), frozen)
     assert bound.statistics([pairs[1][1]], [pairs[1][0]])[0, 0] == 1, "a score at the threshold is accepted"
-    table = metric.pairwise([hypothesis for _, hypothesis in pairs], [pairs[0][0]])
+    texts, others = [hypothesis for _, hypothesis in pairs], ["the girl sold two houses in paris"] * 3
+    table = metric.pairwise(texts, [pairs[0][0], others[0]])
     np.testing.assert_allclose(table[:, 0], rows, atol=1e-6)
+    np.testing.assert_allclose(table[:, 1], metric.statistics(texts, others), atol=1e-6)
     assert metric.corpus(rows.sum(0))[1] == pytest.approx(100 * (1 + s[1:].sum()) / 3, abs=1e-4)
+
+
+def test_the_threshold_is_chosen_on_the_dev_part(finished):
+    root, results = finished
+    config, (made, frozen) = tiny_config(), load_judged(root / "judge")
+    dev = divide(read_pairs(root / "pairs.tsv"), config.split.ratio, config.split.seed, "pairs").dev
+    scores = Asker(frozen, made.prompt, made.wording, made.labels).scores([(p.reference, p.hypothesis) for p in dev])
+    found = choose_threshold(scores, np.array([p.preserved for p in dev]), config.threshold.precision)
+    assert (found.precision, found.recall) == (results["threshold"]["precision"], results["threshold"]["recall"])
+    assert found.value == pytest.approx(made.threshold, abs=1e-6)
+
+
+def test_speakers_are_of_the_test_part_with_and_without_errors(tmp_path):
+    right, wrong = Pair("a b c d e", "a b c d e", True, speaker="S"), Pair("f g h i j", "f g", False, speaker="S")
+    texts = [f"the man number {n} went into the old house" for n in range(12)]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    test, train = ([Pair(text, "x", False) for text in some] for some in (texts[:4], texts[4:]))
+    asked = []
+
+    def scores(pairs):
+        asked.extend(pairs)
+        return np.zeros(len(pairs))
+
+    config = tiny_config(sentences=str(tmp_path / "texts.txt"), edits__speakers=3)
+    parts = Parts(train, [], [wrong], 1, [right], [])
+    assert speakers(config, parts, scores, 0.5, "human labels")["speakers"][0]["n"] == 2
+    assert asked == [wrong]
+    assert speakers(config, Parts(train, [], test, 0, [], []), scores, 0.5, "human labels") is None
+    made = speakers(config, Parts(train, [], test, 0, [], []), scores, 0.5, "controlled edits")["speakers"]
+    assert [line["name"] for line in made] == ["S1", "S2", "S3"]
+    assert {pair.reference for pair in asked[1:]} <= set(texts[:4])
+
+
+def test_a_checkpoint_of_other_pairs_is_refused():
+    restored = (6, "state", {"pairs": "another", "log": []})
+    checkpoints = types.SimpleNamespace(directory="work/checkpoints", restore=lambda _: restored)
+    program = types.SimpleNamespace(state_shapes=lambda length: length)
+    placement = types.SimpleNamespace(abstract=lambda shapes: shapes)
+    begin = tune._restore_or_begin
+    with pytest.raises(UserError, match="the checkpoint was tuned on other pairs"):
+        begin(tiny_config(), types.SimpleNamespace(digest="own"), program, placement, checkpoints, None)
+    same = types.SimpleNamespace(digest="another")
+    assert begin(tiny_config(), same, program, placement, checkpoints, None) == ("state", [], [])
 
 
 def test_blank_sides_are_lost_and_exact_ones_may_be_left_out(finished):

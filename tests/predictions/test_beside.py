@@ -152,3 +152,33 @@ def test_ids_that_differ_by_case_or_by_fairseqs_letter_are_joined(tmp_path, mine
         (tmp_path / name).write_text(lines(f"{key.format(i)} {text}" for i, text in zip(order, texts, strict=True)))
     read = read_any(tmp_path / "hyp", reference=tmp_path / "ref").predictions
     assert sorted((row.reference, row.prediction) for row in read) == PAIRS
+
+
+def test_ids_that_differ_by_case_alone_are_not_confused(tmp_path):
+    """In lower case the ids of two outputs would be one."""
+    (tmp_path / "hyp").write_text(lines(["A_1 he was", "a_1 she was"]))
+    (tmp_path / "ref").write_text(lines(["a_1 it is", "b_2 we are"]))
+    with pytest.raises(UserError, match="the id 'A_1' is not in"):
+        read_any(tmp_path / "hyp", reference=tmp_path / "ref")
+
+
+def test_rows_of_one_id_go_in_order_and_an_id_may_recur_with_its_reference(tmp_path):
+    rows = [("x", "first"), ("x", "second"), ("y", "third")]
+    sides = {name: table([("id", name), *((k, f"{text} {name}") for k, text in rows)]) for name in ("pred", "truth")}
+    for name, text in sides.items():
+        (tmp_path / name).write_text(text)
+    found = read_any(tmp_path / "pred", reference=tmp_path / "truth").predictions
+    assert [(p.reference, p.prediction) for p in found] == [(f"{t} truth", f"{t} pred") for _, t in rows]
+    (tmp_path / "truth").write_text(table([("id", "truth"), ("y", "c"), ("x", "a"), ("x", "a")]))
+    found = read_any(tmp_path / "pred", reference=tmp_path / "truth").predictions
+    assert [p.reference for p in found] == ["a", "a", "c"]
+
+
+def test_first_words_that_recur_are_no_ids(tmp_path):
+    sides = {"hyp": ["1990 he was", "1990 she is"], "ref": ["1990 it is", "1991 we are"]}
+    for name, texts in sides.items():
+        (tmp_path / name).write_text(lines(texts))
+    found = read_any(tmp_path / "hyp", reference=tmp_path / "ref", layout="P").predictions
+    assert [p.prediction for p in found] == sides["hyp"]
+    with pytest.raises(UserError, match="each line begins or ends with an id"):  # those of the references are
+        read_any(tmp_path / "hyp", reference=tmp_path / "ref")

@@ -76,6 +76,12 @@ JSON = {
     "table by column": json.dumps({"truth": dict(enumerate(REFERENCES)), "pred": dict(enumerate(OUTPUTS))}),
     "objects by key": json.dumps({f"S{i}": {"truth": r, "pred": p} for i, (r, p) in enumerate(EQUAL)}),
     "indented lists": json.dumps({"targets": REFERENCES, "preds": OUTPUTS}, indent=2),
+    "lines with two of our names": "".join(
+        json.dumps({"sample_id": r, "mode": "free_running", "gt": r, "pred": p}) + "\n" for r, p in EQUAL
+    ),
+    "columns with keys in other orders": json.dumps(
+        {"truth": dict(enumerate(REFERENCES)), "pred": dict(reversed(list(enumerate(OUTPUTS))))}
+    ),
 }
 
 
@@ -100,6 +106,11 @@ def test_foreign_json_is_read_without_options(write, name):
         ('{"truth": {"0": "a"}, "pred": {"1": "b"}}', "JSON without predictions"),
         ('{"accuracy": 1.0}', "no column is known as reference and prediction"),
         ("[1, 2]", "JSON without predictions"),
+        ('{"train": [{"gt": "a", "pred": "b"}], "test": [{"gt": "c", "pred": "d"}]}', "prediction among train, test"),
+        (
+            '{\n"train": {"gt": ["a"], "pred": ["b"]},\n"test": {"gt": ["a"], "pred": ["b"]}, "n": 1}',
+            "without predictions",
+        ),
         ('[{"gt": [["a"], ["b"]], "pred": "c"}]', "item 1: gt is the list of lists .*; a row holds several samples"),
         ('[{"gt": "a", "pred": "\\ud800"}]', "item 1: pred holds the invalid Unicode character '.ud800' at position 1"),
     ],
@@ -166,6 +177,17 @@ def test_the_delimiter_that_a_spreadsheet_states_is_no_sample(write):
     assert texts(path) == EQUAL
     with pytest.raises(UserError, match="line 3: 3 fields where the first line has 2"):
         read_any(write("sep=;\ntruth;pred\na;b;c\n"))
+
+
+def test_a_log_with_a_pair_of_labels_is_no_file_of_pairs(write):
+    with pytest.raises(UserError, match="neither a known layout"):
+        read_any(write("ref: a b\nhyp: c d\n" + "loss: 3\n" * 20))
+
+
+def test_where_every_prediction_is_empty_there_is_no_rest_to_judge(write):
+    some = "truth,pred_eeg,pred_noise\na b,c,\nd e,f,\n"
+    assert "under unknown → noise is empty; only the rest" in describe(read_any(write(some)))
+    assert "only the rest" not in describe(read_any(write("truth,pred\na b,\nd e,\n")))
 
 
 def test_rows_without_a_reference_are_said(write):
@@ -244,7 +266,8 @@ def test_a_column_that_names_what_was_fed_parts_the_rows(write, column):
 
 def test_a_column_of_that_name_with_other_content_parts_nothing(write):
     """An input text a row, or one condition for all rows without EEG among them."""
-    for values in ([f"text {n}" for n in range(6)], ["rest", "task"] * 3, ["eeg"] * 6):
+    some, each = ["eeg", "noise", ""] * 2, ["eeg", *(f"text {n}" for n in range(5))]
+    for values in ([f"text {n}" for n in range(6)], ["rest", "task"] * 3, ["eeg"] * 6, some, each):
         rows = [f"{r},{o},{value}" for (r, o), value in zip(EQUAL, values, strict=True)]
         found = read_any(write("\n".join(["target,prediction,input", *rows]), "one.csv"))
         assert {p.eval_condition for p in found.predictions} == {"unknown"}
@@ -282,3 +305,21 @@ def test_rows_that_nothing_parts_are_named(write):
     assert warning not in said("reader,target,prediction,kind", twice)  # several readers, as far as is known
     fed = [line.replace(",x", ",eeg").replace(",y", ",noise") for line in twice]
     assert warning not in said("subject,target,prediction,condition", fed)
+
+
+def test_line_ends_of_old_macs_are_line_ends(write):
+    assert texts(write("truth,pred\ra b,c\rd e,f\r")) == [("a b", "c"), ("d e", "f")]
+
+
+def test_half_of_the_texts_of_a_table_without_header_may_be_single_words(write):
+    rows = [("a b", "c d", "1"), ("e f", "yes", "2"), ("g h", "i j", "3"), ("k l", "no", "4")]
+    assert texts(write("".join(f"{','.join(row)}\n" for row in rows))) == [row[:2] for row in rows]
+
+
+def test_texts_that_are_all_distinct_do_not_look_exchanged(write):
+    rows = "".join(f"a true text {i},another text {i}\n" for i in range(20))
+    assert "exchanged?" not in describe(read_any(write(f"truth,pred\n{rows}")))
+
+
+def test_the_first_of_two_columns_of_subjects_counts(write):
+    assert read_any(write("subject,participant,truth,pred\nA,B,a b,c\n")).predictions[0].subject == "A"

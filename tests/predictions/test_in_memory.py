@@ -7,7 +7,7 @@ import pytest
 import eeg2text_jax
 from eeg2text_jax import audit, score
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.in_memory import as_set
+from eeg2text_jax.predictions.in_memory import as_conditions, as_set
 from eeg2text_testing.prediction_sets import Dials, as_predictions, simulate
 
 
@@ -57,6 +57,19 @@ def test_a_frame_of_our_own_rows_keeps_every_field(rows):
     first = dataclasses.replace(rows[0][0], onset=2.5, order=3, nll=4.0, n_tokens=5, prediction_tokens=[1, 2])
     own = [first, dataclasses.replace(rows[0][1], nll=4.25)]
     assert as_set(pandas.DataFrame(map(dataclasses.asdict, own))).predictions == own
+
+
+def test_of_a_frame_the_first_hypothesis_of_a_sample_counts(rows):
+    pandas = pytest.importorskip("pandas")
+    several = [dataclasses.replace(rows[0][0], hypothesis=k, prediction=f"text {k}") for k in (0, 1)]
+    found = as_set(pandas.DataFrame(map(dataclasses.asdict, several))).predictions
+    assert [row.prediction for row in found] == ["text 0"]
+
+
+def test_seeds_are_stated_where_all_sides_state_them(rows):
+    texts, references = ([getattr(row, name) for row in rows[1]] for name in ("prediction", "reference"))
+    for control, stated in ((rows[1], True), (texts, False)):
+        assert as_conditions(rows[0], {"noise": control}, references, "free_running", "eeg")[2] == stated
 
 
 def test_a_missing_value_of_a_frame_is_an_empty_text():

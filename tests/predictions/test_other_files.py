@@ -239,6 +239,7 @@ JSON = {
     "labels beside a chat": lines(
         json.dumps({"response": p, "labels": r, "messages": chat(p), "logprobs": None}) for r, p in EQUAL
     ),
+    "several turns": lines(json.dumps({"messages": [*chat("a draft"), *chat(p)], "reference": r}) for r, p in EQUAL),
     "parts": lines(json.dumps({"messages": chat([{"type": "text", "text": p}])[1:], "truth": r}) for r, p in EQUAL),
     "sharegpt": json.dumps([{"conversations": [{"from": "gpt", "value": r}], "prediction": p} for r, p in EQUAL]),
     "pandas split": json.dumps({"columns": ["truth", "pred"], "index": [*range(6)], "data": [list(p) for p in EQUAL]}),

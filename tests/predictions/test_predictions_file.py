@@ -23,6 +23,9 @@ def path(tmp_path):
 def test_round_trip(path):
     read = read_predictions(path)
     assert read.predictions == ROWS
+    seeds = [dataclasses.replace(ROW, seed=seed) for seed in (0, 1)]
+    write_predictions(path, {"config": "abc"}, seeds)
+    assert read_predictions(path).predictions == seeds
     assert (read.header, read.layout) == ({"config": "abc"}, "jsonl")
 
 
@@ -33,10 +36,25 @@ def test_the_first_hypothesis_is_what_is_read_and_the_others_stand_apart(tmp_pat
         assert read.predictions == [ROW, several[0]]
         assert read.further == (several[1], several[2])
         assert "2 further hypotheses are neither scored nor audited" in describe(read)
+    assert read_any(tmp_path / "p.jsonl", mode="teacher_forced").further == ()
     assert '"hypothesis": 0' in (tmp_path / "p.jsonl").read_text("utf8")
     write_predictions(tmp_path / "twice.jsonl", {}, [several[0], several[1], several[1]])
     with pytest.raises(UserError, match=r"line 4: sample 's1/NR/0' .* is on line 3 already; expected each hypothesis"):
         read_predictions(tmp_path / "twice.jsonl")
+
+
+def test_a_further_hypothesis_needs_the_first_of_its_own_sample(tmp_path):
+    first = dataclasses.replace(ROWS[1], hypothesis=0)
+    write_predictions(tmp_path / "p.jsonl", {}, [first, dataclasses.replace(first, sample_id="b", hypothesis=1)])
+    with pytest.raises(UserError, match="line 3: is hypothesis 1 of sample 'b', whose first"):
+        read_predictions(tmp_path / "p.jsonl")
+
+
+def test_a_header_after_rows_is_a_second_file(path):
+    header, *rows, _ = path.read_text("utf8").split("\n")
+    path.write_text("\n".join([*rows, header]), "utf8")
+    with pytest.raises(UserError, match="line 3: a second header"):
+        read_predictions(path)
 
 
 def test_line_ends_and_byte_order_mark_do_not_matter(path):
@@ -106,6 +124,9 @@ def test_what_rows_have_in_common_is_in_memory_once(path):
     assert len({id(row.reference_tokens) for row in read}) == 1
     assert len({id(row.subject) for row in read}) == 2
     assert read[0].reference_tokens[1] is read[1].prediction_tokens[0]
+    long[3] = dataclasses.replace(long[3], reference_tokens=[70_000])  # another tokenizer's, of the same text
+    write_predictions(path, {}, long)
+    assert read_predictions(path).predictions == long
 
 
 def test_an_empty_list_of_choices_is_refused(tmp_path):

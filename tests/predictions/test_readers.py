@@ -113,6 +113,7 @@ def test_options_that_cannot_be_met(tmp_path):
     for options, message in [
         ({"columns": ["truth", "guess"]}, "no column 'guess'; the columns are truth, pred"),
         ({"columns": ["truth"]}, "expected the reference and at least one prediction"),
+        ({"columns": ["1", "0"]}, "no column '0'; the columns are truth, pred"),
         ({"columns": ["1", "1"]}, "named twice"),
         ({"layout": "G"}, "no such layout"),
         ({"layout": "A"}, "line 1: expected one of 'target string:'"),

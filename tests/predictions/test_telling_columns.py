@@ -1,8 +1,12 @@
 """Columns that say which rows count: the mode in other words, the part of a split, what was fed."""
 
+import types
+from collections import Counter
+
 import pytest
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.groups import MOST_DIVIDED, groups_of, likely_groups
 from eeg2text_jax.predictions.read import describe, read_any
 
 TEXTS = [(f"the {i} true words", f"some {i} other words") for i in range(6)]
@@ -30,6 +34,7 @@ def read(tmp_path):
         ("mode", "Teacher-Forcing", "teacher_forced"),
         ("mode", "without TF", "free_running"),
         ("teacher_forcing", "0.5", "unknown"),
+        ("mode,teacher_forcing", "free-running,True", "free_running"),
     ],
 )
 def test_the_mode_is_understood_in_other_words(read, name, value, mode):
@@ -58,17 +63,20 @@ def test_a_column_of_another_name_that_tells_eeg_from_noise_is_not_pooled(read, 
         read(name, ["EEG", "noise"])
     assert len(read(name, ["EEG", "another"]).predictions) == 6
     assert len(read(name, ["EEG"]).predictions) == 6
+    assert len(read(name, ["EEG", "noise", "another"]).predictions) == 6
 
 
 def test_another_recording_is_no_control(read):
     with pytest.raises(UserError, match="holds eeg and meg, which is another recording and no control"):
         read("condition", ["EEG", "MEG"])
+    assert len(read("condition", ["MEG", "rest"]).predictions) == 6
 
 
 NAMES = {  # header -> the columns read, or words of the refusal
     "reference,pred_eeg,pred_noise": {"eeg", "noise"},
     "subject,reference,prediction_eeg": {"eeg"},
     "truth,shuffled_prediction,eeg_prediction": {"shuffled", "eeg"},
+    "truth,eeg_prediction,noise_level": {"eeg"},
     "label,generated": {"unknown"},
     "SubjectID,ground_truth,model_prediction": {"unknown"},
     "subject,Stimulus,Model output": "'Model output'; which column is the reference cannot be told among Stimulus",
@@ -104,3 +112,39 @@ def test_counts_of_one_and_unknown_conditions_read_well(tmp_path):
     said = describe(read_any(path))
     assert "; 1 prediction of 1 sentence, 1 subject; mode unknown." in said
     assert "not used: the index (column 1)" in said
+
+
+def labelled(labels):
+    """A file whose column `topic` has these labels, a list for each reference."""
+    counts = {f"reference {i}": Counter(found) for i, found in enumerate(labels)}
+    return types.SimpleNamespace(groups={"topic": counts}, predictions=[], path="file.csv")
+
+
+@pytest.mark.parametrize(
+    ("labels", "likely"),
+    [
+        ([["a"], ["a"], ["b"], ["b"]], True),
+        ([["a"], ["b"], ["c"], ["c"]], False),  # nearly as many labels as references
+        ([["a"], ["a"], ["b"], ["b"], ["b"], [""]], False),
+        ([["a"], ["a"], ["b"], ["b", "a"]], False),
+        ([["a"]] * 4, False),
+    ],
+)
+def test_a_likely_column_has_a_label_for_each_reference_and_few_labels(labels, likely):
+    assert likely_groups(labelled(labels)) == ["topic"] * likely
+
+
+def test_of_a_few_references_with_several_labels_the_most_frequent_counts():
+    labels = [["a"], *[["b"]] * 10, ["b", "c", "c"]]
+    assert 1 / len(labels) < MOST_DIVIDED
+    found, notes = groups_of(labelled(labels), ["topic"])
+    assert found["topic"]["reference 11"] == "c"
+    assert notes == ["--groups=topic: 1 references have several labels; the most frequent one counts"]
+    with pytest.raises(UserError, match="2 of 13 references have several labels"):
+        groups_of(labelled([*labels, ["a", "b"]]), ["topic"])
+
+
+def test_labels_of_the_metadata_are_preferred_to_those_of_the_file(tmp_path):
+    (tmp_path / "meta.csv").write_text("reference,topic\nreference 0,x\nreference 1,y\n")
+    found, _ = groups_of(labelled([["a"], ["b"]]), ["topic"], tmp_path / "meta.csv")
+    assert found["topic"] == {"reference 0": "x", "reference 1": "y"}

@@ -152,6 +152,8 @@ def test_rounding_keeps_six_digits():
     [
         ({"scores": [1.0]}, "expected scores, a finite number for each of 8"),
         ({"scores": [float("nan")] * 8}, "expected scores, a finite number"),
+        ({"scores": [1.0] * 9}, "expected scores, a finite number for each of 8"),
+        ({"scores": [True] * 8}, "expected scores, a finite number"),
         ({"rank": 7.0}, r"rank is 7.0; its scores give"),
         ({"n": 1e18}, r"n is 1e\+18; its scores give 8"),
         ({"stratum_n": 10**18}, r"stratum_n is 10+; its scores give 4"),

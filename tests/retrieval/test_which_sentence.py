@@ -2,19 +2,20 @@
 
 import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.rank_table import _chance
+from eeg2text_jax.auditing.rank_table import _answer_alone, _chance
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.ranks import TOP
+from eeg2text_jax.metrics.ranks import TOP, chance_interval
 from eeg2text_jax.predictions.rankings import Candidates, Ranking, rounded, write_rankings
 from eeg2text_jax.predictions.selection import select_arms
 
@@ -89,8 +90,9 @@ def test_planted_uses_eeg_and_says_so():
     assert "the model uses the EEG, as measured against noise" in found.sentence
     assert found.candidates == (60, 60)
     assert found.chance == pytest.approx(100 * 5 / 60)
-    low, high = found.chance_interval
-    assert low < found.chance < high
+    expected = [100 * bound for bound in chance_interval(5 / 60, SENTENCES)]  # two rows of a sentence are no two
+    assert found.chance_interval == pytest.approx(expected)
+    assert expected[0] < found.chance < expected[1]
     assert [s.subject for s in found.comparisons[0].subjects] == ["A", "B"]
     assert {s.label for s in found.comparisons[0].secondary} == {"top-1", "mean rank (percentile)"}
 
@@ -148,6 +150,7 @@ def test_seeds_are_a_level_and_all_controls_must_be_beaten():
     found = audit(eeg, {"noise": weak, "shuffled": strong}, resamples=300)
     assert next(c.verdict for c in found.comparisons) is Verdict.USES_EEG
     assert found.verdict is not Verdict.USES_EEG
+    assert "above_chance_is_no_content" in {flag.code for flag in found.flags}
     assert found.comparisons[0].primary.p_seeds is not None
 
 
@@ -248,3 +251,13 @@ def test_rankings_say_whose_statement_they_rest_on_and_scores_that_hold_the_answ
     told = {"proof": "recordings were averaged over all readers", "resamples": 200}
     assert audit(averaged, {"noise": noise}, **told).verdict is Verdict.USES_EEG
     assert severe(audit(marked, {"noise": noise}, resamples=200, verified="ranked by eeg2text")) == []
+
+
+def test_scores_of_three_candidates_may_tie_for_all_but_the_right_one():
+    made = rows(np.random.default_rng(0))[:40]
+    for few, found in ((3, []), (4, ["target_scores"])):
+        texts, words = [f"text {i}" for i in range(few)], np.full(few, 2.0)
+        given = Candidates("few", texts, texts, ["T"] * few, words, np.zeros(few, int))
+        scores = np.arange(few) == 0
+        marked = [dataclasses.replace(r, reference=texts[0], scores=scores * 1.0, candidates=given) for r in made]
+        assert [flag.code for flag in _answer_alone(types.SimpleNamespace(name="eeg", rows=marked))] == found
