@@ -94,11 +94,17 @@ def make_batch(step: int) -> dict[str, np.ndarray]:
     }
 
 
-def of_all(batch: dict[str, np.ndarray], volume: tuple[int, ...] | None = None) -> dict[str, np.ndarray]:
-    """A batch `[1, B, ...]` for the arms of all seeds; a `volume` is the shape that the features of a word take."""
-    if volume:
-        batch = {**batch, "features": batch["features"].reshape(B, W, *volume)}
+def of_all(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A batch `[1, B, ...]` for the arms of all seeds."""
     return {name: leaf[None] for name, leaf in batch.items()}
+
+
+def fed(program: GridProgram, step: int, mesh: Mesh) -> dict[str, jax.Array]:
+    """The batch of a step on a mesh; a model of volumes gets the features of a word as one."""
+    batch, volume = make_batch(step), program.model.eeg.volume
+    if volume:
+        batch["features"] = batch["features"].reshape(B, W, *volume)
+    return put_training_batch(of_all(batch), mesh)
 
 
 def make_state(program: GridProgram, mesh: Mesh, rules: Rules) -> tuple[TrainState, Any]:
@@ -111,25 +117,21 @@ def make_state(program: GridProgram, mesh: Mesh, rules: Rules) -> tuple[TrainSta
     return jax.tree.map(put, state, shardings), shardings
 
 
-def compiled_step(
-    program: GridProgram, mesh: Mesh, rules: Rules, volume: tuple[int, ...] | None = None
-) -> tuple[TrainState, StudyArrays, Callable[..., Any]]:
+def compiled_step(program: GridProgram, mesh: Mesh, rules: Rules) -> tuple[TrainState, StudyArrays, Callable[..., Any]]:
     """The state before the first step, what is constant, and the compiled step."""
     program = dataclasses.replace(program, mesh=mesh)
     state, shardings = make_state(program, mesh, rules)
     study = study_arrays(program, mesh)
     step = compile_step(program.train_step, mesh, shardings)
-    return state, study, step.lower(state, put_training_batch(of_all(make_batch(0), volume), mesh), study).compile()
+    return state, study, step.lower(state, fed(program, 0, mesh), study).compile()
 
 
-def train(
-    program: GridProgram, mesh: Mesh, rules: Rules, steps: int = STEPS, volume: tuple[int, ...] | None = None
-) -> tuple[TrainState, np.ndarray, str]:
+def train(program: GridProgram, mesh: Mesh, rules: Rules, steps: int = STEPS) -> tuple[TrainState, np.ndarray, str]:
     """The state after `steps`, the losses `[steps, A]`, and the compiled step as text."""
-    state, study, step = compiled_step(program, mesh, rules, volume)
+    state, study, step = compiled_step(program, mesh, rules)
     losses = []
     for i in range(steps):
-        state, metrics = step(state, put_training_batch(of_all(make_batch(i), volume), mesh), study)
+        state, metrics = step(state, fed(program, i, mesh), study)
         losses.append(to_host(metrics["loss"]))
     return state, np.array(losses), step.as_text()
 

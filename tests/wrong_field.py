@@ -1,6 +1,5 @@
 """`configs/default.py` with one field set to whatever it is given, as a configuration file that has a mistake."""
 
-import copy
 import functools
 import json
 from pathlib import Path
@@ -14,15 +13,11 @@ DEFAULT = str(Path(__file__).parents[1] / "configs/default.py")
 
 def get_config(argument: str) -> ConfigDict:
     """`--config=tests/wrong_field.py:{"field": "optim.lr", "value": -1}`; lists become tuples."""
-    given, plain = json.loads(argument), copy.deepcopy(defaults())
+    given = json.loads(argument)
+    plain = load_config(DEFAULT).to_dict()
     *sections, name = given["field"].split(".")
     functools.reduce(dict.__getitem__, sections, plain)[name] = as_tuple(given["value"])
     return ConfigDict(plain)
-
-
-@functools.cache
-def defaults() -> dict:
-    return load_config(DEFAULT).to_dict()
 
 
 def as_tuple(value: object) -> object:

@@ -109,8 +109,7 @@ def train(system: str, still: bool, mesh=(1, 1), rules=placement.REPLICATED, mod
     # What a gradient is, the state tells: a trace without decay remembers the last one.
     sgd = optax.chain(optax.trace(0.0), optax.sgd(LR.get(system, OTHER_LR)))
     devices = make_mesh(*mesh, jax.devices()[: mesh[0] * mesh[1]])
-    shape = VOLUME if made.model.eeg.volume else None
-    state, losses, _ = tiny_grid.train(dataclasses.replace(made, optimizer=sgd), devices, rules, volume=shape)
+    state, losses, _ = tiny_grid.train(dataclasses.replace(made, optimizer=sgd), devices, rules)
     return losses, *jax.tree.map(np.asarray, (state.opt_state[0].trace, state.params))
 
 

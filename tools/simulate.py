@@ -84,12 +84,6 @@ def wait_for_all(hosts: list[Host]) -> float:
     return time.monotonic() - begun
 
 
-def finish(hosts: list[Host], what: str) -> None:
-    for host in hosts:
-        if host.process.wait():
-            raise SystemExit(f"{what}: status {host.process.returncode}\n{host.log.read_text()[-3000:]}")
-
-
 def disturb(
     hosts: list[Host], fault: signal.Signals, working: float, joining: float, rng: random.Random
 ) -> tuple[str, float | None]:
@@ -138,16 +132,20 @@ def given_up(hosts: list[Host]) -> str:
     return "\n".join([f"{'FAILED: ' if said else ''}{LOST_EACH_OTHER} without a fault", *said])
 
 
-def complete(begin: Callable[[], list[Host]]) -> bool:
-    """Start all hosts until the run is over, as a launcher does; False if hosts ended as they should not."""
+def complete(begin: Callable[[], list[Host]]) -> tuple[float, float]:
+    """Start all hosts, again where they lost each other, until the run is over, as a launcher does.
+
+    Return the seconds of the last start until all had come and until the end.
+    """
     while True:
-        hosts = begin()
+        begun, hosts = time.monotonic(), begin()
+        joining = wait_for_all(hosts)
         if not any(host.process.wait() for host in hosts):
-            return True
-        said = given_up(hosts)
-        print(f"{len(hosts)} hosts, {said}", flush=True)
-        if said.startswith("FAILED"):
-            return False
+            return joining, time.monotonic() - begun
+        said = f"{len(hosts)} hosts, {given_up(hosts)}"
+        if "FAILED" in said:
+            raise SystemExit(said)
+        print(said, flush=True)
 
 
 def sentence(status: int | None, host: Host) -> bool:
@@ -197,7 +195,7 @@ def main() -> int:
     faults = [signal.SIGKILL] * options.kills + [signal.SIGSTOP] * options.stops
     rng.shuffle(faults)
     with served(options.store, out) as address:
-        finish(start(out, address("one"), 1, mesh), "one process")
+        complete(lambda: start(out, address("one"), 1, mesh))
         wanted = content(address("one"), out)
 
         def compared(name: str) -> int:
@@ -205,11 +203,8 @@ def main() -> int:
             print(f"{name}: {'the bytes of one process' if not different else f'{different} differ'}", flush=True)
             return bool(different)
 
-        begun = time.monotonic()
-        hosts = start(out, address("undisturbed"), next(counts), mesh)
-        joining = wait_for_all(hosts)
-        finish(hosts, "undisturbed")
-        took = time.monotonic() - begun
+        count = next(counts)
+        joining, took = complete(lambda: start(out, address("undisturbed"), count, mesh))
         working = SHARE * (took - joining)
         print(f"undisturbed: {took:.0f} s, of which {joining:.0f} until all hosts had come", flush=True)
         wrong, runs, left = compared("undisturbed"), 1, list(faults)
@@ -222,8 +217,7 @@ def main() -> int:
                 wrong, runs = wrong + compared(f"struck_{runs}"), runs + 1
             elif LOST_EACH_OTHER not in said:
                 left.pop(0)
-        if not complete(lambda: start(out, address(f"struck_{runs}"), next(counts), mesh)):
-            return 1
+        complete(lambda: start(out, address(f"struck_{runs}"), next(counts), mesh))
         wrong += compared(f"struck_{runs}")
     struck = f"SIGKILL {options.kills} times and SIGSTOP {options.stops} times on {options.store}"
     print(f"{struck}: {failures} failures, noticed in {longest:.1f} s at most where all hosts had come")
