@@ -6,7 +6,7 @@ import json
 import pytest
 
 from eeg2text_testing.line_tests import LineTests
-from eeg2text_testing.mutation import mutants
+from eeg2text_testing.mutation import mutants, written
 
 MODULE = """LIMIT = 3
 
@@ -77,3 +77,16 @@ def test_every_change_is_one_change_that_parses(tmp_path):
         assert mutant.before in MODULE
     with pytest.raises(ValueError, match="has changed since"):
         found[0].applied(b"\n" + MODULE.encode())
+
+
+def test_changes_by_hand_are_once_in_their_file(record, tmp_path):
+    changes = tmp_path / "changes.jsonl"
+    good = {"file": "package/sizes.py", "old": "b > LIMIT", "new": "b >= LIMIT"}
+    bad = {"file": "package/sizes.py", "old": "    return", "new": "    yield"}
+    changes.write_text(json.dumps(good) + "\n")
+    (mutant,) = written(tmp_path, changes)
+    assert (mutant.line, mutant.kind) == (7, "by hand")
+    assert mutant.applied(MODULE.encode()).decode() == MODULE.replace("b > LIMIT", "b >= LIMIT")
+    changes.write_text(json.dumps(good) + "\n" + json.dumps(bad) + "\n")
+    with pytest.raises(ValueError, match="line 2: 2 places"):
+        written(tmp_path, changes)

@@ -1,6 +1,7 @@
 """Mutation testing: small changes of our own code at random, one at a time; how many do the tests that relate notice?
 
     python tools/mutants.py RESULTS.jsonl [--count 200] [--seed 0] [--folders training,decoding,...] [--seconds 120]
+    python tools/mutants.py RESULTS.jsonl --changes CHANGES.jsonl  # changes that somebody wrote by hand
     python tools/mutants.py RESULTS.jsonl --again     # those that survived, by the tests as they are now
     python tools/mutants.py RESULTS.jsonl --table     # what was found so far
     python tools/mutants.py RESULTS.jsonl --lines LINES.jsonl --record [--tests PARTS]  # which tests run which lines
@@ -11,6 +12,9 @@ of their files, then related files that are not recorded. Without it, tests that
 module, directly or over others, the files nearest to it first. They run until one fails or `--seconds` of CPU time are
 spent. A test that catches a change must pass without it. A mutant that hangs is caught. The tree is a copy of the last
 commit; the command resumes.
+
+A line of CHANGES.jsonl has `file`, `old` (a text that is once in the file), `new`, and may have `tests`: names of tests
+to run first ("tests/audit/test_rows.py::test_names", without parameters).
 
 mutmut and cosmic-ray draw no sample by a seed and know no time limit for a mutant; cosmic-ray starts a process for
 each, which here imports for ten seconds, and mutmut wraps functions, which changes what JAX traces. Here a process that
@@ -31,7 +35,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from eeg2text_testing.mutation import Mutant, mutants
+from eeg2text_testing.mutation import Mutant, mutants, written
 from eeg2text_testing.mutation_bench import Bench
 
 ROOT = Path(__file__).parents[1]
@@ -98,6 +102,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folders", default=FOLDERS)
     parser.add_argument("--seconds", type=float, default=120, help="CPU-seconds of tests for one mutant")
+    parser.add_argument("--changes", type=Path, help="changes written by hand, in place of a draw")
     parser.add_argument("--again", action="store_true", help="run the survivors once more, on the last commit")
     parser.add_argument("--lines", type=Path, help="a record of which tests run which lines, made by --record")
     parser.add_argument("--record", action="store_true", help="add to it up to COUNT files; wants coverage.py")
@@ -156,8 +161,11 @@ def run(bench: Bench, commit: str, rows: list[dict], options: argparse.Namespace
     if options.again:
         todo = [(n, row) for n, row in enumerate(rows) if row["outcome"] == "survived"]
     else:
-        chosen = drawn(bench.root, options.folders.split(","), options.seed)
-        todo = list(zip(range(options.count), chosen, strict=False))
+        by_hand = written(bench.root, options.changes) if options.changes else None
+        chosen = by_hand or drawn(bench.root, options.folders.split(","), options.seed)
+        todo = list(zip(range(len(by_hand or ()) or options.count), chosen, strict=False))
+    lines = options.changes.read_text().splitlines() if options.changes else []
+    first = [json.loads(line).get("tests", []) for line in lines]
     fields = [field.name for field in dataclasses.fields(Mutant)]
     for place, found in todo[0 if options.again else len(rows) :]:
         mutant = found
@@ -175,7 +183,7 @@ def run(bench: Bench, commit: str, rows: list[dict], options: argparse.Namespace
         drawn_at = found["commit"] if options.again else commit
         line = found["line"] if options.again else mutant.line
         known = bench.lines and bench.lines.knows(found["module"] if options.again else mutant.module, drawn_at)
-        judged = bench.judge(mutant, options.seconds, line if known else None)
+        judged = bench.judge(mutant, options.seconds, line if known else None, first[place] if first else [])
         row = {**dataclasses.asdict(mutant), **judged, "diff": diff, "commit": commit}
         rows[place : place + 1] = [row]
         options.results.with_suffix(".part").write_text("".join(json.dumps(row) + "\n" for row in rows))

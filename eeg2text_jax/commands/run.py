@@ -81,10 +81,17 @@ def judge(argv: list[str]) -> int:
 
 def _on_hosts(name: str, parallel: ParallelSettings, work: Callable[[], None]) -> int:
     """Call `work`; if a run has several hosts, in a process that ends when another host is lost."""
+
+    def join_and_work() -> None:
+        from eeg2text_jax.parallel.distributed import join
+
+        join(parallel)  # before `work` imports much, so that the other hosts soon notice if this one is lost
+        work()
+
     if parallel.hosts == "one":
         work()
     else:
-        supervised(name, work, 2.0 * parallel.heartbeat)
+        supervised(name, join_and_work, 2.0 * parallel.heartbeat)
     return 0
 
 

@@ -31,20 +31,19 @@ MESSAGE_SIZE = 8192  # bytes to which each host's message in `exchanged` is padd
 MOST_APART = 60.0  # maximum difference of two hosts' system times in seconds; requests to buckets carry the time
 
 
-def initialize(parallel: ParallelSettings) -> None:
-    """Join the other hosts. Call this before any use of a device; afterwards only the first host prints.
+def join(parallel: ParallelSettings) -> None:
+    """Connect to the other hosts, which notice from then on if this host is lost. Starts no backend; import little.
 
     `parallel.hosts` is `"one"`: this machine alone; `"auto"`: the cluster that JAX finds (a TPU slice, Slurm, Open
     MPI); `"env"`: the environment has `EEG2TEXT_COORDINATOR` (address:port of process 0), `EEG2TEXT_PROCESSES` (number
-    of processes) and `EEG2TEXT_PROCESS` (number of this process). Raises UserError if the field has another value, the
-    environment is incomplete, the hosts cannot be joined, or JAX finds no device of the kind in JAX_PLATFORMS.
+    of processes) and `EEG2TEXT_PROCESS` (number of this process). Raises UserError if the field has another value or
+    the environment is incomplete, HostLost if the hosts cannot be joined.
     """
     hosts = parallel.hosts
-    if hosts == "one" or jax.distributed.is_initialized():  # by an earlier fold of a cross-validation
-        check_devices()
-        return
-    if hosts not in ("auto", "env"):
+    if hosts not in ("one", "auto", "env"):
         raise UserError(f"parallel.hosts = {hosts!r}; expected 'one', 'auto' or 'env'.")
+    if hosts == "one" or jax.distributed.is_initialized():
+        return
     arguments = _from_environment() if hosts == "env" else {}
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -52,7 +51,18 @@ def initialize(parallel: ParallelSettings) -> None:
     try:
         jax.distributed.initialize(**arguments, **seconds)
     except (RuntimeError, ValueError) as error:
-        raise HostLost(f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}).") from error
+        raise HostLost(
+            f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}); start the same command "
+            "on all hosts again."
+        ) from error
+
+
+def initialize(parallel: ParallelSettings) -> None:
+    """Join the other hosts and start JAX's backend, which waits for them; afterwards only the first host prints.
+
+    Call this before any use of a device. Raises the errors of `join`, and those of `check_devices`.
+    """
+    join(parallel)
     check_devices()
     if not is_main():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  stays open until the process ends
@@ -69,10 +79,18 @@ def host_number() -> int:
 
 
 def check_devices() -> None:
-    """Start JAX's backend; raise UserError if there is no device of the kind that JAX_PLATFORMS asks for."""
+    """Start JAX's backend; raise UserError if there is no device of the kind that JAX_PLATFORMS asks for.
+
+    Raises HostLost if another host has joined but does not start its backend (JAX waits for two minutes).
+    """
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:  # without a GPU's plugin: an AssertionError without a message
+        if jax.distributed.is_initialized() and "DEADLINE_EXCEEDED" in str(error):
+            raise HostLost(
+                f"another host has not started its devices in time ({first_line(error)}); start the same command on "
+                "all hosts again."
+            ) from error
         asked = os.environ.get("JAX_PLATFORMS", "")
         reason = f" ({first_line(error)[:200]})" if str(error) else ""
         raise UserError(

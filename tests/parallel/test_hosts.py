@@ -12,7 +12,9 @@ from jax.experimental import multihost_utils
 from tiny_run import ROOT, as_flag, tiny_config
 
 from eeg2text_jax import cli
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.commands import run as commands
+from eeg2text_jax.errors import HostLost, UserError
+from eeg2text_jax.parallel import distributed
 from eeg2text_jax.parallel.distributed import initialize, main_first
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.stores.copying import at_hand
@@ -108,6 +110,33 @@ def test_an_incomplete_environment_is_said(monkeypatch, environment, message):
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=message):
         initialize(tiny_config(parallel__hosts="env").parallel)
+
+
+def test_a_host_joins_the_others_before_it_imports_much(monkeypatch, tmp_path, capsys):
+    def join(parallel):
+        joined.append((parallel.hosts, "eeg2text_jax.pipeline" in sys.modules))
+        raise HostLost("nobody else came.")
+
+    joined = []
+    monkeypatch.setattr(commands, "supervised", lambda name, work, patience: work())  # in this process
+    monkeypatch.setattr(distributed, "join", join)
+    monkeypatch.delitem(sys.modules, "eeg2text_jax.pipeline", raising=False)
+    assert cli.main(run(tmp_path / "run", "env")) == HostLost.status
+    assert joined == [("env", False)]
+    assert capsys.readouterr().err == "eeg2text run: nobody else came.\n"
+
+
+def test_a_host_that_does_not_start_its_devices_counts_as_lost(monkeypatch):
+    def devices():
+        raise RuntimeError("DEADLINE_EXCEEDED: Getting global topology timed out")
+
+    monkeypatch.setattr(jax, "devices", devices)
+    with pytest.raises(UserError, match="JAX finds no such device") as alone:
+        distributed.check_devices()
+    assert not isinstance(alone.value, HostLost)
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    with pytest.raises(HostLost, match=r"another host has not started its devices in time .*; start the same command"):
+        distributed.check_devices()
 
 
 def test_one_host_needs_nothing_and_unknown_clusters_are_refused():

@@ -3,6 +3,7 @@
 import ast
 import copy
 import dataclasses
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,24 @@ def mutants(root: Path, module: str) -> list[Mutant]:
         after = after[1:-1] if isinstance(replacement, ast.Constant | ast.Call | ast.Name) else after
         found.append(Mutant(module, node.lineno, kind, start, end, source[start:end].decode(), after))
     return list(dict.fromkeys(found))
+
+
+def written(root: Path, path: Path) -> list[Mutant]:
+    """Mutants that somebody wrote by hand.
+
+    Raises:
+      ValueError: a text is not once in its file, or the change makes no other program.
+    """
+    found = []
+    for number, row in enumerate(map(json.loads, path.read_text().splitlines()), start=1):
+        source, old = (root / row["file"]).read_bytes(), row["old"].encode()
+        start = source.find(old)
+        line = source.count(b"\n", 0, start) + 1
+        mutant = Mutant(row["file"], line, "by hand", start, start + len(old), row["old"], row["new"])
+        if source.count(old) != 1 or not mutant.compiles(source):
+            raise ValueError(f"{path}: line {number}: {source.count(old)} places, or no other program.")
+        found.append(mutant)
+    return found
 
 
 def _changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str, ast.AST | str]]:

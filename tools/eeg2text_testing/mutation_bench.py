@@ -42,7 +42,7 @@ class Recorder:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list) -> None:
         if self.tests:
-            items[:] = [item for item in items if item.nodeid in self.tests]
+            items[:] = [item for item in items if {item.nodeid, item.nodeid.split("[")[0]} & self.tests]
         items.sort(key=lambda item: self.files.index(item.nodeid.split("::")[0]))
 
     def pytest_collectreport(self, report) -> None:
@@ -92,13 +92,16 @@ class Bench:
         self.related = Related(self.root)
         self.lines = LineTests(record, self.root) if record else None
 
-    def judge(self, mutant: Mutant, seconds: float, line: int | None = None) -> dict:
+    def judge(self, mutant: Mutant, seconds: float, line: int | None = None, first: Sequence[str] = ()) -> dict:
         """What came of a mutant: `outcome` (caught, hung, survived), `by` which test, numbers of tests, seconds.
 
-        `line` is the line of the mutant at the commit whose tests were recorded; None if that is not known.
+        `line` is the line of the mutant at the commit whose tests were recorded; None if that is not known. `first` are
+        tests that run before all others.
         """
         place, begun = self.root / mutant.module, _spent(0.0)
         source, plan = place.read_bytes(), self._plan(mutant.module, line)
+        if first:
+            plan.insert(0, (sorted({test.split("::")[0] for test in first}), list(first)))
         done, row = 0, {"outcome": "survived", "by": ""}
         try:
             for files, tests in plan:
