@@ -13,7 +13,7 @@ from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.forced_words import _islands, marks_alone, marks_of_target, words_follow_the_target
 from eeg2text_jax.auditing.plain_rows import Rows
-from eeg2text_jax.auditing.structure import signs
+from eeg2text_jax.auditing.structure import _in_two_parts, signs
 from eeg2text_jax.errors import UserError
 from eeg2text_testing.decoders import by_language, chosen, decoded, exchanged, of_words, unsaid, word_by_word, written
 
@@ -295,6 +295,19 @@ def test_a_token_between_a_wrong_and_a_right_word_tells_nothing():
 def rows_of(rows):
     aligned = align({"eeg": rows})
     return Rows(aligned.eeg, aligned.references)
+
+
+@pytest.mark.parametrize(("whole", "lost", "found"), [(26, 8, True), (27, 7, False), (24, 8, False)])
+def test_whole_targets_of_a_reader_show_beside_a_fifth_of_that_readers_rows_that_are_lost(whole, lost, found):
+    """Of five words two are wrong in the other rows of A, and in all rows of five other readers."""
+    own, part, none = "a{0} b{0} c{0} d{0} e{0}", "a{0} b{0} c{0} x{0} y{0}", "v{0} w{0} x{0} y{0} z{0}"
+    said = [own] * whole + [none] * lost + [part] * (40 - whole - lost)
+    rows = numbered(own, part, readers="ABCDEF")
+    mine = [dataclasses.replace(rows[6 * i], prediction=text.format(i)) for i, text in enumerate(said)]
+    messages = [message for _, message in _in_two_parts(rows_of([*mine, *(r for r in rows if r.subject != "A")]))]
+    assert bool(messages) == found
+    assert not found or messages[0].startswith("26 of 240 predictions are nearly or wholly their reference")
+    assert not found or "206 are right in part and 8 hold next to nothing" in messages[0]
 
 
 def test_a_wrong_word_counts_where_the_word_before_it_is_wrong():

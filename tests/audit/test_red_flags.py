@@ -1,6 +1,7 @@
 """Warnings at their bounds: what published prediction sets showed to be missed, or said without ground."""
 
 import dataclasses
+import math
 import random
 import types
 
@@ -14,7 +15,7 @@ from eeg2text_jax.auditing.collapse import _overlap, measure_collapse, words_apa
 from eeg2text_jax.auditing.contrast import Contrast, Evidence, Secondary
 from eeg2text_jax.auditing.endpoints import primary_endpoint
 from eeg2text_jax.auditing.fitness import file_flags
-from eeg2text_jax.auditing.red_flags import _confounded, pair_flags, row_flags, seed_flags
+from eeg2text_jax.auditing.red_flags import _confounded, alignment_flags, pair_flags, row_flags, seed_flags
 from eeg2text_jax.auditing.side_channel import SideChannel, _gap_flag
 from eeg2text_jax.auditing.text_table import gap_flags
 from eeg2text_jax.auditing.verdict import Verdict
@@ -70,6 +71,35 @@ def test_what_was_read_three_times_is_no_padding(text, reference, stutters):
     eeg, _ = simulated_rows(sentences=30)
     rows = changed(eeg, reference=lambda r: f"{r.reference} {reference}", prediction=text)
     assert ("literal_padding" in flags_of(rows)) == stutters
+
+
+@pytest.mark.parametrize(
+    ("rows", "empty", "residue", "stutter", "codes"),
+    [
+        (40, 0, 0, 2, set()),
+        (40, 1, 1, 0, {"empty_predictions", "token_residue"}),
+        (40, 9, 0, 3, {"empty_predictions", "literal_padding"}),
+        (40, 10, 2, 3, {"half_empty", "token_residue", "literal_padding"}),
+        (400, 0, 1, 7, {"token_residue"}),  # a word three times by chance: two rows of a hundred may have it
+        (400, 99, 0, 8, {"empty_predictions", "literal_padding"}),
+    ],
+)
+def test_faults_of_the_text_are_said_from_their_number_on_whatever_else_is_found(rows, empty, residue, stutter, codes):
+    faulty = ["" for _ in range(empty)] + ["he said </s>"] * residue + ["no no no said he"] * stutter
+    texts = [*faulty, *(f"some words and {i}" for i in range(rows - len(faulty)))]
+    found = flags_of([row(i, prediction=text) for i, text in enumerate(texts)])
+    kinds = {"empty_predictions": empty, "half_empty": empty, "token_residue": residue, "literal_padding": stutter}
+    assert found.keys() & kinds.keys() == codes
+    assert all(f"{kinds[code]} of {rows} predictions" in found[code].message for code in codes)
+
+
+@pytest.mark.parametrize("mode", ["free_running", "unknown", "teacher_forced"])
+def test_a_score_beyond_all_published_ones_is_said_unless_the_target_was_fed(mode):
+    rows = [row(i, mode=mode) for i in range(12)]
+    at, above = ({flag.code for flag in file_flags("eeg", rows, bleu1)} for bleu1 in (50.0, 50.1))
+    assert "too_good" not in at
+    assert ("too_good" in above) == (mode != "teacher_forced")
+    assert ("mode_unknown" in above) == (mode == "unknown")
 
 
 def test_one_row_does_not_carry_a_score_of_nothing():
@@ -188,6 +218,21 @@ def test_one_text_for_all_readers_is_said_from_half_of_the_sentences_on():
     assert message == "eeg: of the 30 sentences with several rows, 15 have one and the same prediction in all of them"
 
 
+def test_sentences_with_one_row_say_nothing_about_readers():
+    """Ten sentences have one row; of the four with two, the first ones have the same text in both."""
+
+    def found(alike):
+        readers = [(i, subject) for i in range(14) for subject in ("AB" if i < 4 else "A")]
+        texts = [f"text {i}" if i < alike else f"text {i} of {subject}" for i, subject in readers]
+        return flags_of(
+            [row(i, sample_id=f"{i}{u}", subject=u, prediction=t) for (i, u), t in zip(readers, texts, strict=True)]
+        )
+
+    assert "same_for_all_readers" not in found(1)
+    message = found(2)["same_for_all_readers"].message
+    assert message == "eeg: of the 4 sentences with several rows, 2 have one and the same prediction in all of them"
+
+
 @pytest.mark.parametrize("texts", [["the cat sat down"], ["the cat sat down", "a dog ran off into the wood"]])
 def test_one_or_two_rows_are_neither_collapsed_nor_do_their_lengths_follow(texts):
     eeg, _ = simulated_rows(sentences=2)
@@ -247,6 +292,22 @@ def test_subjects_with_most_sentences_in_common_do_not_tell_the_sentence():
         first, second = np.arange(10), np.arange(10 - shared, 20 - shared)
         sentence, subject = np.concatenate([first, second]), np.repeat([0, 1], 10)
         assert _confounded(sentence, subject) == tells
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        (range(70), range(70, 100), ["; strata keep to the sentences of one group"]),
+        (range(97), range(97, 100), [", and strata do not separate them"]),  # three sentences are no stratum
+        (range(100), range(40, 100), []),
+        (range(100), range(100), []),
+    ],
+)
+def test_subjects_who_read_other_sentences_tell_the_sentence_however_many_they_read(first, second, said):
+    rows = [row(i, subject=s, sample_id=f"{s}{i}") for s, read in (("A", first), ("B", second)) for i in read]
+    flags = alignment_flags(align({"eeg": rows}), math.nan)
+    start = "subjects read different sentences: the subject alone narrows down the sentence"
+    assert [f.message for f in flags if f.code == "subject_tells_sentence"] == [start + end for end in said]
 
 
 def test_a_recipe_is_judged_by_three_seeds():

@@ -1,13 +1,18 @@
 """The report stands alone, shows everything and lets nothing of a prediction through as markup."""
 
+import re
+import types
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
-from rows import changed, simulated_rows
+from rows import changed, row, simulated_rows
 
+from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.collapse import measure_collapse
 from eeg2text_jax.auditing.page import Section, markdown_html
-from eeg2text_jax.auditing.report import write_report
+from eeg2text_jax.auditing.report import _collapse_part, _method_part, write_report
 
 VOID = {"meta", "img", "br", "hr"}
 
@@ -53,7 +58,8 @@ def test_report_is_self_contained_and_complete(result, tmp_path):
     assert len(set(page.alts)) == 5
     assert all(len(alt) >= len("loss") for alt in page.alts)
     assert page.tags.count("img") == 5  # effect, null, subjects, seeds, loss
-    for expected in (result.verdict.value, result.sentence, "Warnings", "Examples", "noise <b>", "<script>alert("):
+    headings = ("Warnings", "What the outputs look like", "Examples", "Method")
+    for expected in (result.verdict.value, result.sentence, *headings, "noise <b>", "<script>alert("):
         assert expected in page.text
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
@@ -72,6 +78,48 @@ def test_markdown():
     assert "i" not in page.tags
     assert "b|c" in page.text
     assert "<i> *" in page.text
+
+
+def test_cells_repeat_their_heading_as_plain_text():
+    shown = markdown_html("| **A** of <u>all</u> **B** | c < d |\n|---|---|\n| **1** | 2 |\n| 3 | 4 |")
+    assert re.findall('data-label="([^"]*)"', shown) == ["A of all B", "c &lt; d"] * 2
+
+
+def test_the_method_says_what_was_drawn_and_with_which_seed(result):
+    """Training seeds are drawn, too, where there are three or more."""
+    three = _method_part(result)
+    eeg, noise = simulated_rows(seeds=2, sentences=20)
+    two = _method_part(audit(eeg, {"noise": noise}, resamples=100, seed=7, margin=2.5))
+    for said in ("150 permutations", "bootstrap draws over sentences and seeds. ", "±1.", "Random seed 0."):
+        assert said in three
+    for said in ("100 permutations", "bootstrap draws over sentences. ", "±2.5.", "Random seed 7."):
+        assert said in two
+
+
+def test_the_table_of_outputs_has_every_figure_of_every_condition():
+    said = [*["it is it is"] * 8, "go", "", "number 5", "number 5"]  # of six sentences, each with two readers
+    rows = [row(i // 2, sample_id=f"{i}", subject="AB"[i % 2], prediction=text) for i, text in enumerate(said)]
+    aligned, rng = align({"eeg": rows, "noise": changed(rows, prediction="go")}), np.random.default_rng(0)
+    looks = [(c.name, measure_collapse(c, aligned.references, rng)) for c in aligned.conditions]
+    shown = _collapse_part(
+        types.SimpleNamespace(conditions=[types.SimpleNamespace(name=a, collapse=b) for a, b in looks])
+    )
+    assert re.findall("<th>(.*?)</th>", shown) == ["", "eeg", "noise"]
+    cells = re.findall("<td[^>]*>(.*?)</td>", shown)
+    found = dict(zip(cells[::3], zip(cells[1::3], cells[2::3], strict=True), strict=True))
+    # Two of six references share five of their seven words.
+    assert found.pop("words two outputs share")[1] == "100% (references 71%)"
+    assert found == {
+        "distinct outputs": ("4 of 12", "1 of 12"),
+        "most frequent output": ("67%: it is it is", "100%: go"),
+        "most frequent beginning": ("67%: it is", "100%: go"),
+        "same for all readers": ("5 of 6 sentences", "6 of 6 sentences"),
+        "words repeated within an output": ("33%", "0%"),
+        "vocabulary": ("5 (references 11)", "1 (references 11)"),
+        "words per output": ("3.1", "1.0"),
+        "length follows reference, r": ("–", "–"),
+        "empty outputs": ("1", "0"),
+    }
 
 
 def test_the_claim_stands_alone_and_reasons_once_in_the_box(result, tmp_path):

@@ -3,12 +3,14 @@
 import base64
 import dataclasses
 import re
+import types
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from rows import simulated_rows
 
+from eeg2text_jax.auditing import figures
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.figures import bin_edges, bootstrap_figure, effect_figure, null_figure, subject_figure
 from eeg2text_jax.auditing.report import effect_figures
@@ -71,6 +73,22 @@ def test_text_of_a_figure_stays_inside(result, name, monkeypatch):
             assert extent.x1 <= box.x1 + 1, text.get_text()
             assert box.y0 - 1 <= extent.y0, text.get_text()
             assert extent.y1 <= box.y1 + 1, text.get_text()
+
+
+def test_each_control_has_a_thick_bar_of_90_percent_and_a_thin_one_of_95(monkeypatch):
+    values = {"noise": ((-1.0, 2.0), (-2.0, 3.0), 0.5), "zero": ((2.0, 4.0), (1.5, 5.0), 3.0)}
+    primary = [types.SimpleNamespace(interval_90=i, interval=j, effect=effect) for i, j, effect in values.values()]
+    controls = [types.SimpleNamespace(control=name, primary=p) for name, p in zip(values, primary, strict=True)]
+    axes = Figure().subplots()
+    monkeypatch.setattr(figures, "_svg", lambda draw, height: draw(axes))
+    effect_figure(types.SimpleNamespace(comparisons=controls, margin=1.5, metric="BLEU-1"))
+    drawn = {(*line.get_ydata(), line.get_linewidth()): tuple(line.get_xdata()) for line in axes.lines}
+    for place, (thick, thin, effect) in enumerate(values.values()):
+        assert drawn[place, place, 4] == thick
+        assert drawn[place, place, 1.5] == thin
+        assert (effect,) in [x for (y, *_), x in drawn.items() if y == place]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["noise", "zero"]
+    assert (axes.patches[0].get_x(), axes.patches[0].get_width()) == (-1.5, 3.0)
 
 
 def test_figures_of_another_recording_do_not_say_eeg(result):

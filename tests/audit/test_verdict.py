@@ -16,10 +16,11 @@ from eeg2text_jax.auditing.contrast import Contrast, Evidence
 from eeg2text_jax.auditing.endpoints import primary_endpoint
 from eeg2text_jax.auditing.guessed_strata import EQUAL_LENGTHS
 from eeg2text_jax.auditing.provenance import Level, Provenance, joined
-from eeg2text_jax.auditing.result import directed_p, effect_rows, result_text
+from eeg2text_jax.auditing.result import EFFECT_HEADINGS, directed_p, effect_rows, result_text
 from eeg2text_jax.auditing.text_table import TextTable
 from eeg2text_jax.auditing.verdict import (
     EXIT_STATUS,
+    Comparison,
     Verdict,
     alone_reading,
     both_p,
@@ -206,6 +207,18 @@ def test_a_difference_that_is_printed_as_nothing_is_none():
 
 def test_an_effect_is_detectable_where_all_strata_would_show_it():
     assert verdict_mde(dataclasses.replace(NONE, mde=1.0), [dataclasses.replace(NONE, mde=3.0)]) == 3
+
+
+def test_the_table_of_effects_has_the_figures_of_each_comparison_and_its_largest_detectable_effect():
+    primary = dataclasses.replace(NONE, mde=1.0, observed=0.25)
+    derived = {name: dataclasses.replace(MORE, mde=mde) for name, mde in (("order", 3.0), ("texts", 2.0))}
+    paired = Comparison("noise", primary, derived, [], [], Verdict.UNDERPOWERED, "")
+    alone = Comparison("", dataclasses.replace(primary, mde=4.0), derived, [], [], Verdict.NO_CONTENT, "")
+    shown = ("+0.10", "-0.50 to +0.70", "0.400")
+    against_noise, against_its_null = effect_rows([paired, alone])
+    assert against_noise == ("noise", "+0.25", *shown, "3.00", "0.70", "underpowered")
+    assert against_its_null == ("its null", "–", *shown, "4.00", "–", "no content found above its null")
+    assert dict(zip(EFFECT_HEADINGS, against_noise, strict=True))["MDE"] == "3.00"
 
 
 def test_p_over_seeds_is_of_the_side_that_is_asked_about():

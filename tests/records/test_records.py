@@ -59,6 +59,21 @@ def test_each_arm_has_a_record_with_its_figures(workdir):
     assert written(workdir, "--model=lab/reader").keys() == made.keys(), "written again, a record has another name"
 
 
+def test_each_seed_of_a_training_condition_has_its_own_record():
+    arms = [("eeg", 0), ("eeg", 1), ("noise", 0), ("noise", 1)]
+    cells = [
+        CELL | {"train_condition": trained, "seed": seed, "eval_condition": fed}
+        for fed in ("eeg", "noise")
+        for trained, seed in arms
+    ]
+    cells = [cell | {"metrics": {"wer": SCORED | {"value": float(i)}}} for i, cell in enumerate(cells)]
+    made = [record for _, record in records({"cells": cells}, About("lab/x", "zuco", "Lab", "other", 1.0, 2.0, {}))]
+    scores = [[entry["score_details"]["score"] for entry in record["evaluation_results"]] for record in made]
+    assert scores == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    about = [record["model_info"]["additional_details"] for record in made]
+    assert [(each["train_condition"], each["seed"]) for each in about] == [(name, str(seed)) for name, seed in arms]
+
+
 def test_their_own_validator_takes_the_records(workdir):
     """Their package is for Python 3.12; where it is installed it is asked."""
     validation = pytest.importorskip("every_eval_ever.eval_types", reason="every_eval_ever is not installed")
@@ -94,13 +109,18 @@ def test_predictions_open_in_pandas_and_datasets(workdir, tmp_path):
     assert datasets.load_dataset("parquet", split="train", **options)[1]["nll"] == 2.5
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of rdflib's, in mlcroissant
-def test_croissant_describes_exported_data(tmp_path):
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
     pytest.importorskip("pyarrow", reason="of the extra `parquet`")
+    path = tmp_path_factory.mktemp("data") / "data.h5"
     fields = ["--config.data.synthetic.sentences=20", "--config.data.synthetic.features=4"]
-    data, out = tmp_path / "data.h5", tmp_path / "data.parquet"
-    about = tmp_path / "croissant.json"
-    assert cli.main(["prepare", "synthetic", f"--out={data}", *fields]) == 0
+    assert cli.main(["prepare", "synthetic", f"--out={path}", *fields]) == 0
+    return path
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of rdflib's, in mlcroissant
+def test_croissant_describes_exported_data(data, tmp_path):
+    out, about = tmp_path / "data.parquet", tmp_path / "croissant.json"
     options = [f"--croissant={about}", "--licence=CC0-1.0", "--cite=Us"]
     assert cli.main(["export-data", str(data), f"--out={out}", *options]) == 0
     croissant = json.loads(about.read_text())
@@ -110,6 +130,16 @@ def test_croissant_describes_exported_data(tmp_path):
     assert not dataset.metadata.ctx.issues.errors
     assert not dataset.metadata.ctx.issues.warnings
     assert next(iter(dataset.records("samples")))["samples/subject"] == b"S01"
+
+
+def test_croissant_states_a_licence_and_a_citation_where_they_are_given(data, tmp_path):
+    out, about = tmp_path / "data.parquet", tmp_path / "croissant.json"
+    given = {"license": ("--licence", "CC0-1.0"), "citeAs": ("--cite", "Us")}
+    for names in ([], ["license"], ["citeAs"], ["license", "citeAs"]):
+        options = ["=".join(given[name]) for name in names]
+        assert cli.main(["export-data", str(data), f"--out={out}", f"--croissant={about}", *options]) == 0
+        stated = json.loads(about.read_text())
+        assert {name: stated[name] for name in given if name in stated} == {name: given[name][1] for name in names}
 
 
 def broken(change) -> dict:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import types
 
 import numpy as np
@@ -207,6 +208,14 @@ def test_report_json_and_files_of_two_conditions(tmp_path, printed_by, refused):
     page = (tmp_path / "page.html").read_text()
     assert all(word in page for word in ("number of words alone", "Each subject", "top-5 by chance: 8.3 %"))
     assert "top-5 by chance: 8.3 %" in result_text(found)
+    for text in (page, result_text(found)):
+        assert "60 independent sentences of which each was held against 60)" in text, "of two readers each"
+    cells = re.findall("<td[^>]*>(.*?)</td>", page.split("<h2>Each subject</h2>")[1].split("<h2>")[0])
+    subjects = found.comparisons[0].subjects
+    assert len({found.comparisons[0].primary.interval, *(s.interval for s in subjects)}) == 3
+    bounds = [f"{s.interval[0]:+.2f} to {s.interval[1]:+.2f}" for s in subjects]
+    expected = [("noise", s.subject, "60", f"{s.effect:+.1f}", b) for s, b in zip(subjects, bounds, strict=True)]
+    assert [*zip(*[iter(cells)] * 5, strict=True)] == expected
     (tmp_path / "text.txt").write_text("Target string: a\nPredicted string: b\n")
     assert "has no rankings, but" in refused(["audit", arguments[0], f"--control={tmp_path / 'text.txt'}"])
 
