@@ -197,6 +197,22 @@ def test_blocks_of_a_parquet_file_have_their_own_samples(tmp_path, expected, mon
     same(expected, prepare(tmp_path, tmp_path / "a.parquet"))
 
 
+@pytest.mark.parametrize(("right", "wrong"), [(b"a cat", b"a \xffat"), (b"\5\0\0\0a cat", b"\xff\0\0\0a cat")])
+def test_a_parquet_file_whose_texts_are_damaged_is_refused(right, wrong, tmp_path, refused):
+    """In the encoding "plain" a text is its length in four bytes and its own bytes."""
+    pa = pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    table = pa.table({"features": [[1.0], [2.0]], "sentence": ["the dog", "a cat"]})
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False)
+    whole = path.read_bytes()
+    assert whole.count(right) == 1
+    path.write_bytes(whole.replace(right, wrong))
+    said = refused(["prepare", str(path), f"--out={tmp_path / 'out.h5'}"])
+    assert "a.parquet: is damaged or cut short" in said
+    assert [one.name for one in tmp_path.iterdir()] == ["a.parquet"]
+
+
 def test_a_parquet_of_something_else(tmp_path, refused):
     pa = pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
     pq = pytest.importorskip("pyarrow.parquet")
