@@ -63,6 +63,14 @@ def test_samples_lists_pandas_and_other_names_give_the_same(tmp_path, expected):
     same(expected, read_datafile(data.write(tmp_path / "c.h5", table)))
 
 
+def test_the_origin_of_samples_is_what_the_caller_says(tmp_path, expected):
+    said = {"source": "our laboratory", "license": "CC0"}
+    found = read_datafile(data.write(tmp_path / "a.h5", rows(), features_are="four", provenance=said))
+    assert found.provenance == {**said, "notes": []}
+    assert expected.provenance == {"source": "python", "notes": []}
+    same(expected, found)
+
+
 def test_one_vector_is_a_recording_of_one_position(tmp_path):
     found = read_datafile(data.write(tmp_path / "a.h5", [{"features": [1, 2, 3], "sentence": "a"}]))
     assert found.features.tolist() == [[1, 2, 3]]
@@ -208,6 +216,19 @@ def test_a_parquet_file_whose_texts_are_damaged_is_refused(right, wrong, tmp_pat
     whole = path.read_bytes()
     assert whole.count(right) == 1
     path.write_bytes(whole.replace(right, wrong))
+    said = refused(["prepare", str(path), f"--out={tmp_path / 'out.h5'}"])
+    assert "a.parquet: is damaged or cut short" in said
+    assert [one.name for one in tmp_path.iterdir()] == ["a.parquet"]
+
+
+@pytest.mark.parametrize("block", [0, 2])
+def test_a_parquet_file_with_a_damaged_block_is_refused(block, tmp_path, expected, monkeypatch, refused):
+    pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'eeg2text_jax[parquet]'")
+    monkeypatch.setattr(arrow, "ROWS", 4)
+    path = tmp_path / "a.parquet"
+    arrow.write_parquet(expected, path)
+    whole, place = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(block).column(0).data_page_offset
+    path.write_bytes(whole[:place] + bytes(20) + whole[place + 20 :])
     said = refused(["prepare", str(path), f"--out={tmp_path / 'out.h5'}"])
     assert "a.parquet: is damaged or cut short" in said
     assert [one.name for one in tmp_path.iterdir()] == ["a.parquet"]
