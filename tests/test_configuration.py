@@ -72,6 +72,15 @@ def test_mistakes_are_one_sentence(argument, message):
     assert "\n" not in str(caught.value)
 
 
+def test_what_only_resembles_a_field_is_left_as_it_is():
+    """A field stands before the first `=`, begins with a section and has dots between its names."""
+    found = parse_config([DEMO, "--workdir=runs/optim.lr=0.001"], "run", options=("workdir",))
+    assert found.options["workdir"] == "runs/optim.lr=0.001"
+    sources = ["data.csv", "text.tsv", "data/subject=01", "data-1=a.csv", "own.data.x=1.csv", "a=data.x=1.csv"]
+    found = parse_config(["--out=a.h5", *sources], "prepare", options=("out",), default="default", positional="SOURCE")
+    assert found.positional == sources
+
+
 def test_missing_options():
     with pytest.raises(UserError, match="--workdir is missing"):
         parse_config([DEMO], "run", options=("workdir",))

@@ -119,6 +119,7 @@ def test_the_unit_of_the_recordings_changes_no_prediction(trained: Study, unit: 
         ({"model.frozen_dtype": "int8"}, "expected bridge or lora, and a decoder-only model"),
         ({"text.chat": True}, "no chat template"),
         ({"text.template": "why " * 150 + "<eeg>"}, "the model has 160; shorten"),
+        ({"text.template": "x" * 80 + "<eeg>" + "x" * 80}, r"the prompt \(16\d tokens\), .* the model has 160"),
     ],
 )
 def test_wrong_prompts_are_refused(changes: dict, message: str, tmp_path: Path) -> None:

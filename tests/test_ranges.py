@@ -217,6 +217,14 @@ def test_fields_that_do_not_fit_together(changes, message):
 
 def test_fields_that_are_missing_or_unknown():
     config = load_config(DEFAULT)
+    for section, unknown in (("decode_num_beams", 3), ("decoder", {"num_beams": 3}), ("optims", {"lr": 0.1})):
+        with config.unlocked():
+            config[section] = unknown
+        name = ".".join([section, *(unknown if isinstance(unknown, dict) else ())])
+        with pytest.raises(UserError, match=rf"^{name}: there is no such field; "):
+            check_config(config)
+        with config.unlocked():
+            del config[section]
     with config.unlocked():
         config.optim.learning_rate = 1e-3
     with pytest.raises(UserError, match=r"optim.learning_rate: there is no such field; did you mean 'optim"):

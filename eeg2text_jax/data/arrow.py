@@ -69,7 +69,7 @@ def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
     try:
         for batch in file.iter_batches(ROWS, columns=names):
             yield from table_rows(batch, columns, str(path))
-    except OSError as error:
+    except (OSError, ValueError) as error:  # as in `_parquet`; also of texts that are not UTF-8
         raise UserError(f"{path}: is damaged or cut short ({first_line(error)}); copy it again.") from error
 
 

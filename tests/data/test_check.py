@@ -88,7 +88,16 @@ def test_what_is_worth_a_look_is_noted(tmp_path):
     assert twins in found
     assert "1 samples are a subject's further readings" in found
     assert "the features of S0 are" in noted(tmp_path, volts)
-    assert "numbers of sentences stand for several texts" in noted(tmp_path, trials)
+    found = noted(tmp_path, trials)  # 3 texts for the numbers 0 and 1, and 2 for the others
+    assert "6 numbers of sentences stand for several texts (the first is NR:0)" in found
+    assert "7 texts have several numbers" in found
+
+    def one_number(rows):
+        return [{**row, "sentence_index": 4 if i % 7 == 2 else i % 7} for i, row in enumerate(rows)]
+
+    found = noted(tmp_path, one_number)
+    assert "1 numbers of sentences stand for several texts (the first is NR:4)" in found
+    assert "texts have several numbers" not in found
 
 
 def damaged(path, how):

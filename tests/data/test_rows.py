@@ -63,6 +63,14 @@ def test_samples_lists_pandas_and_other_names_give_the_same(tmp_path, expected):
     same(expected, read_datafile(data.write(tmp_path / "c.h5", table)))
 
 
+def test_the_origin_of_samples_is_what_the_caller_says(tmp_path, expected):
+    said = {"source": "our laboratory", "license": "CC0"}
+    found = read_datafile(data.write(tmp_path / "a.h5", rows(), features_are="four", provenance=said))
+    assert found.provenance == {**said, "notes": []}
+    assert expected.provenance == {"source": "python", "notes": []}
+    same(expected, found)
+
+
 def test_one_vector_is_a_recording_of_one_position(tmp_path):
     found = read_datafile(data.write(tmp_path / "a.h5", [{"features": [1, 2, 3], "sentence": "a"}]))
     assert found.features.tolist() == [[1, 2, 3]]
@@ -195,6 +203,35 @@ def test_blocks_of_a_parquet_file_have_their_own_samples(tmp_path, expected, mon
     monkeypatch.setattr(arrow, "ROWS", 4)
     arrow.write_parquet(expected, tmp_path / "a.parquet")
     same(expected, prepare(tmp_path, tmp_path / "a.parquet"))
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(b"a cat", b"a \xffat"), (b"\5\0\0\0a cat", b"\xff\0\0\0a cat")])
+def test_a_parquet_file_whose_texts_are_damaged_is_refused(right, wrong, tmp_path, refused):
+    """In the encoding "plain" a text is its length in four bytes and its own bytes."""
+    pa = pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    table = pa.table({"features": [[1.0], [2.0]], "sentence": ["the dog", "a cat"]})
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False)
+    whole = path.read_bytes()
+    assert whole.count(right) == 1
+    path.write_bytes(whole.replace(right, wrong))
+    said = refused(["prepare", str(path), f"--out={tmp_path / 'out.h5'}"])
+    assert "a.parquet: is damaged or cut short" in said
+    assert [one.name for one in tmp_path.iterdir()] == ["a.parquet"]
+
+
+@pytest.mark.parametrize("block", [0, 2])
+def test_a_parquet_file_with_a_damaged_block_is_refused(block, tmp_path, expected, monkeypatch, refused):
+    pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'eeg2text_jax[parquet]'")
+    monkeypatch.setattr(arrow, "ROWS", 4)
+    path = tmp_path / "a.parquet"
+    arrow.write_parquet(expected, path)
+    whole, place = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(block).column(0).data_page_offset
+    path.write_bytes(whole[:place] + bytes(20) + whole[place + 20 :])
+    said = refused(["prepare", str(path), f"--out={tmp_path / 'out.h5'}"])
+    assert "a.parquet: is damaged or cut short" in said
+    assert [one.name for one in tmp_path.iterdir()] == ["a.parquet"]
 
 
 def test_a_parquet_of_something_else(tmp_path, refused):

@@ -66,6 +66,16 @@ def test_sentences_are_distinct_and_every_subject_reads_each():
     assert len(index) == SPEC.sentences, "an index of a task names one sentence, whoever reads it"
 
 
+def test_tasks_take_the_sentences_in_turn_and_number_their_own_from_0():
+    one = [s.sentence for s in generate(sentences=20, subjects=1, tasks=1)]
+    found = {(s.subject, s.task, s.sentence_index): s.sentence for s in generate(sentences=20, tasks=3)}
+    for subject in ("S01", "S02"):
+        for task in (1, 2, 3):
+            own = one[task - 1 :: 3]
+            assert [found.pop((subject, f"T{task}", index)) for index in range(len(own))] == own
+    assert not found
+
+
 def test_features_have_a_row_for_each_word():
     assert all(s.features.shape == (len(s.sentence.split()), SPEC.features) for s in generate())
 
@@ -87,10 +97,14 @@ def test_signal_dial_moves_information_and_nothing_else():
     assert [s.sentence for s in planted] == [s.sentence for s in null]
     assert between_word_share(planted) > 0.85
     assert between_word_share(null) < 0.05
-    half = between_word_share(generate(signal=0.5, sentences=2000))
+    some = generate(signal=0.5, sentences=2000)
+    half = between_word_share(some)
     assert 0.1 < half < 0.5
+    assert half == pytest.approx(0.5**2 * between_word_share(planted), rel=0.1)
     spread = [word_rows(s)[1].std() for s in (planted, null)]
     assert spread[0] == pytest.approx(spread[1], rel=0.1)
+    own = [word_rows([s for s in found if s.subject == "S01"])[1].var(0).sum() for found in (null, some)]
+    assert own[1] == pytest.approx(own[0], rel=0.05), "a part of the signal leaves the variance as it is"
 
 
 @pytest.mark.parametrize(

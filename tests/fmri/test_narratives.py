@@ -6,7 +6,7 @@ import pytest
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.fmri.prepare_scans import usual_tr
 from eeg2text_jax.data.fmri.scans import Scan
-from eeg2text_jax.data.fmri.stories import Story, Transcript, correct_onsets, frame_texts
+from eeg2text_jax.data.fmri.stories import Story, Transcript, align_stories, correct_onsets, frame_texts
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.study.configuration import load_config
@@ -24,7 +24,8 @@ def make(root, out, **fields) -> tuple[DataFile, Tally]:
 @pytest.fixture(scope="module", params=[True, False], ids=["packed", "plain"])
 def made(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tree")
-    return make(make_tree(folder / "bids", packed=request.param), folder / "data.h5")
+    tree = make_tree(folder / "bids", packed=request.param)
+    return make(tree, folder / "data.h5", same_text=(("slow", "tunnel"), ("pie", "other")))
 
 
 def windows(data: DataFile, subject: str, task: str) -> dict[int, tuple[list[int], str]]:
@@ -60,6 +61,21 @@ def test_a_story_that_was_begun_early_has_the_same_text_at_the_same_segment(made
     assert early[6][0] == [2, 3, 4, 5]
     assert usual[6][1] == "so it was"  # 9.2, 11.2, 13.2 s: frames 6, 7, 8; the next one at 15.2 s is in frame 10
     assert [note for note in tally.notes if "sub-03_task-pretty" in note and "-6 s" in note]
+
+
+def test_most_scans_tell_where_a_story_is_in_its_audio_whether_others_have_it_earlier_or_later():
+    """At 9 s; the audio is moved where the story is at 3 or 12 s, but not for 0.3 s."""
+    scans = [(Story("x", onset, 18.0, 1.0),) for onset in (10.0, 13.0, 10.3, 4.0, 10.0)]
+    placed = [story for (story,) in align_stories(scans)]
+    assert [story.onset for story in placed] == [10.0, 13.0, 10.3, 4.0, 10.0]
+    assert [story.audio_start for story in placed] == [1.0, 4.0, 1.0, -5.0, 1.0]
+    assert [story.moved for story in placed] == [0.0, 3.0, 0.0, -6.0, 0.0]
+
+
+def test_stimuli_of_the_same_text_are_one_group_and_others_are_their_own(made):
+    data, _ = made
+    assert set(zip(data.task, data.text_group, strict=True)) == {
+        ("tunnel", "slow"), ("slow", "slow"), ("pretty", "pretty"), ("twice", "twice"), ("pie", "pie")}  # fmt: skip
 
 
 def test_the_repetition_time_of_each_scan_is_its_own(made):

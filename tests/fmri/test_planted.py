@@ -74,6 +74,17 @@ def test_the_tree_is_what_a_scanner_leaves(tmp_path):
                for line in path.read_text().splitlines())  # fmt: skip
 
 
+def test_the_brain_is_an_ellipsoid_along_the_axes_of_the_grid(tmp_path):
+    grid = (9, 5, 4)
+    changes = {"subjects": 1, "stories": 1, "heard": 1, "frames": 10, "grid": grid}
+    write_planted(tmp_path, PlantedSpec(**{**config_of().synthetic_fmri, **changes}))
+    (scan,) = tmp_path.glob("sub-01/func/*_bold.nii.gz")
+    mean = np.asarray(nibabel.load(scan).dataobj).mean(axis=-1)
+    centre, half = (np.array(grid) - 1) / 2, np.sqrt(1.6) * (np.array(grid) - 1) / 2  # half: its three semi-axes
+    inside = (((np.stack(np.indices(grid), -1) - centre) / half) ** 2).sum(-1) <= 1
+    np.testing.assert_array_equal(mean > 500, inside)
+
+
 def test_a_tree_that_is_kept_is_read_as_any_other(tmp_path):
     config = config_of(folder=str(tmp_path / "kept"))
     prepare(config, tmp_path / "a.h5")

@@ -12,6 +12,7 @@ from eeg2text_jax.conditions import CONDITIONS
 from eeg2text_jax.conditions.condition import ConditionContext, apply_condition, condition_key
 from eeg2text_jax.conditions.donors import donor_table, train_means
 from eeg2text_jax.data.batches import Samples, batch_shapes, feature_scale, make_batch
+from eeg2text_jax.data.check import check_datafile
 from eeg2text_jax.data.data_writer import VolumeWriter
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.frames import from_half, to_half
@@ -84,11 +85,21 @@ def test_check_reads_all_frames(tmp_path, printed_by):
     make(path, "float16")
     said = printed_by(["check", str(path)])
     assert "48 frames of 4 x 3 x 2 voxels, windows of 3 to 3, 1 text groups" in said
-    assert "no problem" in said
+    assert "no problem, 0 notes" in said
     with h5py.File(path, "r+") as file:
         file["features"][7] = 0
     read_datafile(path)
     assert "its frames do not have the checksum that the file states" in printed_by(["check", str(path)], 2)
+
+
+def test_frames_that_are_in_no_window_are_counted(tmp_path):
+    """Windows of frames 1 to 3, 2 to 4 and 8 to 10: the frames 0, 5, 6, 7 and 11 are in none."""
+    with VolumeWriter(tmp_path / "data.h5", GRID, "float32", "x") as writer:
+        writer.add_frames(np.random.default_rng(0).normal(size=(FRAMES, *GRID)))
+        for start in (1, 8, 2):
+            writer.add_window(start, L, sentence=f"the {start} dogs", subject="S", task="t", sentence_index=start,
+                              text_group="t")  # fmt: skip
+    assert check_datafile(tmp_path / "data.h5").notes == ["5 frames are in no window."]
 
 
 def test_windows_beyond_the_frames_are_refused(tmp_path):

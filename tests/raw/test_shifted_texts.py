@@ -35,6 +35,8 @@ def test_trials_that_fit_are_read(tmp_path):
     practice = "trial\ttext\n1\tn/a\n2\tone\n3\ttwo\n"
     assert read(path, practice, ["101"] * 3) == ["one", "two"]
     assert read(path, table("code", [7, 8, 9]), ["S  8", "S  7"], begin="S*") == ["text 1", "text 0"]
+    assert read(path, table("code", [7, 8, 9]), ["S  9", "S  8"], begin="S*") == ["text 2", "text 1"]
+    assert read(path, table("code", [7, 8, 9]), ["S 10", "S  8", "S  9", "S 11"], begin="S*") == ["text 1", "text 2"]
 
 
 @pytest.mark.parametrize(
@@ -54,3 +56,13 @@ def test_trials_that_differ_are_refused(numbers, trials, message, tmp_path):
 def test_codes_that_count_from_elsewhere_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"codes 0 to 2, and the events have 1 to 3: texts would be shifted by 1"):
         read(tmp_path / "texts.tsv", table("code", [0, 1, 2]), ["S  1", "S  3", "S  2"], begin="S*")
+
+
+def test_every_code_of_an_event_may_count_from_elsewhere(tmp_path):
+    """As the column `value` of a table of events, which stands behind `trial_type`."""
+    (tmp_path / "texts.tsv").write_text(table("code", [0, 1, 2]))
+    texts = Texts(tmp_path / "texts.tsv", "text")
+    found = [texts.find(FILE, trial, ("sentence", str(trial))) for trial in (1, 2, 3)]
+    assert found == ["text 1", "text 2", ""]
+    with pytest.raises(UserError, match=r"codes 0 to 2, and the events have 1 to 3: texts would be shifted by 1"):
+        texts.check_codes()

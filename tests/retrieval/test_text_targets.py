@@ -61,7 +61,7 @@ def test_words_are_weighted_by_their_rarity_in_the_train_part():
 
 def test_texts_outside_of_the_train_part_change_no_target_of_it(tmp_path):
     config = tiny_settings(objective="contrastive", contrastive__hashed=16)
-    split = SimpleNamespace(parts={"train": [0, 1, 4]})
+    split = SimpleNamespace(parts={"train": [0, 1, 4], "dev": [2], "test": [3, 5]})
     other = [*TEXTS[:2], "another text", *TEXTS[3:5], "the dog"]
     paths = [epath.Path(tmp_path / f"{k}.npz") for k in (0, 1)]
     one, two = (

@@ -147,6 +147,8 @@ GOOD = {"train": ["ZAB/NR:0"], "dev": ["ZAB/NR:1"], "test": ["ZAB/NR:2"]}
         (json.dumps({**GOOD, "test": []}), "part 'test'"),
         (json.dumps({**GOOD, "test": "ZAB/NR:2"}), "expected a list of samples as part 'test', found 'ZAB"),
         (json.dumps({**GOOD, "test": ["ZAB/NR:0"]}), "in part train and again in part test"),
+        (json.dumps({**GOOD, "train": ["ZAB/NR:0", "ZAB/NR:0"]}), "in part train and again in part train"),
+        (json.dumps({**GOOD, "test": ["ZAB/NR:2", 2]}), "'ZAB/NR:2' is in part test and again in part test"),
         (json.dumps({**GOOD, "test": ["ZAB/NR:99"]}), "'ZAB/NR:99' of part test is not in"),
         (json.dumps({**GOOD, "test": [99999]}), "row 99999 of part test"),
         (json.dumps({**GOOD, "test": [-1]}), "row -1 of part test"),
@@ -194,6 +196,11 @@ def test_a_certificate_of_other_texts_is_refused(data_path, tmp_path, refused):
         said = refused(["split", str(data_path), "--method=file", f"--path={edited}"])
         assert "edited.json: does not have the checksum that it states" in said
     certificate = json.loads(out.read_text())
+    stated = certificate.pop("sha256")
+    for checksum in ({}, {"sha256": None}, {"sha256": stated}):
+        edited.write_text(json.dumps({**certificate, "seed": 7, **checksum}))
+        with pytest.raises(UserError, match=r"edited\.json: does not have the checksum that it states"):
+            read_split_file(edited)
     certificate["parts"]["test"]["ids"] = certificate["parts"]["test"]["ids"][1:]
     certificate["parts"]["test"]["ids_sha256"] = hash_ids(certificate["parts"]["test"]["ids"])
     write_split_file(edited, certificate)  # with a checksum of its own

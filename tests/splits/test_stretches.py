@@ -10,7 +10,7 @@ from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.certificate import certify, certify_data, split_report
 from eeg2text_jax.splits.methods import make_folds, make_split
-from eeg2text_jax.splits.neighbors import WITHIN, high_neighbors, neighbor_accuracy, one_block, time_leakage
+from eeg2text_jax.splits.neighbors import WITHIN, high_neighbors, neighbor_accuracy, one_block, time_leakage, time_lines
 from eeg2text_jax.splits.split import PARTS, normalize, readings_of
 from eeg2text_jax.splits.stretches import (
     DEV,
@@ -276,3 +276,12 @@ def test_groups_in_one_block_are_counted_among_those_of_two_samples_or_more():
     readings = readings_of(in_order(6))
     assert one_block(readings, np.array(list("AABACC"), object)) == 0.5
     assert one_block(readings, np.array(list("AAAAAA"), object)) is None
+
+
+@pytest.mark.parametrize(("shown", "said"), [("EAABBCCDDE", "80%"), ("EAABBDCCDE", "")])
+def test_groups_in_one_block_are_named_from_four_of_five_on(shown, said):
+    """Of five groups, four are each one block in the first order and three in the second."""
+    parts = {"train": np.arange(6), "dev": np.array([6, 7]), "test": np.array([8, 9])}
+    time = time_leakage(readings_of(in_order(10)), parts, {"class": np.array(list(shown), object)})
+    found = [line for line in time_lines(time) if "in one block each" in line]
+    assert [line.split(" of the class groups")[0] for line in found] == [said] * bool(said)
