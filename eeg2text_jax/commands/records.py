@@ -168,7 +168,7 @@ def write_prediction_table(found: PredictionSet, out: Path) -> None:
     columns = [[getattr(row, name) for row in (*found.predictions, *found.further)] for name in _COLUMNS]
     table = pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
     with replacing(out) as partial:
-        pq.write_table(table, str(partial))
+        pq.write_table(table, str(partial), write_page_checksum=True)
 
 
 CELL = {"train_condition": str, "eval_condition": str, "seed": int, "mode": str, "rows": int, "metrics": dict}

@@ -69,7 +69,7 @@ def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
     try:
         for batch in file.iter_batches(ROWS, columns=names):
             yield from table_rows(batch, columns, str(path))
-    except (OSError, ValueError) as error:  # as in `_parquet`; also of texts that are not UTF-8
+    except _damage() as error:
         raise UserError(f"{path}: is damaged or cut short ({first_line(error)}); copy it again.") from error
 
 
@@ -125,9 +125,14 @@ def _width(words: Any, name: str, where: str) -> int:
 def _parquet(path: Path) -> Any:
     pq = library("pyarrow.parquet", "parquet")
     try:
-        return pq.ParquetFile(path)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are subclasses of these
+        return pq.ParquetFile(path, page_checksum_verification=True)  # `write_parquet` stores checksums
+    except _damage() as error:
         raise UserError(f"{path}: cannot be read as a Parquet file ({first_line(error)}).") from error
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """Return the errors of pyarrow for a damaged file, and those for texts that are not UTF-8."""
+    return library("pyarrow", "parquet").ArrowException, OSError, ValueError
 
 
 def _about(path: Path) -> dict[str, Any]:
@@ -155,7 +160,7 @@ def write_parquet(data: DataFile, out: Path) -> None:
         metadata={ABOUT: json.dumps(about).encode()},
     )  # fmt: skip
     out.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(out) as partial, pq.ParquetWriter(str(partial), schema) as writer:
+    with replacing(out) as partial, pq.ParquetWriter(str(partial), schema, write_page_checksum=True) as writer:
         for start in range(0, len(data), ROWS):
             rows = range(start, min(start + ROWS, len(data)))
             offsets = data.offsets[rows.start : rows.stop + 1]

@@ -119,11 +119,11 @@ def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
     """Yield the names of the columns, then every row. Raises UserError without pyarrow or for a damaged file."""
     arrow, parquet = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     try:
-        file = parquet.ParquetFile(io.BytesIO(data))
+        file = parquet.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
         yield file.schema_arrow.names
         for batch in file.iter_batches():
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: a text that is not UTF-8
         raise UserError(f"{path}: cannot be read as Parquet ({first_line(error)}); write it again.") from error
 
 

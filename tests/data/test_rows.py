@@ -234,6 +234,21 @@ def test_a_parquet_file_with_a_damaged_block_is_refused(block, tmp_path, expecte
     assert [one.name for one in tmp_path.iterdir()] == ["a.parquet"]
 
 
+def test_a_bit_of_an_exported_file_that_differs_is_noticed(tmp_path, expected):
+    pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'eeg2text_jax[parquet]'")
+    path = tmp_path / "a.parquet"
+    arrow.write_parquet(expected, path)
+    whole, group = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(0)
+    assert len(list(arrow.parquet_rows(path, Columns()))) == len(expected)
+    for column in (group.column(number) for number in range(3)):  # features, and texts
+        first = column.dictionary_page_offset or column.data_page_offset
+        last = first + column.total_compressed_size - 1
+        for place in (last, last - 2):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            with pytest.raises(UserError, match=r"a.parquet: is damaged or cut short .*; copy it again"):
+                list(arrow.parquet_rows(path, Columns()))
+
+
 def test_a_parquet_of_something_else(tmp_path, refused):
     pa = pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
     pq = pytest.importorskip("pyarrow.parquet")

@@ -138,6 +138,10 @@ def test_parquet_is_read(write):
     assert "layout F (Parquet; reference 'truth', prediction 'pred'" in describe(read)
     with pytest.raises(UserError, match="cannot be read as Parquet"):
         read_any(write(out.getvalue()[:50], "cut.parquet"))
+    plain = io.BytesIO()
+    pq.write_table(pa.table({"truth": ["a cat"], "pred": ["a dog"]}), plain, compression="none", use_dictionary=False)
+    with pytest.raises(UserError, match=r"damaged\.parquet: cannot be read as Parquet"):
+        read_any(write(plain.getvalue().replace(b"\5\0\0\0a cat", b"\5\0\0\0a \xffat"), "damaged.parquet"))
 
 
 def test_an_excel_table_is_read(write):
