@@ -241,6 +241,14 @@ def test_a_number_becomes_another_number_and_a_sentence_another_sentence():
     assert BREAKING["other"](own.split(), random.Random(0), Corpus.of([own])) is None
 
 
+def test_an_exponent_is_part_of_no_number():
+    """Superscripts and digits in circles are digits to Python, and no numbers."""
+    words, corpus = ["some", "10²", "m", "②", "7"], Corpus.of([])
+    assert BREAKING["number"](words[:-1], random.Random(0), corpus) is None
+    made = [BREAKING["number"](words, random.Random(seed), corpus) for seed in range(20)]
+    assert all(found[:-1] == words[:-1] and found[-1] != "7" for found in made)
+
+
 @pytest.mark.parametrize(("text", "edits", "rated"), [("xq zq xj qk vv", 1, "0"), ("the the the the the", 4, "1")])
 def test_fillers_and_repeated_words_change_nothing_and_articles_a_little(text, edits, rated):
     corpus = Corpus.of(list(sentences(20)))
