@@ -171,13 +171,13 @@ def number(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | 
     """Replace a number by another one."""
 
     def new(word: str) -> str:
-        if not word.isdigit():
+        if not word.isdecimal():
             return rng.choice([other for other in lexicon.NUMERALS if other != word.lower()])
         if len(word) < 3:
             return str(rng.choice([n for n in range(2, 60) if n != int(word)]))
         return str(int(word) + rng.choice([-1, 1]) * rng.randrange(2, 40 if len(word) > 3 else 90))
 
-    return _replace_one(words, _places(words, lambda word: word.isdigit() or word in lexicon.NUMERALS), rng, new)
+    return _replace_one(words, _places(words, lambda word: word.isdecimal() or word in lexicon.NUMERALS), rng, new)
 
 
 def entity(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:

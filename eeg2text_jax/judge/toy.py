@@ -75,7 +75,7 @@ def make_toy(config: ToySettings, folder: str | Path) -> None:
 
 
 def _gentle(params: Params, model: Seq2SeqModel) -> Params:
-    """Divide the query kernels by sqrt(head width); T5 has this factor in its initialization, not in attention."""
+    """Divide the query kernels by sqrt(head width), as T5's initialization has done before; attention begins flat."""
 
     def scale(path: Any, leaf: jax.Array) -> jax.Array:
         names = [part.key for part in path]

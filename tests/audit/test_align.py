@@ -220,6 +220,7 @@ def test_metadata_with_a_line_per_row_goes_in_order(tmp_path):
     [
         ("what,task\nx,y\n", "line 1: columns are what, task; expected reference"),
         ("reference,n_words\n{0},many\n", "line 2: n_words is 'many'"),
+        ("reference,n_words\n{0},7²\n", "line 2: n_words is '7²'"),  # a superscript is a digit, and no number
         ("reference,task\nnot this one,NR\n", "0 lines for the reference"),
         ("reference,task\n{0},a\n{0},b\n{0},c\n", "3 lines for the reference .*; expected 1 or 2"),
     ],

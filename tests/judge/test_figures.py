@@ -187,6 +187,16 @@ def test_word_accuracy_of_a_speaker_counts_words_and_not_utterances():
     assert (line["n"], line["word_accuracy"], line["latte_mean"]) == (1, pytest.approx(50), pytest.approx(30))
 
 
+def test_more_errors_than_words_are_an_accuracy_of_zero():
+    """Four errors in two words; beside eight right words, four in ten."""
+    right = Pair("c d e f g h i j", "C d e f g h i j.", True, speaker="S")
+    wrong = Pair("a b", "x y z w", False, speaker="S")
+    for pairs, right_words, human in (([wrong], 0, 0), ([wrong, right], 60, 50)):
+        table = speakers_table(pairs, lambda asked: np.array([0.3]), 0.5)
+        assert table["speakers"][0]["word_accuracy"] == pytest.approx(right_words)
+        assert table["agreement"]["word_accuracy"]["mean_gap"] == pytest.approx(right_words - human)
+
+
 def test_the_interval_of_a_speaker_counts_pairs_of_sentences_drawn_anew():
     """Nine of ten pairs are kept: ten sentences with nine pairs each, and ten with one that is lost."""
     kept = [Pair(f"kept {i}", f"said {i}", True, speaker="S") for i in range(10) for _ in range(9)]

@@ -47,6 +47,19 @@ def test_nothing_behind_a_link_is_deleted(tmp_path):
     assert read_judge(tmp_path / "others").prompt[0, 0] == 1
 
 
+@pytest.mark.parametrize("ids", [((0,), (65_536,)), ((256_000, 7), (2**31 - 1,))])
+def test_token_ids_of_any_vocabulary_are_read(tmp_path, ids):
+    write_judge(dataclasses.replace(made(1), labels=Labels(("yes", "no"), ids)), tmp_path / "judge")
+    assert read_judge(tmp_path / "judge").labels == Labels(("yes", "no"), ids)
+
+
+def test_what_is_no_token_id_is_refused(tmp_path):
+    for wrong in (2**31, -1, 1.5, True, "1"):
+        write_judge(dataclasses.replace(made(1), labels=Labels(("yes", "no"), ((1,), (2, wrong)))), tmp_path / "judge")
+        with pytest.raises(UserError, match="labels are not two words with their token ids"):
+            read_judge(tmp_path / "judge")
+
+
 @pytest.mark.parametrize(
     ("name", "said"), [("plain", "added to a text that ends without one of . ! ?"), ("figure", "as in the template")]
 )

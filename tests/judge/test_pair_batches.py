@@ -51,8 +51,15 @@ def test_company_changes_between_epochs():
 
 
 def test_a_pair_that_fits_no_width_is_refused():
-    with pytest.raises(UserError, match="a pair has 31; add a width of at least 31"):
-        PairBatches(IDS, YES, [8, 16], 4, 0, 0)
+    for widths in ([8, 16], [30, 8]):
+        with pytest.raises(UserError, match="a pair has 31; add a width of at least 31"):
+            PairBatches(IDS, YES, widths, 4, 0, 0)
+
+
+def test_a_pair_may_fill_the_widest_width():
+    batch = PairBatches(IDS[-2:], YES[-2:], [31, 8], 2, 0, 0)(0)
+    assert sorted(batch["length"]) == [10, 31]
+    np.testing.assert_array_equal(batch["ids"][batch["length"].argmax()], IDS[-1])
 
 
 def test_slices_hold_every_pair_once_in_the_narrowest_width():

@@ -241,6 +241,52 @@ def test_a_number_becomes_another_number_and_a_sentence_another_sentence():
     assert BREAKING["other"](own.split(), random.Random(0), Corpus.of([own])) is None
 
 
+def test_an_exponent_is_part_of_no_number():
+    """Superscripts and digits in circles are digits to Python, and no numbers."""
+    words, corpus = ["some", "10²", "m", "②", "7"], Corpus.of([])
+    assert BREAKING["number"](words[:-1], random.Random(0), corpus) is None
+    made = [BREAKING["number"](words, random.Random(seed), corpus) for seed in range(20)]
+    assert all(found[:-1] == words[:-1] and found[-1] != "7" for found in made)
+
+
+@pytest.mark.parametrize(("written", "farthest"), [("1999", 39), ("1000", 39), ("500", 89), ("100", 89)])
+def test_a_year_moves_by_two_or_more_and_so_does_a_number_of_three_digits(written, farthest):
+    rng, corpus, moves = random.Random(0), Corpus.of([]), set()
+    for _ in range(4000):
+        first, said = BREAKING["number"](["in", f"({written})."], rng, corpus)
+        assert (first, said[0], said[-2:]) == ("in", "(", ").")
+        moves.add(int(said[1:-2]) - int(written))
+    assert moves == {sign * by for sign in (-1, 1) for by in range(2, farthest + 1)}
+
+
+ARTICLES = {  # sentence -> what it may become
+    "The dog barks.": {"dog barks.", "A dog barks."},
+    "An ox saw it.": {"ox saw it.", "The ox saw it."},
+    "We saw the (a) dog.": {"We saw (a) dog.", "We saw the dog.", "We saw a (a) dog.", "We saw the (the) dog."},
+    "We saw them all.": {None},
+}
+
+
+@pytest.mark.parametrize("text", ARTICLES)
+def test_an_article_is_dropped_or_exchanged(text):
+    made = [HARMLESS["article"](text.split(), random.Random(seed), Corpus.of([])) for seed in range(60)]
+    assert {words and " ".join(words) for words in made} == ARTICLES[text]
+
+
+@pytest.mark.parametrize(("harmless", "more"), [(0, 0), (1, 1), (2, 2), (4, 2)])
+def test_edits_of_a_sentence_add_up(harmless, more, monkeypatch):
+    """The sentence allows one loss, a cut to two or three words, and two harmless edits: a word said twice, and um."""
+    monkeypatch.setattr("eeg2text_jax.judge.lexicon.FILLERS", ("um",))
+    for seed in range(40):
+        pair = edit_sentence("xq zq xj qk vv", harmless, True, random.Random(seed), Corpus.of([]))
+        assert (pair.kind, pair.rated, pair.preserved) == ("cut", "2", False)
+        words = pair.hypothesis.split()
+        kept = {*words} - {"um"}
+        assert kept in ({"xq", "zq"}, {"xq", "zq", "xj"})
+        assert len(words) == len(kept) + more
+        assert "um" in words or more < 2
+
+
 @pytest.mark.parametrize(("text", "edits", "rated"), [("xq zq xj qk vv", 1, "0"), ("the the the the the", 4, "1")])
 def test_fillers_and_repeated_words_change_nothing_and_articles_a_little(text, edits, rated):
     corpus = Corpus.of(list(sentences(20)))

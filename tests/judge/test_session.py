@@ -11,19 +11,22 @@ import pytest
 from spoilt_judges import HOSTILE
 from tiny_judge import tiny_config
 
+from eeg2text_jax.backbones.mapping import flatten
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import Terminated, UserError
 from eeg2text_jax.judge import tune
 from eeg2text_jax.judge.baselines import baseline_scores
+from eeg2text_jax.judge.controlled import make_pairs
 from eeg2text_jax.judge.fields import PromptSettings
-from eeg2text_jax.judge.frozen import Asker, frequent_tokens, initial_prompts
+from eeg2text_jax.judge.frozen import Asker, frequent_tokens, initial_prompts, load_frozen
 from eeg2text_jax.judge.judge_folder import load_judged, read_judge
 from eeg2text_jax.judge.lattescore import JudgeMetrics, LatteScore
 from eeg2text_jax.judge.pairs import Pair, Parts, divide, read_pairs
-from eeg2text_jax.judge.session import judge, speakers
-from eeg2text_jax.judge.templates import toy_pairs
+from eeg2text_jax.judge.session import judge, labelled_pairs, sentences_of, speakers
+from eeg2text_jax.judge.templates import sentences, toy_pairs
 from eeg2text_jax.judge.thresholds import choose_threshold
 from eeg2text_jax.judge.wording import read_labels
+from eeg2text_jax.pretrained.folder import read_tensors
 from eeg2text_jax.pretrained.tensor_files import write_safetensors
 
 PRODUCTS = ("judge/judge.json", "judge/prompt.safetensors", "results.json", "results.md", "metrics.jsonl", "pairs.tsv")
@@ -211,6 +214,47 @@ def test_speakers_are_of_the_test_part_with_and_without_errors(tmp_path):
     made = speakers(config, Parts(train, [], test, 0, [], []), scores, 0.5, "controlled edits")["speakers"]
     assert [line["name"] for line in made] == ["S1", "S2", "S3"]
     assert {pair.reference for pair in asked[1:]} <= set(texts[:4])
+
+
+def test_sentences_are_the_filled_lines_of_a_file(tmp_path):
+    """As editors of Windows write it: with a byte order mark and line ends of two characters."""
+    path = tmp_path / "texts.txt"
+    config = tiny_config(sentences=str(path))
+    path.write_bytes("\ufeffOne two.\r\n\r\n  \r\nAn élan.\r\nFour".encode())
+    assert sentences_of(config) == ["One two.", "An élan.", "Four"]
+    path.write_bytes("élan".encode("latin-1"))
+    with pytest.raises(UserError, match=r"texts\.txt: cannot be read as UTF-8 text, a sentence a line"):
+        sentences_of(config)
+
+
+def test_controlled_edits_have_settings_and_a_seed_of_their_own(tmp_path):
+    texts = list(sentences(30))
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    edits = {"edits__per_sentence": 3, "edits__preserved": 0.7, "edits__seed": 5, "split__seed": 6, "toy__seed": 7}
+    config = tiny_config(pairs="edits", sentences=str(tmp_path / "texts.txt"), **edits)
+    made, source = labelled_pairs(config, "", types.SimpleNamespace(root=tmp_path))
+    assert source == "controlled edits"
+    assert made == make_pairs(texts, per_sentence=3, preserved=0.7, seed=5) == read_pairs(tmp_path / "pairs.tsv")
+
+
+def test_the_toys_attention_begins_as_that_of_a_t5_with_smaller_queries(finished):
+    """By the spread of weights, which four steps hardly change; q of T5 begins with (width * head width) ** -0.5."""
+    tensors, (width, inner, of_head) = read_tensors(finished[0] / "toy"), (32, 32, 8)
+    spread = {"q": (width * of_head) ** -0.5 / of_head**0.5, "k": width**-0.5, "v": width**-0.5, "o": inner**-0.5}
+    for name, expected in spread.items():
+        kernels = [values.ravel() for key, values in tensors.items() if key.endswith(f"Attention.{name}.weight")]
+        assert len(kernels) == 6
+        assert np.concatenate(kernels).std() == pytest.approx(expected, rel=0.1), name
+
+
+def test_kernels_and_embeddings_alone_are_kept_in_bfloat16(finished):
+    """Norms and relative positions keep their digits."""
+    whole, low = (flatten(load_frozen(finished[0] / "toy", "float32", kind).params) for kind in ("float32", "bfloat16"))
+    assert {path.rpartition("/")[2] for path in whole} == {"kernel", "embedding", "scale"}
+    for path, values in whole.items():
+        kind = "float32" if path.endswith(("scale", "relative/embedding")) else "bfloat16"
+        assert low[path].dtype == kind, path
+        np.testing.assert_array_equal(np.asarray(low[path]), np.asarray(values).astype(kind), path)
 
 
 def test_a_checkpoint_of_other_pairs_is_refused():

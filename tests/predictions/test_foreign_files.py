@@ -68,6 +68,7 @@ def test_blocks_closed_by_equals_signs(write, template):
 
 JSON = {
     "lines": "".join(json.dumps({"Reference": r, "prediction": p, "wer": 1.0}) + "\n" for r, p in EQUAL),
+    "lines far apart": "".join("\n" + json.dumps({"gt": r, "pred": p}) + "\n \n" for r, p in EQUAL),
     "one line": json.dumps({"gt": REFERENCES[0], "pred": OUTPUTS[0]}),
     "list": json.dumps([{"label": r, "predict": p, "prompt": "decode"} for r, p in EQUAL]),
     "indented list": json.dumps([{"target": [r], "hypothesis": p} for r, p in EQUAL], indent=2),
@@ -172,11 +173,14 @@ def test_a_header_among_the_samples_is_no_sample(write):
         read_any(write(f"{rows}Reference,Prediction\n{rows}"))
 
 
-def test_the_delimiter_that_a_spreadsheet_states_is_no_sample(write):
-    path = write("sep=;\ntruth;pred\n" + "".join(f"{r};{p}\n" for r, p in EQUAL))
-    assert texts(path) == EQUAL
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_that_a_spreadsheet_states_is_no_sample(write, delimiter):
+    def stated(*rows):
+        return write("".join(f"{line}\n" for line in (f"sep={delimiter}", *map(delimiter.join, rows))))
+
+    assert texts(stated(("truth", "pred"), *EQUAL)) == EQUAL
     with pytest.raises(UserError, match="line 3: 3 fields where the first line has 2"):
-        read_any(write("sep=;\ntruth;pred\na;b;c\n"))
+        read_any(stated(("truth", "pred"), "abc"))
 
 
 def test_a_log_with_a_pair_of_labels_is_no_file_of_pairs(write):

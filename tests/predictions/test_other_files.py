@@ -56,6 +56,8 @@ def test_texts_are_read_beside_their_references(write, name):
     assert sorted(texts(path, reference=reference)) == sorted(EQUAL)
     said = describe(read_any(path, reference=reference))
     assert f"layout {layout} (" in said
+    if layout == "K":
+        assert sorted(texts(path, reference=reference, layout="K")) == sorted(EQUAL)
     assert str(reference) in said
     assert ("in 6 rows references hold several texts; the first of them counts" in said) == (name[:3] == "sev")
 
@@ -213,6 +215,24 @@ def test_a_list_in_a_cell_is_seen(write, cell, outcome, note):
     assert row.reference == outcome
 
 
+@pytest.mark.parametrize(
+    ("items", "outcome", "note"),
+    [
+        (["a b", "c d"], "a b", "in 1 rows {}s hold several texts; the first of them counts"),
+        (['Il dit "là"', "yes"], 'Il dit "là"', "in 1 rows {}s hold several texts"),
+        (["HH", "AH", "L"], "HH AH L", "in 1 rows {}s are lists of tokens"),
+        (["a b"], "a b", ""),
+        ([], "", ""),
+    ],
+)
+def test_a_list_in_json_is_seen(write, items, outcome, note):
+    for side, row in (("reference", {"gt": items, "pred": "x y"}), ("prediction", {"gt": "x y", "pred": items})):
+        for text in (json.dumps(row), json.dumps([row], indent=1)):
+            read = read_any(write(text))
+            assert getattr(read.predictions[0], side) == outcome
+            assert (note.format(side) in describe(read)) if note else not read.notes
+
+
 def test_a_list_of_numbers_in_a_cell_is_no_text(write):
     with pytest.raises(UserError, match=r"line 2: the reference is the list '\[12, 7\]'; expected text"):
         read_any(write(table([("truth", "pred"), ("[12, 7]", "x y")])))
@@ -279,6 +299,23 @@ def test_curly_quotes_of_one_side_are_named(write):
     said = "1 references have curly quotes or apostrophes and the predictions straight ones"
     assert said in describe(read_any(write(table(rows))))
     assert "curly quotes" not in describe(read_any(write(table([*rows, ("e f", "it’s")]))))
+    said = "1 predictions have curly quotes or apostrophes and the references straight ones"
+    assert said in describe(read_any(write(table([("pred", "truth"), *rows[1:]]))))
+    for header in (("truth", "pred"), ("pred", "truth")):
+        assert "curly quotes" not in describe(read_any(write(table([header, ("it’s “good”", "it is good")]))))
+
+
+def test_every_fault_of_a_file_is_said(write):
+    """One is no reason to say nothing of the others."""
+    rows = [(f"“他们在学校 {n}”", f'"at school {n}"', "") for n in range(10)]
+    said = describe(read_any(write(table([("truth", "pred_eeg", "pred_noise"), *rows, *rows]))))
+    for fault in (
+        "under unknown → noise is empty",
+        "the second half of the file repeats its first 20 rows",
+        "40 references have curly quotes",
+        "each Han or kana character counts as a word",
+    ):
+        assert fault in said
 
 
 HAN = [("我喜欢看电影。", "我喜欢看书。"), ("今天天气很好", "今天天气不好"), ("他们在学校学习English", "她在学校")]

@@ -10,6 +10,7 @@ from eeg2text_jax.cli import main
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import Sample, read_datafile
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.groups import labels_of_samples
 from eeg2text_jax.splits.certificate import leakage_table
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import PARTS, Split, normalize
@@ -179,6 +180,20 @@ def test_rows_need_the_data_file(tmp_path, refused):
 @pytest.mark.parametrize("arguments", [[], ["--audit", "absent.json"], ["absent.h5"], ["--ratio=1,2"]])
 def test_missing_input_is_one_sentence(arguments, refused):
     assert refused(["split", *arguments])
+
+
+@pytest.mark.parametrize("folds", [[], ["--folds=2"]])
+def test_groups_have_a_line_for_each_sentence(data_path, tmp_path, refused, folds):
+    groups, out, data = tmp_path / "groups.csv", tmp_path / "f.json", read_datafile(data_path)
+    lines = {t: f" {t.replace(' ', '  ')},{i % 3} \n" for texts in TEXTS.values() for i, t in enumerate(texts)}
+    groups.write_text("".join(["reference,class\n", *lines.values()]))
+    (found,) = labels_of_samples(data, groups).items()
+    assert (found[0], found[1].tolist()) == ("class", [str(i % 3) for i in data.sentence_index])
+    del lines["sentence 7 of many"]
+    groups.write_text("".join(["reference,class\n", *lines.values()]))
+    said = refused(["split", str(data_path), f"--groups={groups}", f"--json={out}", *folds])
+    assert said == f"eeg2text split: {groups}: has no line for the sentence 'sentence 7 of many'; add one."
+    assert [path.name for path in tmp_path.iterdir()] == ["groups.csv"]
 
 
 def test_a_certificate_of_other_texts_is_refused(data_path, tmp_path, refused):

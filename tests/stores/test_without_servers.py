@@ -149,6 +149,15 @@ def test_a_silent_lease_is_taken_when_the_patience_ends_and_a_released_one_at_on
         assert owner(found)["fence"] == 6
 
 
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"x"', b"\xff"])
+def test_a_damaged_lease_is_taken_when_the_patience_ends(found, content):
+    """Its holder may be alive."""
+    found.objects[KEY] = content, "theirs", {}
+    with Lease(found, PLACE):
+        assert lease.PATIENCE <= found.now[0] < lease.PATIENCE + lease.BEAT
+        assert owner(found)["fence"] == 1
+
+
 def test_a_lease_that_beats_late_is_not_taken(found):
     def beats():
         if found.now[0] > lease.PATIENCE - lease.BEAT:
@@ -230,6 +239,22 @@ def test_the_mark_of_an_unfinished_folder_goes_last(held, monkeypatch):
     Mirror(PLACE, bucket, PLACE.run, lease).pull()
     assert sorted(bucket.deleted) == sorted(f"run/checkpoint/{name}" for name in (UNFINISHED, "a", "z"))
     assert bucket.deleted[-1] == f"run/checkpoint/{UNFINISHED}"
+
+
+def test_a_folder_is_marked_from_before_its_first_change_until_after_its_last(held, tmp_path):
+    """A process that is killed in between leaves the mark, whether it was writing files or removing them."""
+    bucket, lease = held
+    bucket.written = bucket.deleted = requests = []
+    sender = Sender(PLACE, bucket, PLACE.run, lease, Notes(PLACE.run))
+    for written, removed in (("ab", ""), ("c", "ab"), ("", "c")):
+        requests.clear()
+        for name in written:
+            (tmp_path / name).write_text(name)
+        put = [(f"checkpoint/{name}", path := tmp_path / name, stamp_of(path)) for name in written]
+        sender.send(Change("checkpoint", tuple(put), tuple(f"checkpoint/{name}" for name in removed)))
+        names = [UNFINISHED, *written, *removed, UNFINISHED]
+        assert [key for key in requests if key != KEY] == [f"run/checkpoint/{name}" for name in names]
+        assert bucket.objects.keys() == {KEY, *(f"run/checkpoint/{name}" for name in written)}
 
 
 def test_a_copy_that_was_changed_is_not_current(held):
