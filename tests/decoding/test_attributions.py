@@ -121,6 +121,21 @@ def test_arms_of_a_condition_count_alike(tmp_path):
     assert json.loads((tmp_path / "channels.json").read_text()) == {"electrodes": [], "shares": {"eeg": [0.3, 0.7]}}
 
 
+def test_arms_are_added_wave_by_wave_and_averaged(finished, tmp_path):
+    """The trained arms, then the same two again as further seeds of one condition."""
+    study = finished_study(str(finished))
+    texts = own_texts(study, read_predictions(finished / "predictions.jsonl").predictions)
+    shares = ChannelShares(study)
+    for arms in (study.arms, (Arm("eeg", 1), Arm("eeg", 2))):
+        shares.add(dataclasses.replace(study, arms=arms), trained_params(study), study.placement.mesh, texts)
+    shares.write(epath.Path(tmp_path / "channels.json"))
+    stored, found = (json.loads((folder / "channels.json").read_text())["shares"] for folder in (finished, tmp_path))
+    eeg, noise = (np.array(stored[name]) for name in ("eeg", "noise"))
+    assert np.abs(eeg - noise).max() > 1e-3
+    assert found["noise"] == pytest.approx(noise, abs=1e-5)
+    assert found["eeg"] == pytest.approx((2 * eeg + noise) / 3, abs=1e-5)
+
+
 def test_texts_of_an_arm_are_its_best_free_running_ones_from_eeg():
     arms = (Arm("eeg", 0), Arm("noise", 0), Arm("eeg", 1))
     rows = []
@@ -151,3 +166,12 @@ def test_what_is_right_on_the_head_is_right_in_the_picture():
     middle = image.shape[0] // 2
     assert image[middle, -1] > 50 > 20 > image[middle, 0]
     assert image[-1, middle] > image[0, middle]
+
+
+def test_arms_have_one_scale_that_ends_at_the_largest_share_of_any():
+    shares = {"eeg": [0.1, 0.3, 0.4, 0.2], "noise": [0.2, 0.7, 0.05, 0.05], "zero": [0.25, 0.25, 0.2, 0.3]}
+    figure = map_figure(PLACES, shares)
+    heads = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title() for axes in heads] == [f"arm trained on {name}" for name in shares]
+    assert [axes.images[0].get_clim() for axes in heads] == [pytest.approx((0.0, 70.0))] * 3
+    assert figure.axes[-1].get_ylim() == pytest.approx((0.0, 70.0)), "the colour bar"

@@ -1,13 +1,16 @@
 """Settings are read as transformers writes them; what we do not implement is named, not ignored."""
 
+import dataclasses
 import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+from tiny_run import tiny_settings
 from toy_models import MarkovModel
 from transformers import GenerationConfig
 
+from eeg2text_jax.decoding.cells import check_decoding
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.opening import generation_note
 from eeg2text_jax.search.settings import GenerationSpec, search_name
@@ -29,6 +32,29 @@ def test_default_config_gives_the_papers_settings():
     assert (spec.decoder_start_token_id, spec.pad_token_id, spec.eos_token_id) == (0, 1, (2,))
     assert hash(spec) == hash(spec.replace())
     assert spec == spec.replace()
+
+
+def test_a_run_decodes_as_its_section_says():
+    """Also where a value is 0 and the default is not; settings of the loop over the test set are left out."""
+    changes = {
+        "num_beams": 3, "max_length": 9, "repetition_penalty": 1.5, "no_repeat_ngram_size": 0, "length_penalty": 0.0,
+        "num_return_sequences": 2, "do_sample": True, "temperature": 0.5, "top_k": 0, "top_p": 0.25,
+        "cache_dtype": "bfloat16", "weights_dtype": "int8",
+    }  # fmt: skip
+    decode = tiny_settings(**{f"decode__{name}": value for name, value in changes.items()}).decode
+    assert check_decoding(decode, MODEL) == GenerationSpec(0, 1, (2,), **changes)
+    more = {"early_stopping": True, "forced_bos_token_id": 0, "min_length": 2}
+    decode = dataclasses.replace(decode, others=more)
+    assert check_decoding(decode, MODEL) == GenerationSpec(0, 1, (2,), **changes, **more)
+
+
+def test_one_token_id_is_a_tuple_of_one():
+    """Token 0 is a token as any other."""
+    fields = {"eos_token_id": 0, "suppress_tokens": 0, "begin_suppress_tokens": 3}
+    spec = GenerationSpec.from_fields(fields, MODEL)
+    assert (spec.eos_token_id, spec.suppress_tokens, spec.begin_suppress_tokens) == ((0,), (0,), (3,))
+    several = spec.replace(eos_token_id=[4, 0], suppress_tokens=None, begin_suppress_tokens=())
+    assert (several.eos_token_id, several.suppress_tokens, several.begin_suppress_tokens) == ((4, 0), (), ())
 
 
 def test_checkpoint_file_of_transformers(tmp_path):
@@ -61,6 +87,7 @@ def test_new_token_counts_leave_out_the_start_token():
         {"do_sample": True, "top_k": 0, "top_p": 0.9, "temperature": 0.7, "num_return_sequences": 3},
         {"num_beams": 4, "early_stopping": True, "length_penalty": 0.0, "eos_token_id": (2, 7)},
         {"min_length": 3, "forced_bos_token_id": 0, "forced_eos_token_id": 2, "begin_suppress_tokens": (9,)},
+        {"eos_token_id": 0, "suppress_tokens": 0, "begin_suppress_tokens": [0, 9]},
     ],
 )
 def test_what_is_written_is_read_back(tmp_path, fields):

@@ -1,6 +1,8 @@
 """Windows of scans with TRs of 1.5 and 1.52 s: what they share is what they share in the story's time."""
 
+import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,11 +11,13 @@ from eeg2text_jax.auditing.strata import disjoint
 from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.decoding.cells import Cell, row_fields
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.splits.leakage import SEGMENT, assess_leakage, segments_of
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import readings_of
 from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.study.grid import Arm
 from eeg2text_testing.bids_stories import GRID, WINDOW, make_tree
 
 CELL = 0.02  # seconds: TRs, onsets and their differences are whole numbers of it
@@ -84,6 +88,16 @@ def test_no_donor_lends_time_of_the_same_story(data):
     times = data.story_times
     overlap = (times[:, 0] < times[donors, 1]) & (times[donors, 0] < times[:, 1])
     assert not (overlap & (data.task == data.task[donors])).any()
+
+
+def test_decoded_rows_state_the_seconds_of_the_story(data):
+    names, samples = [str(i) for i in range(len(data))], SimpleNamespace(donors=None)
+    study = SimpleNamespace(data=data, split=SimpleNamespace(names=names), samples=samples)
+    cell = Cell(Arm("eeg", 0), "eeg")
+    found = [row_fields(study, cell, i, "free_running")["story_time"] for i in range(len(data))]
+    np.testing.assert_allclose(found, [(CELL * a, CELL * b) for _, a, b in spans(data)], rtol=0, atol=1e-9)
+    study.data = dataclasses.replace(data, starts=None)  # words, which no story gives a time
+    assert row_fields(study, cell, 0, "free_running")["story_time"] is None
 
 
 def test_windows_that_are_judged_share_no_time(data):

@@ -114,6 +114,8 @@ def test_t5_versions_differ_in_their_heads() -> None:
         ({"shape": {"d_model": 0}}, "config.model.shape: its width is 0"),
         ({"shape": {"encoder_attention_heads": 0}}, "no multiple of its 0 attention heads"),
         ({"shape": {"dropout": 1.5}}, "config.model.shape: a rate of dropout is 1.5"),
+        ({"shape": {"dropout": 1.0}}, "a rate of dropout is 1.0; expected a number from 0 to below 1"),
+        ({"shape": {"attention_dropout": -0.1}}, "a rate of dropout is -0.1"),
         ({"shape": {"vocab_size": 30}}, "vocab_size is 30, but the tokenizer has 50 tokens"),
         ({"shape": {"pad_token_id": None}}, "config.model.shape: pad_token_id is None; expected one token id"),
         ({"backbone": "t5", "shape": {"feed_forward_proj": "gated-mish"}}, "there is no activation 'mish'"),

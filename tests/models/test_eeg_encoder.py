@@ -8,10 +8,12 @@ import numpy as np
 import optax
 import pytest
 import torch
+from flax import nnx
 from test_properties import BARTISH, EEG, make_model
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.brain.encoder import encoder_width
+from eeg2text_jax.models.brain.encoder import encoder_width, stack_spec
+from eeg2text_jax.models.layers import FeedForward
 from eeg2text_jax.models.spec import EEGSpec
 from eeg2text_jax.training.state import trainable_mask, trainable_only
 
@@ -69,6 +71,21 @@ def test_equals_torch(n_features: int) -> None:
     }
     ours = jax.jit(lambda params: model._bind(params).eeg(jnp.asarray(x), jnp.asarray(MASK))[0])(params)
     np.testing.assert_allclose(ours[MASK], expected[MASK], atol=1e-5)
+
+
+def test_drops_where_torch_does() -> None:
+    """Attention, both sublayers' outputs, and after the activation of the feed-forward network."""
+    spec = stack_spec(EEGSpec(features=8, heads=2, ffn=8, dropout=0.3))
+    theirs = torch.nn.TransformerEncoderLayer(8, 2, 8, dropout=0.3)
+    assert spec.attention_dropout == theirs.self_attn.dropout
+    assert spec.dropout == theirs.dropout1.p == theirs.dropout2.p
+    ffn = FeedForward(spec, jnp.dtype("float32"), nnx.Rngs(0))
+    ffn.inner.kernel, ffn.inner.bias = nnx.Param(jnp.zeros((8, 8))), nnx.Param(jnp.ones(8))
+    ffn.outer.kernel = nnx.Param(jnp.eye(8))
+    hidden = np.asarray(ffn(jnp.ones((1000, 8)), jax.random.key(0)))
+    kept = 1 / (1 - theirs.dropout.p)
+    np.testing.assert_allclose(np.unique(hidden), [0.0, kept], rtol=1e-6)
+    assert abs((hidden == 0).mean() - theirs.dropout.p) < 5 * np.sqrt(0.3 * 0.7 / hidden.size)
 
 
 def test_width() -> None:

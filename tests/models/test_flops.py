@@ -13,10 +13,12 @@ import transformers
 
 from eeg2text_jax.backbones import bart, t5
 from eeg2text_jax.decoding.generate import search
-from eeg2text_jax.models.flops import search_flops, step_flops, training_flops
+from eeg2text_jax.models.flops import brain_flops, search_flops, step_flops, training_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.models.two_towers import LENGTH_FEATURES, ContrastiveModel
 from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.training.grid_program import clip_loss
 from eeg2text_jax.training.objectives import summed_loss
 
 WORDS, TOKENS, BATCH = 9, 7, 3
@@ -88,6 +90,30 @@ def test_training(name):
     counted = products(jax.make_jaxpr(jax.grad(loss))(params).jaxpr, iter(()))
     expected = training_flops(model, BATCH, WORDS, TOKENS)
     assert expected * 0.97 < counted <= expected
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_contrastive_training(name):
+    """Each recording with every text of the batch; nobody asks for the gradients of what is fed and of the texts."""
+    model = ContrastiveModel(MODELS[name], width=16, outputs=20, temperature=0.1, learn_temperature=True)
+
+    def loss(params: Any) -> jax.Array:
+        brain = model.embed(params, inputs(model), dropout_key=jax.random.key(0))
+        text, ids = jnp.ones((BATCH, model.outputs)), jnp.arange(BATCH, dtype=jnp.int32)
+        return clip_loss(brain, text, ids, jnp.ones(BATCH), model.scale(params), True)
+
+    counted = products(jax.make_jaxpr(jax.grad(loss))(model.shapes).jaxpr, iter(()))
+    unasked = LENGTH_FEATURES * model.width + BATCH * model.outputs + WORDS * model.eeg.features * model.eeg.width
+    assert counted == training_flops(model, BATCH, WORDS, TOKENS) - 2 * BATCH * unasked
+
+
+@pytest.mark.parametrize(("layers", "width"), [(1, 0), (3, 20)])
+def test_an_lstm_encoder(layers, width):
+    eeg = EEGSpec(features=30, layers=layers, width=width, kind="lstm")
+    model = dataclasses.replace(MODELS["bart"], eeg=eeg)
+    given = inputs(model)
+    traced = jax.make_jaxpr(lambda params: model._bind(params).eeg(given["features"], given["mask"]))(model.shapes)
+    assert products(traced.jaxpr, iter(())) == BATCH * brain_flops(eeg, WORDS, model.spec.d_model)
 
 
 def test_recomputing_layers_is_not_counted():

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from flax import nnx
 
 from eeg2text_jax.models.affine import affine, column_sums
-from eeg2text_jax.models.layers import dropout, gelu
+from eeg2text_jax.models.layers import FeedForward, dropout, gelu, make_dense
+from eeg2text_jax.models.spec import StackSpec
 
 
 def test_gelu_is_that_of_pytorch():
@@ -33,6 +35,18 @@ def test_dropout_keeps_its_share_and_the_mean(rate, rng):
 
 def test_a_rate_next_to_one_drops_nearly_all():
     assert (dropout(jnp.ones(10000), 1 - 1e-9, jax.random.key(0)) == 0).mean() > 0.99
+
+
+@pytest.mark.parametrize("std", [None, 0.3])
+def test_initial_kernels_have_the_spread_that_is_set_or_that_of_their_inputs(std):
+    """Without a number, 1 / sqrt(fan in), as T5 has it: both of the feed-forward network, which widens and narrows."""
+    spec = StackSpec(layers=1, width=64, heads=2, head_dim=32, ffn=1024, activation="relu", init_std=std)
+    dtype, rngs = jnp.dtype("float32"), nnx.Rngs(0)
+    ffn, small = FeedForward(spec, dtype, rngs), make_dense(spec, 64, 1024, dtype, rngs, shrink=0.25)
+    for layer, n_in, shrink in ((ffn.inner, 64, 1.0), (ffn.outer, 1024, 1.0), (small, 64, 0.25)):
+        wanted = shrink * (n_in**-0.5 if std is None else std)
+        assert np.std(layer.kernel[...]) == pytest.approx(wanted, rel=0.02)  # seven standard errors
+        assert abs(np.mean(layer.kernel[...])) < 0.02 * wanted
 
 
 @pytest.fixture(params=["cpu", "accelerator", "large batch"])

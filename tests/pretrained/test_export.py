@@ -72,6 +72,19 @@ def test_export_of_a_loaded_checkpoint_is_the_checkpoint(tmp_path):
     assert not (tmp_path / "out" / "eeg_encoder.safetensors").exists()
 
 
+def test_a_bert2bert_of_two_widths_is_the_checkpoint_again(tmp_path):
+    """With the projection to the decoder's width, and the encoder's pooler, which our models lack, as zeros."""
+    config = CONFIGS["bert2bert"]()
+    config.encoder.hidden_size = 24
+    before, after = there_and_back(CLASSES["bert2bert"](config=config), tmp_path)
+    assert before["enc_to_dec_proj.weight"].shape == (16, 24)
+    assert set(before) == set(after)
+    for name, array in before.items():
+        np.testing.assert_array_equal(after[name], 0 * array if "pooler" in name else array, err_msg=name)
+    _, report = CLASSES["bert2bert"].from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not any(report.values()), report
+
+
 def test_tokenizer_and_card_are_in_the_folder(exported):
     _, folder, _, _ = exported
     loaded = transformers.AutoTokenizer.from_pretrained(folder)

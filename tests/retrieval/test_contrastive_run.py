@@ -205,27 +205,32 @@ def test_which_loss_a_run_has_is_in_its_configuration(whole, symmetric):
 
 
 def test_likelihoods_rank_what_teacher_forcing_scores(tmp_path):
-    """Evidence is the NLL that `teacher_forced` gives, from its mean over the recordings of dev."""
+    """Evidence is the NLL that `teacher_forced` gives, from its mean over the recordings of dev, fed the same way."""
     config = tiny_settings(
         retrieval__likelihood=True, model__encoder_layers=0, split__ratio=(0.4, 0.1, 0.5), train__steps=2,
-        train__eval_every=2, grid__train_conditions=("eeg",), optim__name="sgd",
+        train__eval_every=2, grid__train_conditions=("eeg",), grid__eval_conditions=("eeg", "zero"), optim__name="sgd",
+        shape={"init_std": 0.5},
     )  # fmt: skip
     study = study_in(tmp_path / "run", config)
     train_arms(study)
     rank(study)
-    rows = [row for row in read_ranked(study) if row.eval_condition == "eeg"]
     params = jax.tree.map(lambda leaf: leaf[0], trained_params(study))
     labels = padded_labels(study, candidates_of(study).references)
     names = {study.split.names[i]: i for i in study.split.parts["test"]}
 
-    def nll(i):
-        """Of every candidate, given one recording."""
+    def nll(i, condition):
+        """Of every candidate, given one recording, or zeros at as many words."""
         repeated = {name: jnp.repeat(leaf, len(labels), axis=0) for name, leaf in one_recording(study, i).items()}
+        repeated["features"] *= float(condition == "eeg")
         return np.asarray(teacher_forced(study.model, params, repeated, jnp.asarray(labels)).nll, np.float64)
 
-    usual = np.mean([nll(int(i)) for i in study.split.parts["dev"]], axis=0)
-    for row in rows[:3]:
-        np.testing.assert_allclose(row.scores, usual - nll(names[row.sample_id]), rtol=1e-5, atol=1e-3)
+    for condition in ("eeg", "zero"):
+        usual = np.mean([nll(int(i), condition) for i in study.split.parts["dev"]], axis=0)
+        rows = [row for row in read_ranked(study) if row.eval_condition == condition]
+        for row in rows[:3]:
+            expected = usual - nll(names[row.sample_id], condition)
+            assert np.ptp(expected) > 1, "so large that the tolerance is small"
+            np.testing.assert_allclose(row.scores, expected, rtol=1e-5, atol=1e-3)
 
 
 def test_likelihoods_stand_beside_what_was_written(whole, tmp_path):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import orbax.checkpoint as ocp
 import pytest
 
@@ -14,6 +15,7 @@ from eeg2text_jax.study.grid import Arm
 from eeg2text_jax.training import pace
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.pace import Pending
+from eeg2text_jax.training.state import init_state, keep_best
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))
 BATCH = {"weight": np.ones((1, 3)), "labels": np.zeros((1, 3, 2), int), "features": np.zeros((1, 3, 4, 5))}
@@ -117,3 +119,17 @@ def test_a_checkpoint_has_what_was_there_when_it_was_saved(tmp_path, monkeypatch
         _, found, info = checkpoints.restore(jax.tree.map(ocp.utils.to_shape_dtype_struct, state))
     assert info == {"log": ["first"], "iterator": {"next_index": 1, "inner": {"epoch": [0]}}}
     np.testing.assert_array_equal(found["params"], np.arange(4.0))
+
+
+def test_the_best_parameters_of_each_arm_are_those_of_its_lowest_loss():
+    """Better than the last one is not enough, nor is as good as the best; what is no number is never the best."""
+    losses = np.array([[2.0, 1.0, 3.0, np.nan], [3.0, 0.5, 3.0, 4.0], [2.5, 0.7, 1.0, np.nan]], np.float32)
+    params = {"scalar": jnp.zeros(4), "kernel": jnp.zeros((4, 2, 3))}
+    state = init_state(params, optax.identity())
+    for number, loss in enumerate(losses):
+        after = jax.tree.map(lambda leaf, number=number: jnp.full_like(leaf, number), params)
+        state = keep_best(state._replace(params=after), jnp.asarray(loss))
+    best = [0, 1, 2, 1]
+    np.testing.assert_array_equal(state.best_params["scalar"], best)
+    np.testing.assert_array_equal(state.best_params["kernel"], np.broadcast_to(np.reshape(best, (4, 1, 1)), (4, 2, 3)))
+    np.testing.assert_array_equal(state.best_loss, np.float32([2.0, 0.5, 1.0, 4.0]))

@@ -146,6 +146,17 @@ def test_one_that_hangs_holds_nothing_up(content, package, tmp_path, monkeypatch
     assert said.startswith("trackio: d")
 
 
+@pytest.mark.parametrize("problem", [OSError("Cannot allocate memory"), ValueError("embedded null byte")], ids=repr)
+def test_a_process_that_cannot_be_started_is_one_sentence(problem, tmp_path, monkeypatch, capsys):
+    def refuse(*_, **__):
+        raise problem
+
+    monkeypatch.setattr(tracker.subprocess, "Popen", refuse)
+    track(tmp_path)
+    (said,) = capsys.readouterr().out.splitlines()
+    assert said.startswith(f"trackio: could not be started ({problem}); training goes on")
+
+
 def test_none_starts_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(tracker.subprocess, "Popen", None)
     track(tmp_path, wanted="")
