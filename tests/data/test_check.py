@@ -60,9 +60,12 @@ def test_the_picture_names_channels_and_bands_where_the_file_does(tmp_path):
     findings = check_datafile(path)
     assert names_of(findings.features_are) == ([], [])
     named = "x, 2 bands x 3 channels, band-major; bands in Hz: 4-6 8-10.5; channels: Fz Cz Pz"
-    axes = scale_figure(dataclasses.replace(findings, features_are=named)).axes[0]
+    spread = np.array([1.0, 10.0, 100.0, 1e-3, 0.0, 1e4])  # the fifth, of Cz in the upper band, does not vary
+    axes = scale_figure(dataclasses.replace(findings, spread=spread, features_are=named)).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["Fz", "Cz", "Pz"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["4-6 Hz", "8-10.5 Hz"]
+    image = axes.images[0].get_array().filled(np.nan)
+    np.testing.assert_allclose(image, [[0, 1, 2], [-3, np.nan, 4]], atol=1e-12)
 
 
 def noted(tmp_path, change):

@@ -40,6 +40,8 @@ def test_quotation_marks_are_words_in_tsv(tmp_path):
     ("text", "message"),
     [
         ("the\t1\t2\ncat\t3\n", "line 2: expected 3 cells.*got 2"),
+        ("the\t1\t2\n\ncat\t3\t4\t5\n", "line 3: expected 3 cells.*got 4"),
+        ("word\talpha\tbeta\nthe\t1\t2\ncat\t7\t3\t4\n", "line 3: expected 3 cells.*got 4"),
         ("the\t1\t2\ncat\tx\t4\n", "line 2, column 1: expected a number, got 'x'"),
         ("the\t1\t2\n\ncat\t3\tnan\n", "line 3, column 2: expected a finite number, got 'nan'"),
         ("the\t1\t1e39\n", "line 1, column 2: expected a finite"),
@@ -55,6 +57,12 @@ def test_quotation_marks_are_words_in_tsv(tmp_path):
 def test_mistakes_are_named(tmp_path, text, message):
     with pytest.raises(UserError, match=message):
         read(tmp_path, text)
+
+
+def test_a_comma_without_quotes_does_not_shift_the_columns(tmp_path):
+    text = "sentence,alpha,beta\na dog,1,2\nwell, 0,3,4\n"
+    with pytest.raises(UserError, match="line 3: expected 3 cells as in the first line, got 4"):
+        read(tmp_path, text, name="table.csv")
 
 
 def test_missing_file_is_named(tmp_path):

@@ -11,8 +11,9 @@ import pytest
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.fmri.scans import FmriSpec, Scan, select
+from eeg2text_jax.data.fmri.scans import FmriSpec, Scan, read_exclusions, select
 from eeg2text_jax.data.planted.planted_scans import write_scan, write_transcript
+from eeg2text_jax.errors import UserError
 from eeg2text_testing.bids_stories import GRID, WINDOW, make_tree, story, volumes
 
 SCAN = "sub-01/func/sub-01_task-tunnel"
@@ -178,6 +179,20 @@ def test_names_that_the_folder_does_not_have(tree, tmp_path, refused):
     ):
         assert said in refused(["prepare", str(tree), out, *FLAGS, flag])
     assert not (tmp_path / "data.h5").exists()
+
+
+def test_a_list_of_scans_to_leave_out_has_names_and_nothing_else(tmp_path):
+    """An empty name, being a part of every name, would leave out all scans."""
+
+    def read(found):
+        (tmp_path / "list.json").write_text(json.dumps(found))
+        return read_exclusions(tmp_path, "list.json")
+
+    for names in ([""], ["sub-01_task-pie", ""], ["", "sub-01_task-pie"], [3], [None], "sub-01", {"a": 1}, None):
+        with pytest.raises(UserError, match=r"list\.json: is no list of scans to leave out .* subject -> names"):
+            read({"pie": {"sub-02": ["sub-02_task-pie"], "sub-01": names}})
+    found = read({"pie": {"sub-01": ["a", "b"], "sub-02": []}, "lucy": {}, "tunnel": {"sub-01": ["c"]}})
+    assert found == ["a", "b", "c"]
 
 
 def test_the_next_run_is_taken_where_the_first_cannot_be_used(tmp_path):

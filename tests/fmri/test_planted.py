@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.planted.planted_scans import PlantedSpec, write_planted
+from eeg2text_jax.data.planted.planted_scans import PlantedSpec, _who_hears_what, write_planted
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.study.configuration import load_config
@@ -83,6 +83,20 @@ def test_the_brain_is_an_ellipsoid_along_the_axes_of_the_grid(tmp_path):
     centre, half = (np.array(grid) - 1) / 2, np.sqrt(1.6) * (np.array(grid) - 1) / 2  # half: its three semi-axes
     inside = (((np.stack(np.indices(grid), -1) - centre) / half) ** 2).sum(-1) <= 1
     np.testing.assert_array_equal(mean > 500, inside)
+
+
+@pytest.mark.parametrize(("stories", "heard"), [(3, 2), (5, 3), (7, 6), (4, 4), (6, 1)])
+def test_every_subject_hears_different_stories_and_all_are_about_equally_frequent(stories, heard):
+    changes = {"subjects": 30, "stories": stories, "heard": heard}
+    found = _who_hears_what(PlantedSpec(**{**config_of().synthetic_fmri, **changes}), np.random.default_rng(0))
+    assert len(found) == 30
+    for own in found:
+        assert own.tolist() == sorted(set(own.tolist())), "each once, in the order of their numbers"
+        assert len(own) == heard
+    times = np.bincount(np.concatenate(found), minlength=stories)
+    assert len(times) == stories
+    assert np.abs(times - 30 * heard / stories).max() <= 3
+    assert len({tuple(own) for own in found}) > 1 or heard == stories
 
 
 def test_a_tree_that_is_kept_is_read_as_any_other(tmp_path):

@@ -220,6 +220,21 @@ def test_one_damaged_file_is_left_out_by_name(tmp_path, capsys, refusal):
     assert "S1.edf: cannot be read by MNE" in refusal(files, *fields, "--config.data.raw.strict=True")
 
 
+@pytest.mark.parametrize("absent", ["S1", "S2"])
+def test_recordings_that_are_downloaded_are_read_where_others_are_not(absent, written, tmp_path, capsys):
+    folder, fields, expected = written["edf"]
+    files = shutil.copytree(folder, tmp_path / "files")
+    (files / f"{absent}.edf").write_text(f"/annex/objects/SHA256E-s1--{absent}.edf\n")
+    data = prepare(tmp_path, files, *fields)
+    rows = np.flatnonzero(expected.subject != absent)
+    assert len(rows) == SENTENCES
+    assert data.subject.tolist() == expected.subject[rows].tolist()
+    assert data.sentence.tolist() == expected.sentence[rows].tolist()
+    for ours, theirs in enumerate(rows):
+        np.testing.assert_array_equal(data.words(ours), expected.words(int(theirs)))
+    assert "1 of 2 recordings are not downloaded and were left out." in capsys.readouterr().err
+
+
 def test_a_slip_of_mne_on_a_damaged_file_is_explained(tmp_path, refusal):
     (tmp_path / "S1_raw.fif").write_bytes(b"")
     said = refusal(tmp_path / "S1_raw.fif")

@@ -41,6 +41,18 @@ def test_codes_are_no_texts(texts):
     assert "look like codes of triggers" in note
 
 
+def test_a_text_may_be_a_mark_if_it_is_five_times_as_frequent_as_the_next_one():
+    def noted(*counts):
+        return mark_notes(f"the dog saw {'abcde'[i]}" for i, n in reversed([*enumerate(counts)]) for _ in range(n))
+
+    for counts in ((10, 9, 1, 1, 1), (24, 5, 1, 1), (4, 1, 1), (7, 7, 7), (30, 1), (30,), ()):
+        assert noted(*counts) == [], counts
+    for counts, said in (((10, 2, 1, 1), "10 of 14"), ((25, 5, 1), "25 of 31"), ((5, 1, 1), "5 of 7")):
+        (note,) = noted(*counts)
+        expected = f"'the dog saw a' is the text of {said} samples, the next most frequent one of {counts[1]}: if"
+        assert note.startswith(expected)
+
+
 def test_texts_are_no_codes():
     assert not are_codes(["the dog saw 3", "a cat ran", "b 2"])
     assert not are_codes(["yes", "no", "maybe"])

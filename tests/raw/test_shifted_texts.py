@@ -32,8 +32,9 @@ def table(column, numbers):
 def test_trials_that_fit_are_read(tmp_path):
     path = tmp_path / "texts.tsv"
     assert read(path, table("trial", [1, 2, 3]), ["101"] * 3) == ["text 0", "text 1", "text 2"]
-    practice = "trial\ttext\n1\tn/a\n2\tone\n3\ttwo\n"
-    assert read(path, practice, ["101"] * 3) == ["one", "two"]
+    for nothing in ("n/a", "", "  ", "N/A", "NaN"):  # as of practice: no text, and yet a trial
+        rows = f"1\t{nothing}\n2\tone\n3\ttwo\n4\t{nothing}\n5\tthree\n"
+        assert read(path, f"trial\ttext\n{rows}", ["101"] * 5) == ["one", "two", "three"]
     assert read(path, table("code", [7, 8, 9]), ["S  8", "S  7"], begin="S*") == ["text 1", "text 0"]
     assert read(path, table("code", [7, 8, 9]), ["S  9", "S  8"], begin="S*") == ["text 2", "text 1"]
     assert read(path, table("code", [7, 8, 9]), ["S 10", "S  8", "S  9", "S 11"], begin="S*") == ["text 1", "text 2"]
