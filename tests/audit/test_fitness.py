@@ -220,12 +220,28 @@ def test_a_finding_bars_the_comparisons_of_its_conditions_alone():
     assert bars(flags, "eeg", "shuffled") == bars(flags, "eeg", "") == ["all"]
 
 
-def test_every_control_of_another_mode_is_named():
-    modes = {"eeg": "free_running", "noise": "free_running", "zero": "unknown", "other": "unknown"}
+def unfit_modes(**modes):
+    """What `unfit` finds in conditions of these modes, EEG first."""
     conditions = [types.SimpleNamespace(name=name, mode=mode) for name, mode in modes.items()]
     texts = [f"sentence {i}" for i in range(30)]
-    found = unfit(types.SimpleNamespace(eeg=conditions[0], references=texts, conditions=conditions))
+    return unfit(types.SimpleNamespace(eeg=conditions[0], references=texts, conditions=conditions))
+
+
+def test_every_control_of_another_mode_is_named():
+    found = unfit_modes(eeg="free_running", noise="free_running", zero="unknown", other="unknown")
     assert {flag.conditions for flag in found} == {("eeg", "zero"), ("eeg", "other")}
+
+
+def test_teacher_forcing_bars_the_comparisons_of_its_condition_alone():
+    """Of a control, the comparison with it; of EEG, every comparison and EEG alone."""
+    one = unfit_modes(eeg="free_running", forced="teacher_forced", noise="free_running")
+    assert [flag.code for flag in one] == ["modes_differ", "teacher_forced"]
+    assert bars(one, "eeg", "forced") == [flag.message for flag in one]
+    assert bars(one, "eeg", "noise") == bars(one, "eeg", "") == []
+    every = unfit_modes(eeg="teacher_forced", forced="teacher_forced", noise="free_running")
+    named = {control: [m.split(":")[0] for m in bars(every, "eeg", control)] for control in ("forced", "noise", "")}
+    differ = "the modes differ, eeg is teacher-forced and noise free-running"
+    assert named == {"forced": ["eeg", "forced"], "noise": [differ, "eeg"], "": ["eeg"]}
 
 
 def test_empty_predictions_are_no_training_sentences():

@@ -1,5 +1,6 @@
 """The report stands alone, shows everything and lets nothing of a prediction through as markup."""
 
+import html
 import re
 import types
 from html.parser import HTMLParser
@@ -11,7 +12,7 @@ from rows import changed, row, simulated_rows
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.collapse import measure_collapse
-from eeg2text_jax.auditing.page import Section, markdown_html
+from eeg2text_jax.auditing.page import Section, markdown_html, write_page
 from eeg2text_jax.auditing.report import _collapse_part, _method_part, write_report
 
 VOID = {"meta", "img", "br", "hr"}
@@ -62,6 +63,19 @@ def test_report_is_self_contained_and_complete(result, tmp_path):
     for expected in (result.verdict.value, result.sentence, *headings, "noise <b>", "<script>alert("):
         assert expected in page.text
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_title_is_shown_to_the_letter(tmp_path):
+    """In the tab and above the page; the parts below it are markup already."""
+    title, part = "EEG <-> text & <b>noise</b> &amp; so", "<p>1 &lt; <i>2</i></p>"
+    write_page(tmp_path / "page.html", title, [part, part])
+    text = (tmp_path / "page.html").read_text(encoding="utf8")
+    shown = re.findall("<(title|h1)>(.*?)</(?:title|h1)>", text)
+    assert [(tag, html.unescape(inner)) for tag, inner in shown] == [("title", title), ("h1", title)]
+    assert f"</h1>{part}{part}<" in text
+    page = Page(text)
+    assert "b" not in page.tags
+    assert page.text.count(title) == 2
 
 
 def test_report_of_one_file(tmp_path):

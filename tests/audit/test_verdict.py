@@ -28,6 +28,7 @@ from eeg2text_jax.auditing.verdict import (
     judge_alone,
     p_text,
     paired_reading,
+    uncountable,
     verdict_mde,
 )
 
@@ -198,6 +199,24 @@ def test_a_better_control_has_content_only_if_it_has_it_in_all_strata():
 def test_equal_predictions_are_equivalent_though_nothing_can_change_their_score():
     assert judge(NONE, 1.0, scores_vary=False, identical=True) is Verdict.EQUIVALENT
     assert judge(NONE, 1.0, scores_vary=False) is Verdict.UNDERPOWERED
+
+
+@pytest.mark.parametrize(
+    ("scores", "why"),
+    [
+        ((0.0, 0.0), "no words can be counted here: every score is 0"),
+        ((-0.004, 0.004), "no words can be counted here: every score is 0"),
+        ((-97.0, -104.0), "the outputs do not depend on the sentence"),  # of an error rate, less is better
+        ((0.0, -0.006), "the outputs do not depend on the sentence"),
+        ((0.006, 0.0), "the outputs do not depend on the sentence"),
+        ((12.0,), "the outputs do not depend on the sentence"),
+    ],
+)
+def test_why_nothing_is_detectable_is_told_by_the_scores_of_any_sign(scores, why):
+    none = dataclasses.replace(NONE, mde=math.inf, scores=scores)
+    assert uncountable(none).startswith(why)
+    assert alone_reading(Verdict.NO_CONTENT, none, [], 1.0).startswith(f"the file shows no content: {why}")
+    assert uncountable(dataclasses.replace(none, mde=0.4)) == ""
 
 
 def test_a_difference_that_is_printed_as_nothing_is_none():

@@ -14,6 +14,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge.few_shot import with_examples
 from eeg2text_jax.judge.frozen import Asker, load_frozen
 from eeg2text_jax.judge.judge_folder import load_judged
+from eeg2text_jax.judge.pairs import divide, read_pairs
 from eeg2text_jax.judge.session import judge
 from eeg2text_jax.judge.templates import toy_pairs
 from eeg2text_jax.judge.toy import toy_tokenizer, toy_wording
@@ -131,6 +132,15 @@ def test_a_judge_by_examples_is_written_and_read_again(llama, tmp_path):
     assert frozen.fsdp
     assert "|examples:[sha256:" in results["signature"]
     assert judge(config, str(tmp_path / "work"))["signature"] == results["signature"]
+    assert results["arms"][results["chosen"]]["auc_test"] == pytest.approx(results["auc_test"])
+    parts = divide(read_pairs(tmp_path / "work/pairs.tsv"), config.split.ratio, config.split.seed, "")
+    asked, yes = [(p.reference, p.hypothesis) for p in parts.test], np.array([p.preserved for p in parts.test])
+    bare = dataclasses.replace(made.wording, before="")
+    for arm in results["arms"]:  # each with its own examples
+        wording = with_examples(bare, parts.train, made.labels.words, 3, arm["seed"])
+        scores = Asker(frozen, made.prompt, wording, made.labels).scores(asked)
+        above, equal = scores[yes, None] > scores[~yes], scores[yes, None] == scores[~yes]
+        assert arm["auc_test"] == pytest.approx((above + equal / 2).mean())
     whole = Asker(frozen, made.prompt, made.wording, made.labels)
     assert whole.encoder.max_tokens == 399  # the model's positions, one of which the answer takes
     written = tmp_path / "work/judge/judge.json"

@@ -56,6 +56,14 @@ def test_one_entry_a_cell_and_mode_with_a_signature_on_every_number():
         assert "tok:model-ids[bpe-600]" in cell["metrics"]["token_bleu-2"]["signature"]
 
 
+@pytest.mark.parametrize("profile", ["standard", "paper"])
+def test_of_error_rates_alone_less_is_better(profile):
+    figures = score_predictions(with_ids(grid(modes=["free_running"])), profile=profile)
+    rates = {name for name in figures if name.split("-")[0] in ("wer", "cer")}
+    assert {"wer", "wer-insertions"} <= rates < figures.keys()
+    assert {name: found["lower_is_better"] for name, found in figures.items()} == {n: n in rates for n in figures}
+
+
 def test_the_figures_are_those_of_the_rows_of_the_cell():
     rows = grid()
     chosen = [r for r in rows if r.mode == "free_running" and r.eval_condition == "noise"]

@@ -15,7 +15,7 @@ from tiny_run import tiny_config
 from eeg2text_jax.backbones.build import brain_spec
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.brain import ENCODERS
-from eeg2text_jax.models.brain.encoder import make_encoder
+from eeg2text_jax.models.brain.encoder import Direction, make_encoder
 from eeg2text_jax.models.nnx_bridge import init_params, structure_of
 from eeg2text_jax.models.spec import EEGSpec
 
@@ -73,6 +73,21 @@ def test_lstm_equals_torch_on_packed_sequences() -> None:
     params["eeg"]["bridge"] = {"kernel": bridge.weight.detach().numpy().T, "bias": bridge.bias.detach().numpy()}
     ours = jax.jit(lambda params: model._bind(params).eeg(jnp.asarray(x), jnp.asarray(MASK))[0])(params)
     np.testing.assert_allclose(ours[MASK], expected[MASK], atol=1e-5)
+
+
+def test_an_lstm_begins_with_kernels_drawn_as_pytorch_draws_them() -> None:
+    """Evenly from -1/sqrt(hidden) to 1/sqrt(hidden), whatever the width of the input, and each kernel by itself."""
+    hidden, rngs = 64, nnx.Rngs(0)
+    layers = [Direction(100, hidden, jnp.dtype("float32"), rngs) for _ in range(2)]
+    kernels = [np.asarray(part.kernel[...]) for layer in layers for part in (layer.input, layer.recurrent)]
+    assert [kernel.shape for kernel in kernels] == [(100, 256), (64, 256)] * 2
+    bound = hidden**-0.5
+    for kernel in kernels:
+        np.testing.assert_allclose([kernel.min(), kernel.max()], [-bound, bound], rtol=0.005)
+        assert np.abs(kernel).max() <= bound * (1 + 1e-6)
+        assert abs(kernel.mean()) < 0.02 * bound  # four standard errors
+        assert kernel.std() == pytest.approx(bound / 3**0.5, rel=0.02)
+    assert len({kernel[0, 0].item() for kernel in kernels}) == 4
 
 
 def test_none_is_the_bridge_alone() -> None:

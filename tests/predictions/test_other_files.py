@@ -16,6 +16,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import words_13a
 from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
 from eeg2text_jax.predictions.column_names import ABOUT_NAMES, MAYBE_REFERENCES, PREDICTION_NAMES, REFERENCE_NAMES
+from eeg2text_jax.predictions.packed import Lines, read_text
 from eeg2text_jax.predictions.read import describe, read_any
 from eeg2text_testing.uploads import zipped
 
@@ -62,9 +63,21 @@ def test_texts_are_read_beside_their_references(write, name):
     assert ("in 6 rows references hold several texts; the first of them counts" in said) == (name[:3] == "sev")
 
 
-def test_an_empty_line_is_an_empty_output(write):
-    path, reference = write("a b\n\nc d\n"), write("e f\ng h\ni j\n", "ref.txt")
-    assert texts(path, reference=reference) == [("e f", "a b"), ("g h", ""), ("i j", "c d")]
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_empty_line_is_an_empty_output(write, place, end):
+    outputs, references = ["a b", "c d", "e f", "g h"], ["i j", "k l", "m n", "o p"]
+    outputs[place] = ""
+    path, reference = write(end.join([*outputs, ""])), write(end.join([*references, ""]), "ref.txt")
+    assert texts(path, reference=reference) == list(zip(references, outputs, strict=True))
+
+
+@pytest.mark.parametrize("text", ["", "a", "a\n", "\n", "\n\n", "\n\na b\n\nc\n\n", "a\u2028b\vc\n\n d"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_file_has_a_line_before_and_after_each_line_end_and_at_no_other_mark(write, text, end):
+    path = write(text.replace("\n", end))
+    assert list(Lines(path)) == text.split("\n")
+    assert read_text(path) == text
 
 
 @pytest.mark.parametrize(

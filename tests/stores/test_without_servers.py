@@ -320,3 +320,25 @@ def test_a_server_without_conditional_requests_is_compared_with_first():
     assert bucket.put("k", b"", '"1"') == '"2"'
     assert bucket.put("k", b"", '"1"') is None
     assert client.writes == 2
+
+
+@pytest.mark.parametrize("code", ["SlowDown", "InternalError", "ServiceUnavailable", "503", ""])
+def test_whatever_s3_answers_that_it_should_not_is_one_sentence(code):
+    """Only so does a lease outlive a busy server: its thread goes on after this error alone."""
+    s3 = pytest.importorskip("eeg2text_jax.stores.s3_store", reason="the extra `test` brings it")
+
+    class Busy:
+        def __getattr__(self, name):
+            return refuse
+
+    def refuse(*_, **__):
+        raise error
+
+    bucket, error = s3.S3Store("recordings", Busy()), s3.ClientError({"Error": {"Code": code}}, "AnyOperation")
+    asks = [lambda: bucket.head("k"), lambda: bucket.read("k"), lambda: bucket.delete("k"), lambda: bucket.entries("")]
+    for ask in [*asks, *(lambda over=over: bucket.put("k", b"", over) for over in (ANY, None, '"1"'))]:
+        with pytest.raises(StoreError, match=rf"^s3://recordings: does not answer \(.*{code}.*; check the network"):
+            ask()
+    error = KeyError("no answer of S3")
+    with pytest.raises(KeyError):
+        bucket.head("k")

@@ -23,6 +23,7 @@ from eeg2text_jax.study.grid import Arm, dropout_keys, placement_of
 from eeg2text_jax.training import objectives
 from eeg2text_jax.training.grid_program import ReconstructionProgram
 from eeg2text_jax.training.objectives import summed_loss, summed_loss_by_blocks, token_losses
+from eeg2text_jax.training.state import init_state
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))
 TOLERANCE = 1e-5
@@ -177,8 +178,9 @@ class Scaled:
         self.hidden_share = hidden_share
 
     def reconstruct(self, factor, features, mask, *, dropout_key):
-        drawn = jax.random.bernoulli(dropout_key, self.hidden_share, mask.shape)
-        return factor * features, mask & drawn if self.hidden_share else mask
+        if self.hidden_share:
+            mask &= jax.random.bernoulli(dropout_key, self.hidden_share, mask.shape)
+        return factor * features, mask
 
 
 @pytest.mark.parametrize("hidden_share", [0.0, 0.5])
@@ -202,6 +204,25 @@ def test_a_reconstruction_step_takes_the_mean_over_judged_snapshots(hidden_share
         means.append(np.square(features[part][judged][:, voxels > 0]).mean())
     value, slope = program._gradient(jnp.float32(0.5), jax.tree.map(jnp.asarray, rows), key)
     np.testing.assert_allclose([value, slope], [np.mean(means) / 4, -np.mean(means)], rtol=1e-5)
+
+
+def test_only_the_judged_voxels_of_a_study_are_trained_on_and_evaluated(batch):
+    """Two arms that reconstruct different multiples of the input; what is in the other voxels is far off."""
+    voxels, left = np.arange(tiny_grid.F) % 3 > 0, np.array([0.5, 0.25], np.float32)
+    real = batch["mask"] & (batch["weight"] > 0)[:, None]
+    size = np.abs(batch["features"])[real][:, voxels].mean()  # the loss of predicting 0
+    arms = (Arm("eeg", 0), Arm("time_reversed", 0))
+    program = tiny_grid.make_program(arms, Scaled(0.0), ReconstructionProgram)
+    study = tiny_grid.study_arrays(program, make_mesh(1, 1, jax.devices()[:1]))
+    study = study._replace(voxels=jnp.asarray(voxels, jnp.float32))
+    given = {**batch, "features": np.where(voxels, batch["features"], 99.0).astype(np.float32)}
+    sums, counts = jax.jit(program.eval_step)(jnp.asarray(1 - left), given, study)
+    np.testing.assert_allclose(sums / counts, left * size, rtol=1e-5)
+    np.testing.assert_array_equal(counts, [real.sum()] * 2)
+    state = init_state(jnp.asarray(1 - left), program.optimizer)
+    state, metrics = jax.jit(program.train_step)(state, tiny_grid.of_all(given), study)
+    np.testing.assert_allclose(metrics["loss"], left * size, rtol=1e-5)
+    np.testing.assert_allclose(state.params, 1 - left + 0.1 * size, rtol=1e-5)  # the slope is -size, the rate 0.1
 
 
 @pytest.mark.parametrize("rng", ["threefry", "rbg"])
