@@ -8,7 +8,7 @@ import pytest
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.stores import copying, lease
-from eeg2text_jax.stores.address import parse
+from eeg2text_jax.stores.address import address_of, parse
 from eeg2text_jax.stores.copying import UNFINISHED, Files, Notes, download, stamp_of
 from eeg2text_jax.stores.lease import Lease
 from eeg2text_jax.stores.mirror import Mirror
@@ -239,6 +239,18 @@ def test_the_mark_of_an_unfinished_folder_goes_last(held, monkeypatch):
     Mirror(PLACE, bucket, PLACE.run, lease).pull()
     assert sorted(bucket.deleted) == sorted(f"run/checkpoint/{name}" for name in (UNFINISHED, "a", "z"))
     assert bucket.deleted[-1] == f"run/checkpoint/{UNFINISHED}"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/runs/one", "gs://bucket/a b/c"])
+def test_a_path_in_the_cache_is_turned_back_into_its_url_and_no_other_is(tmp_path, monkeypatch, url):
+    monkeypatch.setenv("EEG2TEXT_BUCKET_CACHE", str(tmp_path))
+    place = parse(url)
+    for folder in (place.copy, place.run, place.run_of(1), place.run_of(12)):
+        assert address_of(folder) == url
+        assert address_of(folder / "data.h5") == f"{url}/data.h5"
+    monkeypatch.chdir(tmp_path)
+    for path in ("s3/bucket/x", "other/s3/bucket/x", "runs/http/bucket/x", "runs", "/elsewhere/runs/s3/bucket/x"):
+        assert address_of(path) == path
 
 
 def test_a_folder_is_marked_from_before_its_first_change_until_after_its_last(held, tmp_path):
