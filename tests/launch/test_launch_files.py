@@ -121,10 +121,15 @@ def test_what_a_file_runs_trains_and_reports(name, hosts, chips, tmp_path, monke
     shared = {"EEG2TEXT_BUCKET": BUCKET, "CONFIG": config.removeprefix("--config="), "HOME": str(tmp_path)}
     shared |= {"XLA_FLAGS": f"--xla_force_host_platform_device_count={chips}", "SKYPILOT_NUM_NODES": str(hosts)}
     shared |= {"SKYPILOT_NODE_IPS": "127.0.0.1\n" * hosts, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")}
+    if hosts > 1:  # JAX keeps programs of the first host alone: it would wait for the others longer than Gloo's 30 s
+        shared |= {"JAX_ENABLE_COMPILATION_CACHE": "0"}
     with SERVERS[command_of(task)[2].removeprefix("--workdir=").partition(":")[0]]() as server:
-        shared |= server.environment | place_in_cluster(0, hosts, free_port())
-        started = [start_host(task, number, shared, tmp_path) for number in range(hosts)]
-        statuses = [process.wait(1200) for process in started]
+        shared |= server.environment
+        statuses, starts = [HostLost.status], 0
+        while set(statuses) == {HostLost.status} and starts < 4:  # a launcher starts all hosts again
+            starts, place = starts + 1, place_in_cluster(0, hosts, free_port())
+            started = [start_host(task, number, shared | place, tmp_path) for number in range(hosts)]
+            statuses = [process.wait(1200) for process in started]
         said = (tmp_path / "log_0").read_text()
         assert statuses == [0] * hosts, said[-3000:]
         for variable, value in (server.environment | {"EEG2TEXT_BUCKET_CACHE": str(tmp_path / "cache")}).items():
