@@ -160,10 +160,11 @@ def run(bench: Bench, commit: str, rows: list[dict], options: argparse.Namespace
     """Judges what is missing, or `--again` what survived, and keeps each row as soon as it is known."""
     if options.again:
         todo = [(n, row) for n, row in enumerate(rows) if row["outcome"] == "survived"]
+    elif options.changes:
+        todo = list(enumerate(written(bench.root, options.changes)))
     else:
-        by_hand = written(bench.root, options.changes) if options.changes else None
-        chosen = by_hand or drawn(bench.root, options.folders.split(","), options.seed)
-        todo = list(zip(range(len(by_hand or ()) or options.count), chosen, strict=False))
+        chosen = drawn(bench.root, options.folders.split(","), options.seed)
+        todo = list(zip(range(options.count), chosen, strict=False))
     lines = options.changes.read_text().splitlines() if options.changes else []
     first = [json.loads(line).get("tests", []) for line in lines]
     fields = [field.name for field in dataclasses.fields(Mutant)]

@@ -81,6 +81,9 @@ def judge(argv: list[str]) -> int:
 
 def _on_hosts(name: str, parallel: ParallelSettings, work: Callable[[], None]) -> int:
     """Call `work`; if a run has several hosts, in a process that ends when another host is lost."""
+    if parallel.hosts == "one":
+        work()
+        return 0
 
     def join_and_work() -> None:
         from eeg2text_jax.parallel.distributed import join
@@ -88,10 +91,7 @@ def _on_hosts(name: str, parallel: ParallelSettings, work: Callable[[], None]) -
         join(parallel)  # before `work` imports much, so that the other hosts soon notice if this one is lost
         work()
 
-    if parallel.hosts == "one":
-        work()
-    else:
-        supervised(name, join_and_work, 2.0 * parallel.heartbeat)
+    supervised(name, join_and_work, 2.0 * parallel.heartbeat)
     return 0
 
 
