@@ -16,7 +16,7 @@ from eeg2text_jax.data.clock import CLOCK_COLUMNS, known_time
 from eeg2text_jax.data.datafile import STRINGS, DataFile
 from eeg2text_jax.data.raw.electrodes import electrodes_of
 from eeg2text_jax.data.rows import Columns, check_named, note_unused, source_of_rows
-from eeg2text_jax.data.source import Source, files_of, library
+from eeg2text_jax.data.source import Source, files_of, library, parquet_errors
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import replacing
@@ -69,7 +69,7 @@ def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
     try:
         for batch in file.iter_batches(ROWS, columns=names):
             yield from table_rows(batch, columns, str(path))
-    except _damage() as error:
+    except parquet_errors() as error:
         raise UserError(f"{path}: is damaged or cut short ({first_line(error)}); copy it again.") from error
 
 
@@ -126,13 +126,8 @@ def _parquet(path: Path) -> Any:
     pq = library("pyarrow.parquet", "parquet")
     try:
         return pq.ParquetFile(path, page_checksum_verification=True)  # `write_parquet` stores checksums
-    except _damage() as error:
+    except parquet_errors() as error:
         raise UserError(f"{path}: cannot be read as a Parquet file ({first_line(error)}).") from error
-
-
-def _damage() -> tuple[type[Exception], ...]:
-    """Return the errors of pyarrow for a damaged file, and those for texts that are not UTF-8."""
-    return library("pyarrow", "parquet").ArrowException, OSError, ValueError
 
 
 def _about(path: Path) -> dict[str, Any]:

@@ -38,6 +38,11 @@ def library(name: str, extra: str) -> Any:
         raise UserError(f"this needs {name}, which is not installed; pip install 'eeg2text_jax[{extra}]'.") from error
 
 
+def parquet_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of pyarrow for a damaged Parquet file, and those for texts that are not UTF-8."""
+    return library("pyarrow", "parquet").ArrowException, OSError, ValueError
+
+
 def matches(source: str) -> list[Path]:
     """Return the paths that a glob matches, sorted. Raises UserError if there is none."""
     found = sorted(map(Path, glob.glob(source, recursive=True)))

@@ -15,7 +15,7 @@ from typing import Any
 
 from etils import epath
 
-from eeg2text_jax.data.source import library
+from eeg2text_jax.data.source import library, parquet_errors
 from eeg2text_jax.errors import UserError, first_line
 
 LARGEST = 2**31  # most bytes of an unpacked file; a million predictions have a tenth of that
@@ -117,13 +117,13 @@ def unpack(data: bytes, path: epath.Path) -> bytes:
 
 def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
     """Yield the names of the columns, then every row. Raises UserError without pyarrow or for a damaged file."""
-    arrow, parquet = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
+    parquet = library("pyarrow.parquet", "parquet")
     try:
         file = parquet.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
         yield file.schema_arrow.names
         for batch in file.iter_batches():
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: a text that is not UTF-8
+    except parquet_errors() as error:
         raise UserError(f"{path}: cannot be read as Parquet ({first_line(error)}); write it again.") from error
 
 
