@@ -112,6 +112,9 @@ def _refuse_addresses(arguments: list[str]) -> None:
         )
 
 
+LOOP_CLOSED = "Event loop is closed"  # message of asyncio
+
+
 @contextmanager
 def _terminable(name: str, after: str) -> Iterator[None]:
     """Raise `Terminated` in the main thread if SIGTERM comes during the block; training installs its own handler.
@@ -119,14 +122,19 @@ def _terminable(name: str, after: str) -> Iterator[None]:
     The message of the command `name` ends with `after`, what the user can do. Output files are complete or absent.
     """
 
+    ended = False
+
     def end(*_: object) -> None:
+        nonlocal ended
+        ended = True
         raise Terminated(f"ended by SIGTERM; {after}")
 
     def unraisable(lost: Any) -> None:
         # The signal came during a destructor or a callback of the garbage collector, which discards exceptions.
         if isinstance(lost.exc_value, Terminated):
             signal.setitimer(signal.ITIMER_REAL, 0.01)
-        else:
+        # tensorstore's threads report what they have read to an event loop that the signal has ended.
+        elif not (ended and isinstance(lost.exc_value, RuntimeError) and str(lost.exc_value) == LOOP_CLOSED):
             report(lost)
 
     if threading.current_thread() is not threading.main_thread():
@@ -144,7 +152,8 @@ def _terminable(name: str, after: str) -> Iterator[None]:
         signal.set_wakeup_fd(wakeup)
         os.close(writing)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        sys.unraisablehook = report
+        if not ended:  # else threads may still report what they have read
+            sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
 

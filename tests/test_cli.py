@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable
 
 import pytest
@@ -32,7 +33,8 @@ def while_collecting_garbage() -> None:
 
 @pytest.mark.parametrize("told", [at_once, while_collecting_garbage])
 def test_sigterm_ends_a_command_wherever_it_comes(told, monkeypatch, printed_by):
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)], sys.unraisablehook
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)]
     done = []
 
     def command(_: list[str]) -> int:
@@ -48,8 +50,24 @@ def test_sigterm_ends_a_command_wherever_it_comes(told, monkeypatch, printed_by)
     said = printed_by(["train"], 143, to="err")
     assert said == "eeg2text train: ended by SIGTERM; the same command resumes from what is finished.\n"
     assert done == []
-    after = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)], sys.unraisablehook
-    assert before == after
+    assert before == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)]
+
+
+@pytest.mark.parametrize(("told", "after"), [(at_once, []), (lambda: None, ["Event loop is closed"])])
+def test_what_threads_read_after_sigterm_is_no_error(told, after, monkeypatch, printed_by):
+    """tensorstore's callbacks find the event loop closed; other errors in them are printed as ever."""
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: seen.append(str(lost.exc_value)))
+
+    def command(_: list[str]) -> int:
+        told()
+        return 0
+
+    monkeypatch.setattr("eeg2text_jax.commands.score.main", command)
+    printed_by(["score"], 0 if after else 143, to="err")
+    for error in (RuntimeError("Event loop is closed"), RuntimeError("another"), ValueError("Event loop is closed")):
+        sys.unraisablehook(types.SimpleNamespace(exc_value=error))
+    assert seen == [*after, "another", "Event loop is closed"]
 
 
 def test_a_stopped_dry_run_has_made_nothing(monkeypatch, capsys):
