@@ -40,10 +40,29 @@ class Int8Table(NamedTuple):
     scale: jax.Array  # float32 [V]
 
 
+@jax.custom_vjp
+def _head_product(x: jax.Array, table: jax.Array) -> jax.Array:
+    """Return the float32 products `[..., V]` of hidden states `[..., D]` with each row of the table `[V, D]`.
+
+    In the backward pass the gradient of the products is rounded to the dtype of `x` first, as PyTorch's autocast does.
+    On a GPU float32 would be multiplied as TF32, at half the speed and with twice the memory traffic.
+    """
+    return jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32)
+
+
+def _head_product_backward(known: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, table = known
+    rounded = gradient.astype(x.dtype)
+    return jnp.einsum("...v,vd->...d", rounded, table), jnp.einsum("...v,...d->vd", rounded, x)
+
+
+_head_product.defvjp(lambda x, table: (_head_product(x, table), (x, table)), _head_product_backward)
+
+
 def logits_of(x: jax.Array, table: jax.Array | Int8Table, bias: jax.Array | None, cap: float = 0.0) -> jax.Array:
     """Return float32 logits `[..., V]` of hidden states `[..., D]`, `cap * tanh(logit / cap)` unless `cap` is 0."""
     values, scale = table if isinstance(table, Int8Table) else (table, None)
-    logits = jnp.einsum("...d,vd->...v", x, values.astype(x.dtype), preferred_element_type=jnp.float32)
+    logits = _head_product(x, values.astype(x.dtype))
     logits = capped(logits if scale is None else logits * scale.reshape(*[1] * (logits.ndim - 1), -1), cap)
     return logits if bias is None else logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
 

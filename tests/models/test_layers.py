@@ -8,6 +8,7 @@ import torch
 from flax import nnx
 
 from eeg2text_jax.models.affine import affine, column_sums
+from eeg2text_jax.models.encoder_decoder import logits_of
 from eeg2text_jax.models.layers import FeedForward, dropout, gelu, make_dense
 from eeg2text_jax.models.spec import StackSpec
 
@@ -90,3 +91,36 @@ def test_gradients_of_affine_have_the_dtypes_of_their_arguments(dtype, sums):
     arguments = jnp.ones((4, 3), dtype), jnp.ones(3, dtype), jnp.ones(3, dtype)
     _, pull = jax.vjp(lambda *rows: affine(*rows, jnp.bfloat16), *arguments)
     assert [one.dtype for one in pull(jnp.ones((4, 3), jnp.bfloat16))] == [one.dtype for one in arguments]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_head_multiplies_in_its_own_precision_in_both_directions(dtype):
+    """The gradient is that of autodiff to the rounding of the dtype; in bfloat16 no operand is float32."""
+    rng = np.random.default_rng(0)
+    x, table, weights = (jnp.asarray(rng.normal(size=shape), "float32") for shape in [(2, 5, 8), (11, 8), (2, 5, 11)])
+
+    def plain(x, table):
+        logits = jnp.einsum("...d,vd->...v", x, table, precision="highest")
+        return jnp.sum(jax.nn.log_softmax(logits) * weights)
+
+    def ours(x, table):
+        return jnp.sum(jax.nn.log_softmax(logits_of(x, table, None)) * weights)
+
+    given = x.astype(dtype), table.astype(dtype)
+    found, expected = jax.grad(ours, (0, 1))(*given), jax.grad(plain, (0, 1))(*(a.astype("float32") for a in given))
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine.dtype == dtype
+        np.testing.assert_allclose(mine.astype("float32"), theirs, atol=2e-6 if dtype == "float32" else 0.03)
+    operands = [v.aval.dtype for eqn in _products(jax.make_jaxpr(jax.grad(ours, (0, 1)))(*given)) for v in eqn.invars]
+    assert len(operands) == 6
+    assert set(operands) == {jnp.dtype(dtype)}
+
+
+def _products(jaxpr):
+    """All matrix products of a jaxpr, those of functions that it calls included."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "dot_general":
+            yield eqn
+        for value in eqn.params.values():
+            if hasattr(value, "jaxpr") or hasattr(value, "eqns"):
+                yield from _products(getattr(value, "jaxpr", value))
