@@ -41,9 +41,9 @@ TORCH, COMPILED = "torch", "torch-compiled"
 
 def main(argv: list[str]) -> int:
     args = _arguments(argv)
-    work = make_work(args.shape, args.batch, args.buckets, args.sentences, args.dtype)
+    work = make_work(args.shape, args.batch, args.buckets, args.sentences, args.dtype, remat=args.remat)
     report: dict[str, Any] = {"device": jax.devices()[0].device_kind, "shape": args.shape, "batch": args.batch}
-    report |= {"dtype": args.dtype, "machine": describe_machine()}
+    report |= {"dtype": args.dtype, "remat": args.remat, "machine": describe_machine()}
     agree = True
     if args.arms == 2:
         report["arms"] = compare_arms(work, args.repeats)
@@ -79,6 +79,9 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--peer", type=names, default=[], help=f"{TORCH},{COMPILED}, on JAX's device")
     parser.add_argument(
         "--arms", type=int, default=1, choices=(1, 2), help="2: two arms in one program against two runs"
+    )
+    parser.add_argument(
+        "--remat", action="store_true", help="compute layers again in the backward pass (model.remat); not of peers"
     )
     parser.add_argument("--input", action="store_true", help="also time the input pipeline alone")
     parser.add_argument("--trace", default="", help="folder for a profile of one step of every bucket; also printed")

@@ -138,14 +138,16 @@ class Work:
         return GridProgram(self.model, arms, optimizer, label_smoothing=0.0, mapping=mapping)
 
 
-def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str, dtype: str) -> Work:
+def make_work(
+    shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str, dtype: str, *, remat: bool = False
+) -> Work:
     """Make the model and random samples of a shape in `SHAPES`, and one epoch's batches of `size` samples.
 
-    `sentences` is the `path` for `sentence_lengths`.
+    `sentences` is the `path` for `sentence_lengths`; with `remat`, training computes layers again, see `Seq2SeqModel`.
     """
     chosen = SHAPES[shape]
     config = chosen.bart_config()
-    model = Seq2SeqModel(bart.spec_from_config(config), chosen.eeg_spec(), dtype=dtype)
+    model = Seq2SeqModel(bart.spec_from_config(config), chosen.eeg_spec(), dtype=dtype, remat=remat)
     samples = make_samples(chosen, sentences, model.pad_token)
     plan = EpochPlan(samples.n_words(), samples.n_tokens(np.arange(SENTENCES)), buckets, size, seed=0)
     full = [(tuple(bucket), rows) for rows, bucket in plan.epoch(0) if len(rows) == size]
