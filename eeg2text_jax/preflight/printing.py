@@ -15,14 +15,15 @@ from eeg2text_jax.preflight.hlo_clock import Estimate
 
 GIB, MIB = 2**30, 2**20
 PARTS = ("arguments", "temporaries", "output", "code")  # fields of `Compiled` that add up to its total memory
-ORDINAL = "ordinal, not calibrated: sum of XLA's cost models"
+# The programs are BART-large's training steps and its beam search, see docs/speed.md.
+BY_COST_MODELS = "estimate (three programs took 0.93 to 1.1 times theirs on an H100): sum of XLA's cost models"
 
 
 def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
     """Return lines with the compiler's time estimate of a program; for a search, also of one decoding step."""
     found, task = program.estimate, program.task
     rate = 1e3 * task.tokens / found.bound
-    name = ORDINAL if isinstance(found, GpuEstimate) else "estimated by the compiler, not measured"
+    name = BY_COST_MODELS if isinstance(found, GpuEstimate) else "estimated by the compiler, not measured"
     lines = [
         f"  {name}: {found.bound:.1f} ms, {program.share_of_peak:.1%} of the chip's peak, {rate:.0f} tokens/s",
         *_estimate_lines(found, chip, digits=1),
@@ -96,7 +97,7 @@ def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
         **_times_json(found, chip),
     }
     if isinstance(found, GpuEstimate):
-        told |= {"what_it_is": ORDINAL, "launches": found.launches}
+        told |= {"what_it_is": BY_COST_MODELS, "launches": found.launches}
         told |= {"launches_by_the_host": dataclasses.asdict(found.launched) if found.launched else None}
         told |= {"replaced": found.replaced, "modelled": found.modelled}
     for turn in found.turns[:1]:
