@@ -1,6 +1,7 @@
 """The command line's own part: how commands end."""
 
 import gc
+import importlib.util
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from eeg2text_jax import cli
 from eeg2text_jax.__main__ import HUGE_PAGES
+from eeg2text_jax.imports import hidden
 
 
 def at_once() -> None:
@@ -213,3 +215,32 @@ def test_sigterm_ends_a_compilation(name, waits, says):
         run.terminate()
         _, wrong = run.communicate(timeout=60)
     assert (run.returncode, wrong) == (143, says)
+
+
+def test_commands_that_train_import_nothing_that_they_do_not_use():
+    """PyTorch, S3's client and SciPy's signal processing took half of the time until a run began."""
+    code = """
+import sys
+from eeg2text_jax.__main__ import hide_torch
+hide_torch()
+import eeg2text_jax.commands.run, eeg2text_jax.training.loop
+print(sorted({"torch", "boto3", "scipy.signal"} & set(sys.modules)))
+import boto3, torch
+from transformers import BartConfig
+print(BartConfig().d_model)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("[]\n1024\n", 0), done.stderr
+    assert "PyTorch was not found" not in done.stderr
+
+
+def test_a_hidden_package_is_found_again_and_one_that_is_loaded_stays(monkeypatch):
+    loaded, name = types.ModuleType("loaded"), "wave"
+    monkeypatch.setitem(sys.modules, "loaded", loaded)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with hidden(name, "loaded"):
+        assert importlib.util.find_spec(name) is None
+        assert importlib.import_module("loaded") is loaded
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module(name)
+    assert importlib.import_module(name).__name__ == name

@@ -10,14 +10,17 @@ from typing import Any
 
 from etils import epath
 from matplotlib.figure import Figure
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.record_writer import directory_check
-from tensorboardX.summary import scalar
 
 from eeg2text_jax.files import naming, notify, replacing, write_text
+from eeg2text_jax.imports import hidden
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.training.tracker import Tracker
+
+with hidden("torch", "boto3"):  # 4 s of CPU time; workdirs on s3:// have a copy on this machine
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+    from tensorboardX.record_writer import directory_check
+    from tensorboardX.summary import scalar
 
 PAUSE = 30.0  # seconds between two flushes of TensorBoard events; a flush to gs:// sends the whole file
 
