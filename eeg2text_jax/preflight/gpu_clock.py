@@ -22,10 +22,8 @@ MODELS = "xla_gpu_collect_cost_model_stats"
 OPTIONS = {MODELS: True, "xla_gpu_enable_triton_gemm": False}  # Triton's matrix products need a GPU for autotuning
 # Our own time of a kernel assumes these shares of the chip's peak FLOP/s and bandwidth, and microseconds of a launch.
 PEAK_SHARE, BANDWIDTH_SHARE, LAUNCH = 0.65, 0.8, 2.0
-TOP_K = "__gpu$TopK"  # XLA's kernel, for which it has no cost model
-TOP_K_RATE = (
-    116e9  # bytes of scores per second: measured on an H100, the top 10 of each of 160 rows of 50,265 in 277 us
-)
+# XLA has no cost model of its kernel for `lax.top_k`. An H100 took 277 us for the top 10 of each of 160 rows of 50,265.
+TOP_K, TOP_K_RATE = "__gpu$TopK", 116e9  # bytes of scores per second
 FAR = 5.0  # XLA's time is replaced by our own if it exceeds this multiple of the roofline's time
 
 _MODELS = re.compile(
