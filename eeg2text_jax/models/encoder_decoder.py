@@ -44,16 +44,22 @@ class Int8Table(NamedTuple):
 def _head_product(x: jax.Array, table: jax.Array) -> jax.Array:
     """Return the float32 products `[..., V]` of hidden states `[..., D]` with each row of the table `[V, D]`.
 
-    In the backward pass the gradient of the products is rounded to the dtype of `x` first, as PyTorch's autocast does.
-    On a GPU float32 would be multiplied as TF32, at half the speed and with twice the memory traffic.
+    In the backward pass the gradient of the products is rounded to the dtype of `x` first, as PyTorch's autocast does:
+    a GPU would multiply float32 as TF32, at half the speed and with twice the memory traffic. A TPU's products round
+    it, and XLA fuses its computation with them; rounded before, it took 1 of 75 ms (BART-large, batch 32).
     """
     return jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32)
 
 
 def _head_product_backward(known: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, table = known
-    rounded = gradient.astype(x.dtype)
-    return jnp.einsum("...v,vd->...d", rounded, table), jnp.einsum("...v,...d->vd", rounded, x)
+
+    def to_both(gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+        to_x = jnp.einsum("...v,vd->...d", gradient, table.astype(gradient.dtype))
+        to_table = jnp.einsum("...v,...d->vd", gradient, x.astype(gradient.dtype))
+        return to_x.astype(x.dtype), to_table.astype(table.dtype)
+
+    return jax.lax.platform_dependent(gradient, tpu=to_both, default=lambda gradient: to_both(gradient.astype(x.dtype)))
 
 
 _head_product.defvjp(lambda x, table: (_head_product(x, table), (x, table)), _head_product_backward)
