@@ -23,7 +23,7 @@ OTHERS = {
     "stratum-size", "task", "threads", "tokenizer", "topology", "train-text", "words", "workdir",
 }
 # fmt: on
-FLAGS = {"again", "common", "help", "idf", "signatures", "strict", "truncate", "unique-subjects"}
+FLAGS = {"again", "common", "help", "idf", "remat", "signatures", "strict", "truncate", "unique-subjects"}
 FLAGS |= {"config.section.field"}
 
 
