@@ -23,7 +23,6 @@ TRACEBACK = "Traceback (most recent call last)"
 LAST = "the last checkpoint"
 APART = ("checkpoints", "tensorboard", "damaged_checkpoint")  # looked at in another way, or not at all
 MADE_ANEW = ("finished.json", "report.html", "loss.png")  # from the other files; they have the pace and the date
-CARD = "README.md"  # of a checkpoint: the user's to edit, so not among the digests of its folder
 PACE = {"samples_per_s", "tokens_per_s", "input_wait", "mfu"}  # depend on the machine
 
 # A run of seconds whose checkpoints take 9 MB, most of it positions that nothing computes with.
@@ -95,7 +94,7 @@ def _what_counts(workdir: Path, checkpoint: bool) -> dict[str, str]:
     for path in sorted(workdir.rglob("*")):
         name = str(path.relative_to(workdir))
         apart = any(part.startswith(APART) for part in name.split("/"))
-        if path.is_file() and path.name not in (*MADE_ANEW, CARD) and not apart:
+        if path.is_file() and path.name not in MADE_ANEW and not apart:
             found[name] = logged_metrics(path.parent) if path.name == "metrics.jsonl" else path.read_bytes()
     for folder in sorted(workdir.rglob("checkpoints")) if checkpoint else ():
         step, arrays, info = final_checkpoint(folder.parent)
