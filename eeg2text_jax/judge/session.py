@@ -129,7 +129,9 @@ def frozen_model(config: JudgeSettings, workdir: Workdir) -> Frozen:
     place = config.checkpoint
     if place == TOY:
         place = str(workdir.root / TOY)
-        if not Path(place).exists():
+        if Path(place).exists():
+            toy.mend_card(place)
+        else:
             toy.make_toy(config.toy, place)
     frozen = load_frozen(place, config.dtype, config.param_dtype, config.parallel.fsdp)
     old = frozen.model

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from eeg2text_jax.backbones.build import describe, random_config
+from eeg2text_jax.files import write_text
 from eeg2text_jax.judge.fields import ToySettings
 from eeg2text_jax.judge.pair_batches import block
 from eeg2text_jax.judge.templates import LABELS, QUESTIONS, TOY_TEMPLATE, TOY_WORDS, toy_pair
@@ -72,6 +73,13 @@ def make_toy(config: ToySettings, folder: str | Path) -> None:
     )
     params = _train(model, params, make_optimizer(optim, config.steps), config, tokenizer)
     export_checkpoint(model, params, described, tokenizer, folder, CARD)
+
+
+def mend_card(folder: str | Path) -> None:
+    """Write the toy's README.md again if it is missing or changed; the checksums of the folder do not cover it."""
+    card = Path(folder) / "README.md"
+    if not card.is_file() or card.read_bytes() != CARD.encode():
+        write_text(card, CARD)
 
 
 def _gentle(params: Params, model: Seq2SeqModel) -> Params:

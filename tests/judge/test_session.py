@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import shutil
 import signal
 import types
 
 import jax
 import numpy as np
 import pytest
+from etils import epath
 from spoilt_judges import HOSTILE
 from tiny_judge import tiny_config
 
@@ -22,12 +24,13 @@ from eeg2text_jax.judge.frozen import Asker, frequent_tokens, initial_prompts, l
 from eeg2text_jax.judge.judge_folder import load_judged, read_judge
 from eeg2text_jax.judge.lattescore import JudgeMetrics, LatteScore
 from eeg2text_jax.judge.pairs import Pair, Parts, divide, read_pairs
-from eeg2text_jax.judge.session import judge, labelled_pairs, sentences_of, speakers
+from eeg2text_jax.judge.session import frozen_model, judge, labelled_pairs, sentences_of, speakers
 from eeg2text_jax.judge.templates import sentences, toy_pairs
 from eeg2text_jax.judge.thresholds import choose_threshold
 from eeg2text_jax.judge.wording import read_labels
 from eeg2text_jax.pretrained.folder import read_tensors
 from eeg2text_jax.pretrained.tensor_files import write_safetensors
+from eeg2text_jax.study.workdir import Workdir
 
 PRODUCTS = ("judge/judge.json", "judge/prompt.safetensors", "results.json", "results.md", "metrics.jsonl", "pairs.tsv")
 
@@ -245,6 +248,17 @@ def test_the_toys_attention_begins_as_that_of_a_t5_with_smaller_queries(finished
         kernels = [values.ravel() for key, values in tensors.items() if key.endswith(f"Attention.{name}.weight")]
         assert len(kernels) == 6
         assert np.concatenate(kernels).std() == pytest.approx(expected, rel=0.1), name
+
+
+def test_a_damaged_card_of_the_toy_is_written_again(finished, tmp_path):
+    """`SHA256SUMS` does not cover the card, so nothing else notices."""
+    shutil.copytree(finished[0], tmp_path / "work")
+    card = tmp_path / "work/toy/README.md"
+    whole = card.read_bytes()
+    for damage in (lambda: card.write_bytes(whole[:20]), card.unlink):
+        damage()
+        frozen_model(tiny_config(), Workdir(epath.Path(tmp_path / "work")))
+        assert card.read_bytes() == whole
 
 
 def test_kernels_and_embeddings_alone_are_kept_in_bfloat16(finished):
