@@ -44,12 +44,17 @@ def compile_step(
 
     The batch `[S, B, ...]` is sharded along `data`, the metrics `[A]` along `arm`. The state must have the layouts
     `state_formats` (see `Placement.formats`) before the first step. `study` has `study_shardings`; None: replicated.
+
+    On GPUs, XLA must not merge matrix products that have an operand in common: it would copy the rows of all sums of
+    `affine.column_sums` into one array. On an H100 that took 1.3 of 31.3 ms (BART-large, batch 32, bfloat16).
     """
+    on_gpus = mesh.devices.flat[0].platform in ("gpu", "cuda")
     return jax.jit(
         step,
         donate_argnums=0,
         in_shardings=(state_formats, seeds_sharding(mesh), study_shardings or replicated(mesh)),
         out_shardings=(state_formats, arm_sharding(mesh)),
+        compiler_options={"xla_gpu_dot_merger_threshold_mb": 0} if on_gpus else None,
     )
 
 

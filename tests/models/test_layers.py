@@ -93,11 +93,18 @@ def test_gradients_of_affine_have_the_dtypes_of_their_arguments(dtype, sums):
     assert [one.dtype for one in pull(jnp.ones((4, 3), jnp.bfloat16))] == [one.dtype for one in arguments]
 
 
-@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+@pytest.mark.parametrize("platform", ["tpu", "cuda", "cpu"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_head_multiplies_in_its_own_precision_in_both_directions(monkeypatch, dtype, platform):
-    """The gradient is that of autodiff to the rounding of the dtype; in bfloat16 only a TPU has float32 operands."""
-    monkeypatch.setattr(jax.lax, "platform_dependent", lambda x, *, tpu, default: (default, tpu)[platform == "tpu"](x))
+    """The gradient is that of autodiff to the rounding of the dtype; in bfloat16 only a TPU has float32 operands.
+
+    On CUDA GPUs, the 11 tokens of all three products are padded to 64.
+    """
+
+    def as_on(*operands, default, **branches):
+        return branches.get(platform, default)(*operands)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", as_on)
     rng = np.random.default_rng(0)
     x, table, weights = (jnp.asarray(rng.normal(size=shape), "float32") for shape in [(2, 5, 8), (11, 8), (2, 5, 11)])
 
@@ -113,9 +120,14 @@ def test_the_head_multiplies_in_its_own_precision_in_both_directions(monkeypatch
     for mine, theirs in zip(found, expected, strict=True):
         assert mine.dtype == dtype
         np.testing.assert_allclose(mine.astype("float32"), theirs, atol=2e-6 if dtype == "float32" else 0.03)
-    operands = [v.aval.dtype for eqn in _products(jax.make_jaxpr(jax.grad(ours, (0, 1)))(*given)) for v in eqn.invars]
+    with jax.numpy_dtype_promotion("standard"):
+        np.testing.assert_allclose(logits_of(*given, None), jnp.einsum("...d,vd->...v", *given), rtol=0.02, atol=0.02)
+    products = [*_products(jax.make_jaxpr(jax.grad(ours, (0, 1)))(*given))]
+    operands = [v.aval.dtype for eqn in products for v in eqn.invars]
     assert len(operands) == 6
     assert set(operands) == {jnp.dtype(dtype), jnp.dtype("float32" if platform == "tpu" else dtype)}
+    of_vocabulary = {n for eqn in products for v in (*eqn.invars, *eqn.outvars) for n in v.aval.shape} - {2, 5, 8}
+    assert of_vocabulary == {64 if platform == "cuda" else 11}
 
 
 def _products(jaxpr):

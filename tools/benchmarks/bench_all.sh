@@ -4,15 +4,16 @@
 # Peers (torch, transformers, CTranslate2) run on the same device where they are installed. Tokens or losses that differ
 # are recorded beside the times; a benchmark that fails is recorded with its last line, and the others still run.
 # Started again after it was killed, it goes on with what is missing (OUT.json.parts). WHEELS=FOLDER installs from
-# wheels, without a network; BATCHES="8,32 128" and SKIP_INSTALL=1 are for rehearsals.
+# wheels, without a network; SKIP_INSTALL=1 takes the .venv that is there. Where time is short, BATCHES="8,32 128",
+# BUCKETS=56:56, PEERS="torch transformers" and ONLY=REGEX (of names such as train_large_bfloat16_32) leave out the rest.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 kind=${1:-}
 out=${2:-}
 shift $(($# < 2 ? $# : 2))
 shapes=("${@:-base}")
-case "$kind" in cuda | tpu | cpu) ;; *) sed -n '2,8p' "$0" >&2; exit 2 ;; esac
-[ -n "$out" ] || { sed -n '2,8p' "$0" >&2; exit 2; }
+case "$kind" in cuda | tpu | cpu) ;; *) sed -n '2,9p' "$0" >&2; exit 2 ;; esac
+[ -n "$out" ] || { sed -n '2,9p' "$0" >&2; exit 2; }
 if [ ! -x .venv/bin/python ] && [ -z "${SKIP_INSTALL:-}" ]; then
   "${PYTHON:-python3}" -m venv .venv
   extra=.; [ "$kind" = cpu ] || extra=".[$kind]"
@@ -27,6 +28,7 @@ if [ ! -x .venv/bin/python ] && [ -z "${SKIP_INSTALL:-}" ]; then
   fi
 fi
 python=.venv/bin/python
+export XLA_PYTHON_CLIENT_PREALLOCATE=false # JAX would take three quarters of a GPU's memory, which peers need, too
 parts=$out.parts
 mkdir -p "$parts"
 has() { "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)"; }
@@ -34,6 +36,7 @@ has() { "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_s
 bench() { # NAME ARGUMENTS...: runs `eeg2text bench ARGUMENTS` and keeps its JSON with its status, or its last line
   local name=$1 status=0 making
   shift
+  if ! [[ $name =~ ${ONLY:-.} ]]; then return; fi
   if [ -s "$parts/$name.json" ]; then echo "=== $name: done before"; return; fi
   echo "=== $name: eeg2text bench $*"
   making="$parts/$name.making"
@@ -58,11 +61,18 @@ train_peers=() decode_peers=()
 has torch && train_peers+=(torch torch-compiled)
 has torch && has transformers && decode_peers+=(transformers transformers-static)
 has ctranslate2 && decode_peers+=(ctranslate2 ctranslate2-int8)
+if has ctranslate2 && [ "$kind" != cpu ]; then decode_peers+=(ctranslate2-float16); fi
+asked() { # PEER...: those that PEERS names, all without it
+  local peer
+  for peer in "$@"; do case " ${PEERS-$peer} " in *" $peer "*) echo "$peer" ;; esac; done
+}
+mapfile -t train_peers < <(asked "${train_peers[@]+"${train_peers[@]}"}")
+mapfile -t decode_peers < <(asked "${decode_peers[@]+"${decode_peers[@]}"}")
 dtypes=(float32)
-if [ "$kind" != cpu ]; then
-  dtypes=(float32 bfloat16)
-  if has ctranslate2; then decode_peers+=(ctranslate2-float16); fi
-fi
+[ "$kind" = cpu ] || dtypes+=(bfloat16)
+training=()
+[ -z "${BUCKETS:-}" ] || training+=("--buckets=$BUCKETS")
+[ "$kind" = cpu ] || training+=(--remat) # as configs/paper.py; on an H100 it is also faster
 joined() { local IFS=,; echo "$*"; }
 batches=${BATCHES:-8,32 128}
 [ -n "${BATCHES:-}" ] || [ "$kind" = cpu ] || batches="8,32 128 256"
@@ -77,12 +87,13 @@ for shape in "${shapes[@]}"; do
         --peer="$(joined "${decode_peers[@]+"${decode_peers[@]}"}")"
       for size in ${batch//,/ }; do
         bench "train_${shape}_${dtype}_$size" --stage=train --shape="$shape" --dtype="$dtype" --batch="$size" --input \
-          --peer="$(joined "${train_peers[@]+"${train_peers[@]}"}")"
+          "${training[@]+"${training[@]}"}" --peer="$(joined "${train_peers[@]+"${train_peers[@]}"}")"
       done
     done
   done
   bench "test_set_$shape" --stage=test_set --shape="$shape"
-  bench "arms_$shape" --stage=train --shape="$shape" --dtype="${dtypes[-1]}" --arms=2
+  bench "arms_$shape" --stage=train --shape="$shape" --dtype="${dtypes[-1]}" --arms=2 \
+    "${training[@]+"${training[@]}"}"
 done
 
 "$python" - "$parts" "$out" <<'PYTHON'
