@@ -130,7 +130,7 @@ def frozen_model(config: JudgeSettings, workdir: Workdir) -> Frozen:
     if place == TOY:
         place = str(workdir.root / TOY)
         if Path(place).exists():
-            toy.mend_card(place)
+            toy.check_toy(place)
         else:
             toy.make_toy(config.toy, place)
     frozen = load_frozen(place, config.dtype, config.param_dtype, config.parallel.fsdp)

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from eeg2text_jax.backbones.build import describe, random_config
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.judge.fields import ToySettings
 from eeg2text_jax.judge.pair_batches import block
@@ -27,6 +28,7 @@ from eeg2text_jax.judge.wording import Wording
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.pretrained.export import export_checkpoint
+from eeg2text_jax.pretrained.folder import SUMS
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.training.state import make_optimizer
 
@@ -75,8 +77,14 @@ def make_toy(config: ToySettings, folder: str | Path) -> None:
     export_checkpoint(model, params, described, tokenizer, folder, CARD)
 
 
-def mend_card(folder: str | Path) -> None:
-    """Write the toy's README.md again if it is missing or changed; the checksums of the folder do not cover it."""
+def check_toy(folder: str | Path) -> None:
+    """Write the toy's README.md again if it is missing or changed, which the checksums of the folder do not cover.
+
+    Raises:
+      UserError: the folder has no checksums, so a damaged toy would not be noticed.
+    """
+    if not (Path(folder) / SUMS).exists():
+        raise UserError(f"{folder}: has no {SUMS}; remove the folder to have the toy made again.")
     card = Path(folder) / "README.md"
     if not card.is_file() or card.read_bytes() != CARD.encode():
         write_text(card, CARD)

@@ -250,7 +250,7 @@ def test_the_toys_attention_begins_as_that_of_a_t5_with_smaller_queries(finished
         assert np.concatenate(kernels).std() == pytest.approx(expected, rel=0.1), name
 
 
-def test_a_damaged_card_of_the_toy_is_written_again(finished, tmp_path):
+def test_a_damaged_card_of_the_toy_is_written_again_and_lost_checksums_are_refused(finished, tmp_path):
     """`SHA256SUMS` does not cover the card, so nothing else notices."""
     shutil.copytree(finished[0], tmp_path / "work")
     card = tmp_path / "work/toy/README.md"
@@ -259,6 +259,9 @@ def test_a_damaged_card_of_the_toy_is_written_again(finished, tmp_path):
         damage()
         frozen_model(tiny_config(), Workdir(epath.Path(tmp_path / "work")))
         assert card.read_bytes() == whole
+    card.with_name("SHA256SUMS").unlink()
+    with pytest.raises(UserError, match=r"toy: has no SHA256SUMS; remove the folder"):
+        frozen_model(tiny_config(), Workdir(epath.Path(tmp_path / "work")))
 
 
 def test_kernels_and_embeddings_alone_are_kept_in_bfloat16(finished):
