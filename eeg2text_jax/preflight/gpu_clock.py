@@ -3,8 +3,8 @@
 The option `xla_gpu_collect_cost_model_stats` writes each cost model's time beside an instruction: the model "sol" for
 matrix products by cuBLAS, "indexing-cost-model" for Triton, a model without a name for other fusions. Some times are
 wrong by orders of magnitude (2,510 us for a Triton softmax by the unnamed model, 3 us by "indexing-cost-model"; 16 ms
-in place of 0.19 for products with float32 results). On an H100, training steps of BART-large took 0.93 to 1.21 times
-the sum, and its beam search 1.09 times (docs/speed.md).
+in place of 0.19 for products with float32 results). On an H100, training steps of BART-large took 0.84 to 1.21 times
+the sum, and its beam search 1.05 times (docs/speed.md).
 """
 
 import dataclasses

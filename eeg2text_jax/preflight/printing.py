@@ -16,7 +16,7 @@ from eeg2text_jax.preflight.hlo_clock import Estimate
 GIB, MIB = 2**30, 2**20
 PARTS = ("arguments", "temporaries", "output", "code")  # fields of `Compiled` that add up to its total memory
 # The programs are training steps of BART-large and its beam search, see docs/speed.md.
-BY_COST_MODELS = "estimate (five programs took 0.93 to 1.21 times theirs on an H100): sum of XLA's cost models"
+BY_COST_MODELS = "estimate (five programs took 0.84 to 1.21 times theirs on an H100): sum of XLA's cost models"
 
 
 def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
