@@ -33,7 +33,6 @@ LONGEST = (
     "test_grid_meshes.py",
     "test_hosts.py",
     "test_resume.py",
-    "test_runs_in_buckets.py",
     "test_properties.py",
     "test_waves.py",
     "test_generate_tokens.py",

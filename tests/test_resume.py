@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +20,11 @@ from tiny_run import ROOT, as_flag
 
 from eeg2text_jax import cli
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.training import checkpoint
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.metrics_log import MetricsLog
+from eeg2text_testing.bucket_servers import s3_server
 from eeg2text_testing.forked_runs import final_checkpoint, logged_metrics
 
 STEPS, KILLED, TERMINATED = 14, 6, 10
@@ -76,6 +79,30 @@ def test_killed_then_terminated_equals_uninterrupted(whole, tmp_path, monkeypatc
 
     assert f"going on from the checkpoint of step {TERMINATED + 1}\n" in printed_by(command(workdir))
     assert "going on from" not in printed_by(command(workdir)), "it is finished"
+    assert_same_end(whole, workdir)
+
+
+def test_terminated_in_a_bucket_and_begun_on_another_machine_equals_one_in_a_folder(
+    whole, tmp_path, monkeypatch, printed_by
+):
+    """Kills are in tests/stores/test_runs_in_buckets.py."""
+    pytest.importorskip("moto", reason="the extra `test` brings a server of S3")
+    with s3_server() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        address = server.address("runs/one")
+        monkeypatch.setenv("EEG2TEXT_BUCKET_CACHE", str(tmp_path / "one"))
+        with monkeypatch.context() as patch:
+            patch.setattr(MetricsLog, "add", terminated_at(KILLED, MetricsLog.add))
+            assert cli.main(command(address)) == 143
+        monkeypatch.setenv("EEG2TEXT_BUCKET_CACHE", str(tmp_path / "other"))
+        assert f"going on from the checkpoint of step {KILLED + 1}\n" in printed_by(command(address))
+        monkeypatch.setenv("EEG2TEXT_BUCKET_CACHE", str(tmp_path / "read"))
+        copy = Path(at_hand(address))
+    assert_same_end(whole, copy)
+
+
+def assert_same_end(whole, workdir):
     (step, expected, _), (last, found, _) = final_checkpoint(whole), final_checkpoint(workdir)
     assert step == last == STEPS
     assert expected.keys() == found.keys()
