@@ -110,6 +110,7 @@ def test_noise_gives_no_content(trainable: str, base: str, tmp_path: Path, monke
     assert len(wrong) <= 1, wrong
 
 
+@pytest.mark.slow
 def test_the_class_in_the_prompt_is_all_that_noise_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The prompt names the class of a sentence: both arms write the class's words, and the recording adds nothing."""
     data = write_planted(tmp_path / "data.npz", sentences=12_000, classes=6, signal=False, subjects=1, named=True)
