@@ -306,11 +306,12 @@ def test_a_checkpoint_that_cannot_be_written_is_one_sentence(tmp_path, monkeypat
     assert "No space left" in sentence
 
 
-def test_the_folder_that_may_not_be_written_is_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["step_8", "step_8/info"])
+def test_the_folder_that_may_not_be_written_is_named(tmp_path, monkeypatch, name):
     """Removing an old checkpoint fails at its first file, and the error names that file alone."""
-    (tmp_path / "step_8").mkdir()
-    monkeypatch.setattr(os, "access", lambda path, _: path.name != "step_8")
-    sentence = r"/step_8: .* cannot be written, or an old one removed .*'digests.json'"
+    (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, _: path != str(tmp_path / name))
+    sentence = rf"/{name}: .* cannot be written, or an old one removed .*'digests.json'"
     with pytest.raises(UserError, match=sentence), checkpoint._writing(epath.Path(tmp_path)):
         raise PermissionError(errno.EACCES, "Permission denied", "digests.json")
 

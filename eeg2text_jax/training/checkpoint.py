@@ -257,6 +257,6 @@ def _writing(directory: epath.Path) -> Iterator[None]:
 
 
 def _unwritable(directory: epath.Path) -> epath.Path:
-    """Return the first folder in `directory` without write permission, or `directory` if there is none."""
-    folders = (folder for folder in sorted(directory.glob("*")) if folder.is_dir())
-    return next((folder for folder in folders if not os.access(folder, os.W_OK)), directory)
+    """Return the first folder below `directory` without write permission, or `directory` if there is none."""
+    folders = sorted(place for place, _, _ in os.walk(directory))
+    return epath.Path(next((place for place in folders if not os.access(place, os.W_OK)), directory))
