@@ -95,6 +95,8 @@ def test_what_is_written_is_read_back(tmp_path, fields):
     spec = GenerationSpec.from_fields(fields, MODEL)
     (tmp_path / "generation_config.json").write_text(json.dumps(spec.to_fields()))
     assert GenerationSpec.from_checkpoint(tmp_path, MarkovModel(start_token=8, pad_token=9, eos_token=10)) == spec
+    of_sampling = {"temperature", "top_k", "top_p"} & spec.to_fields().keys()
+    assert of_sampling == ({"temperature", "top_k", "top_p"} if spec.do_sample else set())  # transformers warns of them
 
 
 @pytest.mark.parametrize(
