@@ -33,6 +33,12 @@ def first_line(error: BaseException) -> str:
     return next(filter(None, lines), type(error).__name__)
 
 
+def named(error: BaseException) -> str:
+    """Return an exception's type and the first line of its message, `ValueError: MESSAGE`, or the type alone."""
+    kind, reason = type(error).__name__, first_line(error)
+    return kind if reason == kind else f"{kind}: {reason}"
+
+
 def one_line(error: BaseException) -> str:
     """Return an exception's message as one line, cut at 200 characters, or the name of its type without a message."""
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -9,6 +9,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -116,6 +117,16 @@ def test_huge_pages_are_asked_for_unless_the_user_chose(given):
 @pytest.mark.parametrize("flag", ["--version", "-V"])
 def test_the_version_is_printed(flag, printed_by):
     assert printed_by([flag]) == f"eeg2text {cli.__version__}\n"
+
+
+def test_a_name_that_is_not_ascii_needs_no_locale(tmp_path):
+    """As in a bare container; the message has the name as it was given."""
+    command = [sys.executable, "-m", "eeg2text_jax", "export", f"--workdir={tmp_path}/日本é", f"--out={tmp_path}/out"]
+    environment = {"LC_ALL": "C", "PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[1])}
+    ended = subprocess.run(command, env=environment, capture_output=True, cwd=tmp_path)
+    assert ended.returncode == 2
+    (said,) = ended.stderr.decode().splitlines()
+    assert f"{tmp_path}/日本é" in said
 
 
 def test_a_misspelt_command_gets_the_nearest_one(refused):

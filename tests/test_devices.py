@@ -48,4 +48,4 @@ def test_a_lowering_that_is_refused_without_a_word_has_a_reason():
 def test_a_configuration_that_raises_without_a_word_is_said(tmp_path, refused):
     (tmp_path / "broken.py").write_text("def get_config():\n    raise ValueError\n")
     said = refused(["run", f"--config={tmp_path / 'broken.py'}", f"--workdir={tmp_path / 'run'}"])
-    assert "cannot be loaded (ValueError: ValueError)" in said
+    assert "broken.py: cannot be loaded (ValueError)." in said

@@ -7,7 +7,7 @@ import pytest
 from tiny_run import tiny_config
 
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.errors import UserError, first_line, named
 from eeg2text_jax.parallel import distributed
 from eeg2text_jax.pretrained import folder
 from eeg2text_jax.pretrained.folder import checkpoint_folder
@@ -24,6 +24,11 @@ from eeg2text_jax.pretrained.folder import checkpoint_folder
 )
 def test_the_first_line_of_an_error_has_something_in_it(error, line):
     assert first_line(error) == line
+
+
+def test_a_type_is_named_once():
+    assert named(ValueError("no\nmore")) == "ValueError: no"
+    assert named(MemoryError()) == "MemoryError"
 
 
 def raising(error):

@@ -54,6 +54,11 @@ def test_a_refused_run_leaves_nothing(tmp_path, refused, command, changes, messa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_prints_where_its_decoding_differs_from_the_checkpoints(trained, monkeypatch, printed_by):
+    monkeypatch.setattr(opening, "generation_note", lambda checkpoint, spec: f"unlike {checkpoint!r}: {spec.num_beams}")
+    assert "unlike '': 2\n" in printed_by(["train", as_flag(**QUICK), f"--workdir={trained}"])
+
+
 @pytest.mark.parametrize("command", ["decode", "export"])
 def test_a_mistyped_workdir_stays_empty(tmp_path, refused, command):
     arguments = {"decode": [as_flag(**QUICK)], "export": [f"--out={tmp_path / 'out'}"]}[command]

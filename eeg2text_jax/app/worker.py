@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.errors import UserError, named
 from eeg2text_jax.predictions import packed
 from eeg2text_jax.predictions.csv_rows import DELIMITERS, first_names
 from eeg2text_jax.predictions.file import Prediction, PredictionSet
@@ -162,5 +162,5 @@ if __name__ == "__main__":
     try:
         main()
     except Exception as error:
-        print(f"{type(error).__name__}: {first_line(error)}", file=sys.stderr)
+        print(named(error), file=sys.stderr)
         sys.exit(1)

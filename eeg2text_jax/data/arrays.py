@@ -74,8 +74,10 @@ def _load(path: Path) -> dict[str, np.ndarray]:
                 f"{path}: {name or 'the file'} is an array of objects (a pickle), which is not read; store texts as "
                 "np.array(texts, dtype=str), and ragged features one after the other, with n_words."
             ) from error
+        # NumPy evaluates the header of an array as a Python literal, and the error about another text is Python's.
+        reason = "the header of an array is damaged" if "malformed node" in str(error) else first_line(error)
         raise UserError(
-            f"{path}: cannot be read as a NumPy archive ({first_line(error)}); write it again with np.savez."
+            f"{path}: cannot be read as a NumPy archive ({reason}); write it again with np.savez."
         ) from error
 
 

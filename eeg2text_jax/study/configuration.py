@@ -15,7 +15,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from eeg2text_jax.backbones.mapping import flatten
-from eeg2text_jax.errors import UserError, did_you_mean, first_line
+from eeg2text_jax.errors import UserError, did_you_mean, first_line, named
 from eeg2text_jax.files import content_digest
 from eeg2text_jax.kinds import Range, with_pairs
 from eeg2text_jax.study import lengths
@@ -134,7 +134,7 @@ def load_config(place: str) -> ConfigDict:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        raise UserError(f"{place}: cannot be loaded ({type(error).__name__}: {first_line(error)}).") from error
+        raise UserError(f"{place}: cannot be loaded ({named(error)}).") from error
     if not isinstance(config, ConfigDict):
         raise UserError(
             f"{place}: get_config returns {config!r:.40} ({type(config).__name__}); expected a ConfigDict, such as "

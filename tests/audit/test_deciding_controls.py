@@ -15,6 +15,7 @@ from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.auditing.verdict import Comparison, Verdict, deciding_one
 from eeg2text_jax.predictions.rankings import Candidates, Ranking
+from eeg2text_jax.study.configuration import load_config
 
 # What may be said with each verdict, from nothing to most.
 STRENGTH = [
@@ -130,6 +131,27 @@ def test_a_control_that_keeps_the_words_features_asks_a_question_of_its_own(cond
     assert found.verdict is verdict
     asked = {c.control: bool(c.question) for c in found.comparisons}
     assert asked == {"shuffled": deciding == ["time_reversed"], "time_reversed": deciding != ["time_reversed"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "question"),
+    [
+        ("time_reversed", "does the order of the recording matter?"),
+        ("phase_randomized", "does it matter how the recording runs, beyond its spectrum?"),
+    ],
+)
+def test_the_question_of_such_a_control_is_printed(conditions, name, question):
+    eeg, controls = conditions
+    asking = [dataclasses.replace(row, eval_condition=name) for row in controls["time_reversed"]]
+    found = audit(eeg, {"shuffled": controls["shuffled"], name: asking}, resamples=300)
+    assert found.verdict is Verdict.USES_EEG
+    (said,) = [one.sentence for one in found.comparisons if one.control == name]
+    assert said.startswith(f"A question of its own, which does not decide ({question}): ")
+
+
+def test_controls_that_decide_by_default_keep_no_features_of_the_words():
+    taken_away = {"noise", "noise_redrawn", "noise_uniform", "zero", "shuffled", "subject_mean", "length_only"}
+    assert set(load_config("default").grid.controls) == taken_away | {"prompt_only"}
 
 
 def test_alone_it_decides(conditions):

@@ -31,6 +31,16 @@ def test_an_array_that_declares_more_than_there_is(tmp_path):
         list(npz_rows(path, Columns()))
 
 
+def test_the_header_of_an_array_is_no_program(tmp_path):
+    """NumPy calls `ast.literal_eval`, whose own error names a syntax tree and an address in memory."""
+    text = b"{'descr': print('<f4'), 'fortran_order': False, 'shape': (2, 3)}\n"
+    path = archive(tmp_path / "a.npz", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(24))
+    with pytest.raises(UserError) as refused:
+        list(npz_rows(path, Columns()))
+    expected = "cannot be read as a NumPy archive (the header of an array is damaged); write it again with np.savez."
+    assert str(refused.value) == f"{path}: {expected}"
+
+
 def test_an_archive_that_unpacks_to_far_more_than_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(arrays, "PLAUSIBLE", 1 << 16)
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("an array was read"))

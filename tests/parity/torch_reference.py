@@ -87,8 +87,10 @@ def make_batch(model: Seq2SeqModel, seed: int = 0, size: int = 3, source: int = 
     target_lengths = np.array([target - 1, target, 2])[:size, None]
     decoder_mask = np.arange(target)[None] < target_lengths
     labels = rng.integers(0, model.spec.vocab_size, (size, target))
+    input_ids = rng.integers(0, vocab, (size, source))
+    input_ids[0, :3] = labels[1, :3] = 1, 3, 5  # among them the padding tokens, whose rows of the tables are frozen
     return Batch(
-        rng.integers(0, vocab, (size, source)),
+        input_ids,
         rng.normal(size=(size, source, model.spec.d_model)).astype(np.float32),
         np.arange(source)[None] < lengths,
         np.where(decoder_mask, labels, -100),

@@ -11,7 +11,8 @@ import pytest
 from etils import epath
 from tiny_run import study_in, tiny_settings
 
-from eeg2text_jax import cli, pipeline
+from eeg2text_jax import cli, pipeline, rank_run
+from eeg2text_jax.commands.audit import options_of, parse
 from eeg2text_jax.decoding.retrieve import padded_labels, retrieve_grid
 from eeg2text_jax.decoding.teacher_forced import teacher_forced
 from eeg2text_jax.errors import UserError
@@ -20,7 +21,7 @@ from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.predictions.file import FIELDS, Prediction, sentence_key, write_predictions
 from eeg2text_jax.predictions.rankings import read_rankings, write_rankings
 from eeg2text_jax.preflight.programs import make_outline
-from eeg2text_jax.rank_run import NO_AUDIT, candidates_of, judge_ranked_folds, rank, read_ranked
+from eeg2text_jax.rank_run import NO_AUDIT, candidates_of, header_of, judge_ranked_folds, rank, read_ranked
 from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.grid_program import make_program
@@ -256,6 +257,27 @@ def test_ranking_may_be_asked_for_of_a_finished_run():
     assert pipeline.decoded_files(tiny_settings()) == ["predictions.jsonl"]
     assert pipeline.decoded_files(tiny_settings(retrieval__likelihood=True)) == ["rankings.jsonl", "predictions.jsonl"]
     assert pipeline.decoded_files(contrastive()) == ["rankings.jsonl"]
+
+
+def test_every_audit_of_rankings_knows_the_kind_of_recording(whole, tmp_path, monkeypatch):
+    """Windows of scans overlap, and only an audit that knows that they are scans leaves some out."""
+    study = study_in(whole, contrastive())
+    scans = dataclasses.replace(study, data=dataclasses.replace(study.data, recording="fmri"))
+    assert "recording" not in header_of(study)
+    assert header_of(scans)["recording"] == "fmri"
+    heard = []
+    monkeypatch.setattr(rank_run, "audit_ranked", lambda config, rows, **facts: heard.append(facts))
+    pipeline.judge(scans, {}, show=False)
+    pipeline.verdict_of(scans)
+    rows = read_rankings(whole / "rankings.jsonl").rows
+    judge_ranked_folds(contrastive(), tmp_path, [rows], {"recording": "fmri"}, ["leaked"])
+    judge_ranked_folds(contrastive(), tmp_path, [rows], {})
+    assert [facts["recording"] for facts in heard] == ["fmri", "fmri", "fmri", "eeg"]
+    trained_on = [str(text) for text in study.data.sentence[study.split.parts["train"]]]
+    assert [facts["training_text"] for facts in heard] == [trained_on, trained_on, ["leaked"], None]
+    flags = parse(["--eeg", "x", "--control", "y"])
+    assert options_of(flags, "eeg", ["noise"], {"recording": "fmri"}).recording == "fmri"
+    assert options_of(flags, "eeg", ["noise"], {}).recording == "eeg"
 
 
 def test_folds_have_candidates_of_their_own_and_one_verdict(whole, tmp_path):

@@ -133,9 +133,10 @@ def test_leaked_text_is_of_the_same_fold_alone():
 
 
 def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
-    data = data_of(4)
+    data = dataclasses.replace(data_of(4), recording="fmri")
     config = read_settings(load_config("own"))
     monkeypatch.setattr(running, "open_data", lambda config, workdir: data)
+    monkeypatch.setattr(running, "leaked_text", lambda found, splits: ["leaked"] * len(splits))
     begun, rng = [], np.random.default_rng(0)
     splits = make_folds(data, "unique_text", 3, config.split.ratio, 0)
 
@@ -151,10 +152,11 @@ def test_folds_run_one_after_the_other_and_go_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(running, "run", run)
     monkeypatch.setattr(running, "read_predictions", predictions)
-    monkeypatch.setattr(running, "judge_folds", lambda _, place, rows, header, leaked: (len(rows), header["splits"]))
+    monkeypatch.setattr(running, "judge_folds", lambda _, place, rows, header, leaked: (len(rows), header, leaked))
     with pytest.raises(UserError, match="stopped"):
         run_folds(config, str(tmp_path / "all"), "3")
-    assert run_folds(config, str(tmp_path / "all"), "3") == (3, [split.digest() for split in splits])
+    header = {"splits": [split.digest() for split in splits], "recording": "fmri"}
+    assert run_folds(config, str(tmp_path / "all"), "3") == (3, header, ["leaked"] * 3)
     assert [root.rpartition("/")[2] for root in begun[2:]] == ["fold_1", "fold_2", "fold_3"]
     with pytest.raises(UserError, match=r"has folds of another configuration: folds \(now '4', there '3'\)"):
         run_folds(config, str(tmp_path / "all"), "4")
