@@ -107,7 +107,7 @@ def _records(path: Path) -> list[tuple[int, list[str]]]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); check the path.") from error
+        raise UserError(f"{path}: cannot be read ({error.strerror or error}); check the path.") from error
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
         raise UserError(f"{path}, line {line}: is not UTF-8; save the file as UTF-8.") from error

@@ -248,4 +248,4 @@ def write_results(path: str | os.PathLike[str], results: dict[str, Any]) -> None
     try:
         write_text(path, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); check the folder.") from error
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}); check the folder.") from error

@@ -47,7 +47,7 @@ class Lines:
         try:
             data = self.path.read_bytes()
         except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror}); check the path.") from error
+            raise UserError(f"{path}: cannot be read ({error.strerror or error}); check the path.") from error
         self.digest = hashlib.sha256(data).hexdigest()
         data, self.kind = as_text(data, self.path)
         data = data.removeprefix(b"\xef\xbb\xbf")

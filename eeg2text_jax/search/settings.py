@@ -127,7 +127,7 @@ class GenerationSpec:
         try:
             stored = json.loads(path.read_text(encoding="utf8"))
         except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
+            raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from error
         except json.JSONDecodeError as error:
             raise UserError(f"{path}: line {error.lineno} is not valid JSON ({error.msg}).") from error
         return cls.from_fields(_known(stored, str(path)) | _known(overrides or {}, "decode"), model)

@@ -198,7 +198,7 @@ def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
         record = json.loads(path.read_text("utf8"))
     except OSError as error:
         raise UserError(
-            f"{path}: cannot be read ({error.strerror}); `eeg2text split --json={path}` makes one."
+            f"{path}: cannot be read ({error.strerror or error}); `eeg2text split --json={path}` makes one."
         ) from error
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{path}: expected a split file in JSON ({error}).") from error

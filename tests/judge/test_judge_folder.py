@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -45,6 +46,10 @@ def test_nothing_behind_a_link_is_deleted(tmp_path):
     with pytest.raises(UserError, match="is a symbolic link"):
         write_judge(made(2), tmp_path / "judge")
     assert read_judge(tmp_path / "others").prompt[0, 0] == 1
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="is a device, a pipe or a socket"):
+        write_judge(made(2), tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
 
 
 @pytest.mark.parametrize("ids", [((0,), (65_536,)), ((256_000, 7), (2**31 - 1,))])

@@ -286,6 +286,18 @@ def test_rates_by_hand(fields, steps, expected):
         np.testing.assert_allclose([doubled(step) / 2 for step in range(len(expected))], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(("name", "left"), [("adamw", 0.95), ("sgd", 0.95), ("adafactor", 0.9)])
+def test_weight_decay_is_for_every_parameter(name, left):
+    """Biases and scales of norms, too, as in PyTorch; adafactor's is not multiplied by the learning rate."""
+    fields = {"name": name, "schedule": "constant", "warmup_steps": 0, "lr": 0.5, "weight_decay": 0.1, "grad_clip": 0.0}
+    rule = make_optimizer(tiny_config(**{f"optim__{name}": value for name, value in fields.items()}).optim, 10)
+    params = {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3), "scale": jnp.ones(3), "embedding": jnp.ones((5, 2))}
+    with jax.numpy_dtype_promotion("standard"):
+        update, _ = rule.update(jax.tree.map(jnp.zeros_like, params), rule.init(params), params)
+    for path, value in optax.apply_updates(params, update).items():
+        np.testing.assert_allclose(value, left, rtol=1e-5, err_msg=path)
+
+
 def test_two_steps_of_sgd_by_hand():
     """Clip to 1, add a tenth of the parameter, then 0.9 of the step before: 1.1, and 0.9 * 1.1 + 0.5 + 0.045."""
     fields = {"name": "sgd", "schedule": "constant", "warmup_steps": 0, "lr": 0.5, "momentum": 0.9}

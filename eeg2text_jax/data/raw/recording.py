@@ -14,7 +14,7 @@ from eeg2text_jax.data.raw.events import read_table
 from eeg2text_jax.data.raw.find import VOLTS, RawFile, RawSpec
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.source import library
-from eeg2text_jax.errors import UserError, first_line, shortlist
+from eeg2text_jax.errors import UserError, first_line, named, shortlist
 
 # Names of channels of eyes, heart, muscles and devices. EDF and BrainVision state no types, so MNE calls them EEG.
 NOT_EEG = re.compile(r"(?i)[hvlr]?(eog|ecg|ekg|emg)|photo|trig|status|resp|gsr")
@@ -138,7 +138,7 @@ def _mne_errors(file: RawFile) -> Iterator[None]:
     except Exception as error:
         reason = first_line(error)
         if not isinstance(error, OSError | ValueError | RuntimeError):  # others: MNE did not expect these bytes
-            reason = f"damaged, or no recording; {type(error).__name__}: {reason}"
+            reason = f"damaged, or no recording; {named(error)}"
         raise UnreadableRecording(file.path, f"cannot be read by MNE ({reason}).") from error
 
 
