@@ -23,7 +23,8 @@ class Related:
         """Files of tests by distance in imports (less one in its folder, less one with its name), then by seconds."""
         start = module.removesuffix(".py").replace("/", ".")
         distance, reached = {start: 0}, [start]
-        _, folder, *_, own = start.split(".")
+        parts = start.split(".")
+        folder, own = parts[1] if len(parts) > 2 else "", parts[-1]
         for name in reached:
             for importer in sorted(self.importers.get(name, ())):
                 if importer not in distance:
