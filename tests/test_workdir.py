@@ -236,7 +236,7 @@ def test_a_folder_that_nothing_was_put_into_goes_again(tmp_path):
     assert [path.name for path in (tmp_path / "a/b").iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK])
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL])
 def test_a_file_system_without_locks_is_worked_on_with_a_warning(tmp_path, monkeypatch, capsys, number):
     def none(*_: object) -> None:
         raise OSError(number, os.strerror(number))
