@@ -1,5 +1,7 @@
 """Feeding the arms without an exchange between them."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from eeg2text_jax.parallel import arms
 from eeg2text_jax.parallel.arms import choose_by_arm, shard_map_arms
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.preflight.hlo import collectives
@@ -60,3 +63,16 @@ def test_every_shard_loops_by_itself():
             np.testing.assert_allclose(x[arm, rows], alone[0], rtol=1e-6)  # product and sum may be rounded once
             np.testing.assert_array_equal(steps[arm, rows], alone[1])
     assert len(np.unique(steps)) > 1
+
+
+@pytest.mark.parametrize(("platform", "expected"), [("gpu", {"xla_gpu_dot_merger_threshold_mb": 0}), ("tpu", None)])
+def test_gpus_compile_a_step_without_merging_its_products(monkeypatch, platform, expected):
+    """The option is XLA's: a compiler that does not know its name would refuse it."""
+    given = {}
+    monkeypatch.setattr(jax, "jit", lambda step, **options: given.update(options))
+    for name in ("seeds_sharding", "arm_sharding", "replicated"):
+        monkeypatch.setattr(arms, name, lambda mesh: None)
+    arms.compile_step(None, SimpleNamespace(devices=np.array([SimpleNamespace(platform=platform)])), None)
+    assert given["compiler_options"] == expected
+    monkeypatch.undo()
+    assert jax.jit(lambda x: x + 1, compiler_options=expected)(1) == 2
