@@ -1,5 +1,7 @@
 """What every condition keeps and what it destroys."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -206,3 +208,11 @@ def test_the_noises_of_a_sample_are_drawn_apart():
     )
     for other in (uniform, redrawn):
         assert abs(scipy.stats.spearmanr(normal, other).statistic) < 0.05
+
+
+def test_every_condition_says_what_it_takes_away():
+    """In the table of docs/controls.md: name, what the encoder is given, what this removes."""
+    page = (Path(__file__).parents[2] / "docs/controls.md").read_text(encoding="utf8")
+    rows = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| `")]
+    said = {name.strip(" `"): [text.strip() for text in texts] for name, *texts in rows}
+    assert all(len(said[name]) == 2 and all(said[name]) for name in CONDITIONS), said.keys()
