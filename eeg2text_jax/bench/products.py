@@ -78,7 +78,6 @@ def torch_seconds(product: Product, place: Place, repeats: int) -> float:
     torch = import_peer("torch")
     options = {"device": place.device, "dtype": getattr(torch, place.dtype)}
     x, weights = (torch.ones(shape, **options) for shape in product.shapes)
-
     calls = QUEUED if place.device == "cuda" else 1
 
     def multiply() -> None:

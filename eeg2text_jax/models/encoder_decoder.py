@@ -55,34 +55,34 @@ def _head_product(x: jax.Array, table: jax.Array) -> jax.Array:
 
 
 def _head_product_forward(x: jax.Array, table: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return jax.lax.platform_dependent(x, table, cuda=padded_product, default=_head_product), (x, table)
+    return jax.lax.platform_dependent(x, table, cuda=_padded_product, default=_head_product), (x, table)
 
 
 def _head_product_backward(known: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
     def rounded(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return head_gradients(x, table, gradient.astype(x.dtype))
+        return _head_gradients(x, table, gradient.astype(x.dtype))
 
-    return jax.lax.platform_dependent(*known, gradient, tpu=head_gradients, cuda=padded_gradients, default=rounded)
+    return jax.lax.platform_dependent(*known, gradient, tpu=_head_gradients, cuda=_padded_gradients, default=rounded)
 
 
 _head_product.defvjp(_head_product_forward, _head_product_backward)
 
 
-def head_gradients(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the gradients of `x [..., D]` and the table `[V, D]`, from that of their products, `[..., V]`."""
+def _head_gradients(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the gradients of `x [..., D]` and the table `[V, D]`. Their products have `gradient [..., V]`."""
     to_x = jnp.einsum("...v,vd->...d", gradient, table.astype(gradient.dtype))
     to_table = jnp.einsum("...v,...d->vd", gradient, x.astype(gradient.dtype))
     return to_x.astype(x.dtype), to_table.astype(table.dtype)
 
 
-def padded_product(x: jax.Array, table: jax.Array) -> jax.Array:
-    """Return the products with the table's rows, computed with a padded table."""
+def _padded_product(x: jax.Array, table: jax.Array) -> jax.Array:
+    """Return `_head_product(x, table)`, computed with a padded table."""
     return _head_product(x, _padded(table, 0))[..., : len(table)]
 
 
-def padded_gradients(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return `head_gradients` of the gradient in the dtype of `x`, computed with a padded table."""
-    to_x, to_table = head_gradients(x, _padded(table, 0), _padded(gradient.astype(x.dtype), -1))
+def _padded_gradients(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return `_head_gradients` with the gradient rounded to the dtype of `x`, computed with a padded table."""
+    to_x, to_table = _head_gradients(x, _padded(table, 0), _padded(gradient.astype(x.dtype), -1))
     return to_x, to_table[: len(table)]
 
 

@@ -27,7 +27,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
 
-from eeg2text_jax.errors import Terminated, UserError, first_line
+from eeg2text_jax.errors import Terminated, UserError, first_line, named
 from eeg2text_jax.files import content_digest, file_digest, files_below
 from eeg2text_jax.parallel.distributed import host_number, is_main, main_decides, to_main
 from eeg2text_jax.stores.copying import pull_folder
@@ -177,9 +177,9 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             restored = self._manager.restore(step, args=ocp.args.Composite(state=state, info=ocp.args.JsonRestore()))
         except Exception as error:  # orbax and tensorstore raise many kinds of exceptions
             raise UserError(
-                f"{self.directory / f'step_{step}'}: cannot be restored ({type(error).__name__}: "
-                f"{first_line(error)[:300]}), though its files are undamaged; use the version of eeg2text_jax that "
-                "wrote it, or take another --workdir; nothing was changed."
+                f"{self.directory / f'step_{step}'}: cannot be restored ({named(error)[:300]}), though its "
+                "files are undamaged; use the version of eeg2text_jax that wrote it, or take another --workdir; "
+                "nothing was changed."
             ) from error
         return step, restored["state"], restored["info"]
 
