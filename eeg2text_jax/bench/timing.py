@@ -20,7 +20,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.mesh import chip_of_device
 from eeg2text_jax.preflight.hlo_clock import OTHER, estimate, parts_of
 from eeg2text_jax.preflight.hlo_text import parse_module
-from eeg2text_jax.preflight.printing import parts_table
+from eeg2text_jax.preflight.printing_times import parts_table
 from eeg2text_jax.training.pace import start_trace
 from eeg2text_jax.versions import installed_version
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.cache import reorder_beams
-from eeg2text_jax.search.beam_search import Hypotheses, beam_search
+from eeg2text_jax.models.cache import reorder_beams, resize
+from eeg2text_jax.search.beam_search import Growth, Hypotheses, beam_search
 from eeg2text_jax.search.sample import sample
 from eeg2text_jax.search.settings import GenerationSpec
 
@@ -63,7 +63,8 @@ def generate(
       (2, 8)
     """
     check_request(inputs, spec, key)
-    return _generate(model, params, inputs, spec, key if spec.do_sample else None, compactions)
+    on_tpu = jax.default_backend() == "tpu"
+    return _generate(model, params, inputs, spec, key if spec.do_sample else None, compactions, on_tpu=on_tpu)
 
 
 def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None) -> None:
@@ -84,8 +85,13 @@ def search(
     spec: GenerationSpec,
     key: jax.Array | None,
     compactions: int = 0,
+    *,
+    on_tpu: bool = False,
 ) -> Generated:
-    """Do what `generate` does, as a pure function for use inside other JAX transformations."""
+    """Do what `generate` does, as a pure function for use inside other JAX transformations.
+
+    With `on_tpu` the cache of a beam search grows, see `beam_search`. Other platforms do not need the loops for that.
+    """
     hidden, mask = model.encode(params, inputs)
     batch, returned = hidden.shape[0], spec.num_return_sequences
     beams = spec.num_beams if spec.num_beams > 1 else returned
@@ -93,13 +99,14 @@ def search(
     step = model.decode_step(params, spec.weights_dtype)
     keys = None if key is None else _keys_of_sentences(key, batch)
     if spec.num_beams > 1:
-        found = beam_search(step, reorder_beams, cache, batch, spec, keys, compactions=compactions)
+        growth = Growth(model.cache_lengths(beams, spec.max_length), resize) if on_tpu else None
+        found = beam_search(step, reorder_beams, cache, batch, spec, keys, compactions=compactions, growth=growth)
     else:
         found = sample(step, cache, batch, spec, None if keys is None else _keys_of_rows(keys, returned))
     return _flatten(found, returned)
 
 
-_generate = jax.jit(search, static_argnames=("model", "spec", "compactions"))
+_generate = jax.jit(search, static_argnames=("model", "spec", "compactions", "on_tpu"))
 
 
 def _keys_of_sentences(key: jax.Array, batch: int) -> jax.Array:

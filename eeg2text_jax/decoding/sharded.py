@@ -23,6 +23,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import shard_map_arms, tensor_parallel_arms
 from eeg2text_jax.parallel.distributed import to_host
+from eeg2text_jax.parallel.mesh import platform_of
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.search.settings import GenerationSpec
 
@@ -143,9 +144,11 @@ def generate_program(
 ) -> Callable[..., Generated]:
     """Return the jitted function `(params, fed, (shared, keys)) -> Generated` of `generate_arms`."""
 
+    on_tpu = platform_of(mesh) == "tpu"
+
     def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array | None]) -> Generated:
         inputs, keys = shared
-        return search(model, params, {**fed, **inputs}, spec, keys, compactions)
+        return search(model, params, {**fed, **inputs}, spec, keys, compactions, on_tpu=on_tpu)
 
     return program_of_arms(decode, mesh, tensor_parallel)
 

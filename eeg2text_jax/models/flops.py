@@ -4,6 +4,9 @@ XLA's own count is wrong for scanned or recomputed layers. Only matrix products 
 including padding, which the device also computes.
 """
 
+import itertools
+from collections.abc import Sequence
+
 from eeg2text_jax.models.brain.encoder import encoder_width, hidden_width, stack_spec
 from eeg2text_jax.models.brain.unicorn import series_spec, snapshot_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
@@ -27,16 +30,20 @@ def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> floa
     return 3.0 * batch * (encode_flops(model, words) + decode_flops(model, words, tokens))
 
 
-def search_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:
+def search_flops(
+    model: Seq2SeqModel, batch: int, words: int, length: int, beams: int, sizes: Sequence[int] = ()
+) -> float:
     """Return the FLOPs of a beam search by one model that writes `length` tokens for each sentence of a batch.
 
-    Every beam attends to the cache entries of all beams of its sentence (see `models.cache`).
+    Every beam attends to the cache entries of all beams of its sentence (see `models.cache`). `sizes` are the positions
+    of a cache that grows; by default it has `length` positions from the beginning.
     """
     source, stack = source_length(model, words), model.spec.decoder
     cross = stack.layers * 4.0 * source * stack.width * inner_width(stack)
     if stack.alone:  # a decoder-only model computes whole layers for the prompt
         cross = stack_flops(stack, source, source, 0)
-    steps = (length - 1) * step_flops(model, batch, words, length, beams)
+    spans = itertools.pairwise((1, *(sizes or (length,))))
+    steps = sum((end - begin) * step_flops(model, batch, words, end, beams) for begin, end in spans)
     return batch * (encode_flops(model, words) + cross) + steps
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from eeg2text_jax.models.brain.encoder import make_encoder
-from eeg2text_jax.models.cache import Cache
+from eeg2text_jax.models.cache import Cache, lengths_of
 from eeg2text_jax.models.causal import CausalLM
 from eeg2text_jax.models.encoder_decoder import EncoderDecoder, ReadOut, logits_of
 from eeg2text_jax.models.nnx_bridge import Params, PureModel, in_compute_dtype
@@ -158,6 +158,13 @@ class Seq2SeqModel(PureModel):
         """
         cache = self._bind(params, biases=False).backbone.decoder.init_cache(hidden, mask, beams, max_length)
         return cache._replace(layers=jax.tree.map(lambda x: x.astype(dtype or x.dtype), cache.layers))
+
+    def cache_lengths(self, beams: int, max_length: int) -> tuple[int, ...]:
+        """Return the positions for which the cache has room, one after the other, in a beam search on a TPU.
+
+        A decoder-only model's cache has room for all positions from the beginning.
+        """
+        return (max_length,) if self.spec.encoder is None else lengths_of(beams, max_length)
 
     def decode_step(
         self, params: Params, weights_dtype: str = ""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import traverse_util
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
-from eeg2text_jax.parallel.mesh import ARM, DATA, whole_batch, with_mesh
+from eeg2text_jax.parallel.mesh import ARM, DATA, platform_of, whole_batch, with_mesh
 from eeg2text_jax.parallel.placement import arm_sharding, replicated, seeds_sharding
 
 
@@ -48,7 +48,7 @@ def compile_step(
     On GPUs, XLA must not merge matrix products that have an operand in common: it would copy the rows of all sums of
     `affine.column_sums` into one array. On an H100 that took 1.3 of 31.3 ms (BART-large, batch 32, bfloat16).
     """
-    on_gpus = not isinstance(mesh, AbstractMesh) and mesh.devices.flat[0].platform in ("gpu", "cuda")
+    on_gpus = platform_of(mesh) == "cuda"
     return jax.jit(
         step,
         donate_argnums=0,

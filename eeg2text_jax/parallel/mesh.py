@@ -103,6 +103,14 @@ def chip_of_device(kind: str) -> Chip | None:
     return next((chip for chip in CHIPS.values() if re.search(chip.kinds, kind)), None)
 
 
+def platform_of(mesh: Mesh | AbstractMesh) -> str | None:
+    """Return the platform of a mesh's devices, `cpu`, `tpu` or `cuda`; None for a mesh without devices."""
+    if isinstance(mesh, AbstractMesh):
+        return None
+    platform = mesh.devices.flat[0].platform
+    return "cuda" if platform == "gpu" else platform
+
+
 def with_mesh(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None) -> Callable[..., Any]:
     """Return `function`, traced with `mesh` as the mesh that `shard_rows` and `replicate` use."""
     if mesh is None:

@@ -18,7 +18,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel import DevicesSettings, ParallelSettings
-from eeg2text_jax.parallel.mesh import ARM, AUTO, DATA, make_mesh, mesh_shape
+from eeg2text_jax.parallel.mesh import ARM, AUTO, DATA, make_mesh, mesh_shape, platform_of
 
 # A layout gives the mesh axis of each array axis after the arm axis, as PartitionSpec does. The layout FSDP shards the
 # longest axis that is a multiple of the number of devices along `data`.
@@ -193,7 +193,7 @@ class Placement:
         step by the compiler's estimate, and 7 ms for reading it).
         """
         shardings = self.shardings(state)
-        if isinstance(self.mesh, AbstractMesh) or self.mesh.devices.flat[0].platform != "tpu":
+        if platform_of(self.mesh) != "tpu":
             return shardings
 
         def row_major(leaf: Any, sharding: NamedSharding) -> Format | NamedSharding:

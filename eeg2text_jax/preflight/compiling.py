@@ -16,7 +16,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh
 
 from eeg2text_jax.errors import UserError, did_you_mean, first_line
-from eeg2text_jax.parallel.mesh import CHIPS, Chip
+from eeg2text_jax.parallel.mesh import CHIPS, Chip, platform_of
 from eeg2text_jax.preflight import gpu_clock
 from eeg2text_jax.preflight.gpu_launches import read_plan
 from eeg2text_jax.preflight.hlo import Collective, collectives
@@ -127,7 +127,7 @@ def compile_program(
     """
     begun, lowered = time.monotonic(), program.function.lower(*program.arguments)
     with tempfile.TemporaryDirectory(prefix="eeg2text_hlo_") as dump:
-        options = {"xla_dump_to": dump} if mesh.devices.flat[0].platform == "tpu" else {}
+        options = {"xla_dump_to": dump} if platform_of(mesh) == "tpu" else {}
         try:
             compiled, unknown = _with_effort(lowered, effort, options)
         except jax.errors.JaxRuntimeError as error:

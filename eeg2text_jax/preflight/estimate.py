@@ -1,12 +1,13 @@
 """Preflight of a configuration: compile its programs, and report their memory, communication and time."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.flops import search_flops, step_flops, training_flops
-from eeg2text_jax.parallel.mesh import ARM, DATA, Chip
+from eeg2text_jax.parallel.mesh import ARM, DATA, Chip, platform_of
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.preflight.compiling import (
     Compiled,
@@ -26,6 +27,15 @@ from eeg2text_jax.study.sections import Settings
 
 
 @dataclasses.dataclass(frozen=True)
+class Loop:
+    """One of the loops of a beam search, which differ in the size of the cache or the number of sentences."""
+
+    steps: int  # decoding steps
+    positions: int  # for which the cache has room
+    flops: float  # FLOPs of one decoding step on one device
+
+
+@dataclasses.dataclass(frozen=True)
 class Task:
     """A program to compile for all devices of a mesh."""
 
@@ -36,8 +46,12 @@ class Task:
     program: Program  # the jitted program and its argument shapes
     flops: float  # FLOPs of the matrix products of one execution on one device
     tokens: int  # target positions of one execution over all arms and devices, including padding
-    turn_flops: float = 0.0  # FLOPs of one decoding step of a search on one device
-    unknown_loops: tuple[int, ...] = ()  # trip counts that the program does not state, see `hlo_clock.estimate`
+    loops: tuple["Loop", ...] = ()  # of a search, in the program's order
+
+    @property
+    def trips(self) -> tuple[int, ...]:
+        """The trip counts that the program does not state, see `hlo_clock.estimate`."""
+        return tuple(loop.steps for loop in self.loops)
 
     def __str__(self) -> str:
         words, tokens = self.bucket
@@ -152,7 +166,7 @@ def _compile_for_gpu(
         if target:
             say(f"compiling the {task} ...")
             timed = target.matrix_ops > 0
-            compiled = compile_for_gpu(task.program, placement.mesh, chip, task.unknown_loops, timed=timed)
+            compiled = compile_for_gpu(task.program, placement.mesh, chip, task.trips, timed=timed)
         else:
             say(f"lowering the {task.name} ...")
             if refused := lowers_for(task.program, chip.platform):
@@ -174,7 +188,7 @@ def _compile_for_tpu(
 
     def compile_task(task: Task) -> Compiled:
         say(f"compiling the {task} ...")
-        return compile_program(task.program, placement.mesh, effort, timed, task.unknown_loops)
+        return compile_program(task.program, placement.mesh, effort, timed, task.trips)
 
     def train(size: int) -> Compiled:
         return compile_task(training_task(outline, placement, size))
@@ -223,23 +237,26 @@ def _other_mapping(outline: Outline, placement: Placement) -> list[Task]:
 
 
 def _search(outline: Outline, placement: Placement) -> Task:
-    decode, words = outline.config.decode, outline.bucket[0]
+    decode, words, model = outline.config.decode, outline.bucket[0], outline.model
     size, length, beams = decode.batch_size, decode.max_length, decode.num_beams
     arms, n_data = len(outline.arms), placement.mesh.shape[DATA]
-    # `beam_search` has a loop for each number of rows, which halves at a compaction. Assumed is the worst case, that no
-    # sentence ends early: the first loop runs all steps, and the later loops none.
-    later = sum(1 for compaction in range(decode.compactions) if size // n_data >> (compaction + 1))
+    on_tpu = platform_of(placement.mesh) == "tpu"
+    sizes = model.cache_lengths(beams, length) if on_tpu else (length,)
+    # `beam_search` has a loop for each size of the cache, and for each number of rows, which halves at a compaction.
+    # Assumed is the worst case, that no sentence ends early: the first loops run all steps, and the later loops none.
+    # The arms of a device are searched in sequence: a step is one of one arm on its rows.
+    spans = [(end - begin, end) for begin, end in itertools.pairwise((1, *sizes))]
+    spans += [(0, length) for compaction in range(decode.compactions) if size // n_data >> (compaction + 1)]
+    loops = [Loop(steps, end, step_flops(model, size, words, end, beams) / n_data) for steps, end in spans]
     return Task(
         name="beam search",
         batch=size,
         bucket=(words, length),
         arms="",
         program=outline.search(placement),
-        flops=search_flops(outline.model, size, words, length, beams) * arms / placement.mesh.size,
+        flops=search_flops(model, size, words, length, beams, sizes) * arms / placement.mesh.size,
         tokens=size * (length - 1) * arms,
-        # FLOPs of one arm on its rows: the arms of a device are searched in sequence.
-        turn_flops=step_flops(outline.model, size, words, length, beams) / n_data,
-        unknown_loops=(length - 1, *[0] * later),
+        loops=tuple(loops),
     )
 
 

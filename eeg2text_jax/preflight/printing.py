@@ -1,78 +1,19 @@
 """Format the report of a preflight as text and as JSON."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from eeg2text_jax.backbones import DECODERS
-from eeg2text_jax.parallel.mesh import ARM, Chip
+from eeg2text_jax.parallel.mesh import ARM
 from eeg2text_jax.preflight.compiling import EFFORT_OPTION
-from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task
+from eeg2text_jax.preflight.estimate import ProgramReport, Report
 from eeg2text_jax.preflight.fitting import LargestBatch
-from eeg2text_jax.preflight.gpu_clock import GpuEstimate
-from eeg2text_jax.preflight.hlo_clock import Estimate
+from eeg2text_jax.preflight.printing_times import clock_json, clock_lines
 
 GIB, MIB = 2**30, 2**20
 PARTS = ("arguments", "temporaries", "output", "code")  # fields of `Compiled` that add up to its total memory
-# The programs are training steps of BART-large and its beam search, see docs/speed.md.
-BY_COST_MODELS = "estimate (five programs took 0.84 to 1.21 times theirs on an H100): sum of XLA's cost models"
-
-
-def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
-    """Return lines with the compiler's time estimate of a program; for a search, also of one decoding step."""
-    found, task = program.estimate, program.task
-    rate = 1e3 * task.tokens / found.bound
-    name = BY_COST_MODELS if isinstance(found, GpuEstimate) else "estimated by the compiler, not measured"
-    lines = [
-        f"  {name}: {found.bound:.1f} ms, {program.share_of_peak:.1%} of the chip's peak, {rate:.0f} tokens/s",
-        *_estimate_lines(found, chip, digits=1),
-    ]
-    for turn in found.turns[:1]:
-        share = _turn_share(task, turn, chip)
-        lines += [
-            f"  one step of it, of {task.bucket[1] - 1}: {turn.bound:.3f} ms, {share:.1%} of the chip's peak",
-            *_estimate_lines(turn, chip, digits=3),
-        ]
-    return lines
-
-
-def _estimate_lines(found: Estimate, chip: Chip, digits: int) -> list[str]:
-    """Return lines with the memory traffic, the parts of the model, and the instructions without an estimate."""
-    traffic = f"{found.moved / 1e9:.2f} GB to and from HBM take {1e3 * found.moved / chip.bandwidth:.{digits}f} ms"
-    what = f"    each loop takes the larger of its estimate (in all {found.milliseconds:.{digits}f} ms) and its traffic"
-    lines = [f"{what} ({traffic})"] if found.moved else []
-    lines += parts_table(found.parts, digits)
-    if isinstance(found, GpuEstimate):
-        lines.append(f"    {found}")
-    if found.missing:
-        kinds = sorted(found.missing.items(), key=lambda kind: -kind[1].instructions)
-        named = ", ".join(f"{kind} {count.instructions}" for kind, count in kinds[:4])
-        lines.append(
-            f"    without an estimate: {found.missing_instructions} instructions, {found.missing_executions:.0%} of the"
-            f" executions ({named}{', ...' if len(kinds) > 4 else ''})"
-        )
-    if size := found.asynchronous_bytes:
-        lines.append(
-            f"    of these, copies beside the computation move {size / GIB:.2f} GiB,"
-            f" {1e3 * size / chip.bandwidth:.2f} ms at {chip.bandwidth / 1e9:.0f} GB/s"
-        )
-    return lines
-
-
-def _turn_share(task: Task, turn: Estimate, chip: Chip) -> float:
-    """Return the share of the chip's peak FLOP/s that one decoding step `turn` of a search reaches."""
-    return 1e3 * task.turn_flops / chip.flops / turn.bound
-
-
-def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[str, float] | None = None) -> list[str]:
-    """Return a table of milliseconds and shares by part of the model, largest first, beside those of `estimated`."""
-    total, lines = sum(parts.values()) or 1.0, []
-    for part in sorted({**parts, **(estimated or {})}, key=lambda part: -parts.get(part, 0.0)):
-        spent = parts.get(part, 0.0)
-        beside = "" if estimated is None else f"  estimated {estimated.get(part, 0.0):8.{digits}f} ms"
-        lines += [f"    {spent:8.{digits}f} ms  {spent / total:5.1%}{beside}  {part}"]
-    return lines
 
 
 def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
@@ -85,46 +26,6 @@ def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
         spent = f"{program.estimate.bound:8.1f} ms, {taken}" if program.estimate else f"refused, {taken}"
         lines += [f"  {words:3d} words, {tokens:3d} tokens: {spent}  {names[program.task.arms]}"]
     return lines
-
-
-def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
-    """Return the compiler's time estimate for `--json`; `step` is the estimate of one decoding step of a search."""
-    found, task = program.estimate, program.task
-    told = {
-        "what_it_is": "the compiler's model of the time, not a measurement",
-        "share_of_peak": program.share_of_peak,
-        "tokens_per_second": 1e3 * task.tokens / found.bound,
-        **_times_json(found, chip),
-    }
-    if isinstance(found, GpuEstimate):
-        told |= {"what_it_is": BY_COST_MODELS, "launches": found.launches}
-        told |= {"launches_by_the_host": dataclasses.asdict(found.launched) if found.launched else None}
-        told |= {"replaced": found.replaced, "modelled": found.modelled}
-    for turn in found.turns[:1]:
-        told["step"] = {
-            "share_of_peak": _turn_share(task, turn, chip),
-            "steps": task.bucket[1] - 1,
-            **_times_json(turn, chip),
-        }
-    return told
-
-
-def _times_json(found: Estimate, chip: Chip) -> dict[str, Any]:
-    return {
-        "milliseconds": found.bound,
-        "milliseconds_estimated_by_the_compiler": found.milliseconds,
-        "milliseconds_that_loops_wait_for_memory": found.waiting,
-        "hbm_bytes": found.moved,
-        "milliseconds_by_part": found.parts,
-        "dearest_instructions": [dataclasses.asdict(cost) for cost in found.costs[:20]],
-        "without_estimate": {
-            "instructions": found.missing_instructions,
-            "share_of_executions": found.missing_executions,
-            "asynchronous_copies_bytes": found.asynchronous_bytes,
-            "asynchronous_copies_milliseconds": 1e3 * found.asynchronous_bytes / chip.bandwidth,
-            "by_kind": {kind: dataclasses.asdict(count) for kind, count in found.missing.items()},
-        },
-    }
 
 
 def to_text(report: Report) -> str:

@@ -22,8 +22,16 @@ from eeg2text_jax.search.settings import GenerationSpec
 Cache = Any
 Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]  # (tokens [B*K], index, cache) -> logits, cache
 Reorder = Callable[[Cache, jax.Array], Cache]  # (cache, parents int32 [B, K]) -> cache
+Resize = Callable[[Cache, int], Cache]  # (cache, positions) -> cache
 
 IMPOSSIBLE = -1e9  # finite, so that sums with it can be compared; as in transformers
+
+
+class Growth(NamedTuple):
+    """How the cache grows during a search."""
+
+    lengths: tuple[int, ...]  # positions for which the cache has room, one after the other; the last is max_length
+    resize: Resize
 
 
 class BeamState(NamedTuple):
@@ -68,6 +76,7 @@ def beam_search(
     keys: jax.Array | None = None,
     *,
     compactions: int = 0,
+    growth: Growth | None = None,
 ) -> Hypotheses:
     """Search for the most probable continuations of the start token.
 
@@ -80,13 +89,24 @@ def beam_search(
       keys: PRNG keys `[B]`, one per sentence, for `do_sample`.
       compactions: how many times half of the batch is dropped when it is finished, while the other half continues.
         Each adds one loop to compile; results do not change.
+      growth: on TPUs, the cache begins small and grows; each size adds one loop to compile, results do not change.
     """
 
     decode = jax.jit(partial(run_step, step), inline=True)  # traced once for the loops of all platforms
     Carry = tuple[jax.Array | None, BeamState]
+    all_at_once = Growth((spec.max_length,), lambda cache, length: cache)
 
-    def finish(logits: jax.Array | None, state: BeamState, keys: jax.Array | None, compactions: int) -> Hypotheses:
-        """Run the search from a state and its next logits; with None, each iteration begins with the decoder step."""
+    def finish(
+        logits: jax.Array | None,
+        state: BeamState,
+        keys: jax.Array | None,
+        compactions: int,
+        growth: Growth = all_at_once,
+    ) -> Hypotheses:
+        """Run the search from a state and its next logits; with None, each iteration begins with the decoder step.
+
+        The cache of `state` has the first size of `growth`. A rest of the batch has the last one.
+        """
 
         def iterate(carry: Carry) -> Carry:
             if logits is None:
@@ -95,9 +115,15 @@ def beam_search(
 
         size = state.improvable.shape[0]
         half = size // 2 if compactions else 0
-        after, state = jax.lax.while_loop(
-            lambda carry: unfinished(carry[1], spec).sum() > half, iterate, (logits, state)
-        )
+        after = logits
+        for i, length in enumerate(growth.lengths):
+            if i:
+                state = state._replace(cache=growth.resize(state.cache, length))
+
+            def goes_on(carry: Carry, length: int = length) -> jax.Array:
+                return (unfinished(carry[1], spec).sum() > half) & (carry[1].length < length)
+
+            after, state = jax.lax.while_loop(goes_on, iterate, (after, state))
         steps = jnp.broadcast_to(state.length - 1, size)
         found = Hypotheses(state.done_tokens, state.done_lengths, state.done_scores, steps)
         if not half:
@@ -113,8 +139,9 @@ def beam_search(
         # XLA for TPUs prefetches weights and caches within an iteration only. If the iteration begins with the choice,
         # the first layers' weights are prefetched meanwhile (BART-large, 32 sentences by 5 beams: 1.50 instead of
         # 1.94 ms by the compiler's estimate). The decoder step of the last iteration is discarded.
-        logits, after = decode(state)
-        return finish(logits, after, keys, compactions)
+        sizes = growth or all_at_once
+        logits, after = decode(state._replace(cache=sizes.resize(state.cache, sizes.lengths[0])))
+        return finish(logits, after, keys, compactions, sizes)
 
     decode_first = partial(finish, None, compactions=compactions)
     return jax.lax.platform_dependent(start(cache, batch, spec), keys, tpu=choose_first, default=decode_first)

@@ -13,6 +13,7 @@ import transformers
 
 from eeg2text_jax.backbones import bart, t5
 from eeg2text_jax.decoding.generate import search
+from eeg2text_jax.models import cache
 from eeg2text_jax.models.flops import brain_flops, search_flops, step_flops, training_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec
@@ -134,6 +135,21 @@ def test_beam_search(name, platform):
     counted = products(traced.jaxpr, itertools.chain([length - 1], itertools.repeat(0)), platform)
     more = step_flops(model, BATCH, WORDS, length, beams) if platform == "tpu" else 0.0
     assert counted == pytest.approx(search_flops(model, BATCH, WORDS, length, beams) + more, rel=0.01)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_beam_search_whose_cache_grows(name, monkeypatch):
+    model, length, beams = MODELS[name], 6, 3
+    monkeypatch.setattr(cache, "LANES", 6)
+    sizes = model.cache_lengths(beams, length)
+    assert sizes == ((6,) if model.spec.encoder is None else (2, 4, 6))
+    spec = GenerationSpec.from_fields({"num_beams": beams, "max_length": length}, model)
+    traced = jax.make_jaxpr(lambda p: search(model, p, inputs(model), spec, None, on_tpu=True))(model.shapes)
+    turns = [end - begin for begin, end in itertools.pairwise((1, *sizes))]
+    counted = products(traced.jaxpr, iter(turns), "tpu")
+    expected = search_flops(model, BATCH, WORDS, length, beams, sizes)
+    first = step_flops(model, BATCH, WORDS, sizes[0], beams)  # the step before the loops; that of the last is in vain
+    assert counted == pytest.approx(expected + first, rel=0.01)
 
 
 def test_batches_and_lengths_scale_it():

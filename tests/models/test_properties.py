@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from eeg2text_jax.decoding import generate
 from eeg2text_jax.decoding.generate import search
+from eeg2text_jax.models import cache
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 from eeg2text_jax.search.settings import GenerationSpec
@@ -161,6 +163,38 @@ def test_no_weight_is_converted_within_the_loop_over_tokens(model, params, input
         converted = {e.invars[0].aval.shape for e in body if e.primitive.name == "convert_element_type"}
         assert converted
         assert not weights & {shape[-2:] for shape in converted if np.prod(shape) > 2 * B * STACK.width}
+
+
+@both_kinds
+@pytest.mark.parametrize("settings", [{}, {"do_sample": True}, {"no_repeat_ngram_size": 2, "repetition_penalty": 5.0}])
+@pytest.mark.parametrize("compactions", [0, 1])
+def test_a_cache_that_grows_changes_no_result(model, params, inputs, settings, compactions, monkeypatch) -> None:
+    """As on a TPU, where a cache of 3 beams and 9 tokens has room for 3, 6 and 9 tokens, one after the other."""
+    spec = GenerationSpec.from_fields({"num_beams": 3, "num_return_sequences": 3, "max_length": 9, **settings}, model)
+    key, sizes = jax.random.key(5), []
+    usual = jax.jit(lambda p: search(model, p, inputs, spec, key))(params)
+
+    def spied(grown: cache.Cache, length: int) -> cache.Cache:
+        sizes.append((grown.ancestors.shape[2], length))
+        return cache.resize(grown, length)
+
+    monkeypatch.setattr(generate, "resize", spied)
+    monkeypatch.setattr(cache, "LANES", 9)
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, tpu=None, default, **_: (tpu or default)(*args))
+    grown = jax.jit(lambda p: search(model, p, inputs, spec, key, compactions, on_tpu=True))(params)
+    assert sizes == [(9, 3), (3, 6), (6, 9)]
+    np.testing.assert_array_equal(grown.sequences, usual.sequences)
+    np.testing.assert_array_equal(grown.lengths, usual.lengths)
+    np.testing.assert_allclose(grown.scores, usual.scores, rtol=1e-5)
+    assert usual.lengths.max() > 6  # all sizes were needed
+
+
+def test_sizes_of_a_cache_fill_groups_of_128_entries() -> None:
+    assert cache.lengths_of(5, 56) == (25, 51, 56)
+    assert cache.lengths_of(4, 32) == (32,)
+    assert cache.lengths_of(4, 33) == (32, 33)
+    assert cache.lengths_of(5, 256) == (102, 179, 256)
+    assert cache.lengths_of(200, 3) == (1, 2, 3)  # a position has more than a group
 
 
 def equations(jaxpr):

@@ -19,7 +19,7 @@ from eeg2text_jax.preflight.compiling import (
     parse_topology,
     refused_bytes,
 )
-from eeg2text_jax.preflight.estimate import ProgramReport, Report, Task, estimate
+from eeg2text_jax.preflight.estimate import Loop, ProgramReport, Report, Task, estimate
 from eeg2text_jax.preflight.fitting import LargestBatch
 from eeg2text_jax.preflight.hlo import Collective
 from eeg2text_jax.preflight.hlo_clock import COPIES, Cost, Estimate, Missing
@@ -73,7 +73,7 @@ def test_a_program_that_fits():
 def timed(arms: str = "") -> Report:
     """Both programs with estimates, and with `arms` the training step both ways."""
     train = dataclasses.replace(task("training step", 19.7e12), arms=arms)
-    search = dataclasses.replace(task("beam search", 1e12), tokens=32 * 55, turn_flops=19.7e9)
+    search = dataclasses.replace(task("beam search", 1e12), tokens=32 * 55, loops=(Loop(55, 56, 19.7e9),))
     programs = [
         ProgramReport(train, compiled(8 * GIB, estimate=SPENT), 5 * GIB, 0.02, 0.1),
         ProgramReport(search, compiled(GIB, estimate=dataclasses.replace(SPENT, turns=(TURN,))), GIB, 0.005, 0.1),
