@@ -1,15 +1,45 @@
 """Workarounds for XLA's CPU backend, each with its measured gain."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+BLOCK, WIDE = 128, 4096  # scores of a block; scores of a row from which `top_k` looks at blocks first
 
-def unfused(scores: jax.Array) -> jax.Array:
-    """Return `scores` behind an optimization barrier: `top_k` with a fused producer takes 5 times as long on a CPU."""
-    return jax.lax.optimization_barrier(scores)
+
+def top_k(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    """Return what `lax.top_k` does of `scores [N, V]`, faster on a CPU: values and indices `[N, count]`.
+
+    They lie in the `count` blocks with the largest maxima. Of 50,265 scores, 40 rows take 1.7 instead of 5.4 ms and 160
+    rows 5.4 instead of 12.8 ms. The barrier is for the CPU, too: a fused producer makes `lax.top_k` five times slower.
+    """
+    scores = jax.lax.optimization_barrier(scores)
+
+    def whole(scores: jax.Array) -> tuple[jax.Array, jax.Array]:
+        best, places = jax.lax.top_k(scores, count)
+        return best, places
+
+    if scores.shape[1] < max(WIDE, count * BLOCK):
+        return whole(scores)
+    return jax.lax.platform_dependent(scores, cpu=partial(_top_k_by_blocks, count=count), default=whole)
+
+
+def _top_k_by_blocks(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    rows, vocabulary = scores.shape
+    n_blocks = vocabulary // BLOCK
+    rest = jnp.arange(
+        n_blocks * BLOCK, vocabulary, dtype=jnp.int32
+    )  # the scores after the last whole block are always candidates
+    maxima = scores[:, : n_blocks * BLOCK].reshape(rows, n_blocks, BLOCK).max(axis=2)
+    # In ascending order, so that of equal scores the first one wins, as in `lax.top_k`.
+    blocks = jnp.sort(jax.lax.top_k(maxima, count)[1], axis=1)
+    places = (blocks[:, :, None] * BLOCK + jnp.arange(BLOCK)[None, None, :]).reshape(rows, -1)
+    places = jnp.concatenate([places, jnp.broadcast_to(rest[None, :], (rows, rest.size))], axis=1)
+    best, chosen = jax.lax.top_k(jnp.take_along_axis(scores, places, axis=1), count)
+    return best, jnp.take_along_axis(places, chosen, axis=1)
 
 
 def fenced(head: Callable[[jax.Array], jax.Array], x: jax.Array, true: jax.Array) -> jax.Array:

@@ -48,6 +48,7 @@ from eeg2text_jax.models.flops import head_flops, stack_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.search.settings import GenerationSpec
 
+OURS_INT8 = f"{OURS}-int8"
 PEERS = ("transformers", "transformers-static", "ctranslate2", "ctranslate2-float16", "ctranslate2-int8")
 
 
@@ -66,19 +67,25 @@ def main(argv: list[str]) -> int:
     work = make_work(args.shape, max(args.batch), args.words, args.steps, args.dtype)
     machine = describe_machine()
     programs = {size: compile_ours(work, size) for size in args.batch}
+    rounded = work._replace(spec=work.spec.replace(weights_dtype="int8"))
+    in_int8 = {size: compile_ours(rounded, size) for size in args.batch} if args.int8 else {}
     peers = make_peers(work, args.peer, args.threads, peer_place(args.dtype))
     for size, program in programs.items():
         print(f"batch {size}: compiled in {program.seconds:.1f} s, {program.mib:.0f} MiB above weights and inputs")
-    for program in programs.values():
-        program.decode()
+    found = {size: program.decode() for size, program in programs.items()}
+    same_in_int8 = {size: count_same(program.decode(), found[size]) for size, program in in_int8.items()}
+    for size, count in same_in_int8.items():
+        print(f"batch {size}: {count} of {size} sentences have the same tokens with weights in int8")
     failed = warm_up(peers, args.batch)
     same = count_agreeing(work, args.batch, programs) if "transformers" in args.peer else {}
     for size, count in same.items():
         print(f"batch {size}: {count} of {size} sentences have transformers' tokens in float32")
-    decoders = {OURS: lambda size: programs[size].decode(), **peers}
+    decoders: dict[str, Decoder] = {OURS: lambda size: programs[size].decode(), **peers}
+    if in_int8:
+        decoders[OURS_INT8] = lambda size: in_int8[size].decode()
     times = alternate(decoders, {size: size for size in args.batch}, args.repeats)
     profiles = {}
-    for size, program in programs.items() if args.trace else ():
+    for size, program in (in_int8 or programs).items() if args.trace else ():
         profiles[size] = profile(program.decode, Path(args.trace) / f"batch_{size}", program.text, [args.steps - 1])
     report = {
         "device": str(jax.devices()[0]),
@@ -88,6 +95,7 @@ def main(argv: list[str]) -> int:
         "dtype": args.dtype,
         "steps": args.steps,
         "sentences_with_transformers_tokens": same,
+        "sentences_with_the_same_tokens_in_int8": same_in_int8,
         "failed_peers": failed,
         "rows": [
             {"decoder": name, "batch": size, "sentences_per_second": size / min(seconds), "seconds": seconds}
@@ -109,6 +117,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--words", type=int, default=24, help="EEG positions of a batch")
     parser.add_argument("--steps", type=int, default=56, help="tokens of every sentence, the start token among them")
     parser.add_argument("--peer", type=functools.partial(peer_names, known=PEERS), default=[], help=",".join(PEERS))
+    parser.add_argument("--int8", action="store_true", help="also decode with decode.weights_dtype=int8")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of CTranslate2")
     parser.add_argument("--trace", default="", help="folder for a profile of one decoding of every batch; also printed")
     return parser.parse_args(argv)
@@ -142,8 +151,9 @@ class Program(NamedTuple):
 def compile_ours(work: Work, size: int) -> Program:
     """Compile our decoder for the first `size` sentences of the inputs."""
     inputs, start = {name: value[:size] for name, value in work.inputs.items()}, time.perf_counter()
-    jitted = jax.jit(search, static_argnames=("model", "spec"))
-    compiled = jitted.lower(work.model, work.params, inputs, work.spec, None).compile()
+    jitted = jax.jit(search, static_argnames=("model", "spec", "on_tpu"))
+    on_tpu = jax.default_backend() == "tpu"
+    compiled = jitted.lower(work.model, work.params, inputs, work.spec, None, on_tpu=on_tpu).compile()
     seconds = time.perf_counter() - start
     mib = compiled.memory_analysis().temp_size_in_bytes / 2**20
     return Program(lambda: np.asarray(compiled(work.params, inputs, None).sequences), seconds, mib, compiled.as_text())
@@ -188,9 +198,14 @@ def count_agreeing(work: Work, batches: list[int], programs: dict[int, Program])
         for size in batches if on_cpu else batches[:1]:
             ours = programs[size] if on_cpu and work.model.dtype == "float32" else compile_ours(exact, size)
             tokens = theirs(size)[:, : work.spec.max_length]
-            same[size] = int((ours.decode()[:, : tokens.shape[1]] == tokens).all(axis=1).sum())
+            same[size] = count_same(ours.decode(), tokens)
     set_torch_precision(exact=False)
     return same
+
+
+def count_same(ours: np.ndarray, tokens: np.ndarray) -> int:
+    """Return how many rows of `ours [B, T]` begin with the row of `tokens [B, T]`, which may be shorter."""
+    return int((ours[:, : tokens.shape[1]] == tokens).all(axis=1).sum())
 
 
 def lower_bounds(work: Work, batches: list[int]) -> list[dict[str, float]]:
@@ -238,11 +253,13 @@ def read_bandwidth() -> float:
 
 def show(report: dict[str, Any]) -> None:
     """Print the report as text."""
-    ours = {row["batch"]: row["sentences_per_second"] for row in report["rows"] if row["decoder"] == OURS}
+    paces = {(row["decoder"], row["batch"]): row["sentences_per_second"] for row in report["rows"]}
     for row in sorted(report["rows"], key=lambda row: row["batch"]):
-        pace, step = row["sentences_per_second"], 1e3 * min(row["seconds"]) / (report["steps"] - 1)
-        ratio = f"   eeg2text_jax is {ours[row['batch']] / pace:.2f} x" if row["decoder"] != OURS else ""
-        print(f"batch {row['batch']:>3}  {row['decoder']:<16} {pace:6.2f} sentences/s  {step:7.1f} ms/step{ratio}")
+        name, size, pace = row["decoder"], row["batch"], row["sentences_per_second"]
+        step = 1e3 * min(row["seconds"]) / (report["steps"] - 1)
+        ours = [mine for mine in (OURS, OURS_INT8) if name not in (OURS, OURS_INT8) and (mine, size) in paces]
+        ratios = "".join(f"   {mine} is {paces[mine, size] / pace:.2f} x" for mine in ours)
+        print(f"batch {size:>3}  {name:<17} {pace:6.2f} sentences/s  {step:7.1f} ms/step{ratios}")
     for row in report["floor"]:
         print(
             f"batch {row['batch']:>3}  a step is {row['gflop']:.2f} GFLOP at {row['gflop_per_s']:.0f} GFLOP/s = "

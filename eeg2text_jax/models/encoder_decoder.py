@@ -10,7 +10,7 @@ from flax import nnx
 from eeg2text_jax.cpu import fenced
 from eeg2text_jax.models.cache import Cache
 from eeg2text_jax.models.heads import capped
-from eeg2text_jax.models.layers import ACTIVATIONS, Norm, int8_of, make_dense
+from eeg2text_jax.models.layers import ACTIVATIONS, Norm, int8_of, int8_product, make_dense
 from eeg2text_jax.models.spec import Seq2SeqSpec
 from eeg2text_jax.models.stack import Stack
 from eeg2text_jax.parallel.mesh import replicate, shard_rows
@@ -95,9 +95,12 @@ def _padded(values: jax.Array, axis: int) -> jax.Array:
 
 def logits_of(x: jax.Array, table: jax.Array | Int8Table, bias: jax.Array | None, cap: float = 0.0) -> jax.Array:
     """Return float32 logits `[..., V]` of hidden states `[..., D]`, `cap * tanh(logit / cap)` unless `cap` is 0."""
-    values, scale = table if isinstance(table, Int8Table) else (table, None)
-    logits = _head_product(x, values.astype(x.dtype))
-    logits = capped(logits if scale is None else logits * scale.reshape(*[1] * (logits.ndim - 1), -1), cap)
+    if isinstance(table, Int8Table):
+        logits = int8_product(x, table.values, axis=1)
+        logits = logits * table.scale.reshape(*[1] * (logits.ndim - 1), -1)
+    else:
+        logits = _head_product(x, table.astype(x.dtype))
+    logits = capped(logits, cap)
     return logits if bias is None else logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
 
 

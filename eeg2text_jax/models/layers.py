@@ -136,6 +136,18 @@ def int8_of(weights: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
     return jnp.round(wide / scale).astype(jnp.int8), scale.squeeze(axis)
 
 
+def int8_product(x: jax.Array, values: jax.Array, axis: int = 0) -> jax.Array:
+    """Return the product of rows `[..., D]` with int8 values `[D, E]` (`[E, D]` if `axis` is 1), float32 `[..., E]`.
+
+    Each row is rounded to int8, too, so that the product is one of int8 numbers with exact int32 sums. XLA multiplies
+    those 6 to 10 times as fast as float32 on CPUs with AMX. The scale of `values` is not applied.
+    """
+    rows, scale = int8_of(x, axis=-1)
+    contracted = (((x.ndim - 1,), (axis,)), ((), ()))
+    sums = jax.lax.dot_general(rows, values, contracted, preferred_element_type=jnp.int32)
+    return sums.astype(jnp.float32) * scale[..., None]
+
+
 class Dense(nnx.Linear):
     """`nnx.Linear` with an optional low-rank adapter; a remat policy may store the result, see `product`."""
 
@@ -143,9 +155,11 @@ class Dense(nnx.Linear):
     lora: LoraSpec | None = None
     quantized = False  # whether the kernel is int8, with one scale per column
     narrow = False  # whether the product with an int8 kernel is rounded to the compute dtype before it is scaled
+    rounds_rows = False  # whether inputs are rounded to int8, too
 
     def quantize(self) -> None:
-        """Replace the kernel by its int8 rounding; a kernel that is int8 already stays as it is."""
+        """Replace the kernel by its int8 rounding, and round inputs, too; an int8 kernel stays as it is."""
+        self.rounds_rows = True
         if self.quantized:
             return
         values, scale = int8_of(self.kernel[...], axis=0)
@@ -180,7 +194,10 @@ class Dense(nnx.Linear):
             return y if self.bias is None else affine(y, None, self.bias[...], self.dtype)
         wide = jnp.float32 if self.quantized else self.bias[...].dtype
         stored = self.dtype if self.narrow else wide
-        y = jnp.matmul(x.astype(self.dtype), self.kernel[...].astype(self.dtype), preferred_element_type=stored)
+        if self.rounds_rows:
+            y = int8_product(x.astype(self.dtype), self.kernel[...])
+        else:
+            y = jnp.matmul(x.astype(self.dtype), self.kernel[...].astype(self.dtype), preferred_element_type=stored)
         ones = (1,) * (y.ndim - 1)
         if self.quantized:
             y = y.astype(wide) * self.kernel_scale[...].reshape(*ones, -1)

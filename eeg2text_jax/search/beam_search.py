@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from eeg2text_jax.cpu import unfused
+from eeg2text_jax.cpu import top_k
 from eeg2text_jax.search.processors import process
 from eeg2text_jax.search.settings import GenerationSpec
 
@@ -211,7 +211,7 @@ def choose_candidates(
         # The top C of each beam and then of all beams are the top C, with ties in the same order. On a TPU, reshaping
         # the scores to [B, K*V] would take as long as all other work on them.
         each = min(count, vocabulary)
-        best, tokens = jax.lax.top_k(unfused(scores), each)
+        best, tokens = top_k(scores, each)
         best, chosen = jax.lax.top_k(best.reshape(batch, -1), count)
         parents, tokens = chosen // each, jnp.take_along_axis(tokens.reshape(batch, -1), chosen, axis=1)
     tokens = tokens.astype(jnp.int32)

@@ -1,5 +1,7 @@
 """Beam search on lattices drawn by hand, and against a slow reference on random Markov models."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 from slow_reference import slow_beam_search
 from toy_models import MarkovModel, first_order, random_tables, sentences
 
+from eeg2text_jax import cpu
 from eeg2text_jax.decoding.generate import generate, search
 from eeg2text_jax.search import beam_search
 from eeg2text_jax.search.settings import GenerationSpec
@@ -233,6 +236,22 @@ def test_asking_ahead_as_on_a_tpu_changes_no_result(monkeypatch, settings, compa
     assert len(taken) > 1 if {"repetition_penalty", "no_repeat_ngram_size"} & set(settings) else len(taken) == 1
     for name in ("sequences", "lengths", "scores"):
         np.testing.assert_array_equal(getattr(ahead, name), getattr(usual, name))
+
+
+@pytest.mark.parametrize("vocabulary", [4000, 50 * cpu.BLOCK, 50 * cpu.BLOCK + 1, 10_007])
+def test_the_top_by_blocks_is_the_top(vocabulary):
+    """Also where scores are equal, or impossible, and where the last scores fill no block."""
+    rng = np.random.default_rng(vocabulary)
+    scores = np.round(rng.normal(size=(7, vocabulary)), 1).astype(np.float32)
+    scores[1] = -np.inf
+    scores[2, 3:] = -np.inf
+    scores[3] = 0.0
+    scores[4, -1], scores[5, : cpu.BLOCK] = 9.0, 8.0
+    for count in (1, 10, 31):
+        found = jax.jit(partial(cpu.top_k, count=count))(jnp.asarray(scores))
+        for mine, expected in zip(found, jax.lax.top_k(jnp.asarray(scores), count), strict=True):
+            np.testing.assert_array_equal(mine, expected)
+    assert ("cond" in str(jax.make_jaxpr(partial(cpu.top_k, count=10))(scores))) == (vocabulary > 4096)
 
 
 def test_samples_follow_softmax():

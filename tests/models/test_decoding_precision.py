@@ -9,7 +9,7 @@ from transformers import BartConfig, T5Config
 from eeg2text_jax import GenerationSpec, Seq2SeqModel, generate
 from eeg2text_jax.backbones import bart, t5
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.layers import int8_of
+from eeg2text_jax.models.layers import int8_of, int8_product
 
 VOCABULARY, BEAMS, LENGTH = 60, 4, 7
 
@@ -38,6 +38,46 @@ def test_int8_rounds_each_column_to_its_largest_weight():
     np.testing.assert_allclose(scale, [1 / 127, 0.5 / 127], rtol=1e-6)
     np.testing.assert_allclose(values.astype(jnp.float32) * scale[None], weights, atol=0.5 / 127)
     assert not int8_of(jnp.zeros((3, 2)), axis=0)[0].any()
+
+
+def test_a_product_in_int8_is_that_of_rounded_rows_and_rounded_weights():
+    x, weights = jax.random.normal(jax.random.key(0), (2, 3, 16)), jax.random.normal(jax.random.key(1), (16, 5))
+    rows, row_scale = int8_of(x, axis=-1)
+    values, scale = int8_of(weights, axis=0)
+    exact = np.einsum("abd,de->abe", np.asarray(rows, np.int64), np.asarray(values, np.int64))
+    np.testing.assert_allclose(int8_product(x, values), exact * np.asarray(row_scale)[..., None], rtol=1e-6)
+    np.testing.assert_array_equal(int8_product(x, values.T, axis=1), int8_product(x, values))
+    assert not int8_product(jnp.zeros((2, 16)), values).any()
+    found = int8_product(x, values) * scale[None, None]
+    np.testing.assert_allclose(found, x @ weights, atol=0.1)
+
+
+@pytest.mark.parametrize("name", ["bart", "t5"])
+def test_a_decoder_in_int8_multiplies_int8_numbers_alone(name):
+    model, params = make(name)
+    hidden, mask = encoded(model, params)
+    cache = model.init_cache(params, hidden, mask, BEAMS, LENGTH)
+    tokens = jnp.full((3 * BEAMS,), 7)
+
+    def step(params, cache):
+        return model.decode_step(params, "int8")(tokens, jnp.int32(0), cache)
+
+    program = jax.make_jaxpr(step)(params, cache).jaxpr
+    products = [e for e in all_equations(program) if e.primitive.name == "dot_general"]
+    of_weights = [e for e in products if not e.params["dimension_numbers"][1][0]]  # attention's have batch axes
+    # In a step, self-attention has four, cross-attention two and the feed-forward network two; the head is traced once
+    # for CPUs and once for others.
+    assert len(of_weights) == 2 * 8 + 2
+    assert {v.aval.dtype.name for e in of_weights for v in e.invars} == {"int8"}
+    assert {e.outvars[0].aval.dtype.name for e in of_weights} == {"int32"}
+
+
+def all_equations(jaxpr):
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jax.tree.leaves(equation.params, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
+            if hasattr(inner := getattr(inner, "jaxpr", inner), "eqns"):
+                yield from all_equations(inner)
 
 
 @pytest.mark.parametrize("name", ["bart", "t5"])
