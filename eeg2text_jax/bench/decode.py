@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
         decoders[OURS_INT8] = lambda size: in_int8[size].decode()
     times = alternate(decoders, {size: size for size in args.batch}, args.repeats)
     profiles = {}
-    for size, program in (in_int8 or programs).items() if args.trace else ():
+    for size, program in programs.items() if args.trace else ():
         profiles[size] = profile(program.decode, Path(args.trace) / f"batch_{size}", program.text, [args.steps - 1])
     report = {
         "device": str(jax.devices()[0]),

@@ -172,7 +172,8 @@ class Seq2SeqModel(PureModel):
         """Return the decoder step (tokens int32 `[B*K]`, position, cache) -> (float32 logits `[B*K, V]`, new cache).
 
         Call this outside of the decoding loop: it prepares the weights for all steps. `weights_dtype="int8"` rounds the
-        decoder's matrices and the output head to int8, with one scale per output.
+        decoder's matrices and the output head to int8, with one scale per output, and in each step the activations that
+        they are multiplied with, with one scale per row.
         """
         return self._bind(params, biases=False).backbone.decode_step(weights_dtype)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 
 import numpy as np
@@ -16,14 +17,16 @@ from eeg2text_jax.errors import UserError
 
 def test_tiny_shape_beside_transformers(tmp_path, printed_by):
     out = tmp_path / "bench.json"
-    flags = ["--shape=tiny", "--batch=2", "--words=5", "--steps=6", "--repeats=1", "--peer=transformers"]
+    flags = ["--shape=tiny", "--batch=2", "--words=5", "--steps=6", "--repeats=1", "--peer=transformers", "--int8"]
     shown = printed_by(["bench", "--stage=decode", *flags, f"--trace={tmp_path / 'trace'}", f"--json={out}"])
     assert "2 of 2 sentences have transformers' tokens" in shown
     assert "sentences/s" in shown
     assert "profile of a search of 5 steps: " in shown
     assert list((tmp_path / "trace/batch_2/plugins/profile").glob("*/*.xplane.pb"))
     rows = json.loads(out.read_text())["rows"]
-    assert {row["decoder"] for row in rows} == {"eeg2text_jax", "transformers"}
+    assert {row["decoder"] for row in rows} == {"eeg2text_jax", "eeg2text_jax-int8", "transformers"}
+    assert re.search(r"batch 2: \d of 2 sentences have the same tokens with weights in int8", shown)
+    assert shown.count("eeg2text_jax-int8 is") == shown.count("eeg2text_jax is") == 1
     assert all(row["sentences_per_second"] > 0 for row in rows)
 
 

@@ -83,7 +83,7 @@ for shape in "${shapes[@]}"; do
     products_peer=; has torch && products_peer=torch
     bench "products_${shape}_$dtype" --stage=products --shape="$shape" --dtype="$dtype" --peer="$products_peer"
     for batch in $batches; do
-      bench "decode_${shape}_${dtype}_$batch" --stage=decode --shape="$shape" --dtype="$dtype" --batch="$batch" \
+      bench "decode_${shape}_${dtype}_$batch" --stage=decode --shape="$shape" --dtype="$dtype" --batch="$batch" --int8 \
         --peer="$(joined "${decode_peers[@]+"${decode_peers[@]}"}")"
       for size in ${batch//,/ }; do
         bench "train_${shape}_${dtype}_$size" --stage=train --shape="$shape" --dtype="$dtype" --batch="$size" --input \
