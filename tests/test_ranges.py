@@ -144,8 +144,8 @@ def test_a_wrong_value_ends_in_one_sentence_and_makes_nothing(name, tmp_path, mo
     """As a configuration file has it, and where a command line can say it, from there."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(opening, "initialize", lambda _: pytest.fail("a wrong value was accepted"))
-    # absl writes every default of a flag as text, as YAML half a second each: half of this file's time.
-    monkeypatch.setattr(ConfigDict, "__str__", lambda _: "a configuration")
+    # absl makes a text of every default of a flag; of a configuration this took most of a command's start.
+    monkeypatch.setattr(ConfigDict, "__str__", lambda _: pytest.fail("the whole configuration was made a text"))
     file = Path(__file__).with_name("wrong_field.py")
     for value in CASES[name]:
         commands = [[f"--config={file}:{json.dumps({'field': name, 'value': value})}"]]

@@ -4,11 +4,12 @@ The table `STAGES` says which stage of a run depends on which field of the confi
 """
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -86,7 +87,8 @@ def parse_config(
         _check_override(config, argument)
     argv = [with_pairs(argument) for argument in _last_of_each(config, argv)]
     values = flags.FlagValues()
-    config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=[command, *argv])
+    with _short_text(config):
+        config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=[command, *argv])
     for name in (*options, *optional):
         if sum(bool(re.match(rf"--?{name}(=|$)", argument)) for argument in argv) > 1:
             raise UserError(f"--{name} is given twice; give it once.")
@@ -106,6 +108,24 @@ def parse_config(
     if ranges is None:
         _check_steps_count(config, argv)
     return Arguments(config, given | {name: values[name].value for name in (*options, *optional)}, list(rest))
+
+
+class _ShortText(ConfigDict):
+    """A configuration of which absl, which makes a text of every flag's default, makes a short one."""
+
+    def __str__(self) -> str:
+        return "the configuration"
+
+
+@contextlib.contextmanager
+def _short_text(config: ConfigDict) -> Iterator[None]:
+    """Make the text of a configuration short for a while: as YAML, it takes most of the time of parsing (0.16 s)."""
+    usual = type(config)
+    object.__setattr__(config, "__class__", _ShortText)
+    try:
+        yield
+    finally:
+        object.__setattr__(config, "__class__", usual)
 
 
 def _check_steps_count(config: ConfigDict, argv: Sequence[str]) -> None:
