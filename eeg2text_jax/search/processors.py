@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from eeg2text_jax.search.settings import GenerationSpec
 
 LANES = 128  # elements in a row of a TPU's registers
+FEW_SCORES = 2**23  # N * V up to which `look_back_by_products` sums in float32
 LONGEST = 128  # largest T for which `look_back_by_products` is used on TPUs
 
 
@@ -70,7 +71,8 @@ def look_back_by_products(
 
     A scatter on a TPU changes the layout of all scores and back, which takes several times as long. Comparing each
     score with 56 tokens takes 0.24 ms on the vector units (BART-large, 160 rows); the matrix products take 0.19 ms.
-    Float32 sums would save 0.05 ms for 160 rows, and cost 0.4 ms for 640 rows and 0.14 ms for PEGASUS's vocabulary.
+    Sums in float32 save 0.07 ms of a search's step for 160 rows, as their layout changes faster. They cost 0.4 ms for
+    640 rows and 0.14 ms for PEGASUS's vocabulary, where they do not fit near the matrix units.
     """
     total, vocabulary = tokens.shape[1], scores.shape[1]
     written = _written(tokens, length, vocabulary)  # [N, T]
@@ -84,7 +86,9 @@ def look_back_by_products(
     rank = jnp.where(first & (written < vocabulary), rank, 0)  # else 0, so that a token's sum below is its rank
     rows = jax.nn.one_hot(written // LANES, -(-vocabulary // LANES), dtype=jnp.bfloat16)
     columns = jax.nn.one_hot(written % LANES, LANES, dtype=jnp.bfloat16)
-    found = jnp.einsum("ntr,ntc->nrc", rows * rank[:, :, None].astype(jnp.bfloat16), columns)  # rank of every token
+    sums = jnp.float32 if scores.size <= FEW_SCORES else jnp.bfloat16
+    rows *= rank[:, :, None].astype(jnp.bfloat16)
+    found = jnp.einsum("ntr,ntc->nrc", rows, columns, preferred_element_type=sums)  # rank of every token
     found = found.reshape(scores.shape[0], -1)[:, :vocabulary]
     if penalty != 1.0:
         scores = jnp.where(found > 0, jnp.where(scores < 0, scores * penalty, scores / penalty), scores)
