@@ -26,24 +26,17 @@ def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
     steps = _Steps.of(task, found)
     if steps:
         share = steps.share_of_peak(chip)
-        lines.append(f"  one step of it, of {steps.number}: {steps.mean:.3f} ms, {share:.1%} of the chip's peak")
+        mean = "" if len(steps.each) == 1 else " on average"
+        lines.append(f"  one step of it, of {steps.number}: {steps.mean:.3f} ms{mean}, {share:.1%} of the chip's peak")
         if len(steps.each) == 1:
             return lines + _estimate_lines(steps.each[0][1], chip, digits=3)
-        for loop, turn in steps.each:
-            lines.append(
-                f"   {loop.steps} steps with {loop.positions} positions in the cache: {turn.bound:.3f} ms each"
-            )
-            lines += _traffic_lines(turn, chip, digits=3)
+        lines += [
+            f"    {loop.steps} steps with {loop.positions} positions in the cache: {turn.bound:.3f} ms each, the larger"
+            f" of {turn.milliseconds:.3f} (estimate) and {1e3 * turn.moved / chip.bandwidth:.3f}"
+            f" ({turn.moved / 1e9:.2f} GB to and from HBM)"
+            for loop, turn in steps.each
+        ]
     return lines
-
-
-def _traffic_lines(found: Estimate, chip: Chip, digits: int) -> list[str]:
-    """Return a line with the two times of which a loop takes the larger one; none if the traffic is unknown."""
-    if not found.moved:
-        return []
-    traffic = f"{found.moved / 1e9:.2f} GB to and from HBM take {1e3 * found.moved / chip.bandwidth:.{digits}f} ms"
-    what = f"    each loop takes the larger of its estimate (in all {found.milliseconds:.{digits}f} ms) and its traffic"
-    return [f"{what} ({traffic})"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +69,10 @@ class _Steps:
 
 def _estimate_lines(found: Estimate, chip: Chip, digits: int) -> list[str]:
     """Return lines with the memory traffic, the parts of the model, and the instructions without an estimate."""
-    lines = _traffic_lines(found, chip, digits) + parts_table(found.parts, digits)
+    traffic = f"{found.moved / 1e9:.2f} GB to and from HBM take {1e3 * found.moved / chip.bandwidth:.{digits}f} ms"
+    what = f"    each loop takes the larger of its estimate (in all {found.milliseconds:.{digits}f} ms) and its traffic"
+    lines = [f"{what} ({traffic})"] if found.moved else []
+    lines += parts_table(found.parts, digits)
     if isinstance(found, GpuEstimate):
         lines.append(f"    {found}")
     if found.missing:

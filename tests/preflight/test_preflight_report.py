@@ -100,6 +100,31 @@ def test_estimates_with_full_effort():
     assert "the arms of a device" not in text
 
 
+def test_steps_of_a_cache_that_grows():
+    """Two sizes, of which the second waits for memory; a loop for half of the sentences takes no step."""
+    good = timed()
+    waits = dataclasses.replace(TURN, moved=2_457_000_000, waiting=1.0)
+    search = good.programs[1]
+    spent = dataclasses.replace(search.estimate, turns=(TURN, waits, TURN))
+    loops = (Loop(24, 25, 19.7e9), Loop(8, 33, 19.7e9), Loop(0, 33, 19.7e9))
+    grown = dataclasses.replace(
+        search,
+        task=dataclasses.replace(search.task, loops=loops),
+        compiled=dataclasses.replace(search.compiled, estimate=spent),
+    )
+    both = dataclasses.replace(good, programs=[good.programs[0], grown])
+    text = to_text(both)
+    assert "one step of it, of 32: 2.250 ms on average, 4.4% of the chip's peak" in text
+    assert "24 steps with 25 positions in the cache: 2.000 ms each, the larger of 2.000 (estimate) and 0.000 (" in text
+    assert (
+        "8 steps with 33 positions in the cache: 3.000 ms each, the larger of 2.000 (estimate) and 3.000 (2.46" in text
+    )
+    step = to_json(both)["programs"][1]["estimated"]["step"]
+    assert (step["milliseconds"], step["steps"], step["share_of_peak"]) == (2.25, 32, pytest.approx(0.1 / 2.25))
+    sizes = [(size["positions"], size["steps"], size["milliseconds"]) for size in step["sizes"]]
+    assert sizes == [(25, 24, 2.0), (33, 8, 3.0)]
+
+
 def test_estimates_as_json():
     train, search = to_json(timed())["programs"]
     spent = train["estimated"]
