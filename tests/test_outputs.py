@@ -24,7 +24,7 @@ OTHERS = {
     "stratum-size", "task", "threads", "tokenizer", "topology", "train-text", "words", "workdir",
 }
 # fmt: on
-FLAGS = {"again", "common", "help", "idf", "remat", "signatures", "strict", "truncate", "unique-subjects"}
+FLAGS = {"again", "common", "help", "idf", "int8", "remat", "signatures", "strict", "truncate", "unique-subjects"}
 FLAGS |= {"config.section.field"}
 
 

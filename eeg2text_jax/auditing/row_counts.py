@@ -12,6 +12,8 @@ import numpy as np
 
 from eeg2text_jax.auditing.strata import Blocks
 
+ROUNDING = 1e-12  # a variance that is smaller than this share of its terms counts as 0
+
 
 @dataclasses.dataclass(frozen=True)
 class OwnRows:
@@ -46,7 +48,12 @@ class RowSpread:
         sentence = max(float(gradient @ self.between @ gradient), 0.0)
         observed, permuted, both = self.factors
         total = permuted * row + both * sentence
-        return min(1.0, float(np.sqrt((observed * row + both * sentence) / total))) if total > 0 else 1.0
+        # Equal conditions cancel each other up to rounding, which differs between CPUs.
+        sizes = np.abs(gradient)
+        terms = sizes @ (permuted * np.abs(self.within) + both * np.abs(self.between)) @ sizes
+        if total <= ROUNDING * terms:
+            return 1.0
+        return min(1.0, float(np.sqrt((observed * row + both * sentence) / total)))
 
 
 def row_spread(tables: np.ndarray, rows: Sequence[OwnRows], counts: np.ndarray, blocks: Blocks) -> RowSpread:

@@ -155,11 +155,10 @@ class Dense(nnx.Linear):
     lora: LoraSpec | None = None
     quantized = False  # whether the kernel is int8, with one scale per column
     narrow = False  # whether the product with an int8 kernel is rounded to the compute dtype before it is scaled
-    rounds_rows = False  # whether inputs are rounded to int8, too
+    rounds_rows = False  # whether the rows that an int8 kernel is multiplied with are rounded to int8, too
 
     def quantize(self) -> None:
-        """Replace the kernel by its int8 rounding, and round inputs, too; an int8 kernel stays as it is."""
-        self.rounds_rows = True
+        """Replace the kernel by its int8 rounding; a kernel that is int8 already stays as it is."""
         if self.quantized:
             return
         values, scale = int8_of(self.kernel[...], axis=0)

@@ -71,10 +71,11 @@ class Layer(nnx.Module):
         return self._sublayers(x, own, None if hidden is None else cross, dropout_key)
 
     def quantize(self) -> None:
-        """Round the kernels that `step` uses to int8."""
+        """Round the kernels that `step` uses to int8, and the rows that they are multiplied with."""
         blocks = (self.self_attention, self.ffn, *((self.cross_attention,) if hasattr(self, "cross_attention") else ()))
         for dense in (part for block in blocks for part in vars(block).values() if isinstance(part, Dense)):
             dense.quantize()
+            dense.rounds_rows = True
 
     def step(
         self,

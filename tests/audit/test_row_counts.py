@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.auditing.contrast import _observed_share, contrast
-from eeg2text_jax.auditing.row_counts import OwnRows, row_factors
+from eeg2text_jax.auditing.row_counts import OwnRows, RowSpread, row_factors
 from eeg2text_jax.auditing.statistics import resample
 from eeg2text_jax.auditing.strata import blocks_of
 from eeg2text_testing.prediction_sets import Dials, gather, own_rows, simulate, unigram_score, unigram_tables
@@ -90,6 +90,15 @@ def test_the_same_rows_on_both_sides_leave_no_spread_of_their_difference():
     signs = np.array([1.0, -1.0])
     assert _observed_share(found, lambda summed: summed[..., 0], signs) == 1
     assert _observed_share(found[:1], lambda summed: summed[..., 0], signs[:1]) < 0.9
+
+
+def test_a_difference_that_is_rounding_has_no_spread():
+    """Sums of equal conditions differ in the last digit on some CPUs; a small difference that is real counts."""
+    ones = np.ones((2, 2))
+    spread = RowSpread(1.1 * ones, -0.05 * ones, (100.0, 300.0, 1400.0))
+    assert spread.observed_share(np.array([1.0, -1.0 + 1e-15])) == 1
+    assert spread.observed_share(np.zeros(2)) == 1
+    assert spread.observed_share(np.array([1.0, -0.999])) == pytest.approx(np.sqrt(1 / 3))
 
 
 def test_the_detectable_effect_where_one_sentence_holds_half_of_the_rows():
