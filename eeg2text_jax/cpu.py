@@ -30,9 +30,7 @@ def top_k(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
 def _top_k_by_blocks(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     rows, vocabulary = scores.shape
     n_blocks = vocabulary // BLOCK
-    rest = jnp.arange(
-        n_blocks * BLOCK, vocabulary, dtype=jnp.int32
-    )  # the scores after the last whole block are always candidates
+    rest = jnp.arange(n_blocks * BLOCK, vocabulary, dtype=jnp.int32)  # fill no block, and are always candidates
     maxima = scores[:, : n_blocks * BLOCK].reshape(rows, n_blocks, BLOCK).max(axis=2)
     # In ascending order, so that of equal scores the first one wins, as in `lax.top_k`.
     blocks = jnp.sort(jax.lax.top_k(maxima, count)[1], axis=1)

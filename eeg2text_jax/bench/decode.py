@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
     found = {size: program.decode() for size, program in programs.items()}
     same_in_int8 = {size: count_same(program.decode(), found[size]) for size, program in in_int8.items()}
     for size, count in same_in_int8.items():
-        print(f"batch {size}: {count} of {size} sentences have the same tokens with weights in int8")
+        print(f"batch {size}: {count} of {size} sentences have the same tokens in int8")
     failed = warm_up(peers, args.batch)
     same = count_agreeing(work, args.batch, programs) if "transformers" in args.peer else {}
     for size, count in same.items():
