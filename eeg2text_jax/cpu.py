@@ -32,7 +32,7 @@ def _top_k_by_blocks(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Arra
     n_blocks = vocabulary // BLOCK
     rest = jnp.arange(n_blocks * BLOCK, vocabulary, dtype=jnp.int32)  # fill no block, and are always candidates
     maxima = scores[:, : n_blocks * BLOCK].reshape(rows, n_blocks, BLOCK).max(axis=2)
-    # In ascending order, so that of equal scores the first one wins, as in `lax.top_k`.
+    # Sorted, because `lax.top_k` takes the first of equal scores.
     blocks = jnp.sort(jax.lax.top_k(maxima, count)[1], axis=1)
     places = (blocks[:, :, None] * BLOCK + jnp.arange(BLOCK)[None, None, :]).reshape(rows, -1)
     places = jnp.concatenate([places, jnp.broadcast_to(rest[None, :], (rows, rest.size))], axis=1)

@@ -44,6 +44,7 @@ from eeg2text_jax.bench.timing import (
 )
 from eeg2text_jax.bench.workload import SHAPES, stage_parser
 from eeg2text_jax.decoding.generate import search
+from eeg2text_jax.models.cache import steps_of
 from eeg2text_jax.models.flops import head_flops, stack_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.search.settings import GenerationSpec
@@ -84,9 +85,11 @@ def main(argv: list[str]) -> int:
     if in_int8:
         decoders[OURS_INT8] = lambda size: in_int8[size].decode()
     times = alternate(decoders, {size: size for size in args.batch}, args.repeats)
+    on_tpu = jax.default_backend() == "tpu"
+    sizes = work.model.cache_lengths(work.spec.num_beams, args.steps) if on_tpu else (args.steps,)
     profiles = {}
     for size, program in programs.items() if args.trace else ():
-        profiles[size] = profile(program.decode, Path(args.trace) / f"batch_{size}", program.text, [args.steps - 1])
+        profiles[size] = profile(program.decode, Path(args.trace) / f"batch_{size}", program.text, steps_of(sizes))
     report = {
         "device": str(jax.devices()[0]),
         "machine": machine,

@@ -8,6 +8,8 @@ attention is a matrix product with K query rows.
 On a TPU the cache grows during a beam search, see `lengths_of`.
 """
 
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -126,6 +128,11 @@ def lengths_of(beams: int, max_length: int) -> tuple[int, ...]:
     sizes = min(GROWTHS, groups)
     ends = (-(-groups * (i + 1) // sizes) * LANES // beams for i in range(sizes))
     return tuple(sorted({max(1, min(end, max_length)) for end in ends}))
+
+
+def steps_of(lengths: Sequence[int]) -> list[int]:
+    """Return how many decoder steps of a search with sizes `lengths_of` each size of the cache has."""
+    return [end - begin for begin, end in itertools.pairwise((1, *lengths))]
 
 
 def resize(cache: Cache, length: int) -> Cache:

@@ -4,11 +4,11 @@ XLA's own count is wrong for scanned or recomputed layers. Only matrix products 
 including padding, which the device also computes.
 """
 
-import itertools
 from collections.abc import Sequence
 
 from eeg2text_jax.models.brain.encoder import encoder_width, hidden_width, stack_spec
 from eeg2text_jax.models.brain.unicorn import series_spec, snapshot_flops
+from eeg2text_jax.models.cache import steps_of
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.spec import EEGSpec, StackSpec
@@ -42,8 +42,9 @@ def search_flops(
     cross = stack.layers * 4.0 * source * stack.width * inner_width(stack)
     if stack.alone:  # a decoder-only model computes whole layers for the prompt
         cross = stack_flops(stack, source, source, 0)
-    spans = itertools.pairwise((1, *(sizes or (length,))))
-    steps = sum((end - begin) * step_flops(model, batch, words, end, beams) for begin, end in spans)
+    sizes = sizes or (length,)
+    each = zip(steps_of(sizes), sizes, strict=True)
+    steps = sum(number * step_flops(model, batch, words, size, beams) for number, size in each)
     return batch * (encode_flops(model, words) + cross) + steps
 
 

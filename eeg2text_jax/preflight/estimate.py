@@ -1,11 +1,11 @@
 """Preflight of a configuration: compile its programs, and report their memory, communication and time."""
 
 import dataclasses
-import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.models.cache import steps_of
 from eeg2text_jax.models.flops import search_flops, step_flops, training_flops
 from eeg2text_jax.parallel.mesh import ARM, DATA, Chip, platform_of
 from eeg2text_jax.parallel.placement import Placement
@@ -245,7 +245,7 @@ def _search(outline: Outline, placement: Placement) -> Task:
     # `beam_search` has a loop for each size of the cache, and for each number of rows, which halves at a compaction.
     # Assumed is the worst case, that no sentence ends early: the first loops run all steps, and the later loops none.
     # The arms of a device are searched in sequence: a step is one of one arm on its rows.
-    spans = [(end - begin, end) for begin, end in itertools.pairwise((1, *sizes))]
+    spans = list(zip(steps_of(sizes), sizes, strict=True))
     spans += [(0, length) for compaction in range(decode.compactions) if size // n_data >> (compaction + 1)]
     loops = [Loop(steps, end, step_flops(model, size, words, end, beams) / n_data) for steps, end in spans]
     return Task(

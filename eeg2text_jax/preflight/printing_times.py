@@ -101,9 +101,9 @@ def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[
 
 
 def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
-    """Return the compiler's time estimate for `--json`; `step` is that of one decoding step of a search, on average.
+    """Return the compiler's time estimate for `--json`.
 
-    `step.sizes` has one for each size of the cache.
+    For a search, `step` is the mean over its decoding steps, and `step.sizes` has a step with each size of the cache.
     """
     found, task = program.estimate, program.task
     told = {

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxprs import equations
 from transformers import BartConfig, T5Config
 
 from eeg2text_jax import GenerationSpec, Seq2SeqModel, generate
@@ -63,21 +64,13 @@ def test_a_decoder_in_int8_multiplies_int8_numbers_alone(name):
         return model.decode_step(params, "int8")(tokens, jnp.int32(0), cache)
 
     program = jax.make_jaxpr(step)(params, cache).jaxpr
-    products = [e for e in all_equations(program) if e.primitive.name == "dot_general"]
+    products = [e for e in equations(program) if e.primitive.name == "dot_general"]
     of_weights = [e for e in products if not e.params["dimension_numbers"][1][0]]  # attention's have batch axes
     # In a step, self-attention has four, cross-attention two and the feed-forward network two; the head is traced once
     # for CPUs and once for others.
     assert len(of_weights) == 2 * 8 + 2
     assert {v.aval.dtype.name for e in of_weights for v in e.invars} == {"int8"}
     assert {e.outvars[0].aval.dtype.name for e in of_weights} == {"int32"}
-
-
-def all_equations(jaxpr):
-    for equation in jaxpr.eqns:
-        yield equation
-        for inner in jax.tree.leaves(equation.params, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
-            if hasattr(inner := getattr(inner, "jaxpr", inner), "eqns"):
-                yield from all_equations(inner)
 
 
 @pytest.mark.parametrize("name", ["bart", "t5"])

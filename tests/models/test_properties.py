@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxprs import equations
 
 from eeg2text_jax.decoding import generate
 from eeg2text_jax.decoding.generate import search
@@ -195,15 +196,6 @@ def test_sizes_of_a_cache_fill_groups_of_128_entries() -> None:
     assert cache.lengths_of(4, 33) == (32, 33)
     assert cache.lengths_of(5, 256) == (102, 179, 256)
     assert cache.lengths_of(200, 3) == (1, 2, 3)  # a position has more than a group
-
-
-def equations(jaxpr):
-    """Of a traced program and of all that it calls."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for inner in jax.tree.leaves(equation.params, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
-            if hasattr(inner := getattr(inner, "jaxpr", inner), "eqns"):
-                yield from equations(inner)
 
 
 def test_equal_models_share_one_trace(model, params, inputs, ids) -> None:
