@@ -24,7 +24,8 @@ def top_k(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
 
     if scores.shape[1] < max(WIDE, count * BLOCK):
         return whole(scores)
-    return jax.lax.platform_dependent(scores, cpu=partial(_top_k_by_blocks, count=count), default=whole)
+    by_blocks = partial(_top_k_by_blocks, count=count)
+    return jax.lax.platform_dependent(scores, cpu=by_blocks, cuda=by_blocks, default=whole)
 
 
 def _top_k_by_blocks(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:

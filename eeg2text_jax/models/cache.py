@@ -10,6 +10,7 @@ On a TPU the cache grows during a beam search, see `lengths_of`.
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from eeg2text_jax.models.attention import MASK_VALUE
+from eeg2text_jax.models.fused_decoding import attend_cached, fits
 from eeg2text_jax.models.heads import LANES, attend
 
 
@@ -59,13 +61,40 @@ class LayerCache(NamedTuple):
             self_values=lax.dynamic_update_slice_in_dim(self.self_values, values.transpose(0, 2, 1, 3), start, axis=2),
         )
 
-    def own(self, queries: jax.Array, bias: jax.Array, cap: float = 0.0) -> jax.Array:
-        """Return self-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` over all entries; `bias` masks them."""
-        return self._attend(queries, self.self_keys.swapaxes(2, 3), self.self_values, bias, cap)
+    def own(self, queries: jax.Array, bias: jax.Array, index: jax.Array, cap: float = 0.0) -> jax.Array:
+        """Return self-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` of position `index` over all entries.
+
+        `bias` masks them.
+        """
+        filled = (index + 1) * (len(queries) // len(bias))
+        return self._on_each_platform(queries, self.self_keys, self.self_values, bias, filled, cap, keys_last=True)
 
     def cross(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
         """Return cross-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` over the encoder's positions."""
-        return self._attend(queries, self.cross_keys, self.cross_values, bias)
+        filled = jnp.int32(self.cross_values.shape[2])
+        return self._on_each_platform(queries, self.cross_keys, self.cross_values, bias, filled, keys_last=False)
+
+    def _on_each_platform(
+        self,
+        queries: jax.Array,
+        keys: jax.Array,
+        values: jax.Array,
+        bias: jax.Array,
+        filled: jax.Array,
+        cap: float = 0.0,
+        *,
+        keys_last: bool,
+    ) -> jax.Array:
+        def apart(queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array, _: jax.Array) -> jax.Array:
+            return self._attend(queries, keys.swapaxes(2, 3) if keys_last else keys, values, bias, cap)
+
+        batch, heads, _, head_dim = values.shape
+        beams = len(queries) // batch
+        fused = self.cross_keys is not None and values.dtype == jnp.bfloat16 and not cap and fits(head_dim, beams)
+        if not fused or queries.shape[1] != heads * head_dim:
+            return apart(queries, keys, values, bias, filled)
+        cuda = partial(attend_cached, keys_last=keys_last)
+        return lax.platform_dependent(queries, keys, values, bias, filled, cuda=cuda, default=apart)
 
     def _attend(
         self, queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array, cap: float = 0.0

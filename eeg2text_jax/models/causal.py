@@ -185,7 +185,7 @@ class CausalLM(nnx.Module):
     def decode_step(self, weights_dtype: str = "") -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache)."""
         layers = self.decoder.separate_layers(weights_dtype)
-        table = self.head.table(self.shared.embedding[...], weights_dtype)
+        table = self.head.step_table(self.shared.embedding[...], weights_dtype)
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
             start = jnp.repeat(cache.start, cache.ancestors.shape[1], axis=0)

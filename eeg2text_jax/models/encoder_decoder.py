@@ -40,6 +40,13 @@ class Int8Table(NamedTuple):
     scale: jax.Array  # float32 [V]
 
 
+class StepTable(NamedTuple):
+    """Table of the output head for the steps of a search; a GPU multiplies the one that is padded before the loop."""
+
+    values: jax.Array  # [V, D]
+    padded: jax.Array  # `_padded(values, 0)`
+
+
 @jax.custom_vjp
 def _head_product(x: jax.Array, table: jax.Array) -> jax.Array:
     """Return the float32 products `[..., V]` of hidden states `[..., D]` with each row of the table `[V, D]`.
@@ -48,14 +55,14 @@ def _head_product(x: jax.Array, table: jax.Array) -> jax.Array:
     a GPU would multiply float32 as TF32, at half the speed and with twice the memory traffic. A TPU's products round
     it, and XLA fuses its computation with them; rounded before, it took 1 of 75 ms (BART-large, batch 32).
 
-    In training, CUDA GPUs multiply a table that is padded with zeros to a multiple of 64 rows. cuBLAS has no fast
+    CUDA GPUs multiply a table that is padded with zeros to a multiple of 64 rows. cuBLAS has no fast
     product for an array with rows of 50,265 numbers: on an H100 this saved 5.9 of 81.5 ms (BART-large, batch 128).
     """
-    return jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32)
+    return jax.lax.platform_dependent(x, table, cuda=_padded_product, default=_plain_product)
 
 
 def _head_product_forward(x: jax.Array, table: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return jax.lax.platform_dependent(x, table, cuda=_padded_product, default=_head_product), (x, table)
+    return _head_product(x, table), (x, table)
 
 
 def _head_product_backward(known: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -75,9 +82,13 @@ def _head_gradients(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tupl
     return to_x.astype(x.dtype), to_table.astype(table.dtype)
 
 
+def _plain_product(x: jax.Array, table: jax.Array) -> jax.Array:
+    return jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32)
+
+
 def _padded_product(x: jax.Array, table: jax.Array) -> jax.Array:
-    """Return `_head_product(x, table)`, computed with a padded table."""
-    return _head_product(x, _padded(table, 0))[..., : len(table)]
+    """Return `_plain_product(x, table)`, computed with a padded table."""
+    return _plain_product(x, _padded(table, 0))[..., : len(table)]
 
 
 def _padded_gradients(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -93,11 +104,23 @@ def _padded(values: jax.Array, axis: int) -> jax.Array:
     return jnp.pad(values, widths)
 
 
-def logits_of(x: jax.Array, table: jax.Array | Int8Table, bias: jax.Array | None, cap: float = 0.0) -> jax.Array:
+def _product_of_padded(x: jax.Array, values: jax.Array, padded: jax.Array) -> jax.Array:
+    return _plain_product(x, padded.astype(x.dtype))[..., : len(values)]
+
+
+def _product_of_values(x: jax.Array, values: jax.Array, _: jax.Array) -> jax.Array:
+    return _plain_product(x, values.astype(x.dtype))
+
+
+def logits_of(
+    x: jax.Array, table: jax.Array | StepTable | Int8Table, bias: jax.Array | None, cap: float = 0.0
+) -> jax.Array:
     """Return float32 logits `[..., V]` of hidden states `[..., D]`, `cap * tanh(logit / cap)` unless `cap` is 0."""
     if isinstance(table, Int8Table):
         logits = int8_product(x, table.values, axis=1)
         logits = logits * table.scale.reshape(*[1] * (logits.ndim - 1), -1)
+    elif isinstance(table, StepTable):
+        logits = jax.lax.platform_dependent(x, *table, cuda=_product_of_padded, default=_product_of_values)
     else:
         logits = _head_product(x, table.astype(x.dtype))
     logits = capped(logits, cap)
@@ -123,14 +146,21 @@ class Head(nnx.Module):
         self.spec, self.dtype = spec, dtype
 
     @jax.named_scope("head_loss")
-    def table(self, tied: jax.Array, weights_dtype: str = "") -> jax.Array | Int8Table:
-        """Return the head's own table, or the tied embeddings `[V, D]`, in the compute dtype or rounded to "int8"."""
-        table = replicate((tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype))
-        return Int8Table(*int8_of(table, axis=1)) if weights_dtype == "int8" else table
+    def table(self, tied: jax.Array) -> jax.Array:
+        """Return the head's own table, or the tied embeddings `[V, D]`, in the compute dtype."""
+        return replicate((tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype))
 
     @jax.named_scope("head_loss")
-    def __call__(self, x: jax.Array, table: jax.Array | Int8Table, read_out: ReadOut = logits_of) -> Any:
-        """Return logits, or the result of another `read_out`; `table` is from `Head.table` (call it before a loop)."""
+    def step_table(self, tied: jax.Array, weights_dtype: str = "") -> jax.Array | StepTable | Int8Table:
+        """Return the table for the steps of a search; call this before the loop. "int8" rounds it."""
+        table = self.table(tied)
+        if weights_dtype == "int8":
+            return Int8Table(*int8_of(table, axis=1))
+        return StepTable(table, _padded(table, 0)) if len(table) % 64 else table
+
+    @jax.named_scope("head_loss")
+    def __call__(self, x: jax.Array, table: jax.Array | StepTable | Int8Table, read_out: ReadOut = logits_of) -> Any:
+        """Return logits, or the result of another `read_out`; `table` is from `table` or `step_table`."""
         if self.spec.head_transform:
             x = self.transform_norm(ACTIVATIONS[self.spec.decoder.activation](self.transform(x)))
         bias = None if self.spec.logits_bias == "none" else self.bias[...]
@@ -197,7 +227,7 @@ class EncoderDecoder(nnx.Module):
     def decode_step(self, weights_dtype: str = "") -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
         """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache)."""
         layers = self.decoder.separate_layers(weights_dtype)
-        table = self.head.table(self._table().embedding[...], weights_dtype)
+        table = self.head.step_table(self._table().embedding[...], weights_dtype)
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
             x = self.embed_targets(tokens[:, None])

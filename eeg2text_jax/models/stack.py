@@ -97,7 +97,7 @@ class Layer(nnx.Module):
         def own(h: jax.Array, _: None) -> jax.Array:
             nonlocal cache
             cache = cache.remember(attention.keys(h, rotation), attention.value(h), index, prompt)
-            return attention.out(cache.own(attention.queries(h, rotation), own_bias, attention.cap))
+            return attention.out(cache.own(attention.queries(h, rotation), own_bias, index, attention.cap))
 
         def cross(h: jax.Array, _: None) -> jax.Array:
             crossing = self.cross_attention

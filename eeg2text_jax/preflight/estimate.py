@@ -161,7 +161,7 @@ def _compile_for_gpu(
 ) -> list[ProgramReport]:
     """Compile both programs for GPUs; without a `target` description, only lower them to StableHLO."""
     programs = []
-    for task in (training_task(outline, placement), _search(outline, placement)):
+    for task in (training_task(outline, placement), search_task(outline, placement)):
         compiled = None
         if target:
             say(f"compiling the {task} ...")
@@ -180,7 +180,7 @@ def _compile_for_tpu(
 ) -> tuple[list[ProgramReport], LargestBatch | None]:
     """Compile both programs for TPUs, and with full effort also every bucket and arm mapping of the training step."""
     step, limit, size = placement.mesh.shape[DATA], usable(chip), outline.config.batch.size
-    tasks = [training_task(outline, placement), _search(outline, placement)]
+    tasks = [training_task(outline, placement), search_task(outline, placement)]
     timed = chip if effort == "full" and chip.clock else None
     if timed:
         tasks += [training_task(outline, placement, bucket=bucket) for bucket in outline.buckets[1:]]
@@ -236,7 +236,8 @@ def _other_mapping(outline: Outline, placement: Placement) -> list[Task]:
     return [training_task(outline.mapped(other), placement)]
 
 
-def _search(outline: Outline, placement: Placement) -> Task:
+def search_task(outline: Outline, placement: Placement) -> Task:
+    """Return the task of the beam search, for the configuration's batch size."""
     decode, words, model = outline.config.decode, outline.bucket[0], outline.model
     size, length, beams = decode.batch_size, decode.max_length, decode.num_beams
     arms, n_data = len(outline.arms), placement.mesh.shape[DATA]

@@ -3,15 +3,18 @@
 The option `xla_gpu_collect_cost_model_stats` writes each cost model's time beside an instruction: the model "sol" for
 matrix products by cuBLAS, "indexing-cost-model" for Triton, a model without a name for other fusions. Some times are
 wrong by orders of magnitude (2,510 us for a Triton softmax by the unnamed model, 3 us by "indexing-cost-model"; 16 ms
-in place of 0.19 for products with float32 results). On an H100, training steps of BART-large took 0.84 to 1.21 times
-the sum, and its beam search 1.05 times (docs/speed.md).
+in place of 0.19 for products with float32 results), and those of small kernels are too short. What a GPU took corrects
+them by kind of kernel: `tools/calibrate_gpu.py` measures and writes the corrections.
 """
 
 import dataclasses
+import functools
+import json
 import math
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from eeg2text_jax.parallel.mesh import Chip
 from eeg2text_jax.preflight.gpu_launches import Launches, launches
@@ -24,7 +27,44 @@ OPTIONS = {MODELS: True, "xla_gpu_enable_triton_gemm": False}  # Triton's matrix
 PEAK_SHARE, BANDWIDTH_SHARE, LAUNCH = 0.65, 0.8, 2.0
 # XLA has no cost model of its kernel for `lax.top_k`. An H100 took 277 us for the top 10 of each of 160 rows of 50,265.
 TOP_K, TOP_K_RATE = "__gpu$TopK", 116e9  # bytes of scores per second
+# Nor of our own kernels (`models.fused_attention`, `models.fused_decoding`). On an H200 they reached 0.46 to 0.6 of the
+# bandwidth.
+PALLAS, PALLAS_SHARE = "__gpu$xla.gpu.triton", 0.5
 FAR = 5.0  # XLA's time is replaced by our own if it exceeds this multiple of the roofline's time
+
+MEASURED = Path(__file__).with_name("gpu_measured.json")  # written by tools/calibrate_gpu.py
+PRODUCTS, OWN, TOP, OTHERS = "matrix products", "attention kernels", "top k", "other kernels"
+
+
+class Correction(NamedTuple):
+    """The measured time of a kernel of one kind, given its estimate: `max(least, factor * estimate)`."""
+
+    factor: float
+    least: float  # microseconds
+
+    def __call__(self, microseconds: float) -> float:
+        return max(self.least, self.factor * microseconds)
+
+
+NONE = Correction(1.0, 0.0)
+
+
+@functools.cache
+def measured() -> dict[str, Any]:
+    """Return what `tools/calibrate_gpu.py` wrote: the GPU (`gpu`), the corrections, and the programs measured."""
+    return json.loads(MEASURED.read_text(encoding="utf8"))
+
+
+def corrections() -> dict[str, Correction]:
+    """Return the measured correction of each kind of kernel."""
+    return {kind: Correction(*found) for kind, found in measured()["corrections"].items()}
+
+
+def kind_of(line: Instruction) -> str:
+    """Return the kind of kernel of an instruction, as in `corrections`."""
+    targets = {"cublas": PRODUCTS, PALLAS: OWN, TOP_K: TOP}
+    return next((kind for target, kind in targets.items() if target in line.attributes), OTHERS)
+
 
 _MODELS = re.compile(
     r'"exec_time_us":(?P<time>[\d.e+-]+),"compute_time_us":[\d.e+-]+,"memory_access_time_us":[\d.e+-]+,'
@@ -36,16 +76,17 @@ _SHAPE = re.compile(r"\[([\d,]*)\]")
 
 @dataclasses.dataclass(frozen=True)
 class GpuEstimate(Estimate):
-    """An estimate from XLA's cost models, with implausible times replaced.
+    """An estimate from XLA's cost models, with implausible times replaced and all times corrected as measured.
 
     A time below the roofline or above `FAR` times the roofline is replaced by the time of a kernel that reaches
-    `PEAK_SHARE` of the peak FLOP/s or `BANDWIDTH_SHARE` of the bandwidth, plus its launch. The kernel `TOP_K` has a
-    measured rate.
+    `PEAK_SHARE` of the peak FLOP/s or `BANDWIDTH_SHARE` of the bandwidth, plus its launch. The kernel `TOP_K` and
+    our own kernels have measured rates.
     """
 
     launched: Launches | None = None  # launches by the host; None without XLA's plan of the program
     replaced: int = 0  # executions whose time was replaced
-    modelled: float = 0.0  # ms of one run if only matrix products with XLA times above twice ours are replaced
+    # Milliseconds of one run without corrections, if only matrix products with XLA times above twice ours are replaced.
+    modelled: float = 0.0
 
     @property
     def launches(self) -> int:
@@ -60,18 +101,27 @@ class GpuEstimate(Estimate):
             )
         return (
             f"{self.launches} kernels and copies{by_host}; {self.replaced} have our own time, as XLA's is below the "
-            f"roofline or above {FAR:g} times it; with XLA's times for all but products {self.modelled:.1f} ms"
+            f"roofline or above {FAR:g} times it; not corrected, and with XLA's times for all but products, "
+            f"{self.modelled:.1f} ms"
         )
 
 
-def estimate(hlo: str, chip: Chip, unknown_loops: Sequence[int] = (), plan: str = "") -> GpuEstimate:
+def estimate(
+    hlo: str,
+    chip: Chip,
+    unknown_loops: Sequence[int] = (),
+    plan: str = "",
+    corrected: Mapping[str, Correction] | None = None,
+) -> GpuEstimate:
     """Return a time estimate from `compiled.as_text()` of a program compiled with `OPTIONS`.
+
+    `corrected` has the corrections by kind of kernel, by default `corrections()`.
 
     `plan` is the dumped plan of the runtime, see `gpu_launches`; without it, launches by the host are not known.
 
     Raises `UnknownLoop` as `hlo_clock.estimate`, where `unknown_loops` is explained.
     """
-    walk = _GpuWalk(parse_module(hlo), chip, unknown_loops)
+    walk = GpuWalk(parse_module(hlo), chip, unknown_loops, corrections() if corrected is None else corrected)
     found, total = walk.whole()
     try:
         launched = launches(plan, walk.loops) if plan else None
@@ -91,15 +141,15 @@ class Time(NamedTuple):
 
     milliseconds: float | None  # None if no cost model covers the instruction
     replaced: bool  # whether `milliseconds` is our own time in place of XLA's
-    modelled: float  # milliseconds if only times of matrix products are replaced, see `GpuEstimate`
+    modelled: float  # milliseconds as in `GpuEstimate.modelled`
 
 
-class _GpuWalk(Walk):
+class GpuWalk(Walk):
     """A walk over all executed instructions, with times from XLA's GPU cost models."""
 
-    def __init__(self, module: Module, chip: Chip, unknown: Sequence[int]):
+    def __init__(self, module: Module, chip: Chip, unknown: Sequence[int], corrected: Mapping[str, Correction]):
         super().__init__(module, 1.0, unknown)
-        self.chip = chip
+        self.chip, self._corrected = chip, corrected
         self._home = {line.name: computation for computation, line in module.lines()}
 
     def milliseconds(self, line: Instruction) -> float | None:
@@ -108,9 +158,19 @@ class _GpuWalk(Walk):
 
     def time(self, line: Instruction) -> Time:
         """Return the time of one execution of an instruction."""
+        found = self._modelled(line)
+        if found.milliseconds is None:
+            return found
+        correct = self._corrected.get(kind_of(line), NONE)
+        return found._replace(milliseconds=correct(1e3 * found.milliseconds) / 1e3)
+
+    def _modelled(self, line: Instruction) -> Time:
         models = {found["model"]: float(found["time"]) for found in _MODELS.finditer(line.attributes)}
         if TOP_K in line.attributes:
             spent = 1e3 * self._bytes(line) / TOP_K_RATE
+            return Time(spent, False, spent)
+        if PALLAS in line.attributes:
+            spent = 1e3 * self._bytes(line) / self.chip.bandwidth / PALLAS_SHARE + LAUNCH / 1e3
             return Time(spent, False, spent)
         if not models:
             return Time(None, False, 0.0)

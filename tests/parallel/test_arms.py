@@ -65,8 +65,11 @@ def test_every_shard_loops_by_itself():
     assert len(np.unique(steps)) > 1
 
 
-@pytest.mark.parametrize(("platform", "expected"), [("gpu", {"xla_gpu_dot_merger_threshold_mb": 0}), ("tpu", None)])
-def test_gpus_compile_a_step_without_merging_its_products(monkeypatch, platform, expected):
+@pytest.mark.parametrize(
+    ("platform", "expected"),
+    [("gpu", {"xla_gpu_dot_merger_threshold_mb": 0, "xla_gpu_enable_triton_gemm": False}), ("tpu", None)],
+)
+def test_gpus_compile_a_step_with_their_options(monkeypatch, platform, expected):
     """The option is XLA's: a compiler that does not know its name would refuse it."""
     given = {}
     monkeypatch.setattr(jax, "jit", lambda step, **options: given.update(options))

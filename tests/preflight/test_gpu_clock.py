@@ -1,12 +1,22 @@
 """The clock of GPUs: whose time counts, launches in loops, and programs compiled where the compiler is."""
 
+import calibrate_gpu
 import jax
 import jax.numpy as jnp
 import pytest
 from tiny_run import as_flag
 
 from eeg2text_jax.parallel.mesh import CHIPS
-from eeg2text_jax.preflight.gpu_clock import LAUNCH, estimate
+from eeg2text_jax.preflight.gpu_clock import (
+    LAUNCH,
+    OTHERS,
+    OWN,
+    PRODUCTS,
+    Correction,
+    corrections,
+    estimate,
+    measured,
+)
 from eeg2text_jax.preflight.gpu_launches import Launches, launches
 from eeg2text_jax.preflight.gpu_target import TARGETS, has_gpu_compiler
 from eeg2text_jax.preflight.hlo_clock import Walk
@@ -42,7 +52,7 @@ ENTRY %main (x: f32[1000,1000]) -> f32[1000,1000] {{
 @pytest.mark.parametrize(("given", "kept"), [(3.0, True), (13.0, True), (15.0, False), (1.0, False), (2510.0, False)])
 def test_a_time_counts_if_it_is_near_the_roofline(given, kept):
     """Of a roofline of 2.39 us: not below it, nor beyond five times it and a launch."""
-    found = estimate(program(models(indexing_cost_model=given)), H100)
+    found = estimate(program(models(indexing_cost_model=given)), H100, corrected={})
     ours = 8e6 / H100.bandwidth / 0.8 * 1e6 + LAUNCH
     assert found.milliseconds == pytest.approx((given if kept else ours) / 1e3)
     assert (found.replaced, found.launches, found.modelled) == (int(not kept), 1, pytest.approx(given / 1e3))
@@ -66,7 +76,7 @@ ENTRY %main (x: f32[1000,1000], i: s32[]) -> f32[1,1000] {{
   ROOT %fusion = f32[1,1000]{{1,0}} fusion(%x, %i), kind=kLoop, calls=%fused, {models(indexing_cost_model=1.0)}
 }}
 """
-    found = estimate(text, H100)
+    found = estimate(text, H100, corrected={})
     assert (found.replaced, found.milliseconds) == (0, pytest.approx(1e-3))
 
 
@@ -81,7 +91,7 @@ ENTRY %main (x: f32[1000,1000], y: f32[1000,1000]) -> (f32[1000,1000], s8[4096])
 backend_config={{"lhs_contracting_dimensions":["1"],{models(sol=given).removeprefix("backend_config={")}
 }}
 """
-    found = estimate(text, H100)
+    found = estimate(text, H100, corrected={})
     ours = 12e6 / H100.bandwidth / 0.8 * 1e6 + LAUNCH
     assert found.milliseconds == pytest.approx((given if kept else ours) / 1e3)
     assert found.replaced == int(not kept)
@@ -95,9 +105,54 @@ ENTRY %main (x: f32[1000,1000]) -> (f32[1000,10], s32[1000,10]) {{
   ROOT %top = (f32[1000,10]{{1,0}}, s32[1000,10]{{1,0}}) custom-call(%x), custom_call_target="__gpu$TopK"
 }}
 """
-    found = estimate(text, H100)
+    found = estimate(text, H100, corrected={})
     assert found.milliseconds == pytest.approx((4e6 + 8e4) / 116e9 * 1e3)
     assert (found.missing, found.replaced) == ({}, 0)
+
+
+def attention_kernel(text: str = "") -> str:
+    return f"""HloModule jit_step
+
+ENTRY %main (x: f32[1000,1000]) -> f32[1000,1000] {{
+  %x = {MILLION} parameter(0)
+  ROOT %kernel = {MILLION} custom-call(%x), custom_call_target="__gpu$xla.gpu.triton"{text}
+}}
+"""
+
+
+def test_our_kernels_have_a_measured_share_of_the_bandwidth():
+    found = estimate(attention_kernel(), H100, corrected={})
+    assert found.milliseconds == pytest.approx(8e6 / H100.bandwidth / 0.5 * 1e3 + LAUNCH / 1e3)
+    assert (found.missing, found.replaced) == ({}, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [(program(models(sol=3.0)), OTHERS), (attention_kernel(), OWN), (attention_kernel(), "")]
+)
+def test_corrections_belong_to_kinds_of_kernels(text, kind):
+    plain = 1e3 * estimate(text, H100, corrected={}).milliseconds
+    others = {one: Correction(7.0, 99.0) for one in (PRODUCTS, OWN, OTHERS) if one != kind and kind}
+    for correction, expected in ((Correction(2.0, 0.1), 2.0 * plain), (Correction(0.5, 50.0), 50.0)):
+        found = estimate(text, H100, corrected={**others, kind: correction})
+        assert 1e3 * found.milliseconds == pytest.approx(expected if kind else plain)
+    assert found.modelled == pytest.approx(plain / 1e3)
+
+
+def test_the_corrections_that_are_shipped():
+    """Each kind of kernel has one, and a program is off by at most 3 % with those that the other programs gave."""
+    assert set(corrections()) == {PRODUCTS, OWN, OTHERS}
+    rows = measured()["programs"].values()
+    assert len(rows) == 3
+    assert all(row["by_the_others"] == pytest.approx(row["measured"], rel=0.03) for row in rows)
+
+
+def test_a_correction_is_found_from_sums_of_kernels():
+    """Two programs in which kernels took 0.8 times their estimate, and at least 3 us."""
+    times = {"a": [1.0, 2.0, 40.0], "b": [3.0, 10.0, 100.0], "c": []}
+    lines = {name: [(OTHERS, each, 10) for each in given] + [(OWN, 500.0, 1)] for name, given in times.items()}
+    took = {name: sum(10 * max(3.0, 0.8 * each) for each in given) / 1e3 for name, given in times.items()}
+    found = {name: {"kinds": {OTHERS: [30, spent], OWN: [1, 9.0]}} for name, spent in took.items()}
+    assert calibrate_gpu.correction(OTHERS, found, lines, times) == pytest.approx((0.8, 3.0))
 
 
 def test_targets_are_the_chips_of_the_table():
@@ -113,7 +168,7 @@ def test_targets_are_the_chips_of_the_table():
 def test_programs_compile_for_gpus_that_are_not_there(topology, printed_by):
     printed = printed_by(["preflight", as_flag(parallel__mesh=(0, 0)), f"--topology={topology}"])
     told = (
-        ("0.84 to 1.21 times theirs on an H100", "launches by the host", "command buffers")
+        ("corrected by what an NVIDIA H200 took", "launches by the host", "command buffers")
         if topology == "h100:2"
         else ("the compiler has none for this chip",)
     )

@@ -1,0 +1,187 @@
+"""Attention of short sequences on a GPU: one kernel for each direction, written with Pallas for Triton.
+
+A block of threads computes one head of one sentence. It reads its columns of the rows `[N*T, H*Dh]` where they are, and
+writes its columns of the result, so that neither transposed copies nor attention weights go through memory. Weights are
+computed again in the backward pass.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+from eeg2text_jax.models.layers import drop
+
+# Most positions, and widest heads, for which the kernels were measured. Longer rows may not fit a block's registers.
+LONGEST, WIDEST = 64, 128
+KERNELS = "fused_attention"  # how the names of the kernels begin in a profile
+NARROWEST = 16  # rows and columns of the smallest matrix product of Triton
+
+
+def fits(head_dim: int, n_queries: int, n_keys: int) -> bool:
+    """Return whether the kernels can compute attention of these sizes."""
+    return max(n_queries, n_keys) <= LONGEST and head_dim <= WIDEST
+
+
+def attend_fused(
+    batch: int,
+    heads: int,
+    queries: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    masks: Sequence[jax.Array],
+    kept: jax.Array | None,
+    rate: float,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]` over keys and values `[N*Tk, H*Dh]`.
+
+    Args:
+      batch: number of sentences N.
+      heads: number of heads H.
+      masks: biases `[1, N or 1, Tq or 1, Tk]`, whose gradient is not computed.
+      kept: attention weights that dropout keeps, bool `[H, N, Tq, Tk]`; None: all.
+      rate: dropout rate.
+      interpret: compute without a GPU, for tests.
+    """
+
+    def split(x: jax.Array) -> jax.Array:
+        return x.reshape(batch, -1, heads, x.shape[1] // heads)
+
+    if kept is not None:
+        kept = kept.astype(jnp.int8)
+    mixed = _attend(rate, interpret, split(queries), split(keys), split(values), tuple(masks), kept)
+    return mixed.reshape(queries.shape)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attend(rate, interpret, queries, keys, values, masks, kept):
+    return _call(_forward, rate, interpret, (queries, keys, values), masks, kept, (queries,))[0]
+
+
+def _attend_forward(rate, interpret, queries, keys, values, masks, kept):
+    return _attend(rate, interpret, queries, keys, values, masks, kept), (queries, keys, values, masks, kept)
+
+
+def _attend_backward(rate, interpret, known, gradient):
+    *rows, masks, kept = known
+    found = _call(_backward, rate, interpret, (*rows, gradient), masks, kept, rows)
+    return *found, tuple(jnp.zeros_like(mask) for mask in masks), None
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def _call(
+    kernel: Callable[..., None],
+    rate: float,
+    interpret: bool,
+    rows: Sequence[jax.Array],
+    masks: tuple[jax.Array, ...],
+    kept: jax.Array | None,
+    like: Sequence[jax.Array],
+) -> Any:
+    """Run a kernel for every sentence and head; its results have the shapes and dtypes of `like`.
+
+    `rows` are queries, keys, values `[N, T, H, Dh]` and further operands with the queries' positions.
+    """
+    batch, n_queries, heads, head_dim = rows[0].shape
+    n_keys = rows[1].shape[1]
+    over_queries, over_keys = block_of(n_queries), block_of(n_keys)
+
+    def columns(x: jax.Array) -> pl.BlockSpec:
+        block = over_keys if x is rows[1] or x is rows[2] else over_queries
+        return pl.BlockSpec((None, block, None, block_of(head_dim)), lambda n, h: (n, 0, h, 0))
+
+    def mask(x: jax.Array) -> pl.BlockSpec:
+        each = x.shape[1] > 1
+        block = over_queries if x.shape[2] > 1 else 1
+        return pl.BlockSpec((None, None, block, over_keys), lambda n, h: (0, n if each else 0, 0, 0))
+
+    of_kept = [pl.BlockSpec((None, None, over_queries, over_keys), lambda n, h: (h, n, 0, 0))]
+    given = [*rows, *masks, *([] if kept is None else [kept])]
+    specs = [columns(x) for x in rows] + [mask(x) for x in masks] + (of_kept if kept is not None else [])
+    call = pl.pallas_call(
+        functools.partial(kernel, rate, (n_queries, n_keys, head_dim), len(masks), kept is not None),
+        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in like],
+        grid=(batch, heads),
+        in_specs=specs,
+        out_specs=[columns(x) for x in like],
+        interpret=interpret,
+        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
+        name=f"{KERNELS}{kernel.__name__}",
+    )
+    return call(*given)
+
+
+def block_of(length: int) -> int:
+    """Return the rows or columns of a block for an array of this length: a power of two that Triton can multiply."""
+    return max(NARROWEST, pl.next_power_of_2(length))
+
+
+def inside(shape: tuple[int, ...], length: int | jax.Array, width: int | jax.Array) -> jax.Array:
+    """Return which elements of a block `shape` lie in an array `[length, width]`."""
+    rows, columns = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in (0, 1))
+    return (rows < length) & (columns < width)
+
+
+class _Loads:
+    """Loads of a block's operands, zero outside of the arrays."""
+
+    def __init__(self, sizes: tuple[int, int, int]):
+        self.n_queries, self.n_keys, self.head_dim = sizes
+
+    def rows(self, ref: Any, length: int) -> jax.Array:
+        """Load `[T, Dh]` of one sentence and head."""
+        return plgpu.load(ref, mask=inside(ref.shape, length, self.head_dim), other=0.0)
+
+    def scores(self, ref: Any) -> jax.Array:
+        """Load `[Tq or 1, Tk]` of a mask, or of what dropout keeps."""
+        return plgpu.load(ref, mask=inside(ref.shape, self.n_queries, self.n_keys), other=0)
+
+
+def _weights(loads: _Loads, queries: jax.Array, keys: jax.Array, masks: Sequence[Any]) -> jax.Array:
+    """Return attention weights `[Tq, Tk]` in the dtype of queries; 0 outside of the keys."""
+    scores = plgpu.dot(queries, keys.T)
+    for mask in masks:
+        scores = scores + loads.scores(mask)
+    scores = jnp.where(inside(scores.shape, scores.shape[0], loads.n_keys), scores, -jnp.inf)
+    powers = jnp.exp(scores - jnp.max(scores, axis=1, keepdims=True))
+    return (powers / jnp.sum(powers, axis=1, keepdims=True)).astype(queries.dtype)
+
+
+def _dropped(weights: jax.Array, kept: jax.Array | None, rate: float) -> jax.Array:
+    return drop(weights.astype(jnp.float32), kept, rate).astype(weights.dtype)
+
+
+def _forward(rate, sizes, n_masks, drops, queries, keys, values, *more):
+    loads, masks, [*kept, mixed] = _Loads(sizes), more[:n_masks], more[n_masks:]
+    queries = loads.rows(queries, loads.n_queries)
+    keys, values = (loads.rows(x, loads.n_keys) for x in (keys, values))
+    weights = _weights(loads, queries, keys, masks)
+    found = plgpu.dot(_dropped(weights, loads.scores(kept[0]) != 0 if drops else None, rate), values)
+    _store(loads, mixed, found, loads.n_queries)
+
+
+def _backward(rate, sizes, n_masks, drops, queries, keys, values, gradient, *more):
+    loads, masks, rest = _Loads(sizes), more[:n_masks], more[n_masks:]
+    of_queries, of_keys, of_values = rest[-3:]
+    queries, gradient = (loads.rows(x, loads.n_queries) for x in (queries, gradient))
+    keys, values = (loads.rows(x, loads.n_keys) for x in (keys, values))
+    kept = loads.scores(rest[0]) != 0 if drops else None
+    weights = _weights(loads, queries, keys, masks)
+    _store(loads, of_values, plgpu.dot(_dropped(weights, kept, rate).T, gradient), loads.n_keys)
+    to_weights, of_weights = drop(plgpu.dot(gradient, values.T), kept, rate), weights.astype(jnp.float32)
+    along = jnp.sum(of_weights * to_weights, axis=1, keepdims=True)
+    to_scores = (of_weights * (to_weights - along)).astype(queries.dtype)
+    _store(loads, of_queries, plgpu.dot(to_scores, keys), loads.n_queries)
+    _store(loads, of_keys, plgpu.dot(to_scores.T, queries), loads.n_keys)
+
+
+def _store(loads: _Loads, ref: Any, found: jax.Array, length: int) -> None:
+    plgpu.store(ref, found.astype(ref.dtype), mask=inside(ref.shape, length, loads.head_dim))

@@ -1,0 +1,127 @@
+"""The GPU's kernels against the attention of other platforms, computed by Pallas's interpreter; and where they run."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import AxisType
+
+from eeg2text_jax.models.attention import Attention, mask_bias, padding_bias
+from eeg2text_jax.models.cache import LayerCache, history_bias
+from eeg2text_jax.models.fused_attention import LONGEST, attend_fused
+from eeg2text_jax.models.fused_decoding import attend_cached
+from eeg2text_jax.models.heads import Heads, attend, attend_apart
+from eeg2text_jax.models.layers import draw_kept
+from eeg2text_jax.models.spec import StackSpec
+
+KERNEL = "__gpu$xla.gpu.triton"
+
+
+def rows(rng, *shape):
+    return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("n_queries", "n_keys", "head_dim", "rate"), [(7, 13, 24, 0.0), (16, 16, 16, 0.3), (LONGEST, 5, 40, 0.1)]
+)
+def test_values_and_gradients_are_those_of_separate_products(n_queries, n_keys, head_dim, rate):
+    """Sizes that fill no block, masks by sentence and by position, and dropout of the same weights."""
+    rng, (batch, heads) = np.random.default_rng(n_keys), (3, 2)
+    queries, gradient = (rows(rng, batch * n_queries, heads * head_dim) for _ in range(2))
+    keys, values = (rows(rng, batch * n_keys, heads * head_dim) for _ in range(2))
+    lengths = jnp.asarray([n_keys, 1, n_keys // 2])
+    padding = padding_bias(jnp.arange(n_keys)[None, :] < lengths[:, None]).transpose(1, 0, 2, 3)
+    causal = mask_bias(jnp.tril(jnp.ones((n_queries, n_keys), bool)))[None, None]
+    key = jax.random.key(1)
+    kept = draw_kept((heads, batch, n_queries, n_keys), rate, key)
+
+    def apart(*given):
+        return attend_apart(Heads(batch, heads, rate), *given, [padding, causal], key)
+
+    def fused(*given):
+        return attend_fused(batch, heads, *given, [padding, causal], kept, rate, interpret=True)
+
+    expected, back = jax.vjp(apart, queries, keys, values)
+    found, fused_back = jax.vjp(fused, queries, keys, values)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    for ours, theirs in zip(fused_back(gradient), back(gradient), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+def test_padding_does_not_change_real_positions():
+    rng = np.random.default_rng(0)
+    queries, keys, values = (rows(rng, 2 * 6, 2 * 16) for _ in range(3))
+    hidden = padding_bias(jnp.arange(6)[None, :] < jnp.asarray([[6], [4]])).transpose(1, 0, 2, 3)
+    found = attend_fused(2, 2, queries, keys, values, [hidden], None, 0.0, interpret=True)
+    other = attend_fused(
+        2, 2, queries, keys.at[10:].set(1e3), values.at[10:].set(-1e3), [hidden], None, 0.0, interpret=True
+    )
+    np.testing.assert_array_equal(found, other)
+
+
+@pytest.mark.parametrize("index", [0, 3, 29])
+@pytest.mark.parametrize("heads_of_bias", [1, 2])
+def test_a_decoder_step_over_the_cache(index, heads_of_bias):
+    """Beams with different histories; entries after `index` hold numbers that must not be read."""
+    rng, (batch, beams, heads, head_dim, length) = np.random.default_rng(index), (2, 3, 2, 24, 30)
+    ancestors = jnp.asarray(rng.integers(0, beams, (batch, beams, length)), jnp.int32)
+    written = jnp.arange(length) <= index
+    position = jnp.where(written, rows(rng, 1, heads_of_bias, 1, length), mask_bias(jnp.array(False)))
+    bias = history_bias(ancestors, position)
+    queries = rows(rng, batch * beams, heads * head_dim)
+    keys, values = (rows(rng, batch, heads, length * beams, head_dim) for _ in range(2))
+    split = queries.reshape(batch, beams, heads, head_dim).swapaxes(1, 2)
+    expected = attend(split, keys, values, (bias,)).swapaxes(1, 2).reshape(queries.shape)
+    unread = jnp.arange(length * beams)[None, None, :, None] >= (index + 1) * beams
+    keys, values = (jnp.where(unread, jnp.nan, x) for x in (keys, values))
+    filled = jnp.int32((index + 1) * beams)
+    found = attend_cached(queries, keys.swapaxes(2, 3), values, bias, filled, keys_last=True, interpret=True)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_decoder_step_over_the_encoder_output():
+    rng, (batch, beams, heads, head_dim, length) = np.random.default_rng(0), (2, 5, 2, 16, 70)
+    mask = jnp.arange(length)[None, :] < jnp.asarray([[70], [9]])
+    queries = rows(rng, batch * beams, heads * head_dim)
+    cache = LayerCache.empty(heads, *(rows(rng, batch, length, heads * head_dim) for _ in range(2)), 4)
+    expected = cache.cross(queries, padding_bias(mask))
+    given = queries, cache.cross_keys, cache.cross_values, padding_bias(mask), jnp.int32(length)
+    np.testing.assert_allclose(attend_cached(*given, keys_last=False, interpret=True), expected, atol=1e-5)
+
+
+def lowered_for_gpus(spec, dtype, length, mesh):
+    """Return the StableHLO for GPUs of an attention of `length` positions in 8 sentences, and its gradient."""
+    attention = Attention(spec, jnp.dtype(dtype), nnx.Rngs(0))
+    graph, state = nnx.split(attention)
+
+    def loss(state, x):
+        found = nnx.merge(graph, state)(x, x, 8, [jnp.zeros((1, 1, 1, length))], None)
+        return found.astype(jnp.float32).sum()
+
+    x = jax.ShapeDtypeStruct((8 * length, spec.width), jnp.dtype(dtype))
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        return jax.jit(jax.grad(loss)).trace(state, x).lower(lowering_platforms=("cuda",)).as_text()
+
+
+def spec(**fields):
+    sizes = {"layers": 1, "width": 32, "heads": 2, "head_dim": 16, "ffn": 32, "activation": "gelu"}
+    return StackSpec(**{**sizes, **fields})
+
+
+@pytest.mark.parametrize(
+    ("why_not", "fields", "dtype", "length", "data"),
+    [
+        ("", {}, "bfloat16", 8, 1),
+        ("float32", {}, "float32", 8, 1),
+        ("too long", {}, "bfloat16", LONGEST + 1, 1),
+        ("a learned bias", {"positions": "relative"}, "bfloat16", 8, 1),
+        ("capped scores", {"score_cap": 5.0}, "bfloat16", 8, 1),
+        ("shared key heads", {"kv_heads": 1}, "bfloat16", 8, 1),
+        ("a divided batch", {}, "bfloat16", 8, 2),
+    ],
+)
+def test_gpus_run_the_kernels_where_they_can(why_not, fields, dtype, length, data):
+    """Forward and backward are one kernel each."""
+    mesh = jax.make_mesh((1, data), ("arm", "data"), (AxisType.Auto,) * 2, devices=jax.devices()[:data])
+    assert lowered_for_gpus(spec(**fields), dtype, length, mesh).count(f"@{KERNEL}") == (0 if why_not else 2)
