@@ -93,10 +93,9 @@ class Attention(nnx.Module):
         batches. For self-attention and large batches, a TPU recomputes them faster than it writes and reads them (4 of
         140 ms for T5-large, batch 32, by the compiler's estimate).
         """
-        unfused = partial(self._unfused, batch, rotation)
+        unfused = partial(self._unfused, batch, x is context, rotation)
         lengths = x.shape[0] // batch, context.shape[0] // batch
-        fused = self.fusible and x.dtype == jnp.bfloat16 and fits(self.head_dim, *lengths) and data_shards() == 1
-        if not fused:
+        if not (self.fusible and x.dtype == jnp.bfloat16 and fits(batch, self.head_dim, *lengths)):
             return unfused(x, context, tuple(biases), dropout_key)
         cuda = partial(self._fused, batch)
         return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, cuda=cuda, default=unfused)
@@ -111,6 +110,7 @@ class Attention(nnx.Module):
     def _unfused(
         self,
         batch: int,
+        of_itself: bool,
         rotation: Rotation | None,
         x: jax.Array,
         context: jax.Array,
@@ -120,7 +120,7 @@ class Attention(nnx.Module):
         shape = Heads(batch, self.heads, self.rate)
         if self.apart or not shape.side_by_side(self.head_dim) or x.shape[0] // data_shards() < MANY_ROWS:
             queries, keys, values = self._rows(x, context, rotation, dropout_key)
-            if x is not context:
+            if not of_itself:
                 queries, keys, values = product(queries), product(keys), product(values)
             return self.out(attend_apart(shape, queries, keys, values, biases, dropout_key, self.cap), dropout_key, 5)
         together, apart = partial(self._together, shape), partial(self._apart, shape)

@@ -13,8 +13,10 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
+from jax.sharding import PartitionSpec
 
 from eeg2text_jax.models.layers import drop
+from eeg2text_jax.parallel.mesh import DATA, data_shards
 
 # Most positions, and widest heads, for which the kernels were measured. Longer rows may not fit a block's registers.
 LONGEST, WIDEST = 64, 128
@@ -22,9 +24,9 @@ KERNELS = "fused_attention"  # how the names of the kernels begin in a profile
 NARROWEST = 16  # rows and columns of the smallest matrix product of Triton
 
 
-def fits(head_dim: int, n_queries: int, n_keys: int) -> bool:
-    """Return whether the kernels can compute attention of these sizes."""
-    return max(n_queries, n_keys) <= LONGEST and head_dim <= WIDEST
+def fits(batch: int, head_dim: int, n_queries: int, n_keys: int) -> bool:
+    """Return whether the kernels can compute attention of these sizes, for `batch` sentences divided over devices."""
+    return max(n_queries, n_keys) <= LONGEST and head_dim <= WIDEST and batch % data_shards() == 0
 
 
 def attend_fused(
@@ -41,6 +43,8 @@ def attend_fused(
 ) -> jax.Array:
     """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]` over keys and values `[N*Tk, H*Dh]`.
 
+    Where the batch is divided over devices, each device runs the kernel on its own sentences.
+
     Args:
       batch: number of sentences N.
       heads: number of heads H.
@@ -50,13 +54,20 @@ def attend_fused(
       interpret: compute without a GPU, for tests.
     """
 
-    def split(x: jax.Array) -> jax.Array:
-        return x.reshape(batch, -1, heads, x.shape[1] // heads)
+    shards = data_shards()
 
-    if kept is not None:
-        kept = kept.astype(jnp.int8)
-    mixed = _attend(rate, interpret, split(queries), split(keys), split(values), tuple(masks), kept)
-    return mixed.reshape(queries.shape)
+    def split(x: jax.Array) -> jax.Array:
+        return x.reshape(batch // shards, -1, heads, x.shape[1] // heads)
+
+    def local(rows: tuple[jax.Array, ...], masks: tuple[jax.Array, ...], kept: jax.Array | None) -> jax.Array:
+        return _attend(rate, interpret, *map(split, rows), masks, kept).reshape(rows[0].shape)
+
+    given = (queries, keys, values), tuple(masks), None if kept is None else kept.astype(jnp.int8)
+    if shards == 1:
+        return local(*given)
+    rows, of_sentences, whole = PartitionSpec(DATA), PartitionSpec(None, DATA), PartitionSpec()
+    specs = (rows, tuple(of_sentences if mask.shape[1] > 1 else whole for mask in masks), of_sentences)
+    return jax.shard_map(local, in_specs=specs, out_specs=rows, axis_names={DATA}, check_vma=False)(*given)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from eeg2text_jax.models.attention import Attention, mask_bias, padding_bias
 from eeg2text_jax.models.cache import LayerCache, history_bias
@@ -58,6 +58,33 @@ def test_padding_does_not_change_real_positions():
         2, 2, queries, keys.at[10:].set(1e3), values.at[10:].set(-1e3), [hidden], None, 0.0, interpret=True
     )
     np.testing.assert_array_equal(found, other)
+
+
+def test_devices_compute_their_own_sentences():
+    """Values and gradients of 4 devices are those of one, without communication."""
+    rng, (batch, heads, length) = np.random.default_rng(0), (8, 2, 5)
+    given = [rows(rng, batch * length, heads * 16) for _ in range(3)]
+    masks = [rows(rng, 1, batch, 1, length), rows(rng, 1, 1, length, length)]
+    kept = draw_kept((heads, batch, length, length), 0.3, jax.random.key(0))
+
+    @jax.jit
+    def both(given, masks, kept):
+        def loss(given):
+            found = attend_fused(batch, heads, *given, masks, kept, 0.3, interpret=True)
+            return jnp.square(found).sum(), found
+
+        return jax.value_and_grad(loss, has_aux=True)(given)
+
+    (_, alone), expected = both(given, masks, kept)
+    mesh = jax.make_mesh((1, 4), ("arm", "data"), (AxisType.Auto,) * 2, devices=jax.devices()[:4])
+    placed = jax.device_put(given, NamedSharding(mesh, PartitionSpec("data")))
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        compiled = both.lower(placed, masks, kept).compile()
+        (_, divided), found = compiled(placed, masks, kept)
+    np.testing.assert_allclose(divided, alone, atol=1e-6)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert "all-gather" not in compiled.as_text()
 
 
 @pytest.mark.parametrize("index", [0, 3, 29])
@@ -118,7 +145,8 @@ def spec(**fields):
         ("a learned bias", {"positions": "relative"}, "bfloat16", 8, 1),
         ("capped scores", {"score_cap": 5.0}, "bfloat16", 8, 1),
         ("shared key heads", {"kv_heads": 1}, "bfloat16", 8, 1),
-        ("a divided batch", {}, "bfloat16", 8, 2),
+        ("", {}, "bfloat16", 8, 2),
+        ("a batch that 3 devices cannot divide", {}, "bfloat16", 8, 3),
     ],
 )
 def test_gpus_run_the_kernels_where_they_can(why_not, fields, dtype, length, data):
