@@ -1,4 +1,4 @@
-"""Workarounds for XLA's CPU backend, each with its measured gain."""
+"""Workarounds for XLA's CPU backend, each with its measured gain. One of them is for GPUs, too."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,10 +11,11 @@ BLOCK, WIDE = 128, 4096  # scores of a block; scores of a row from which `top_k`
 
 
 def top_k(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """Return what `lax.top_k` does of `scores [N, V]`, faster on a CPU: values and indices `[N, count]`.
+    """Return what `lax.top_k` does of `scores [N, V]`, faster on CPUs and GPUs: values and indices `[N, count]`.
 
     They lie in the `count` blocks with the largest maxima. Of 50,265 scores, 40 rows take 1.7 instead of 5.4 ms and 160
-    rows 5.4 instead of 12.8 ms. The barrier is for the CPU, too: a fused producer makes `lax.top_k` five times slower.
+    rows 5.4 instead of 12.8 ms on a CPU; on an H200, `lax.top_k` takes 0.28 ms of 160 rows. The barrier is for CPUs: a
+    fused producer makes `lax.top_k` five times slower.
     """
     scores = jax.lax.optimization_barrier(scores)
 

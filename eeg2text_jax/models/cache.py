@@ -85,6 +85,11 @@ class LayerCache(NamedTuple):
         *,
         keys_last: bool,
     ) -> jax.Array:
+        """Attend by the kernel of GPUs where it can do it, and else as `_attend`.
+
+        Keys are `[B, H, Dh, E]` if `keys_last`, else `[B, H, E, Dh]`; entries from `filled` on are not written yet.
+        """
+
         def apart(queries: jax.Array, keys: jax.Array, values: jax.Array, bias: jax.Array, _: jax.Array) -> jax.Array:
             return self._attend(queries, keys.swapaxes(2, 3) if keys_last else keys, values, bias, cap)
 

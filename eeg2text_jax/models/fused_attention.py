@@ -53,7 +53,6 @@ def attend_fused(
       rate: dropout rate.
       interpret: compute without a GPU, for tests.
     """
-
     shards = data_shards()
 
     def split(x: jax.Array) -> jax.Array:

@@ -8,9 +8,9 @@ import torch
 from flax import nnx
 
 from eeg2text_jax.models.affine import affine, column_sums
-from eeg2text_jax.models.encoder_decoder import logits_of
-from eeg2text_jax.models.layers import FeedForward, dropout, gelu, make_dense
-from eeg2text_jax.models.spec import StackSpec
+from eeg2text_jax.models.encoder_decoder import Head, StepTable, logits_of
+from eeg2text_jax.models.layers import FeedForward, dropout, gelu, halves_of_bits, make_dense
+from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
 
 def test_gelu_is_that_of_pytorch():
@@ -32,6 +32,20 @@ def test_dropout_keeps_its_share_and_the_mean(rate, rng):
     assert abs((dropped == 0).mean() - rate) < error
     other = np.asarray(dropout(ones, rate, jax.random.key(0, impl=rng), site=1))
     assert abs(((dropped == 0) & (other == 0)).mean() - rate * rate) < error
+
+
+@pytest.mark.parametrize("shape", [(500, 400), (3, 7)])
+def test_halves_of_bits_are_bits_like_others(shape):
+    """As GPUs draw them: the high and the low halves of half as many numbers of 32 bits, an odd count as well."""
+    key = jax.random.key(0, impl="rbg")
+    drawn = np.asarray(halves_of_bits(shape, key)).reshape(-1)
+    words = np.asarray(jax.random.bits(key, (-(-drawn.size // 2),), jnp.uint32))
+    np.testing.assert_array_equal(drawn, np.stack([words & 0xFFFF, words >> 16], axis=1).reshape(-1)[: drawn.size])
+    if drawn.size > 1000:
+        each = [((drawn >> bit) & 1).mean() for bit in range(16)]
+        np.testing.assert_allclose(each, 0.5, atol=5 * 0.5 / np.sqrt(drawn.size))
+        high, low = drawn[1::2].astype(float), drawn[::2].astype(float)
+        assert abs(np.corrcoef(high, low)[0, 1]) < 5 / np.sqrt(high.size)
 
 
 def test_a_rate_next_to_one_drops_nearly_all():
@@ -128,6 +142,22 @@ def test_the_head_multiplies_in_its_own_precision_in_both_directions(monkeypatch
     assert set(operands) == {jnp.dtype(dtype), jnp.dtype("float32" if platform == "tpu" else dtype)}
     of_vocabulary = {n for eqn in products for v in (*eqn.invars, *eqn.outvars) for n in v.aval.shape} - {2, 5, 8}
     assert of_vocabulary == {64 if platform == "cuda" else 11}
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+@pytest.mark.parametrize("rows", [11, 64])
+def test_a_step_multiplies_the_table_or_on_gpus_the_padded_one(platform, rows, monkeypatch):
+    """A table whose rows fill groups of 64 is not copied."""
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, **ways: ways.get(platform, ways["default"])(*args))
+    spec = StackSpec(layers=1, width=8, heads=2, head_dim=4, ffn=8, activation="relu")
+    whole = Seq2SeqSpec("made", rows, spec, spec, pad_token=1, eos_token=2, start_token=2)
+    head, rng = Head(whole, jnp.dtype("float32"), nnx.Rngs(0)), np.random.default_rng(0)
+    x, tied = (jnp.asarray(rng.normal(size=(n, 8)), jnp.float32) for n in (5, rows))
+    table = head.step_table(tied)
+    np.testing.assert_allclose(head(x, table), x @ tied.T, rtol=1e-5, atol=1e-6)
+    product = next(_products(jax.make_jaxpr(lambda x: head(x, table))(x).jaxpr))
+    assert product.invars[1].aval.shape == (64 if platform == "cuda" else rows, 8)
+    assert isinstance(table, StepTable) == (rows == 11)
 
 
 def _products(jaxpr):
