@@ -43,10 +43,11 @@ from eeg2text_jax.bench.timing import (
     write_report,
 )
 from eeg2text_jax.bench.workload import SHAPES, stage_parser
-from eeg2text_jax.decoding.generate import search
+from eeg2text_jax.decoding.generate import compiled_search
 from eeg2text_jax.models.cache import steps_of
 from eeg2text_jax.models.flops import head_flops, stack_flops
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.parallel.mesh import default_platform
 from eeg2text_jax.search.settings import GenerationSpec
 
 OURS_INT8 = f"{OURS}-int8"
@@ -85,7 +86,7 @@ def main(argv: list[str]) -> int:
     if in_int8:
         decoders[OURS_INT8] = lambda size: in_int8[size].decode()
     times = alternate(decoders, {size: size for size in args.batch}, args.repeats)
-    on_tpu = jax.default_backend() == "tpu"
+    on_tpu = default_platform() == "tpu"
     sizes = work.model.cache_lengths(work.spec.num_beams, args.steps) if on_tpu else (args.steps,)
     profiles = {}
     for size, program in programs.items() if args.trace else ():
@@ -154,8 +155,7 @@ class Program(NamedTuple):
 def compile_ours(work: Work, size: int) -> Program:
     """Compile our decoder for the first `size` sentences of the inputs."""
     inputs, start = {name: value[:size] for name, value in work.inputs.items()}, time.perf_counter()
-    jitted = jax.jit(search, static_argnames=("model", "spec", "on_tpu"))
-    on_tpu = jax.default_backend() == "tpu"
+    jitted, on_tpu = compiled_search(default_platform()), default_platform() == "tpu"
     compiled = jitted.lower(work.model, work.params, inputs, work.spec, None, on_tpu=on_tpu).compile()
     seconds = time.perf_counter() - start
     mib = compiled.memory_analysis().temp_size_in_bytes / 2**20

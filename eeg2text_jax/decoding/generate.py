@@ -1,6 +1,6 @@
 """Free-running decoding of one batch of recordings. No function here accepts a target."""
 
-from functools import partial
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.cache import reorder_beams, resize
+from eeg2text_jax.parallel.mesh import compiler_options, default_platform
 from eeg2text_jax.search.beam_search import Growth, Hypotheses, beam_search
 from eeg2text_jax.search.sample import sample
 from eeg2text_jax.search.settings import GenerationSpec
@@ -63,8 +64,8 @@ def generate(
       (2, 8)
     """
     check_request(inputs, spec, key)
-    on_tpu = jax.default_backend() == "tpu"
-    return _generate(model, params, inputs, spec, key if spec.do_sample else None, compactions, on_tpu=on_tpu)
+    program, on_tpu = compiled_search(default_platform()), default_platform() == "tpu"
+    return program(model, params, inputs, spec, key if spec.do_sample else None, compactions, on_tpu=on_tpu)
 
 
 def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None) -> None:
@@ -106,15 +107,19 @@ def search(
     return _flatten(found, returned)
 
 
-_generate = jax.jit(search, static_argnames=("model", "spec", "compactions", "on_tpu"))
+@functools.cache
+def compiled_search(platform: str) -> Any:
+    """Return the jitted `search` for a platform."""
+    static = ("model", "spec", "compactions", "on_tpu")
+    return jax.jit(search, static_argnames=static, compiler_options=compiler_options(platform))
 
 
 def _keys_of_sentences(key: jax.Array, batch: int) -> jax.Array:
-    return jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(batch)) if key.ndim == 0 else key
+    return jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(batch)) if key.ndim == 0 else key
 
 
 def _keys_of_rows(keys: jax.Array, returned: int) -> jax.Array:
-    rows = jax.vmap(lambda key: jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(returned)))(keys)
+    rows = jax.vmap(lambda key: jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(returned)))(keys)
     return rows.reshape(-1)
 
 

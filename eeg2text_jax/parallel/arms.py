@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import traverse_util
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
-from eeg2text_jax.parallel.mesh import ARM, DATA, platform_of, whole_batch, with_mesh
+from eeg2text_jax.parallel.mesh import ARM, DATA, compiler_options, platform_of, whole_batch, with_mesh
 from eeg2text_jax.parallel.placement import arm_sharding, replicated, seeds_sharding
 
 
@@ -46,18 +46,16 @@ def compile_step(
     `state_formats` (see `Placement.formats`) before the first step. `study` has `study_shardings`; None: replicated.
 
     On GPUs, XLA must not merge matrix products that have an operand in common: it would copy the rows of all sums of
-    `affine.column_sums` into one array. On an H100 that took 1.3 of 31.3 ms (BART-large, batch 32, bfloat16). And all
-    products are cuBLAS's: with those that XLA generates, a step took 25.9 instead of 25.2 ms on an H200 (batch 128:
-    63.6 and 62.1), and 33 instead of 21 s to compile.
+    `affine.column_sums` into one array. On an H100 that took 1.3 of 31.3 ms (BART-large, batch 32, bfloat16).
     """
-    on_gpus = platform_of(mesh) == "cuda"
-    options = {"xla_gpu_dot_merger_threshold_mb": 0, "xla_gpu_enable_triton_gemm": False}
+    platform = platform_of(mesh)
+    unmerged = {"xla_gpu_dot_merger_threshold_mb": 0} if platform == "cuda" else {}
     return jax.jit(
         step,
         donate_argnums=0,
         in_shardings=(state_formats, seeds_sharding(mesh), study_shardings or replicated(mesh)),
         out_shardings=(state_formats, arm_sharding(mesh)),
-        compiler_options=options if on_gpus else None,
+        compiler_options=compiler_options(platform) | unmerged,
     )
 
 
@@ -132,7 +130,7 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
             local, mesh=mesh, in_specs=(of_params, fed_rows, rows), out_specs=fed_rows, check_vma=False
         )(params, fed, shared)
 
-    return jax.jit(apart)
+    return jax.jit(apart, compiler_options=compiler_options(platform_of(mesh)))
 
 
 def tensor_parallel_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:

@@ -107,8 +107,25 @@ def platform_of(mesh: Mesh | AbstractMesh) -> str | None:
     """Return the platform of a mesh's devices, `cpu`, `tpu` or `cuda`; None for a mesh without devices."""
     if isinstance(mesh, AbstractMesh):
         return None
-    platform = mesh.devices.flat[0].platform
+    return _named(mesh.devices.flat[0].platform)
+
+
+def default_platform() -> str:
+    """Return the platform on which JAX runs by default, `cpu`, `tpu` or `cuda`."""
+    return _named(jax.default_backend())
+
+
+def _named(platform: str) -> str:
     return "cuda" if platform == "gpu" else platform
+
+
+def compiler_options(platform: str | None) -> dict[str, Any]:
+    """Return XLA's options for training steps and searches on a platform.
+
+    On GPUs all matrix products are cuBLAS's. With those that XLA generates, a training step of BART-large took 25.9
+    instead of 25.2 ms on an H200 (batch 32; 63.6 and 62.1 with batch 128), and 33 instead of 21 s to compile.
+    """
+    return {"xla_gpu_enable_triton_gemm": False} if platform == "cuda" else {}
 
 
 def with_mesh(function: Callable[..., Any], mesh: Mesh | AbstractMesh | None) -> Callable[..., Any]:

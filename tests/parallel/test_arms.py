@@ -67,7 +67,7 @@ def test_every_shard_loops_by_itself():
 
 @pytest.mark.parametrize(
     ("platform", "expected"),
-    [("gpu", {"xla_gpu_dot_merger_threshold_mb": 0, "xla_gpu_enable_triton_gemm": False}), ("tpu", None)],
+    [("gpu", {"xla_gpu_dot_merger_threshold_mb": 0, "xla_gpu_enable_triton_gemm": False}), ("tpu", {})],
 )
 def test_gpus_compile_a_step_with_their_options(monkeypatch, platform, expected):
     """The option is XLA's: a compiler that does not know its name would refuse it."""
