@@ -1,12 +1,12 @@
-"""Correct the estimates of `eeg2text preflight --topology=h100:1` by what a GPU takes.
+"""Calibrate the estimates of `eeg2text preflight --topology=h200:1` with profiles of a GPU.
 
     python tools/calibrate_gpu.py measure FOLDER    # on a GPU: runs three programs of BART-large and profiles each
     python tools/calibrate_gpu.py fit FOLDER        # anywhere with the extra preflight-cuda: compares with estimates
 
 `measure` writes a file for each program: training steps with batch 32 and 128, and a beam search. It resumes where it
-stopped. `fit` compiles the same programs for `--topology` (the GPU that was measured), and finds for each kind of
-kernel the factor and the least time with which the estimates come nearest to the measured sums. It prints how far each
-program is off with corrections found from the other programs alone, and writes the corrections to the package.
+stopped. `fit` compiles the same programs for `--topology` (the GPU that was measured), and fits for each kind of kernel
+a factor and a minimum time to the measured totals. It prints the leave-one-out estimates, and writes the corrections to
+the package.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def search_run(size: int) -> Callable[[], Any]:
 
 
 def profiled(run: Callable[[], Any]) -> ProfileData:
-    """Return the profile of one run."""
+    """Return the profile of one execution."""
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             run()
@@ -123,7 +123,7 @@ def kernels_by_kind(data: ProfileData) -> dict[str, tuple[int, float]]:
 
 
 def fit(folder: Path, topology: str, out: Path) -> None:
-    """Find the corrections, print how good they are, and write them to `out`."""
+    """Fit the corrections, print the estimates with them, and write them to `out`."""
     found = {program: json.loads(file_of(folder, program).read_text()) for program in PROGRAMS}
     given = dict(estimated(topology))
     corrections = {kind: correction(kind, found, given, PROGRAMS) for kind in (PRODUCTS, OWN, OTHERS)}
@@ -172,7 +172,7 @@ def total(lines: Iterable[tuple[str, float, int]], by: dict[str, Correction]) ->
 
 
 def correction(kind: str, found: dict[str, Any], given: dict[str, Any], programs: Iterable[str]) -> Correction:
-    """Return the correction with the least squared logarithm of (corrected / measured) over programs."""
+    """Return the correction that minimizes the sum of log(corrected / measured)**2 over programs."""
     spent = {program: found[program]["kinds"].get(kind, (0, 0.0))[1] for program in programs}
     lines = {
         program: np.array([(each, times) for one, each, times in given[program] if one == kind and each])

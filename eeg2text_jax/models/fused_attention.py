@@ -1,8 +1,8 @@
 """Attention of short sequences on a GPU: one kernel for each direction, written with Pallas for Triton.
 
-A block of threads computes one head of one sentence. It reads its columns of the rows `[N*T, H*Dh]` where they are, and
-writes its columns of the result, so that neither transposed copies nor attention weights go through memory. Weights are
-computed again in the backward pass.
+A block of threads computes one head of one sentence. It reads its head's columns of the rows `[N*T, H*Dh]` in place and
+writes its columns of the result, so that neither transposed copies nor attention weights go through memory. The
+backward pass computes the attention weights again.
 """
 
 import functools
@@ -25,7 +25,7 @@ NARROWEST = 16  # rows and columns of the smallest matrix product of Triton
 
 
 def fits(batch: int, head_dim: int, n_queries: int, n_keys: int) -> bool:
-    """Return whether the kernels can compute attention of these sizes, for `batch` sentences divided over devices."""
+    """Return whether the kernels can compute attention of these sizes; `batch` counts the sentences of all devices."""
     return max(n_queries, n_keys) <= LONGEST and head_dim <= WIDEST and batch % data_shards() == 0
 
 
@@ -48,8 +48,8 @@ def attend_fused(
     Args:
       batch: number of sentences N.
       heads: number of heads H.
-      masks: biases `[1, N or 1, Tq or 1, Tk]`, whose gradient is not computed.
-      kept: attention weights that dropout keeps, bool `[H, N, Tq, Tk]`; None: all.
+      masks: additive biases of the scores, each `[1, N or 1, Tq or 1, Tk]`; their gradient is not computed.
+      kept: where dropout keeps an attention weight, bool `[H, N, Tq, Tk]`; None: everywhere.
       rate: dropout rate.
       interpret: compute without a GPU, for tests.
     """
@@ -98,7 +98,7 @@ def _call(
 ) -> Any:
     """Run a kernel for every sentence and head; its results have the shapes and dtypes of `like`.
 
-    `rows` are queries, keys, values `[N, T, H, Dh]` and further operands with the queries' positions.
+    `rows` are queries, keys and values `[N, T, H, Dh]`, and in the backward pass the gradient `[N, Tq, H, Dh]`.
     """
     batch, n_queries, heads, head_dim = rows[0].shape
     n_keys = rows[1].shape[1]
@@ -130,7 +130,7 @@ def _call(
 
 
 def block_of(length: int) -> int:
-    """Return the rows or columns of a block for an array of this length: a power of two that Triton can multiply."""
+    """Return the size of a block for an axis of this length: the next power of two, at least `NARROWEST`."""
     return max(NARROWEST, pl.next_power_of_2(length))
 
 
@@ -141,7 +141,7 @@ def inside(shape: tuple[int, ...], length: int | jax.Array, width: int | jax.Arr
 
 
 class _Loads:
-    """Loads of a block's operands, zero outside of the arrays."""
+    """Loads of a block's operands, padded with zeros."""
 
     def __init__(self, sizes: tuple[int, int, int]):
         self.n_queries, self.n_keys, self.head_dim = sizes
@@ -156,7 +156,7 @@ class _Loads:
 
 
 def _weights(loads: _Loads, queries: jax.Array, keys: jax.Array, masks: Sequence[Any]) -> jax.Array:
-    """Return attention weights `[Tq, Tk]` in the dtype of queries; 0 outside of the keys."""
+    """Return attention weights `[Tq, Tk]` in the dtype of queries; 0 at padded key positions."""
     scores = plgpu.dot(queries, keys.T)
     for mask in masks:
         scores = scores + loads.scores(mask)

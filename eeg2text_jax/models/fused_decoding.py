@@ -33,7 +33,7 @@ def attend_cached(
     keys_last: bool,
     interpret: bool = False,
 ) -> jax.Array:
-    """Return attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` over the first `filled` entries of a cache.
+    """Return attention `[B*K, H*Dh]` of K beams of B sentences, queries `[B*K, H*Dh]`, over a cache of E entries.
 
     It has no gradient.
 
@@ -41,7 +41,7 @@ def attend_cached(
       keys: `[B, H, Dh, E]` if `keys_last`, else `[B, H, E, Dh]`.
       values: `[B, H, E, Dh]`.
       bias: float32 `[B, H or 1, K or 1, E]`.
-      filled: int32, number of entries that may be read; at least 1.
+      filled: int32, number of entries that are written and visible, at least 1; the rest is not read.
       interpret: compute without a GPU, for tests.
     """
     batch, heads, entries, head_dim = values.shape
