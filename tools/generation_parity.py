@@ -8,7 +8,7 @@ minutes on two cores:
 `--decoder-only`: Llama, Mistral, Qwen and Gemma after prompts of several lengths, padded on the left.
 `--sampled`: tokens are drawn; PyTorch is given the random numbers that ours draws with.
 `--as-a-tpu`: what the code does on TPUs alone is done here: the search asks ahead, looks back by products, and its
-cache grows in groups of 16 entries (128 on a TPU).
+cache grows in groups of 16 entries and has heads in groups of 16 columns (128 on a TPU).
 """
 
 import argparse
@@ -31,11 +31,11 @@ def main() -> int:
     parser.add_argument("--as-a-tpu", action="store_true", help="by what the code does on TPUs alone")
     args = parser.parse_args()
     if args.as_a_tpu:
-        from eeg2text_jax.models import cache
+        from eeg2text_jax.models import cache, heads
 
         jax.lax.platform_dependent = lambda *arrays, tpu=None, default=None, **_: (tpu or default)(*arrays)
         jax.default_backend = lambda: "tpu"
-        cache.LANES = 16
+        cache.LANES = heads.LANES = 16
     if args.decoder_only:
         from causal_programs import compare_program
     else:

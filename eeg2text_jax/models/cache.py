@@ -19,7 +19,7 @@ from jax import lax
 
 from eeg2text_jax.models.attention import MASK_VALUE
 from eeg2text_jax.models.fused_decoding import attend_cached, fits
-from eeg2text_jax.models.heads import LANES, attend
+from eeg2text_jax.models.heads import LANES, Heads, attend, gather, spread
 
 
 class LayerCache(NamedTuple):
@@ -71,6 +71,12 @@ class LayerCache(NamedTuple):
 
     def cross(self, queries: jax.Array, bias: jax.Array) -> jax.Array:
         """Return cross-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` over the encoder's positions."""
+        batch, groups, _, width = self.cross_values.shape
+        each = width // self.self_values.shape[3]
+        if each > 1:  # see `_group_heads`
+            split = queries.astype(self.cross_keys.dtype).reshape(batch, -1, groups, width).swapaxes(1, 2)
+            mixed = gather(attend(spread(split, each), self.cross_keys, self.cross_values, (bias,)), each)
+            return mixed.swapaxes(1, 2).reshape(queries.shape).astype(queries.dtype)
         filled = jnp.int32(self.cross_values.shape[2])
         return self._on_each_platform(queries, self.cross_keys, self.cross_values, bias, filled, keys_last=False)
 
@@ -169,8 +175,30 @@ def steps_of(lengths: Sequence[int]) -> list[int]:
     return [end - begin for begin, end in itertools.pairwise((1, *lengths))]
 
 
+def _group_heads(layer: LayerCache) -> LayerCache:
+    """Put the heads of cross-attention in groups of 128 columns, `[B, H/G, S, G*Dh]`, see `models.heads`.
+
+    A TPU reads a head of 64 columns as if it had 128. A step takes 1.65 instead of 1.76 ms by `preflight`'s estimate
+    with 51 positions in the cache, where memory traffic bounds it (BART-large, 32 sentences); with 25 positions it
+    would take 1.52 instead of 1.43.
+    """
+    if layer.cross_keys is None or layer.cross_keys.shape[3] != layer.self_values.shape[3]:
+        return layer
+    batch, heads, length, head_dim = layer.cross_keys.shape
+    each = max(1, Heads(batch, heads, 0.0).side_by_side(head_dim))
+
+    def grouped(x: jax.Array) -> jax.Array:
+        apart = x.reshape(batch, heads // each, each, length, head_dim)
+        return jnp.concatenate([apart[:, :, g] for g in range(each)], axis=-1)
+
+    return layer._replace(cross_keys=grouped(layer.cross_keys), cross_values=grouped(layer.cross_values))
+
+
 def resize(cache: Cache, length: int) -> Cache:
-    """Return the cache with room for `length` positions: zeros are appended, or the last positions are dropped."""
+    """Return the cache with room for `length` positions: zeros are appended, or the last positions are dropped.
+
+    When it grows, the heads of cross-attention are grouped.
+    """
     beams, before = cache.ancestors.shape[1:]
     more = length - before
 
@@ -183,4 +211,6 @@ def resize(cache: Cache, length: int) -> Cache:
         )
         for layer in cache.layers
     )
+    if more > 0:
+        layers = tuple(map(_group_heads, layers))
     return cache._replace(layers=layers, ancestors=fit(cache.ancestors, 2, more))

@@ -10,7 +10,7 @@ from jaxprs import equations
 
 from eeg2text_jax.decoding import generate
 from eeg2text_jax.decoding.generate import search
-from eeg2text_jax.models import cache
+from eeg2text_jax.models import cache, heads
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 from eeg2text_jax.search.settings import GenerationSpec
@@ -170,20 +170,25 @@ def test_no_weight_is_converted_within_the_loop_over_tokens(model, params, input
 @pytest.mark.parametrize("settings", [{}, {"do_sample": True}, {"no_repeat_ngram_size": 2, "repetition_penalty": 5.0}])
 @pytest.mark.parametrize("compactions", [0, 1])
 def test_a_cache_that_grows_changes_no_result(model, params, inputs, settings, compactions, monkeypatch) -> None:
-    """As on a TPU, where a cache of 3 beams and 9 tokens has room for 3, 6 and 9 tokens, one after the other."""
+    """As on a TPU, where a cache of 3 beams and 9 tokens has room for 3, 6 and 9 tokens, one after the other.
+
+    From the second size on, heads of cross-attention are in groups of two.
+    """
     spec = GenerationSpec.from_fields({"num_beams": 3, "num_return_sequences": 3, "max_length": 9, **settings}, model)
     key, sizes = jax.random.key(5), []
     usual = jax.jit(lambda p: search(model, p, inputs, spec, key))(params)
 
     def spied(grown: cache.Cache, length: int) -> cache.Cache:
-        sizes.append((grown.ancestors.shape[2], length))
-        return cache.resize(grown, length)
+        resized = cache.resize(grown, length)
+        sizes.append((grown.ancestors.shape[2], length, resized.layers[0].cross_keys.shape[1]))
+        return resized
 
     monkeypatch.setattr(generate, "resize", spied)
     monkeypatch.setattr(cache, "LANES", 9)
+    monkeypatch.setattr(heads, "LANES", 2 * STACK.head_dim)
     monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, tpu=None, default, **_: (tpu or default)(*args))
     grown = jax.jit(lambda p: search(model, p, inputs, spec, key, compactions, on_tpu=True))(params)
-    assert sizes == [(9, 3), (3, 6), (6, 9)]
+    assert sizes == [(9, 3, STACK.heads), (3, 6, STACK.heads // 2), (6, 9, STACK.heads // 2)]
     np.testing.assert_array_equal(grown.sequences, usual.sequences)
     np.testing.assert_array_equal(grown.lengths, usual.lengths)
     np.testing.assert_allclose(grown.scores, usual.scores, rtol=1e-5)
