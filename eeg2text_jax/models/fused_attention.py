@@ -6,6 +6,7 @@ backward pass computes the attention weights again.
 """
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,9 +25,24 @@ KERNELS = "fused_attention"  # how the names of the kernels begin in a profile
 NARROWEST = 16  # rows and columns of the smallest matrix product of Triton
 
 
+def capabilities() -> list[str]:
+    """Return the compute capabilities of this machine's GPUs, such as "9.0"; an AMD GPU has another name there."""
+    gpus = jax.local_devices() if jax.default_backend() == "gpu" else []
+    return [str(getattr(gpu, "compute_capability", "")) for gpu in gpus]
+
+
+def supported() -> bool:
+    """Return whether the GPUs of this machine run the kernels: bfloat16 in Triton needs compute capability 8 (A100).
+
+    It is True on a machine without a GPU, which can compile for one.
+    """
+    return all(re.fullmatch(r"\d+\.\d+", found) and float(found) >= 8.0 for found in capabilities())
+
+
 def fits(batch: int, head_dim: int, n_queries: int, n_keys: int) -> bool:
     """Return whether the kernels can compute attention of these sizes; `batch` counts the sentences of all devices."""
-    return max(n_queries, n_keys) <= LONGEST and head_dim <= WIDEST and batch % data_shards() == 0
+    small = max(n_queries, n_keys) <= LONGEST and head_dim <= WIDEST
+    return small and batch % data_shards() == 0 and supported()
 
 
 def attend_fused(

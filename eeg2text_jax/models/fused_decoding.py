@@ -13,14 +13,14 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from eeg2text_jax.models.fused_attention import KERNELS, LONGEST, WIDEST, block_of, inside
+from eeg2text_jax.models.fused_attention import KERNELS, LONGEST, WIDEST, block_of, inside, supported
 
 GROUP = 64  # entries of the cache that are read at once
 
 
 def fits(head_dim: int, beams: int) -> bool:
     """Return whether the kernel can compute attention of these sizes."""
-    return beams <= LONGEST and head_dim <= WIDEST
+    return beams <= LONGEST and head_dim <= WIDEST and supported()
 
 
 def attend_cached(

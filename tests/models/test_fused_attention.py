@@ -7,6 +7,7 @@ import pytest
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from eeg2text_jax.models import fused_attention, fused_decoding
 from eeg2text_jax.models.attention import Attention, mask_bias, padding_bias
 from eeg2text_jax.models.cache import LayerCache, history_bias
 from eeg2text_jax.models.fused_attention import LONGEST, attend_fused
@@ -129,6 +130,15 @@ def lowered_for_gpus(spec, dtype, length, mesh):
     x = jax.ShapeDtypeStruct((8 * length, spec.width), jnp.dtype(dtype))
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
         return jax.jit(jax.grad(loss)).trace(state, x).lower(lowering_platforms=("cuda",)).as_text()
+
+
+@pytest.mark.parametrize(("capability", "kernels"), [("7.5", 0), ("8.0", 2), ("10.0", 2), ("gfx90a", 0)])
+def test_older_gpus_and_those_of_amd_have_no_kernels(capability, kernels, monkeypatch):
+    """A V100 (7.0) and a T4 (7.5) have no products of bfloat16."""
+    mesh = jax.make_mesh((1, 1), ("arm", "data"), (AxisType.Auto,) * 2, devices=jax.devices()[:1])
+    monkeypatch.setattr(fused_attention, "capabilities", lambda: ["9.0", capability])
+    assert lowered_for_gpus(spec(), "bfloat16", 8, mesh).count(f"@{KERNEL}") == kernels
+    assert fused_decoding.fits(16, 5) == (kernels > 0)
 
 
 def spec(**fields):
