@@ -7,6 +7,7 @@ import pytest
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from eeg2text_jax.models import cache as cache_module
 from eeg2text_jax.models import fused_attention, fused_decoding
 from eeg2text_jax.models.attention import Attention, mask_bias, padding_bias
 from eeg2text_jax.models.cache import LayerCache, history_bias
@@ -116,6 +117,35 @@ def test_a_decoder_step_over_the_encoder_output():
     expected = cache.cross(queries, padding_bias(mask))
     given = queries, cache.cross_keys, cache.cross_values, padding_bias(mask), jnp.int32(length)
     np.testing.assert_allclose(attend_cached(*given, keys_last=False, interpret=True), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("cap", "kernels"), [(0.0, 2), (5.0, 1)])
+def test_the_cache_is_read_by_the_kernel_on_gpus(cap, kernels, monkeypatch):
+    """The newest entries included; capped scores of self-attention are left to other programs."""
+    rng, (batch, beams, heads, head_dim, index) = np.random.default_rng(3), (2, 3, 2, 16, 4)
+
+    def drawn(*shape):
+        return rows(rng, *shape).astype(jnp.bfloat16)
+
+    cache = LayerCache.empty(heads, *(drawn(batch, 7, heads * head_dim) for _ in range(2)), 6 * beams)
+    for position in range(index + 1):
+        cache = cache.remember(*(drawn(batch * beams, heads * head_dim) for _ in range(2)), jnp.int32(position))
+    ancestors = jnp.asarray(rng.integers(0, beams, (batch, beams, 6)), jnp.int32)
+    bias = history_bias(ancestors, mask_bias(jnp.arange(6) <= index)[None, None, None])
+    hidden, queries = padding_bias(jnp.arange(7)[None, :] < jnp.asarray([[7], [3]])), drawn(batch * beams, 32)
+    expected = cache.own(queries, bias, jnp.int32(index), cap), cache.cross(queries, hidden)
+    calls = []
+
+    def spied(*given, **options):
+        calls.append(options)
+        return attend_cached(*given, **options, interpret=True)
+
+    monkeypatch.setattr(cache_module, "attend_cached", spied)
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, cuda=None, default, **_: (cuda or default)(*args))
+    found = cache.own(queries, bias, jnp.int32(index), cap), cache.cross(queries, hidden)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours.astype(jnp.float32), theirs.astype(jnp.float32), atol=0.02)
+    assert len(calls) == kernels
 
 
 def lowered_for_gpus(spec, dtype, length, mesh):
