@@ -17,7 +17,7 @@ from flax import nnx
 from eeg2text_jax.models.affine import MANY_ROWS, row_major
 from eeg2text_jax.models.fused_attention import attend_fused, fits
 from eeg2text_jax.models.heads import Heads, attend_apart, attend_together, from_groups, into_groups
-from eeg2text_jax.models.layers import Dense, Norm, draw_kept, make_dense, product
+from eeg2text_jax.models.layers import Dense, Norm, make_dense, product
 from eeg2text_jax.models.spec import StackSpec
 from eeg2text_jax.parallel.mesh import data_shards
 
@@ -103,9 +103,8 @@ class Attention(nnx.Module):
     def _fused(
         self, batch: int, x: jax.Array, context: jax.Array, biases: Sequence[jax.Array], key: jax.Array | None
     ) -> jax.Array:
-        queries, keys, values = self._rows(x, context)
-        kept = draw_kept((self.heads, batch, len(x) // batch, len(context) // batch), self.rate, key)
-        return self.out(attend_fused(batch, self.heads, queries, keys, values, biases, kept, self.rate), key, 5)
+        shape = Heads(batch, self.heads, self.rate)
+        return self.out(attend_fused(shape, *self._rows(x, context), biases, key), key, 5)
 
     def _unfused(
         self,

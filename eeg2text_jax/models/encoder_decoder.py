@@ -88,7 +88,7 @@ def _plain_product(x: jax.Array, table: jax.Array) -> jax.Array:
 
 def _padded_product(x: jax.Array, table: jax.Array) -> jax.Array:
     """Return `_plain_product(x, table)`, computed with a padded table."""
-    return _plain_product(x, _padded(table, 0))[..., : len(table)]
+    return _product_of_padded(x, table, _padded(table, 0))
 
 
 def _padded_gradients(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -16,7 +16,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.sharding import PartitionSpec
 
-from eeg2text_jax.models.layers import drop
+from eeg2text_jax.models.heads import Heads
+from eeg2text_jax.models.layers import draw_kept, drop
 from eeg2text_jax.parallel.mesh import DATA, data_shards
 
 # Most positions, and widest heads, for which the kernels were measured. Longer rows may not fit a block's registers.
@@ -46,33 +47,27 @@ def fits(batch: int, head_dim: int, n_queries: int, n_keys: int) -> bool:
 
 
 def attend_fused(
-    batch: int,
-    heads: int,
+    shape: Heads,
     queries: jax.Array,
     keys: jax.Array,
     values: jax.Array,
     masks: Sequence[jax.Array],
-    kept: jax.Array | None,
-    rate: float,
+    dropout_key: jax.Array | None,
     *,
     interpret: bool = False,
 ) -> jax.Array:
     """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]` over keys and values `[N*Tk, H*Dh]`.
 
-    Where the batch is divided over devices, each device runs the kernel on its own sentences.
-
-    Args:
-      batch: number of sentences N.
-      heads: number of heads H.
-      masks: additive biases of the scores, each `[1, N or 1, Tq or 1, Tk]`; their gradient is not computed.
-      kept: where dropout keeps an attention weight, bool `[H, N, Tq, Tk]`; None: everywhere.
-      rate: dropout rate.
-      interpret: compute without a GPU, for tests.
+    It is `heads.attend_apart` for additive biases `masks`, each `[1, N or 1, Tq or 1, Tk]`, whose gradient is not
+    computed. Where the batch is divided over devices, each device runs the kernel on its own sentences. `interpret`
+    computes without a GPU, for tests.
     """
-    shards = data_shards()
+    shards, rate = data_shards(), shape.rate
+    lengths = len(queries) // shape.batch, len(keys) // shape.batch
+    kept = draw_kept((shape.heads, shape.batch, *lengths), rate, dropout_key)
 
     def split(x: jax.Array) -> jax.Array:
-        return x.reshape(batch // shards, -1, heads, x.shape[1] // heads)
+        return x.reshape(shape.batch // shards, -1, shape.heads, x.shape[1] // shape.heads)
 
     def local(rows: tuple[jax.Array, ...], masks: tuple[jax.Array, ...], kept: jax.Array | None) -> jax.Array:
         return _attend(rate, interpret, *map(split, rows), masks, kept).reshape(rows[0].shape)

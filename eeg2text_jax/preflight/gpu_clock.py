@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from eeg2text_jax.parallel.mesh import Chip
+from eeg2text_jax.parallel.mesh import Chip, compiler_options
 from eeg2text_jax.preflight.gpu_launches import Launches, launches
 from eeg2text_jax.preflight.hlo_clock import Estimate, Walk
 from eeg2text_jax.preflight.hlo_text import Instruction, Module, array_bytes, parse_module
 
 MODELS = "xla_gpu_collect_cost_model_stats"
-OPTIONS = {MODELS: True, "xla_gpu_enable_triton_gemm": False}  # Triton's matrix products need a GPU for autotuning
+OPTIONS = {MODELS: True, **compiler_options("cuda")}  # Triton's matrix products need a GPU for autotuning
 # Our own time of a kernel assumes these shares of the chip's peak FLOP/s and bandwidth, and microseconds of a launch.
 PEAK_SHARE, BANDWIDTH_SHARE, LAUNCH = 0.65, 0.8, 2.0
 # XLA has no cost model of its kernel for `lax.top_k`. An H100 took 277 us for the top 10 of each of 160 rows of 50,265.

@@ -10,7 +10,6 @@ from eeg2text_jax.preflight.gpu_clock import GpuEstimate, measured
 from eeg2text_jax.preflight.hlo_clock import Estimate
 
 GIB = 2**30
-BY_COST_MODELS = "estimate: XLA's cost models, corrected by what an {gpu} took"
 
 
 def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
@@ -39,7 +38,7 @@ def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
 
 
 def _by_cost_models() -> str:
-    return BY_COST_MODELS.format(gpu=measured()["gpu"])
+    return f"estimate: XLA's cost models, corrected by what an {measured()['gpu']} took"
 
 
 @dataclasses.dataclass(frozen=True)

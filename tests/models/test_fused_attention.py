@@ -14,7 +14,6 @@ from eeg2text_jax.models.cache import LayerCache, history_bias
 from eeg2text_jax.models.fused_attention import LONGEST, attend_fused
 from eeg2text_jax.models.fused_decoding import attend_cached
 from eeg2text_jax.models.heads import Heads, attend, attend_apart
-from eeg2text_jax.models.layers import draw_kept
 from eeg2text_jax.models.spec import StackSpec
 
 KERNEL = "__gpu$xla.gpu.triton"
@@ -36,13 +35,12 @@ def test_values_and_gradients_are_those_of_separate_products(n_queries, n_keys, 
     padding = padding_bias(jnp.arange(n_keys)[None, :] < lengths[:, None]).transpose(1, 0, 2, 3)
     causal = mask_bias(jnp.tril(jnp.ones((n_queries, n_keys), bool)))[None, None]
     key = jax.random.key(1)
-    kept = draw_kept((heads, batch, n_queries, n_keys), rate, key)
 
     def apart(*given):
         return attend_apart(Heads(batch, heads, rate), *given, [padding, causal], key)
 
     def fused(*given):
-        return attend_fused(batch, heads, *given, [padding, causal], kept, rate, interpret=True)
+        return attend_fused(Heads(batch, heads, rate), *given, [padding, causal], key, interpret=True)
 
     expected, back = jax.vjp(apart, queries, keys, values)
     found, fused_back = jax.vjp(fused, queries, keys, values)
@@ -55,10 +53,9 @@ def test_padding_does_not_change_real_positions():
     rng = np.random.default_rng(0)
     queries, keys, values = (rows(rng, 2 * 6, 2 * 16) for _ in range(3))
     hidden = padding_bias(jnp.arange(6)[None, :] < jnp.asarray([[6], [4]])).transpose(1, 0, 2, 3)
-    found = attend_fused(2, 2, queries, keys, values, [hidden], None, 0.0, interpret=True)
-    other = attend_fused(
-        2, 2, queries, keys.at[10:].set(1e3), values.at[10:].set(-1e3), [hidden], None, 0.0, interpret=True
-    )
+    found = attend_fused(Heads(2, 2, 0.0), queries, keys, values, [hidden], None, interpret=True)
+    changed = keys.at[10:].set(1e3), values.at[10:].set(-1e3)
+    other = attend_fused(Heads(2, 2, 0.0), queries, *changed, [hidden], None, interpret=True)
     np.testing.assert_array_equal(found, other)
 
 
@@ -67,22 +64,21 @@ def test_devices_compute_their_own_sentences():
     rng, (batch, heads, length) = np.random.default_rng(0), (8, 2, 5)
     given = [rows(rng, batch * length, heads * 16) for _ in range(3)]
     masks = [rows(rng, 1, batch, 1, length), rows(rng, 1, 1, length, length)]
-    kept = draw_kept((heads, batch, length, length), 0.3, jax.random.key(0))
 
     @jax.jit
-    def both(given, masks, kept):
+    def both(given, masks):
         def loss(given):
-            found = attend_fused(batch, heads, *given, masks, kept, 0.3, interpret=True)
+            found = attend_fused(Heads(batch, heads, 0.3), *given, masks, jax.random.key(0), interpret=True)
             return jnp.square(found).sum(), found
 
         return jax.value_and_grad(loss, has_aux=True)(given)
 
-    (_, alone), expected = both(given, masks, kept)
+    (_, alone), expected = both(given, masks)
     mesh = jax.make_mesh((1, 4), ("arm", "data"), (AxisType.Auto,) * 2, devices=jax.devices()[:4])
     placed = jax.device_put(given, NamedSharding(mesh, PartitionSpec("data")))
     with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-        compiled = both.lower(placed, masks, kept).compile()
-        (_, divided), found = compiled(placed, masks, kept)
+        compiled = both.lower(placed, masks).compile()
+        (_, divided), found = compiled(placed, masks)
     np.testing.assert_allclose(divided, alone, atol=1e-6)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
