@@ -14,7 +14,7 @@ from eeg2text_jax.auditing.compare import Measured, compare, decide, measure, qu
 from eeg2text_jax.auditing.content_cells import donor_notes
 from eeg2text_jax.auditing.contrast import Contrast, Evidence
 from eeg2text_jax.auditing.endpoints import Endpoint
-from eeg2text_jax.auditing.levels import Level, curve, labels_of, measure_levels
+from eeg2text_jax.auditing.levels import Level, curve, labels_of, measure_levels, sampled_groups
 from eeg2text_jax.auditing.provenance import AVERAGED, checked_proof, provenance_of
 from eeg2text_jax.auditing.rank_table import rank_table
 from eeg2text_jax.auditing.red_flags import LEVELS, Flag
@@ -151,12 +151,15 @@ def audit_table(table: Table, options: Options, rng: np.random.Generator) -> Aud
     aligned, endpoint = table.aligned, table.endpoint
     margin = endpoint.margin if options.margin is None else options.margin
     measured = measure(table, stratum_size=options.stratum_size, resamples=options.resamples, rng=rng)
-    evidence, notes = compare(table, measured, resamples=options.resamples, rng=rng)
+    groups = options.groups or {}
+    labels = {column: labels_of(aligned, of, column) for column, of in groups.items()}
+    sampled = sampled_groups(labels, groups)
+    evidence, notes = compare(table, measured, sampled, resamples=options.resamples, rng=rng)
     effect = design_effect(endpoint.score, measured.cells[0].rows.own, aligned.eeg.sentence)
     flags = findings(table, measured, evidence, options, effect)
     statements = {"verified": options.verified, "proof": options.proof, "stated_by": options.stated_by}
     origin = provenance_of(aligned.eeg.mode, **statements, contradictions=contradictions(flags))
-    levels = _levels(table, options)
+    levels = _levels(table, labels, options)
     asked = questions(aligned, options.deciding)
     bars = [fitness.bars(flags, aligned.eeg.name, found.control) for found in evidence]
     comparisons = [
@@ -218,9 +221,8 @@ def findings(
     return flags
 
 
-def _levels(table: Table, options: Options) -> list[Level]:
+def _levels(table: Table, labels: Mapping[str, np.ndarray], options: Options) -> list[Level]:
     """Measure content between and within the groups of each column, with a random generator of its own."""
-    labels = {column: labels_of(table.aligned, groups, column) for column, groups in (options.groups or {}).items()}
     rng = np.random.default_rng((options.seed, 1))
     draws: dict[str, Any] = {"resamples": options.resamples, "rng": rng, "stratum_size": options.stratum_size}
     found = (measure_levels(table.aligned, of, name, table.endpoint, **draws) for name, of in labels.items())

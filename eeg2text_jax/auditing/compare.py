@@ -11,7 +11,7 @@ from eeg2text_jax.auditing import verdict
 from eeg2text_jax.auditing.align import Aligned
 from eeg2text_jax.auditing.beyond_time import QUESTION, is_of_time
 from eeg2text_jax.auditing.content_cells import ContentTable, content_tables
-from eeg2text_jax.auditing.contrast import Contrast, Evidence, Secondary, contrast, subject_effects
+from eeg2text_jax.auditing.contrast import Contrast, Evidence, SampledGroups, Secondary, contrast, subject_effects
 from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.guessed_strata import stand_ins
 from eeg2text_jax.auditing.levels import Level
@@ -73,9 +73,9 @@ def measure(table: Table, *, stratum_size: int, resamples: int, rng: np.random.G
 
 
 def compare(
-    table: Table, measured: Measured, *, resamples: int, rng: np.random.Generator
+    table: Table, measured: Measured, groups: Sequence[SampledGroups] = (), *, resamples: int, rng: np.random.Generator
 ) -> tuple[list[Evidence], list[str]]:
-    """Compare EEG with each control, or with its null if there is none.
+    """Compare EEG with each control, or with its null if there is none; `groups` as for `contrast`.
 
     Returns:
       The evidence of each comparison, and notes on metrics that could not be computed.
@@ -91,8 +91,8 @@ def compare(
         evidence.append(
             Evidence(
                 control="".join(condition.name for condition in conditions[1:]),
-                primary=contrast([cells[i].sampled for i in chosen], score),
-                derived={name: contrast(sampled, score) for name, sampled in again.items()},
+                primary=contrast([cells[i].sampled for i in chosen], score, groups),
+                derived={name: contrast(sampled, score, groups) for name, sampled in again.items()},
                 secondary=figures,
                 subjects=subject_effects(conditions, rows, score, resamples=SUBJECT_RESAMPLES, rng=rng),
             )

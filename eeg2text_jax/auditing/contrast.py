@@ -14,6 +14,15 @@ NOTHING = 1e-9  # a smaller spread of scores, in their unit, is rounding error
 
 
 @dataclasses.dataclass(frozen=True)
+class SampledGroups:
+    """Groups (classes, topics or stories) of which a study tests some; another study would test others."""
+
+    labels: np.ndarray  # group of each sentence, int [S]
+    tested: int  # number of different `labels`
+    known: int  # number of groups of all texts, such as those of the training part
+
+
+@dataclasses.dataclass(frozen=True)
 class Contrast:
     """The content of EEG, which is its score minus its null; minus the content of a control, if there is one.
 
@@ -53,13 +62,14 @@ class Contrast:
         return self.permutation_sd > NOTHING
 
 
-def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
+def contrast(conditions: Sequence[Resampled], score: Score, groups: Sequence[SampledGroups] = ()) -> Contrast:
     """Compare EEG with a control of the same sentences, or judge EEG alone.
 
     Args:
       conditions: EEG and the control, or EEG alone, from one call of `resample` or `content_tables`: draw b is the same
         permutation, or the same sentences, in each condition.
       score: summed statistics -> score, higher is better.
+      groups: groups of which only some are tested. The detectable effect counts how the effect differs between them.
 
     **Null hypothesis.** Within a stratum, predictions do not depend on which of its sentences was read. Then all
     assignments of predictions to references are equally likely, if the predictions of EEG and control for one sentence
@@ -93,11 +103,13 @@ def contrast(conditions: Sequence[Resampled], score: Score) -> Contrast:
     if low > 0:  # then the interval shows the spread of the observed statistic at this effect, which limits the growth
         seen = (effect - low) / statistics.normal_quantile(0.95)
         growth = min(growth, max(seen**2 - permutation_sd**2, 0.0) / effect)
-    share = _observed_share(conditions, score, signs)
+    scatter = _scatter(conditions, score, signs, groups)
+    share = _observed_share(conditions, score, signs) * scatter
     mde = statistics.minimum_detectable_effect(permutation_sd, in_place, growth=growth, observed=share)
     if seeds_are_level:
         mde = max(mde, statistics.seed_detectable_effect(seed_effects))
-    mde = max(mde, statistics.interval_detectable_effect(effect - low, effect, growth=growth))
+    by_interval = statistics.interval_detectable_effect(effect - low, effect, growth=growth, observed=scatter)
+    mde = max(mde, by_interval)
     return Contrast(
         scores=tuple(scores.tolist()),
         nulls=tuple(nulls.tolist()),
@@ -140,6 +152,35 @@ def _observed_share(conditions: Sequence[Resampled], score: Score, signs: np.nda
         first = condition.place * len(total)
         gradient[first : first + len(total)] = sign * statistics.gradient(score, total)
     return spread.observed_share(gradient)
+
+
+def _scatter(
+    conditions: Sequence[Resampled], score: Score, signs: np.ndarray, groups: Sequence[SampledGroups]
+) -> float:
+    """Return the standard deviation of the effect over studies of other groups, over that for the same groups.
+
+    The largest of all `groups`, and 1 if the linearized effect differs between groups by no more than chance: a test at
+    5 %, which takes the sentences as independent. If K of N known groups are tested, the share 1 - K / N of the
+    variance between groups counts, as for any sample without replacement.
+    """
+    if not groups:
+        return 1.0
+    from scipy import stats  # slow to import, and scoring a file needs none of it
+
+    influence = np.zeros(conditions[0].own.shape[1])
+    for sign, condition in zip(signs, conditions, strict=True):
+        for side, statistic in ((sign, condition.own), (-sign, condition.null)):
+            total = statistic.sum(0)  # [S, K]
+            influence += side * (total - total.mean(0)) @ statistics.gradient(score, total.sum(0))
+    size, largest = len(influence), 1.0
+    for sampled in groups:
+        free = sampled.tested - 1
+        squares = (
+            np.nan_to_num(statistics.cluster_ratio(influence, sampled.labels)) * sampled.tested * (size - 1) / size
+        )
+        if squares > stats.chi2.ppf(0.95, free):
+            largest = max(largest, 1 + (squares / free - 1) * (1 - sampled.tested / sampled.known))
+    return float(np.sqrt(largest))
 
 
 def _stack(totals: Sequence[np.ndarray]) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from eeg2text_jax.auditing.align import Aligned
 from eeg2text_jax.auditing.beyond_time import stretches
 from eeg2text_jax.auditing.content_cells import content_tables, weighted_tables
-from eeg2text_jax.auditing.contrast import Contrast, contrast
+from eeg2text_jax.auditing.contrast import Contrast, SampledGroups, contrast
 from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.guessed_strata import text_vectors
 from eeg2text_jax.auditing.statistics import Resampled, resample_tables
@@ -85,6 +85,25 @@ def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.nd
     if not labels.any():
         raise UserError(f"--groups={column}: all references have the same label; expected two groups or more.")
     return labels
+
+
+def sampled_groups(labels: Mapping[str, np.ndarray], groups: Mapping[str, Mapping[str, str]]) -> list[SampledGroups]:
+    """Return the groups of each column of which only some are tested, and at least `MIN_SENTENCES`.
+
+    `groups` may label more references than are tested, such as those of the training part. Another study would test
+    other groups, so the spread between groups is part of its uncertainty. Fewer groups do not show this spread; if all
+    groups are tested, another study tests the same ones.
+
+    Args:
+      labels: column -> group of each sentence, int `[S]`, see `labels_of`.
+      groups: column -> reference -> label.
+    """
+    found = []
+    for column, of in labels.items():
+        tested, known = len(set(of.tolist())), len(set(groups[column].values()) - {""})
+        if MIN_SENTENCES <= tested < known:
+            found.append(SampledGroups(of, tested, known))
+    return found
 
 
 def measure_levels(

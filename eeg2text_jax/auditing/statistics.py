@@ -236,13 +236,14 @@ def minimum_detectable_effect(sd: float, in_place: np.ndarray, *, growth: float 
     return float(optimize.brentq(shortfall, 0.0, 1e3) * sd)
 
 
-def interval_detectable_effect(reach: float, effect: float, *, growth: float = 0.0) -> float:
+def interval_detectable_effect(reach: float, effect: float, *, growth: float = 0.0, observed: float = 1.0) -> float:
     """Return the smallest effect whose one-sided 95 % interval excludes 0 with power `POWER`.
 
     `reach` is the distance from the observed `effect` down to the end of its interval. The variance grows by `growth`
-    with each point by which an effect exceeds the observed one.
+    with each point by which an effect exceeds the observed one. The standard deviation of the effect over studies is
+    `observed` times the one that the interval shows.
     """
-    ratio = 1 + normal_quantile(POWER) / normal_quantile(0.95)
+    ratio = 1 + observed * normal_quantile(POWER) / normal_quantile(0.95)
     spread = growth * normal_quantile(0.95) ** 2  # d = ratio * sqrt(reach ** 2 + spread * (d - effect)), solved for d
     half = ratio**2 * spread / 2
     return float(half + np.sqrt(max(half**2 + ratio**2 * (reach**2 - spread * max(effect, 0.0)), 0.0)))
@@ -289,7 +290,14 @@ def design_effect(score: Score, rows: np.ndarray, clusters: np.ndarray) -> float
     The score is linearized. `rows [N, K]` are statistics of single rows, `clusters` int `[N]`. 1: rows are as good as
     independent; NaN: the score does not vary.
     """
-    influence = (rows - rows.mean(0)) @ gradient(score, rows.sum(0))
+    return cluster_ratio((rows - rows.mean(0)) @ gradient(score, rows.sum(0)), clusters)
+
+
+def cluster_ratio(influence: np.ndarray, clusters: np.ndarray) -> float:
+    """Return the variance of a sum over independent clusters, over its variance with independent terms.
+
+    `influence [N]` are the terms, whose mean is 0, and `clusters` int `[N]`. NaN: the terms are 0.
+    """
     clustered = np.bincount(clusters, influence)
-    rowwise = float(influence @ influence)
-    return float(clustered @ clustered) / rowwise if rowwise > 0 else float("nan")
+    each = float(influence @ influence)
+    return float(clustered @ clustered) / each if each > 0 else float("nan")

@@ -8,7 +8,7 @@ from test_statistics import compare, random_pairs, ratio, total
 
 from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.content_cells import RowTable
-from eeg2text_jax.auditing.contrast import _growth, _interval, subject_effects
+from eeg2text_jax.auditing.contrast import SampledGroups, _growth, _interval, subject_effects
 from eeg2text_jax.auditing.strata import blocks_of
 
 
@@ -108,3 +108,34 @@ def test_the_interval_of_a_gap_is_of_the_scores_and_not_of_their_nulls():
     found = compare([pairs], np.repeat([0, 1], 6), total, resamples=50, rng=np.random.default_rng(1))
     assert found.gap_interval == pytest.approx((12, 12))
     assert found.interval[0] < found.effect < found.interval[1]
+
+
+def detectable_in_studies(spread, known):
+    """Mean MDE of 100 studies, over the effect that nine of ten of them find.
+
+    A study has 8 groups of 6 sentences. The effect differs between groups with the standard deviation `spread`, and
+    between sentences with 1. It is found if its interval, which is of sentences, excludes 0.
+    """
+    labels, strata = np.repeat(range(8), 6), np.tile(range(6), 8)
+    groups = [SampledGroups(labels, 8, known)] if known else []
+    studies = []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        own = 2.5 + spread * rng.standard_normal(8)[labels] + rng.standard_normal(48)
+        tables = 0.1 * rng.standard_normal((2, 48, 48)) - 10  # scores below 0 count no hits
+        tables[0] += np.diag(own)
+        studies.append(compare(tables[:, None, ..., None], strata, total, resamples=100, rng=rng, groups=groups))
+    reach = np.mean([one.effect - one.interval_90[0] for one in studies])
+    return np.mean([one.mde for one in studies]) / (reach + 1.2816 * np.std([one.effect for one in studies]))
+
+
+def test_the_detectable_effect_counts_that_another_study_tests_other_groups():
+    assert detectable_in_studies(spread=2.0, known=0) < 0.65
+    assert detectable_in_studies(spread=2.0, known=1000) == pytest.approx(1, abs=0.1)
+    assert 0.75 < detectable_in_studies(spread=2.0, known=16) < 0.85  # half of the groups would be tested again
+
+
+def test_the_detectable_effect_does_not_grow_where_groups_differ_by_chance_or_all_are_tested():
+    alone = detectable_in_studies(spread=0.0, known=0)
+    assert detectable_in_studies(spread=0.0, known=1000) == pytest.approx(alone, rel=0.02)
+    assert detectable_in_studies(spread=2.0, known=8) == detectable_in_studies(spread=2.0, known=0)

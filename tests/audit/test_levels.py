@@ -10,7 +10,8 @@ from eeg2text_jax.auditing import levels
 from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.endpoints import primary_endpoint
-from eeg2text_jax.auditing.levels import curve, labels_of, measure_levels
+from eeg2text_jax.auditing.levels import curve, labels_of, measure_levels, sampled_groups
+from eeg2text_jax.auditing.verdict import verdict_mde
 from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.foreign import ForeignRow, complete
@@ -233,3 +234,25 @@ def test_within_groups_no_stratum_mixes_tasks(monkeypatch):
     levels._within(mixed, labels, primary_endpoint(), 10, np.random.default_rng(0), 6)
     (strata,) = given
     assert len(set(strata.tolist())) == len(set(zip(strata.tolist(), tasks, labels.tolist(), strict=True)))
+
+
+def test_groups_are_a_sample_where_others_are_known_and_enough_are_tested():
+    labels = {"many": np.arange(12) % 5, "all": np.arange(12) % 6, "few": np.arange(12) % 4}
+    more = {f"text {i}": f"group {i % 7}" for i in range(14)} | {"no label": ""}
+    known = {"many": more, "all": {f"text {i}": f"group {i % 6}" for i in range(14)}, "few": more}
+    (found,) = sampled_groups(labels, known)
+    assert (found.labels is labels["many"], found.tested, found.known) == (True, 5, 7)
+
+
+def test_labels_of_other_texts_raise_the_detectable_effect_where_some_classes_are_decoded_better():
+    aligned, groups = planted("class")
+    rows, control = ([dataclasses.replace(row, mode="free_running") for row in c.rows] for c in aligned.conditions)
+    rows = [dataclasses.replace(r, prediction="a b c d") if "class1" in r.reference else r for r in rows]
+    less, more = (
+        audit(rows, {"noise": control}, resamples=200, groups={"class": groups | others}).deciding
+        for others in ({}, {f"trained on {k}": f"other class {k}" for k in range(100)})
+    )
+    assert verdict_mde(more.primary, more.derived.values()) > 1.2 * verdict_mde(less.primary, less.derived.values())
+    for a, b in zip(more.contrasts, less.contrasts, strict=True):
+        assert (a.effect, a.p, a.interval, a.smallest_margin) == (b.effect, b.p, b.interval, b.smallest_margin)
+        assert a.mde >= b.mde

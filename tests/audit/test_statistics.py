@@ -39,13 +39,13 @@ def cells_of(pairs, blocks):
     return cells
 
 
-def compare(tables, strata, score, *, resamples, rng, counts=None) -> Contrast:
+def compare(tables, strata, score, *, resamples, rng, counts=None, groups=()) -> Contrast:
     """Contrast of full tables `[G, S, S, K]`, summed over `counts [G, S]` rows; one row a sentence by default."""
     blocks = blocks_of(strata)
     counts = np.ones(tables[0].shape[:2], int) if counts is None else counts
     sums = [cells_of(table, blocks) for table in tables]
     found = statistics.resample(sums, [counts] * len(tables), blocks, resamples=resamples, rng=rng)
-    return contrast(found, score)
+    return contrast(found, score, groups)
 
 
 def brute_null(pairs, strata):

@@ -25,7 +25,7 @@ from eeg2text_jax.auditing.beyond_time import stretches
 from eeg2text_jax.auditing.content_cells import content_tables
 from eeg2text_jax.auditing.contrast import Contrast, contrast
 from eeg2text_jax.auditing.endpoints import primary_endpoint
-from eeg2text_jax.auditing.levels import labels_of
+from eeg2text_jax.auditing.levels import labels_of, sampled_groups
 from eeg2text_jax.auditing.statistics import resample
 from eeg2text_jax.auditing.strata import MIN_SENTENCES, blocks_of, exchangeable
 from eeg2text_jax.auditing.verdict import is_above
@@ -52,7 +52,9 @@ def against(spec: Clocked, seed: int, resamples: int) -> dict[str, Contrast]:
     rng, blocks = np.random.default_rng(seed), blocks_of(sets.strata)
     sums = [gather(blocks, table) for table in unigram_tables(sets)]
     eeg, *controls = resample(sums, [sets.counts] * len(sums), blocks, resamples=resamples, rng=rng)
-    return {name: contrast([eeg, one], unigram_score) for name, one in zip(CONTROLS, controls, strict=True)}
+    labels, known = drawn.label[np.unique(drawn.sentence)], {str(k): str(c) for k, c in enumerate(drawn.label)}
+    groups = sampled_groups({"class": labels}, {"class": known})
+    return {name: contrast([eeg, one], unigram_score, groups) for name, one in zip(CONTROLS, controls, strict=True)}
 
 
 def beyond(found: dict[str, Contrast]) -> dict[str, bool]:
