@@ -172,12 +172,11 @@ def _scatter(
         for side, statistic in ((sign, condition.own), (-sign, condition.null)):
             total = statistic.sum(0)  # [S, K]
             influence += side * (total - total.mean(0)) @ statistics.gradient(score, total.sum(0))
-    size, largest = len(influence), 1.0
+    variance = max(float(influence @ influence) / (len(influence) - 1), NOTHING**2)
+    largest = 1.0
     for sampled in groups:
-        free = sampled.tested - 1
-        squares = (
-            np.nan_to_num(statistics.cluster_ratio(influence, sampled.labels)) * sampled.tested * (size - 1) / size
-        )
+        free, sums = sampled.tested - 1, np.bincount(sampled.labels, influence)
+        squares = float(sums @ sums) / variance * sampled.tested / len(influence)
         if squares > stats.chi2.ppf(0.95, free):
             largest = max(largest, 1 + (squares / free - 1) * (1 - sampled.tested / sampled.known))
     return float(np.sqrt(largest))

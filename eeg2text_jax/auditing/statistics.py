@@ -290,14 +290,7 @@ def design_effect(score: Score, rows: np.ndarray, clusters: np.ndarray) -> float
     The score is linearized. `rows [N, K]` are statistics of single rows, `clusters` int `[N]`. 1: rows are as good as
     independent; NaN: the score does not vary.
     """
-    return cluster_ratio((rows - rows.mean(0)) @ gradient(score, rows.sum(0)), clusters)
-
-
-def cluster_ratio(influence: np.ndarray, clusters: np.ndarray) -> float:
-    """Return the variance of a sum over independent clusters, over its variance with independent terms.
-
-    `influence [N]` are the terms, whose mean is 0, and `clusters` int `[N]`. NaN: the terms are 0.
-    """
+    influence = (rows - rows.mean(0)) @ gradient(score, rows.sum(0))
     clustered = np.bincount(clusters, influence)
-    each = float(influence @ influence)
-    return float(clustered @ clustered) / each if each > 0 else float("nan")
+    rowwise = float(influence @ influence)
+    return float(clustered @ clustered) / rowwise if rowwise > 0 else float("nan")
