@@ -187,7 +187,7 @@ def audit_table(table: Table, options: Options, rng: np.random.Generator) -> Aud
         conditions=measured.conditions,
         comparisons=comparisons,
         flags=sorted(flags, key=lambda flag: LEVELS.index(flag.level)),
-        notes=[*notes, *(note for e in (endpoint, *table.secondary) for note in e.metric.notes())],
+        notes=[*map(str, sampled), *notes, *(note for e in (endpoint, *table.secondary) for note in e.metric.notes())],
         recording=options.recording,
         provenance=origin,
         levels=levels,

@@ -17,9 +17,16 @@ NOTHING = 1e-9  # a smaller spread of scores, in their unit, is rounding error
 class SampledGroups:
     """Groups (classes, topics or stories) of which a study tests some; another study would test others."""
 
+    column: str
     labels: np.ndarray  # group of each sentence, int [S]
     tested: int  # number of different `labels`
     known: int  # number of groups of all texts, such as those of the training part
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tested} of {self.known} groups by {self.column} are tested; if their effects differ by more than "
+            "chance, the minimum detectable effect counts that another study tests other groups"
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -102,7 +102,7 @@ def sampled_groups(labels: Mapping[str, np.ndarray], groups: Mapping[str, Mappin
     for column, of in labels.items():
         tested, known = len(set(of.tolist())), len(set(groups[column].values()) - {""})
         if MIN_SENTENCES <= tested < known:
-            found.append(SampledGroups(of, tested, known))
+            found.append(SampledGroups(column, of, tested, known))
     return found
 
 

@@ -248,10 +248,13 @@ def test_labels_of_other_texts_raise_the_detectable_effect_where_some_classes_ar
     aligned, groups = planted("class")
     rows, control = ([dataclasses.replace(row, mode="free_running") for row in c.rows] for c in aligned.conditions)
     rows = [dataclasses.replace(r, prediction="a b c d") if "class1" in r.reference else r for r in rows]
-    less, more = (
-        audit(rows, {"noise": control}, resamples=200, groups={"class": groups | others}).deciding
-        for others in ({}, {f"trained on {k}": f"other class {k}" for k in range(100)})
+    others = {f"trained on {k}": f"other class {k}" for k in range(100)}
+    without, with_others = (
+        audit(rows, {"noise": control}, resamples=200, groups={"class": groups | more}) for more in ({}, others)
     )
+    said = "12 of 112 groups by class are tested"
+    assert (said in " ".join(without.notes), said in " ".join(with_others.notes)) == (False, True)
+    less, more = without.deciding, with_others.deciding
     assert verdict_mde(more.primary, more.derived.values()) > 1.2 * verdict_mde(less.primary, less.derived.values())
     for a, b in zip(more.contrasts, less.contrasts, strict=True):
         assert (a.effect, a.p, a.interval, a.smallest_margin) == (b.effect, b.p, b.interval, b.smallest_margin)
