@@ -25,7 +25,7 @@ class SampledGroups:
     def __str__(self) -> str:
         return (
             f"{self.tested} of {self.known} groups by {self.column} are tested; if their effects differ by more than "
-            "chance, the minimum detectable effect counts that another study tests other groups"
+            "chance, the minimum detectable effect counts that another study tests other groups."
         )
 
 
