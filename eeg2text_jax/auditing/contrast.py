@@ -19,8 +19,11 @@ class SampledGroups:
 
     column: str
     labels: np.ndarray  # group of each sentence, int [S]
-    tested: int  # number of different `labels`
     known: int  # number of groups of all texts, such as those of the training part
+
+    @property
+    def tested(self) -> int:
+        return len(np.unique(self.labels))
 
     def __str__(self) -> str:
         return (
@@ -110,7 +113,7 @@ def contrast(conditions: Sequence[Resampled], score: Score, groups: Sequence[Sam
     if low > 0:  # then the interval shows the spread of the observed statistic at this effect, which limits the growth
         seen = (effect - low) / statistics.normal_quantile(0.95)
         growth = min(growth, max(seen**2 - permutation_sd**2, 0.0) / effect)
-    scatter = _scatter(conditions, score, signs, groups)
+    scatter = _scatter(conditions, score, groups)
     share = _observed_share(conditions, score, signs) * scatter
     mde = statistics.minimum_detectable_effect(permutation_sd, in_place, growth=growth, observed=share)
     if seeds_are_level:
@@ -161,9 +164,7 @@ def _observed_share(conditions: Sequence[Resampled], score: Score, signs: np.nda
     return spread.observed_share(gradient)
 
 
-def _scatter(
-    conditions: Sequence[Resampled], score: Score, signs: np.ndarray, groups: Sequence[SampledGroups]
-) -> float:
+def _scatter(conditions: Sequence[Resampled], score: Score, groups: Sequence[SampledGroups]) -> float:
     """Return the standard deviation of the effect over studies of other groups, over that for the same groups.
 
     The largest of all `groups`, and 1 if the linearized effect differs between groups by no more than chance: a test at
@@ -174,18 +175,19 @@ def _scatter(
         return 1.0
     from scipy import stats  # slow to import, and scoring a file needs none of it
 
-    influence = np.zeros(conditions[0].own.shape[1])
-    for sign, condition in zip(signs, conditions, strict=True):
-        for side, statistic in ((sign, condition.own), (-sign, condition.null)):
-            total = statistic.sum(0)  # [S, K]
-            influence += side * (total - total.mean(0)) @ statistics.gradient(score, total.sum(0))
-    variance = max(float(influence @ influence) / (len(influence) - 1), NOTHING**2)
+    totals = _stack([np.stack([c.own.sum(0), c.null.sum(0)], 1) for c in conditions])  # [S, 2 * conditions, K]
+    size, *parts = totals.shape
+
+    def effect(rows: np.ndarray) -> np.ndarray:
+        return statistics.content_difference(rows.reshape(*rows.shape[:-1], *parts), score)
+
     largest = 1.0
     for sampled in groups:
-        free, sums = sampled.tested - 1, np.bincount(sampled.labels, influence)
-        squares = float(sums @ sums) / variance * sampled.tested / len(influence)
+        tested, free = sampled.tested, sampled.tested - 1
+        ratio = np.nan_to_num(statistics.design_effect(effect, totals.reshape(size, -1), sampled.labels))
+        squares = ratio * tested * (size - 1) / size
         if squares > stats.chi2.ppf(0.95, free):
-            largest = max(largest, 1 + (squares / free - 1) * (1 - sampled.tested / sampled.known))
+            largest = max(largest, 1 + (squares / free - 1) * (1 - tested / sampled.known))
     return float(np.sqrt(largest))
 
 

@@ -100,9 +100,9 @@ def sampled_groups(labels: Mapping[str, np.ndarray], groups: Mapping[str, Mappin
     """
     found = []
     for column, of in labels.items():
-        tested, known = len(set(of.tolist())), len(set(groups[column].values()) - {""})
-        if MIN_SENTENCES <= tested < known:
-            found.append(SampledGroups(column, of, tested, known))
+        sampled = SampledGroups(column, of, known=len(set(groups[column].values()) - {""}))
+        if MIN_SENTENCES <= sampled.tested < sampled.known:
+            found.append(sampled)
     return found
 
 

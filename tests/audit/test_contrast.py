@@ -117,7 +117,7 @@ def detectable_in_studies(spread, known):
     between sentences with 1. It is found if its interval, which is of sentences, excludes 0.
     """
     labels, strata = np.repeat(range(8), 6), np.tile(range(6), 8)
-    groups = [SampledGroups("class", labels, 8, known)] if known else []
+    groups = [SampledGroups("class", labels, known)] if known else []
     studies = []
     for seed in range(100):
         rng = np.random.default_rng(seed)
