@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from eeg2text_jax.models.affine import MANY_ROWS, row_major
+from eeg2text_jax.models.affine import row_major
+from eeg2text_jax.models.attention_parts import Parts, Projections, attend_in_parts, heads_at_once
 from eeg2text_jax.models.fused_attention import attend_fused, fits
-from eeg2text_jax.models.heads import Heads, attend_apart, attend_together, from_groups, into_groups
-from eeg2text_jax.models.layers import Dense, Norm, make_dense, product
+from eeg2text_jax.models.heads import Heads, attend_apart
+from eeg2text_jax.models.layers import Norm, make_dense, product
 from eeg2text_jax.models.spec import StackSpec
 from eeg2text_jax.parallel.mesh import data_shards
 
@@ -73,10 +74,10 @@ class Attention(nnx.Module):
         self.heads, self.head_dim = spec.heads, spec.head_dim
         self.scale = spec.query_scale or (spec.head_dim**-0.5 if spec.scale_attention else 1.0)
         self.rate, self.cap, self.normed = spec.attention_dropout, spec.score_cap, spec.head_norm
-        # Rotary positions and adapters are implemented for heads on an axis of their own only (`attend_apart`).
-        self.apart = spec.positions == "rotary" or spec.lora is not None
-        # The fused kernels have no gradient of biases, no capped scores and no shared key heads.
-        self.fusible = not (self.apart or self.normed or self.cap or spec.positions == "relative") and shared == inner
+        # What is implemented for heads on an axis of their own only (`attend_apart`).
+        self.apart = spec.positions == "rotary" or spec.lora is not None or self.normed or bool(self.cap)
+        self.apart |= shared != inner
+        self.fusible = not (self.apart or spec.positions == "relative")  # the fused kernels give biases no gradient
 
     def __call__(
         self,
@@ -117,27 +118,31 @@ class Attention(nnx.Module):
         dropout_key: jax.Array | None,
     ) -> jax.Array:
         shape = Heads(batch, self.heads, self.rate)
-        if self.apart or not shape.side_by_side(self.head_dim) or x.shape[0] // data_shards() < MANY_ROWS:
+        lengths = x.shape[0] // batch, context.shape[0] // batch
+        at_once = heads_at_once(self.heads, batch // data_shards(), *lengths)
+        if self.apart or at_once == self.heads:
             queries, keys, values = self._rows(x, context, rotation, dropout_key)
             if not of_itself:
                 queries, keys, values = product(queries), product(keys), product(values)
             return self.out(attend_apart(shape, queries, keys, values, biases, dropout_key, self.cap), dropout_key, 5)
-        together, apart = partial(self._together, shape), partial(self._apart, shape)
-        return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, tpu=together, default=apart)
+        in_parts = partial(self._in_parts, Parts(shape, self.head_dim, at_once, self.scale))
+        apart = partial(self._apart, shape)
+        return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, tpu=in_parts, default=apart)
 
     def _apart(
         self, shape: Heads, x: jax.Array, context: jax.Array, biases: Sequence[jax.Array], key: jax.Array | None
     ) -> jax.Array:
         return self.out(attend_apart(shape, *self._rows(x, context), biases, key))
 
-    def _together(
-        self, shape: Heads, x: jax.Array, context: jax.Array, biases: Sequence[jax.Array], key: jax.Array | None
+    def _in_parts(
+        self, parts: Parts, x: jax.Array, context: jax.Array, biases: Sequence[jax.Array], key: jax.Array | None
     ) -> jax.Array:
-        queries = into_groups(x, *self._weights(self.query, x.dtype)) * self.scale
-        keys = into_groups(context, *self._weights(self.key, x.dtype))
-        values = into_groups(context, *self._weights(self.value, x.dtype))
-        mixed = attend_together(shape, self.head_dim, queries, keys, values, biases, key)
-        return product(row_major(from_groups(mixed, *self._weights(self.out, x.dtype))))
+        denses = (self.query, self.key, self.value, self.out)
+        projections = Projections(
+            tuple(dense.kernel[...].astype(x.dtype) for dense in denses),
+            tuple(None if dense.bias is None else dense.bias[...].astype(x.dtype) for dense in denses),
+        )
+        return product(row_major(attend_in_parts(parts, x, context, projections, tuple(biases), key)))
 
     def _rows(
         self, x: jax.Array, context: jax.Array, rotation: Rotation | None = None, key: jax.Array | None = None
@@ -155,11 +160,6 @@ class Attention(nnx.Module):
         if self.normed:
             heads = (self.query_norm if part == "query" else self.key_norm)(heads)
         return (heads if rotation is None else rotation(heads)).reshape(x.shape)
-
-    def _weights(self, dense: Dense, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array | None, int]:
-        """Return kernel and bias (or None) in `dtype`, and H: the last arguments of `into_groups` and `from_groups`."""
-        bias = None if dense.bias is None else dense.bias[...].astype(dtype)
-        return dense.kernel[...].astype(dtype), bias, self.heads
 
     def queries(self, x: jax.Array, rotation: Rotation | None = None) -> jax.Array:
         """Project rows `[R, D]` to scaled queries `[R, H*Dh]`."""

@@ -1,23 +1,24 @@
 """Attention with heads side by side, as a TPU computes it, against heads on an axis of their own."""
 
 import inspect
+from functools import partial
 
 import equal_steps
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from eeg2text_jax.models.affine import affine
 from eeg2text_jax.models.attention import MASK_VALUE, Attention
+from eeg2text_jax.models.attention_parts import Parts, Projections, attend_in_parts, heads_at_once
 from eeg2text_jax.models.heads import Heads, attend, gather, spread
 from eeg2text_jax.models.layers import dropout
 from eeg2text_jax.models.spec import StackSpec
 
 
 def make(heads: int, head_dim: int, bias: bool) -> Attention:
-    from flax import nnx
-
     spec = StackSpec(layers=1, width=48, heads=heads, head_dim=head_dim, ffn=8, activation="relu", bias=bias)
     attention = Attention(spec, jnp.float32, nnx.Rngs(0))
     if bias:
@@ -26,8 +27,10 @@ def make(heads: int, head_dim: int, bias: bool) -> Attention:
     return attention
 
 
-@pytest.mark.parametrize(("heads", "head_dim", "bias"), [(4, 64, True), (4, 32, False), (2, 105, True)])
-def test_side_by_side_equals_apart(heads: int, head_dim: int, bias: bool) -> None:
+@pytest.mark.parametrize(
+    ("heads", "head_dim", "bias", "at_once"), [(4, 64, True, 2), (6, 32, False, 2), (2, 105, True, 1)]
+)
+def test_heads_in_parts_equal_heads_at_once(heads: int, head_dim: int, bias: bool, at_once: int) -> None:
     attention, (batch, queries, keys) = make(heads, head_dim, bias), (3, 5, 7)
     draw = lambda number, *shape: jax.random.normal(jax.random.key(number), shape)  # noqa: E731
     x, context = draw(1, batch * queries, 48), draw(2, batch * keys, 48)
@@ -35,15 +38,40 @@ def test_side_by_side_equals_apart(heads: int, head_dim: int, bias: bool) -> Non
     of_heads, of_keys = draw(4, heads, 1, queries, keys), draw(5, 1, batch, 1, keys)
     weights = draw(6, batch * queries, 48)
     shape = Heads(batch, heads, 0.0)
-    together = lambda *a: attention._together(shape, *a, None)  # noqa: E731
-    apart = lambda *a: attention._apart(shape, *a, None)  # noqa: E731
+    in_parts = partial(Attention._in_parts, parts=Parts(shape, head_dim, at_once, attention.scale))
+    apart = partial(Attention._apart, shape=shape)
+    structure, params = nnx.split(attention)
 
     def gradients(function):
-        loss = lambda *a: jnp.sum(function(*a) * weights)  # noqa: E731
-        return jax.jit(jax.value_and_grad(loss, (0, 1, 2)))(x, context, (hidden, of_heads, of_keys))
+        def loss(params, x, context, biases):
+            return jnp.sum(
+                function(nnx.merge(structure, params), x=x, context=context, biases=biases, key=None) * weights
+            )
 
-    for found, expected in zip(jax.tree.leaves(gradients(together)), jax.tree.leaves(gradients(apart)), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-4)
+        return jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3)))(params, x, context, (hidden, of_heads, of_keys))
+
+    for found, expected in zip(jax.tree.leaves(gradients(in_parts)), jax.tree.leaves(gradients(apart)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=5e-4)
+
+
+def test_parts_draw_masks_of_their_own_and_the_same_in_both_passes() -> None:
+    """Two parts of equal heads give different results; the gradient of values has the mask of the result."""
+    parts, rows = Parts(Heads(2, 4, 0.5), 8, 2, 1.0), jnp.tile(jax.random.normal(jax.random.key(0), (6, 16)), 2)
+    eye = Projections((jnp.eye(32),) * 4, (None,) * 4)
+    mixed = attend_in_parts(parts, rows, rows, eye, (), jax.random.key(1))
+    read = lambda values: attend_in_parts(  # noqa: E731
+        parts, rows, rows, eye._replace(kernels=(jnp.eye(32), jnp.eye(32), values, jnp.eye(32))), (), jax.random.key(1)
+    )
+    found, expected = jax.grad(lambda w: jnp.vdot(read(w), rows))(jnp.eye(32)), jnp.vdot(mixed, rows)
+    np.testing.assert_allclose(jnp.trace(found), expected, rtol=1e-5)  # the result is linear in the values
+    assert not np.allclose(*jnp.split(mixed, 2, axis=1))
+
+
+def test_how_many_heads_are_held_at_once() -> None:
+    batches = {batch: heads_at_once(16, batch, 56, 56) for batch in (32, 64, 128, 256, 4096)}
+    assert batches == {32: 16, 64: 8, 128: 4, 256: 2, 4096: 1}
+    assert [heads_at_once(12, 128, 56, 56), heads_at_once(7, 128, 56, 56)] == [4, 1]  # divisors of the heads
+    assert [heads_at_once(16, 32, *lengths) for lengths in ((1, 64), (1, 65), (129, 64))] == [16, 8, 8]  # tiles
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
