@@ -77,7 +77,7 @@ def attend_in_parts(
     mixed: list[jax.Array] = []
     for number in range(len(parts.columns())):
         if mixed:
-            x, context, mixed[-1] = _afterwards(x, context, mixed[-1])
+            x, context, key, mixed[-1] = _afterwards(x, context, key, mixed[-1])
         mixed.append(parts.join(_forward(parts, number, x, context, projections, biases, key)[0]))
     return _project(jnp.concatenate(mixed, axis=1), projections, 3)
 
@@ -91,7 +91,7 @@ def _attend_backward(parts, arguments, gradient):
     (*kernels, kernel_out), found, to_biases = projections.kernels, [], []
     for number, columns in enumerate(parts.columns()):
         if found:
-            x, context, gradient, found[-1] = _afterwards(x, context, gradient, found[-1])
+            x, context, key, gradient, found[-1] = _afterwards(x, context, key, gradient, found[-1])
         mixed, known = _forward(parts, number, x, context, projections, biases, key)
         to_mixed = parts.split(gradient @ kernel_out[columns].T)
         to_queries, *others, of_biases, _ = attend_backward(parts.heads.rate, 0.0, known, to_mixed)

@@ -136,13 +136,13 @@ class Norm(nnx.Module):
         self.offset = spec.norm_offset
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Normalize the last axis of `[..., D]`."""
+        """Normalize the last axis of `[..., D]`; mean and mean square are marked for storage, see `product`."""
         x = x.astype(jnp.float32)
-        power = jnp.square(x).mean(axis=-1, keepdims=True)
+        power = product(jnp.square(x).mean(axis=-1))
         if self.centered:  # this way, mean and mean square are computed in one pass over x
-            mean = x.mean(axis=-1, keepdims=True)
-            x, power = x - mean, jnp.maximum(power - jnp.square(mean), 0.0)
-        x = x * jax.lax.rsqrt(power + self.eps)
+            mean = product(x.mean(axis=-1))
+            x, power = x - mean[..., None], jnp.maximum(power - jnp.square(mean), 0.0)
+        x = x * jax.lax.rsqrt(power + self.eps)[..., None]
         scale = self.scale[...].astype(jnp.float32)
         shift = self.bias[...].astype(jnp.float32) if self.centered else None
         return affine(x, scale + self.offset if self.offset else scale, shift, self.dtype)

@@ -16,6 +16,7 @@ from eeg2text_jax.models.layers import (
     Norm,
     check_length,
     dropout,
+    product,
     sinusoidal_table,
 )
 from eeg2text_jax.models.nnx_bridge import scan_layers, separate_layers, stack_layers
@@ -121,7 +122,7 @@ class Layer(nnx.Module):
         """Apply a sublayer with its residual and norm; `after`, unless None, is a norm of the sublayer's output."""
         y = sublayer(norm(x) if self.pre_norm else x, key)
         y = y if after is None else after(y)
-        x = shard_rows(row_major(x + dropout(y, self.rate, key, site=1)))
+        x = product(shard_rows(row_major(x + dropout(y, self.rate, key, site=1))))
         return x if self.pre_norm else row_major(norm(x))
 
 
