@@ -136,11 +136,11 @@ class Norm(nnx.Module):
         self.offset = spec.norm_offset
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Normalize the last axis of `[..., D]`; mean and mean square are marked for storage, see `product`."""
+        """Normalize the last axis of `[..., D]`; a layer norm's mean and mean square are marked, see `product`."""
         x = x.astype(jnp.float32)
-        power = product(jnp.square(x).mean(axis=-1))
+        power = jnp.square(x).mean(axis=-1)
         if self.centered:  # this way, mean and mean square are computed in one pass over x
-            mean = product(x.mean(axis=-1))
+            mean, power = product(x.mean(axis=-1)), product(power)
             x, power = x - mean[..., None], jnp.maximum(power - jnp.square(mean), 0.0)
         x = x * jax.lax.rsqrt(power + self.eps)[..., None]
         scale = self.scale[...].astype(jnp.float32)

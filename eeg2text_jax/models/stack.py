@@ -119,10 +119,16 @@ class Layer(nnx.Module):
     def _around(
         self, norm: Norm, sublayer: Sublayer, x: jax.Array, key: jax.Array | None, after: Norm | None = None
     ) -> jax.Array:
-        """Apply a sublayer with its residual and norm; `after`, unless None, is a norm of the sublayer's output."""
+        """Apply a sublayer with its residual and norm; `after`, unless None, is a norm of the sublayer's output.
+
+        With layer norms, the sum is marked for storage, see `product`, as are the norm's statistics. The backward pass
+        would compute them again from the sublayer's result: on a TPU, BART-large took 68.0 instead of 66.6 ms with
+        batch 32. T5-large took 124.9 instead of 126.6 (the compiler's estimates).
+        """
         y = sublayer(norm(x) if self.pre_norm else x, key)
         y = y if after is None else after(y)
-        x = product(shard_rows(row_major(x + dropout(y, self.rate, key, site=1))))
+        x = shard_rows(row_major(x + dropout(y, self.rate, key, site=1)))
+        x = product(x) if norm.centered else x
         return x if self.pre_norm else row_major(norm(x))
 
 
