@@ -23,11 +23,11 @@ def column_sums(x: jax.Array, stored: bool = False) -> jax.Array:
     """Return the sums of `[..., D]` over all but the last axis, float32 `[D]`: the gradient of a bias.
 
     On GPUs, and on TPUs for small batches or rows that are `stored` before they are summed, the sum is a matrix product
-    with ones, accumulated in float32 (12 us instead of 107 for 7168 stored rows of 1024, on a TPU v5e). By the TPU
-    compiler's estimate, a step of BART-large with batch 32 takes 74.4 ms instead of 76.4 on a TPU v5e (a product 3 us,
-    a reduction 17 us); with batch 128 it would take 250 ms instead of 244, because XLA fuses a reduction with the
-    computation of the rows. Measured on an H100, without merged products (see `compile_step`): batch 32 takes 30.0 ms
-    instead of 35.3 with reductions, and batch 128 75.2 instead of 75.6.
+    with ones, accumulated in float32. By the TPU compiler's estimate for a v5e, a product takes 3 us and a reduction 17
+    in BART-large with batch 32, 12 and 107 us with batch 128; but there XLA fuses a reduction with the computation of
+    rows that are not stored, and products alone take 218 ms a step instead of 212. Measured on an H100, without merged
+    products (see `compile_step`): batch 32 takes 30.0 ms instead of 35.3 with reductions, and batch 128 75.2 instead of
+    75.6.
     """
 
     def product_with_ones(rows: jax.Array) -> jax.Array:

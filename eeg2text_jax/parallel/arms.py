@@ -52,8 +52,8 @@ def compile_step(
     `affine.column_sums` into one array. On an H100 that took 1.3 of 31.3 ms (BART-large, batch 32, bfloat16).
 
     On TPUs, an operation may use 32 MiB of the vector memory instead of 16 (what a v4 does not have is ignored). By the
-    compiler's estimate for a v5e, BART-large takes 71.8 instead of 74.5 ms with batch 32 (24 MiB: 72.8, 48 MiB: 74.1),
-    and 219.9 ms with batch 128 (24 MiB: 221.8); a search would take 119 instead of 118 ms.
+    compiler's estimate for a v5e, BART-large took 71.8 instead of 74.5 ms with batch 32 (24 MiB: 72.8, 48 MiB: 74.1);
+    with batch 128, 24 MiB take 2 ms longer. A search would take 119 instead of 118 ms.
     """
     platform = platform_of(mesh)
     return jax.jit(
