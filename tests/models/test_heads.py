@@ -63,6 +63,11 @@ def test_parts_draw_masks_of_their_own_and_the_same_in_both_passes() -> None:
         parts, rows, rows, eye._replace(kernels=(jnp.eye(32), jnp.eye(32), values, jnp.eye(32))), (), jax.random.key(1)
     )
     found, expected = jax.grad(lambda w: jnp.vdot(read(w), rows))(jnp.eye(32)), jnp.vdot(mixed, rows)
+    of_arms = jax.vmap(lambda key: attend_in_parts(parts, rows, rows, eye, (), key))(
+        jax.random.split(jax.random.key(1))
+    )
+    alone = attend_in_parts(parts, rows, rows, eye, (), jax.random.split(jax.random.key(1))[1])
+    np.testing.assert_allclose(of_arms[1], alone, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(jnp.trace(found), expected, rtol=1e-5)  # the result is linear in the values
     assert not np.allclose(*jnp.split(mixed, 2, axis=1))
 
