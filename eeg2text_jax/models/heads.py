@@ -6,7 +6,6 @@ This takes no more work of the matrix unit than separate heads. `cache` reads ke
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -146,26 +145,20 @@ def attend(
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(rate, cap, queries, keys, values, biases, key):
-    weights = math.prod(_weights(cap, queries, keys, biases))
+    weights = jax.nn.softmax(_scores(cap, queries, keys, biases), axis=-1)
     return _mix(drop(weights, draw_kept(weights.shape, rate, key), rate), values)
 
 
-def _scores(queries: jax.Array, keys: jax.Array) -> jax.Array:
+def _products(queries: jax.Array, keys: jax.Array) -> jax.Array:
     return jnp.einsum("xyqd,xykd->xyqk", queries, keys, preferred_element_type=jnp.float32)
 
 
-def _weights(
-    cap: float, queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]
-) -> tuple[jax.Array, jax.Array]:
-    """Return exponentials of scores `[X, Y, Tq, Tk]` and the reciprocals of their sums over keys `[X, Y, Tq, 1]`.
-
-    Their product, in float32, is the attention weights.
-    """
-    scores = capped(_scores(queries, keys), cap)
+def _scores(cap: float, queries: jax.Array, keys: jax.Array, biases: Sequence[jax.Array]) -> jax.Array:
+    """Return scores with their biases, float32 `[X, Y, Tq, Tk]`."""
+    scores = capped(_products(queries, keys), cap)
     for bias in biases:
         scores = scores + bias
-    exponentials = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
-    return exponentials, 1.0 / jnp.sum(exponentials, axis=-1, keepdims=True)
+    return scores
 
 
 def _mix(weights: jax.Array, values: jax.Array) -> jax.Array:
@@ -179,7 +172,9 @@ def _mix(weights: jax.Array, values: jax.Array) -> jax.Array:
 # products, exponentials and sums take 5 to 10 (16 heads, 32 x 56 x 56, by the TPU compiler's estimate).
 def attend_forward(rate, cap, queries, keys, values, biases, key):
     """Return the result of `attend` with these arguments, and what `attend_backward` needs."""
-    exponentials, inverse = _weights(cap, queries, keys, biases)
+    scores = _scores(cap, queries, keys, biases)
+    exponentials = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
+    inverse = 1.0 / jnp.sum(exponentials, axis=-1, keepdims=True)
     exponentials, inverse = lax.optimization_barrier((_queries_last(exponentials), inverse))
     kept = draw_kept(exponentials.shape, rate, key)
     mixed = _mix(drop(exponentials * inverse, kept, rate), values)
@@ -194,7 +189,7 @@ def attend_backward(rate, cap, known, gradient):
     to_weights = jnp.einsum("xyqd,xykd->xyqk", gradient, values, preferred_element_type=jnp.float32)
     to_biases = to_scores = lax.optimization_barrier(drop(to_weights, kept, rate) - along)
     if cap:
-        to_scores = to_scores * (1.0 - jnp.square(jnp.tanh(_scores(queries, keys) / cap)))
+        to_scores = to_scores * (1.0 - jnp.square(jnp.tanh(_products(queries, keys) / cap)))
     return (
         _mix(for_queries * to_scores, keys),
         jnp.einsum("xyqk,xyqd->xykd", (for_keys * to_scores).astype(queries.dtype), queries),
