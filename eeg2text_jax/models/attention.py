@@ -119,7 +119,7 @@ class Attention(nnx.Module):
     ) -> jax.Array:
         shape = Heads(batch, self.heads, self.rate)
         lengths = x.shape[0] // batch, context.shape[0] // batch
-        at_once = heads_at_once(self.heads, batch // data_shards(), *lengths)
+        at_once = heads_at_once(self.heads, -(-batch // data_shards()), *lengths)
         if self.apart or at_once == self.heads:
             queries, keys, values = self._rows(x, context, rotation, dropout_key)
             if not of_itself:
