@@ -120,19 +120,28 @@ class Attention(nnx.Module):
         shape = Heads(batch, self.heads, self.rate)
         lengths = x.shape[0] // batch, context.shape[0] // batch
         at_once = heads_at_once(self.heads, -(-batch // data_shards()), *lengths)
-        if self.apart or at_once == self.heads:
-            queries, keys, values = self._rows(x, context, rotation, dropout_key)
-            if not of_itself:
-                queries, keys, values = product(queries), product(keys), product(values)
-            return self.out(attend_apart(shape, queries, keys, values, biases, dropout_key, self.cap), dropout_key, 5)
+        whole = self.apart or at_once == self.heads
+        apart = partial(self._apart, shape, rotation, whole and not of_itself)
+        if whole:
+            return apart(x, context, biases, dropout_key)
         in_parts = partial(self._in_parts, Parts(shape, self.head_dim, at_once, self.scale))
-        apart = partial(self._apart, shape)
         return jax.lax.platform_dependent(x, context, tuple(biases), dropout_key, tpu=in_parts, default=apart)
 
     def _apart(
-        self, shape: Heads, x: jax.Array, context: jax.Array, biases: Sequence[jax.Array], key: jax.Array | None
+        self,
+        shape: Heads,
+        rotation: Rotation | None,
+        stored: bool,
+        x: jax.Array,
+        context: jax.Array,
+        biases: Sequence[jax.Array],
+        key: jax.Array | None,
     ) -> jax.Array:
-        return self.out(attend_apart(shape, *self._rows(x, context), biases, key))
+        """Attend with heads on an axis; queries, keys and values are marked for storage if `stored`."""
+        queries, keys, values = self._rows(x, context, rotation, key)
+        if stored:
+            queries, keys, values = product(queries), product(keys), product(values)
+        return self.out(attend_apart(shape, queries, keys, values, biases, key, self.cap), key, 5)
 
     def _in_parts(
         self, parts: Parts, x: jax.Array, context: jax.Array, biases: Sequence[jax.Array], key: jax.Array | None

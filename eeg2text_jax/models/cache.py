@@ -185,7 +185,7 @@ def _group_heads(layer: LayerCache) -> LayerCache:
     if layer.cross_keys is None or layer.cross_keys.shape[3] != layer.self_values.shape[3]:
         return layer
     batch, heads, length, head_dim = layer.cross_keys.shape
-    each = max(1, Heads(batch, heads, 0.0).side_by_side(head_dim))
+    each = Heads(batch, heads, 0.0).side_by_side(head_dim)
 
     def grouped(x: jax.Array) -> jax.Array:
         apart = x.reshape(batch, heads // each, each, length, head_dim)

@@ -28,13 +28,9 @@ class Heads:
     rate: float
 
     def side_by_side(self, head_dim: int) -> int:
-        """Return how many heads of width `head_dim` make a group of 128 columns; 0 if separate heads are faster.
-
-        A head of 65 to 127 columns has its own group, padded with zeros.
-        """
+        """Return how many heads of width `head_dim` make a group of 128 columns; 1 if they do not fill groups."""
         each = LANES // head_dim
-        fits = each * head_dim == LANES or LANES // 2 < head_dim < LANES
-        return each if fits and self.heads % each == 0 else 0
+        return each if each * head_dim == LANES and self.heads % each == 0 else 1
 
 
 def attend_apart(

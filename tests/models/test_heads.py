@@ -1,4 +1,4 @@
-"""Attention with heads side by side, as a TPU computes it, against heads on an axis of their own."""
+"""Attention a few heads at a time, as a TPU computes large batches, against all heads at once; groups of heads."""
 
 import inspect
 from functools import partial
@@ -39,7 +39,7 @@ def test_heads_in_parts_equal_heads_at_once(heads: int, head_dim: int, bias: boo
     weights = draw(6, batch * queries, 48)
     shape = Heads(batch, heads, 0.0)
     in_parts = partial(Attention._in_parts, parts=Parts(shape, head_dim, at_once, attention.scale))
-    apart = partial(Attention._apart, shape=shape)
+    apart = partial(Attention._apart, shape=shape, rotation=None, stored=False)
     structure, params = nnx.split(attention)
 
     def gradients(function):
@@ -109,7 +109,7 @@ def test_gather_is_the_transpose_of_spread() -> None:
 
 def test_which_heads_share_a_group() -> None:
     shapes = ((16, 64), (8, 105), (3, 128), (3, 64), (4, 48))
-    assert [Heads(1, heads, 0.0).side_by_side(width) for heads, width in shapes] == [2, 1, 1, 0, 0]
+    assert [Heads(1, heads, 0.0).side_by_side(width) for heads, width in shapes] == [2, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(("plain", "ours"), [(equal_steps.plain_attend, attend), (equal_steps.plain_affine, affine)])
