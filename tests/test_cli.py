@@ -197,7 +197,8 @@ def work(argv):
     compiler.start()
     try:
         begun.set()
-        time.sleep(600)
+        while True:  # a signal that comes just before a long sleep would not be handled until its end
+            time.sleep(0.05)
     finally:
         WAITS
 cli.command, cli.COMPILING = lambda name: work, SECONDS

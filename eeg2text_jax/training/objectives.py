@@ -1,5 +1,6 @@
 """Training losses: token cross-entropy, and reconstruction error."""
 
+import functools
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 
     `label_smoothing` is the share of the target distribution spread evenly over the vocabulary.
     """
     logits = shard_rows(logits.astype(jnp.float32))
-    log_norm = jax.nn.logsumexp(logits, axis=-1)
+    log_norm = _log_norm(logits)
     # A masked sum, because XLA may partition a gather from sharded logits across the arms.
     chosen = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype).reshape(*[1] * labels.ndim, -1)
     losses = log_norm - jnp.sum(jnp.where(chosen, logits, 0.0), axis=-1)
@@ -27,16 +28,59 @@ def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 
     return losses
 
 
+@jax.custom_vjp
+def _log_norm(logits: jax.Array) -> jax.Array:
+    """Return `jax.nn.logsumexp(logits, axis=-1)` of float32 logits `[..., V]`."""
+    plain = functools.partial(jax.nn.logsumexp, axis=-1)
+    return jax.lax.platform_dependent(logits, tpu=_log_norm_by_product, default=plain)
+
+
+def _log_norm_by_product(logits: jax.Array) -> jax.Array:
+    """Return `_log_norm(logits)` with the sum as a matrix product with ones.
+
+    By the TPU compiler's estimate this takes 2.2 ms instead of 4.3 (7,168 x 50,265 logits on a v5e). `HIGH` splits an
+    exponential into two bfloat16 numbers, which are exact to 2^-17 of it; the largest exponential is 1, and is exact.
+    """
+    most = jnp.max(logits, axis=-1, keepdims=True)
+    ones = jnp.ones((logits.shape[-1], 8), logits.dtype)  # XLA would turn a product with one column into a reduction
+    sums = jnp.matmul(jnp.exp(logits - most), ones, precision=jax.lax.Precision.HIGH)
+    return jnp.log(sums[..., 0]) + most[..., 0]
+
+
+def _log_norm_forward(logits: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    log_norm = _log_norm(logits)
+    return log_norm, (logits, log_norm)
+
+
+def _log_norm_backward(known: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array]:
+    logits, log_norm = known
+    return (jnp.exp(logits - log_norm[..., None]) * gradient[..., None],)
+
+
+_log_norm.defvjp(_log_norm_forward, _log_norm_backward)
+
+
 @jax.named_scope("head_loss")
 def summed_loss(
     logits: jax.Array, labels: jax.Array, weight: jax.Array, pad_token: int, label_smoothing: float = 0.0
 ) -> tuple[jax.Array, jax.Array]:
     """Return the loss summed over all tokens of a batch but padding, and their number (float32 scalars).
 
-    `labels [B, T]` are padded with `pad_token`; `weight [B]` is 0 for padding rows.
+    `logits` are `[B, T, V]` or `[B*T, V]`, `labels [B, T]` are padded with `pad_token`, and `weight [B]` is 0 for
+    padding rows.
     """
     counted = _counted(labels, weight, pad_token)
-    return jnp.sum(token_losses(logits, labels, label_smoothing) * counted), jnp.sum(counted)
+    shape = logits.shape[:-1]
+    losses = token_losses(logits, labels.reshape(shape), label_smoothing)
+    return jnp.sum(losses * counted.reshape(shape)), jnp.sum(counted)
+
+
+def logits_of_rows(x: jax.Array, table: jax.Array, bias: jax.Array | None, cap: float = 0.0) -> jax.Array:
+    """Return `logits_of(x, table, bias, cap)` with one row per position, `[B*T, V]`.
+
+    A TPU copies products `[B, T, V]` into another layout (0.3 of 210 ms for BART-large, batch 128).
+    """
+    return logits_of(x.reshape(-1, x.shape[-1]), table, bias, cap)
 
 
 @jax.named_scope("head_loss")
@@ -59,7 +103,7 @@ def summed_loss_by_blocks(
     def of_block(head: Any, x: jax.Array, rows: tuple[jax.Array, jax.Array]) -> jax.Array:
         labels, counted = (leaf.reshape(-1) for leaf in rows)
         table, bias = head
-        logits = logits_of(x.reshape(-1, x.shape[-1]), table, bias, cap)
+        logits = logits_of_rows(x, table, bias, cap)
         return jnp.sum(token_losses(logits, labels, label_smoothing) * counted)
 
     counted = _counted(labels, weight, pad_token)

@@ -17,7 +17,7 @@ from eeg2text_jax.conditions.condition import ConditionContext, distinct_inputs,
 from eeg2text_jax.data.batches import Batch, given_prompts
 from eeg2text_jax.parallel.arms import Divided, choose_by_arm, each_arm
 from eeg2text_jax.study.grid import Arm, StudyArrays
-from eeg2text_jax.training.objectives import count_tokens, summed_loss, summed_loss_by_blocks
+from eeg2text_jax.training.objectives import count_tokens, logits_of_rows, summed_loss, summed_loss_by_blocks
 from eeg2text_jax.training.state import TrainState, init_state, own_params, stop_frozen
 
 Loss = Callable[[Any, Any, jax.Array], jax.Array]  # (parameters, rows, dropout key) -> a scalar
@@ -134,7 +134,7 @@ class GridProgram:
         forward = functools.partial(self.model.forward, params, inputs, self.model.shift_right(labels), dropout_key=key)
         if self._on_a_cpu:
             return forward(read_out=functools.partial(summed_loss_by_blocks, **judged))
-        return summed_loss(forward(), **judged)
+        return summed_loss(forward(read_out=logits_of_rows), **judged)
 
     @property
     def _on_a_cpu(self) -> bool:

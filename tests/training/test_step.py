@@ -22,7 +22,7 @@ from eeg2text_jax.parallel.placement import REPLICATED, Placement
 from eeg2text_jax.study.grid import Arm, dropout_keys, placement_of
 from eeg2text_jax.training import objectives
 from eeg2text_jax.training.grid_program import ReconstructionProgram
-from eeg2text_jax.training.objectives import summed_loss, summed_loss_by_blocks, token_losses
+from eeg2text_jax.training.objectives import logits_of_rows, summed_loss, summed_loss_by_blocks, token_losses
 from eeg2text_jax.training.state import init_state
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))
@@ -93,14 +93,28 @@ def test_padding_to_56_changes_nothing(batch, of_plain, plain):
     assert_same(of_plain(padded), plain)
 
 
-def test_loss_is_that_of_pytorch():
+@pytest.mark.parametrize("of_tpu", [False, True])
+@pytest.mark.parametrize(("largest", "smoothing"), [(4.0, 0.0), (4.0, 0.1), (1e4, 0.1)])
+def test_the_loss_and_its_gradient_are_pytorchs(of_tpu, largest, smoothing, monkeypatch):
+    """With the sum of exponentials as TPUs compute it, too; logits that differ by 1e4 overflow nothing."""
+    if of_tpu:
+        product = objectives._log_norm_by_product
+        monkeypatch.setattr(jax.lax, "platform_dependent", lambda logits, **_: product(logits))
     rng = np.random.default_rng(0)
-    logits, labels = rng.normal(size=(3, 5, 11)).astype(np.float32) * 4, rng.integers(0, 11, (3, 5))
-    for smoothing in (0.0, 0.1):
-        given = torch.tensor(logits).reshape(15, 11), torch.tensor(labels).reshape(15)
-        expected = torch.nn.functional.cross_entropy(*given, reduction="none", label_smoothing=smoothing)
-        found = token_losses(jnp.asarray(logits), jnp.asarray(labels, jnp.int32), smoothing)
-        np.testing.assert_allclose(found.reshape(-1), expected, rtol=1e-5)
+    logits, labels = rng.normal(size=(3, 5, 11)).astype(np.float32) * largest, rng.integers(0, 11, (3, 5))
+    factors = np.arange(15, dtype=np.float32)
+
+    def weighed(logits):
+        losses = token_losses(logits, jnp.asarray(labels, jnp.int32), smoothing).reshape(-1)
+        return jnp.sum(losses * factors), losses
+
+    gradient, found = jax.grad(weighed, has_aux=True)(jnp.asarray(logits))
+    theirs = torch.tensor(logits, requires_grad=True)
+    given = theirs.reshape(15, 11), torch.tensor(labels).reshape(15)
+    expected = torch.nn.functional.cross_entropy(*given, reduction="none", label_smoothing=smoothing)
+    (expected * torch.tensor(factors)).sum().backward()
+    np.testing.assert_allclose(found, expected.detach(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("length", [12, 7])
@@ -121,13 +135,18 @@ def test_the_loss_by_blocks_is_that_of_whole_logits(length, with_bias, cap, monk
         summed, count = summed_loss(logits_of(head["x"], head["table"], head.get("bias"), cap), **judged)
         return 3 * summed / count
 
+    def in_rows(head):
+        logits = logits_of_rows(head["x"], head["table"], head.get("bias"), cap)
+        summed, count = summed_loss(logits, **judged)
+        return 3 * summed / count
+
     def by_blocks(head):
         summed, count = summed_loss_by_blocks(head["x"], head["table"], head.get("bias"), cap, **judged)
         return 3 * summed / count
 
     expected, found = jax.value_and_grad(whole)(head), jax.jit(jax.value_and_grad(by_blocks))(head)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
-    np.testing.assert_allclose(by_blocks(head), expected[0], rtol=1e-6)
+    np.testing.assert_allclose([by_blocks(head), in_rows(head)], [expected[0]] * 2, rtol=1e-6)
     text = [str(jax.make_jaxpr(jax.value_and_grad(function))(head)) for function in (whole, by_blocks)]
     assert [f"f32[{batch},{length},{vocab}]" in one for one in text] == [True, False]
     assert [f"f32[{batch * length},{vocab}]" in one for one in text] == [False, False]
