@@ -153,13 +153,14 @@ class Program(NamedTuple):
 
 
 def compile_ours(work: Work, size: int) -> Program:
-    """Compile our decoder for the first `size` sentences of the inputs."""
+    """Compile our decoder for the first `size` sentences of the inputs; weights in int8 are rounded before."""
+    params = work.model.rounded(work.params) if work.spec.weights_dtype == "int8" else work.params
     inputs, start = {name: value[:size] for name, value in work.inputs.items()}, time.perf_counter()
     jitted, on_tpu = compiled_search(default_platform()), default_platform() == "tpu"
-    compiled = jitted.lower(work.model, work.params, inputs, work.spec, None, on_tpu=on_tpu).compile()
+    compiled = jitted.lower(work.model, params, inputs, work.spec, None, on_tpu=on_tpu).compile()
     seconds = time.perf_counter() - start
     mib = compiled.memory_analysis().temp_size_in_bytes / 2**20
-    return Program(lambda: np.asarray(compiled(work.params, inputs, None).sequences), seconds, mib, compiled.as_text())
+    return Program(lambda: np.asarray(compiled(params, inputs, None).sequences), seconds, mib, compiled.as_text())
 
 
 def make_peers(work: Work, names: list[str], threads: int, place: Place) -> dict[str, Decoder]:

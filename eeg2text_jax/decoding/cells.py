@@ -24,6 +24,7 @@ from eeg2text_jax.decoding.sharded import (
     decode_dataset,
     generate_arms,
     plan_slices,
+    rounded_arms,
     teacher_forced_program,
 )
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
@@ -82,11 +83,12 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
     params = place_params(study, params, mesh)
     decode = study.config.decode
     spec, rows = check_decoding(decode, study.model), study.split.parts["test"]
+    searching = rounded_arms(study.model, params, spec)
 
     def both_modes(fed: Inputs, shared: Inputs, batch: Inputs) -> BothModes:
         keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
         options: dict[str, Any] = {"compactions": decode.compactions, "tensor_parallel": decode.tensor_parallel}
-        free = generate_arms(study.model, params, fed, shared, spec, mesh, keys=keys, **options)
+        free = generate_arms(study.model, searching, fed, shared, spec, mesh, keys=keys, **options)
         force = teacher_forced_program(study.model, mesh, decode.tensor_parallel)
         return BothModes(
             jax.tree.map(lambda x: x.reshape(x.shape[0], -1, spec.num_return_sequences, *x.shape[2:]), free),

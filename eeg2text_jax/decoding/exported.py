@@ -13,9 +13,9 @@ from transformers import PreTrainedTokenizerBase
 
 from eeg2text_jax.data.text import decode_tokens, load_tokenizer
 from eeg2text_jax.decoding.cells import sentence_keys
-from eeg2text_jax.decoding.sharded import Slice, generate_arms, plan_slices
+from eeg2text_jax.decoding.sharded import Slice, generate_arms, plan_slices, rounded_arms
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.functional import Rounded, Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.parallel.arms import joined
 from eeg2text_jax.parallel.mesh import make_mesh
@@ -69,6 +69,7 @@ class Exported:
         lengths = np.minimum(lengths, self.feeding.max_words)
         longer = [self.feeding.max_words] if (lengths > max(self.feeding.buckets)).any() else []
         params = jax.tree.map(lambda leaf: leaf[None], joined(self.params))
+        params = rounded_arms(self.model, params, self.generation)
         texts = [""] * len(recordings)
         for part in plan_slices(lengths, [*self.feeding.buckets, *longer], self.feeding.batch_size):
             decoded = self._decode_batch(params, [recordings[i] for i in part.samples], part, ids)
@@ -96,7 +97,7 @@ class Exported:
         return jnp.asarray(features), jnp.asarray(mask)
 
     def _decode_batch(
-        self, params: Params, recordings: Sequence[np.ndarray], part: Slice, ids: np.ndarray
+        self, params: Params | Rounded, recordings: Sequence[np.ndarray], part: Slice, ids: np.ndarray
     ) -> list[str]:
         """Return the texts of a slice's real samples, decoded with the same program as in a run."""
         features, mask = self._padded(recordings, part.words)

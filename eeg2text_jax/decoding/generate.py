@@ -43,7 +43,7 @@ def generate(
 
     Args:
       model: a `Seq2SeqModel`.
-      params: its parameters.
+      params: its parameters, or for many batches with `spec.weights_dtype` "int8" `model.rounded(params)`.
       inputs: `features [B, W, F]`, `inputs_embeds [B, S, D]` or `input_ids [B, S]`; and `mask [B, S]` bool.
       spec: the settings.
       key: for `spec.do_sample`: one PRNG key for the batch, or one per sentence `[B]`, which makes results independent

@@ -20,8 +20,8 @@ from jax.sharding import Mesh
 from eeg2text_jax.decoding.generate import Generated, check_request, search
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, score_reference
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.parallel.arms import shard_map_arms, tensor_parallel_arms
+from eeg2text_jax.models.functional import Rounded, Seq2SeqModel
+from eeg2text_jax.parallel.arms import Divided, shard_map_arms, tensor_parallel_arms
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.mesh import platform_of
 from eeg2text_jax.progress import ProgressLine
@@ -126,7 +126,8 @@ def generate_arms(
     """Run `generate` for A arms (trained models) at once; takes no target. Leaves of the result are `[A, N, ...]`.
 
     Args:
-      params: parameters of every arm, `[A, ...]`; A is a multiple of the mesh's `arm` axis.
+      params: parameters of every arm, `[A, ...]`, or the result of `rounded_arms`; A is a multiple of the mesh's `arm`
+        axis.
       fed: inputs that differ between arms, `[A, B, ...]`; B is a multiple of the mesh's `data` axis.
       shared: inputs common to all arms, `[B, ...]`, such as `mask`.
       keys: PRNG keys `[B]`, one per sentence, for `spec.do_sample`.
@@ -136,6 +137,16 @@ def generate_arms(
     check_request({**fed, **shared}, spec, keys)
     program = generate_program(model, spec, mesh, compactions, tensor_parallel)
     return program(params, fed, (shared, keys if spec.do_sample else None))
+
+
+def rounded_arms(model: Seq2SeqModel, params: Any, spec: GenerationSpec) -> Any:
+    """Return parameters for `generate_arms` whose decoder weights are rounded once, if `spec` has them rounded.
+
+    Those of a frozen model that all arms share are rounded in each batch.
+    """
+    if spec.weights_dtype != "int8" or isinstance(params, Divided):
+        return params
+    return Rounded(params, jax.jit(jax.vmap(lambda params: model.rounded(params).weights))(params))
 
 
 @functools.lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from eeg2text_jax.models.cache import Cache
 from eeg2text_jax.models.heads import capped
 from eeg2text_jax.models.layers import ACTIVATIONS, Norm, int8_of, int8_product, make_dense
 from eeg2text_jax.models.spec import Seq2SeqSpec
-from eeg2text_jax.models.stack import Stack
+from eeg2text_jax.models.stack import Layer, Stack
 from eeg2text_jax.parallel.mesh import replicate, shard_rows
 
 
@@ -45,6 +45,13 @@ class StepTable(NamedTuple):
 
     values: jax.Array  # [V, D]
     padded: jax.Array  # `_padded(values, 0)`
+
+
+class StepWeights(NamedTuple):
+    """Weights of the decoder as its steps use them."""
+
+    layers: tuple[Layer, ...]
+    table: jax.Array | StepTable | Int8Table  # of the output head
 
 
 @jax.custom_vjp
@@ -117,7 +124,7 @@ def logits_of(
 ) -> jax.Array:
     """Return float32 logits `[..., V]` of hidden states `[..., D]`, `cap * tanh(logit / cap)` unless `cap` is 0."""
     if isinstance(table, Int8Table):
-        logits = int8_product(x, table.values, axis=1)
+        logits = int8_product(x, table.values)
         logits = logits * table.scale.reshape(*[1] * (logits.ndim - 1), -1)
     elif isinstance(table, StepTable):
         logits = jax.lax.platform_dependent(x, *table, cuda=_product_of_padded, default=_product_of_values)
@@ -127,6 +134,7 @@ def logits_of(
     return logits if bias is None else logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
 
 
+Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]
 ReadOut = Callable[[jax.Array, jax.Array, jax.Array | None, float], Any]  # (hidden states, table, bias, cap) -> result
 
 
@@ -224,16 +232,19 @@ class EncoderDecoder(nnx.Module):
             x = self.decoder(x, mask, hidden, hidden_mask, **options)
         return self.head(x, self.head.table(self._table().embedding[...]), read_out)
 
-    def decode_step(self, weights_dtype: str = "") -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
+    def step_weights(self, dtype: str = "") -> StepWeights:
+        """Return the weights for `decode_step`; "int8" rounds them."""
+        table = self.head.step_table(self._table().embedding[...], dtype)
+        return StepWeights(tuple(self.decoder.separate_layers(dtype)), table)
+
+    def decode_step(self, weights: StepWeights) -> Step:
         """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache)."""
-        layers = self.decoder.separate_layers(weights_dtype)
-        table = self.head.step_table(self._table().embedding[...], weights_dtype)
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
             x = self.embed_targets(tokens[:, None])
             with jax.named_scope("decoder"):
-                x, cache = self.decoder.step(layers, x, index, cache)
-            return fenced(lambda x: self.head(x, table), x, index >= 0), cache
+                x, cache = self.decoder.step(weights.layers, x, index, cache)
+            return fenced(lambda x: self.head(x, weights.table), x, index >= 0), cache
 
         return step
 

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,20 @@ from flax import nnx
 from eeg2text_jax.models.brain.encoder import make_encoder
 from eeg2text_jax.models.cache import Cache, lengths_of
 from eeg2text_jax.models.causal import CausalLM
-from eeg2text_jax.models.encoder_decoder import EncoderDecoder, ReadOut, logits_of
+from eeg2text_jax.models.encoder_decoder import EncoderDecoder, ReadOut, Step, StepWeights, logits_of
 from eeg2text_jax.models.nnx_bridge import Params, PureModel, in_compute_dtype
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
 from eeg2text_jax.parallel.arms import Divided, divided, joined
 
 Inputs = Mapping[str, jax.Array]
+
+
+class Rounded(NamedTuple):
+    """Parameters of one trained model, and the weights of its decoder steps rounded to int8, see `rounded`."""
+
+    params: Params
+    weights: StepWeights
 
 
 class EEG2Text(nnx.Module):
@@ -166,16 +173,27 @@ class Seq2SeqModel(PureModel):
         """
         return (max_length,) if self.spec.encoder is None else lengths_of(beams, max_length)
 
-    def decode_step(
-        self, params: Params, weights_dtype: str = ""
-    ) -> Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]:
+    def decode_step(self, params: Params | Rounded, weights_dtype: str = "") -> Step:
         """Return the decoder step (tokens int32 `[B*K]`, position, cache) -> (float32 logits `[B*K, V]`, new cache).
 
         Call this outside of the decoding loop: it prepares the weights for all steps. `weights_dtype="int8"` rounds the
         decoder's matrices and the output head to int8, with one scale per output, and in each step the activations that
         they are multiplied with, with one scale per row.
         """
-        return self._bind(params, biases=False).backbone.decode_step(weights_dtype)
+        backbone = self._bind(params, biases=False).backbone
+        if not isinstance(params, Rounded):
+            return backbone.decode_step(backbone.step_weights(weights_dtype))
+        if weights_dtype != "int8":
+            raise ValueError(f"the parameters are rounded to int8, and weights_dtype is {weights_dtype!r}")
+        return backbone.decode_step(params.weights)
+
+    def rounded(self, params: Params) -> Rounded:
+        """Round the weights of decoder steps to int8, once for many batches.
+
+        The result replaces `params` in `encode`, `init_cache` and `decode_step`, and in `generate` with
+        `weights_dtype="int8"`, which else rounds them in each batch.
+        """
+        return Rounded(params, _rounded_weights(self, params))
 
     def shift_right(self, labels: jax.Array) -> jax.Array:
         """Return decoder inputs `[B, T]`: the start token, then `labels [B, T]` but the last; -100 becomes padding."""
@@ -190,12 +208,18 @@ class Seq2SeqModel(PureModel):
     def _make(self) -> Callable[[nnx.Rngs], EEG2Text]:
         return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
 
-    def _bind(self, params: Params, *, layers: bool = True, biases: bool = True) -> EEG2Text:
+    def _bind(self, params: Params | Rounded, *, layers: bool = True, biases: bool = True) -> EEG2Text:
         """Return the network with parameters in the compute dtype, see `in_compute_dtype`.
 
         With `remat`, layers are cast when they are computed, so `forward` and `encode` leave them as they are.
         """
-        return self._module(in_compute_dtype(joined(params), jnp.dtype(self.dtype), layers=layers, biases=biases))
+        params = joined(params.params if isinstance(params, Rounded) else params)
+        return self._module(in_compute_dtype(params, jnp.dtype(self.dtype), layers=layers, biases=biases))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _rounded_weights(model: Seq2SeqModel, params: Params) -> StepWeights:
+    return model._bind(params, biases=False).backbone.step_weights("int8")
 
 
 def divide(params: Params) -> Divided:

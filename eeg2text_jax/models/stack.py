@@ -71,12 +71,11 @@ class Layer(nnx.Module):
 
         return self._sublayers(x, own, None if hidden is None else cross, dropout_key)
 
-    def quantize(self) -> None:
+    def round_to_int8(self) -> None:
         """Round the kernels that `step` uses to int8, and the rows that they are multiplied with."""
         blocks = (self.self_attention, self.ffn, *((self.cross_attention,) if hasattr(self, "cross_attention") else ()))
         for dense in (part for block in blocks for part in vars(block).values() if isinstance(part, Dense)):
-            dense.quantize()
-            dense.rounds_rows = True
+            dense.round_rows()
 
     def step(
         self,
@@ -201,7 +200,7 @@ class Stack(nnx.Module):
         """Return the layers one by one, as `step` needs them; `weights_dtype="int8"` rounds their kernels."""
         layers = separate_layers(self.layers, self.spec.layers)
         for layer in layers if weights_dtype == "int8" else ():
-            layer.quantize()
+            layer.round_to_int8()
         return layers
 
     def step(self, layers: Sequence[Layer], x: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
