@@ -42,7 +42,7 @@ class MarkovModel:
             hidden[:, 0, :].astype(jnp.int32),
         )
 
-    def decode_step(self, params, weights_dtype=""):
+    def decode_step(self, params):
         return functools.partial(self._step, params)
 
     def _step(self, params, tokens, index, cache):

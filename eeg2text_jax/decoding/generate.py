@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.cache import reorder_beams, resize
+from eeg2text_jax.models.functional import Rounded
 from eeg2text_jax.parallel.mesh import compiler_options, default_platform
 from eeg2text_jax.search.beam_search import Growth, Hypotheses, beam_search
 from eeg2text_jax.search.sample import sample
@@ -52,7 +53,7 @@ def generate(
 
     Raises:
       UserError: an input is not an encoder input (labels or a decoder prompt, for example).
-      ValueError: `spec.do_sample` is set without a key.
+      ValueError: `spec.do_sample` is set without a key; or params are rounded, and `spec.weights_dtype` is "".
 
     Examples:
       >>> import jax.numpy as jnp
@@ -64,6 +65,8 @@ def generate(
       (2, 8)
     """
     check_request(inputs, spec, key)
+    if isinstance(params, Rounded) and not spec.weights_dtype:
+        raise ValueError("params are rounded to int8, and spec.weights_dtype is ''")
     program, on_tpu = compiled_search(default_platform()), default_platform() == "tpu"
     return program(model, params, inputs, spec, key if spec.do_sample else None, compactions, on_tpu=on_tpu)
 
@@ -93,11 +96,13 @@ def search(
 
     With `on_tpu` the cache of a beam search grows, see `beam_search`. Other platforms do not need the loops for that.
     """
+    if spec.weights_dtype == "int8" and not isinstance(params, Rounded):
+        params = model.rounded(params)
     hidden, mask = model.encode(params, inputs)
     batch, returned = hidden.shape[0], spec.num_return_sequences
     beams = spec.num_beams if spec.num_beams > 1 else returned
     cache = model.init_cache(params, hidden, mask, beams, spec.max_length, spec.cache_dtype)
-    step = model.decode_step(params, spec.weights_dtype)
+    step = model.decode_step(params)
     keys = None if key is None else _keys_of_sentences(key, batch)
     if spec.num_beams > 1:
         growth = Growth(model.cache_lengths(beams, spec.max_length), resize) if on_tpu else None

@@ -120,7 +120,7 @@ class Attention(nnx.Module):
         shape = Heads(batch, self.heads, self.rate)
         lengths = x.shape[0] // batch, context.shape[0] // batch
         at_once = heads_at_once(self.heads, -(-batch // data_shards()), *lengths)
-        whole = self.apart or at_once == self.heads
+        whole = self.apart or self.query.quantized or at_once == self.heads
         apart = partial(self._apart, shape, rotation, whole and not of_itself)
         if whole:
             return apart(x, context, biases, dropout_key)

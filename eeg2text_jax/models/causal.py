@@ -15,7 +15,7 @@ from flax import nnx
 from eeg2text_jax.cpu import fenced
 from eeg2text_jax.models.attention import Rotation, mask_bias
 from eeg2text_jax.models.cache import Cache, LayerCache, history_bias, own_position
-from eeg2text_jax.models.encoder_decoder import Embedding, Head, ReadOut, Step, StepWeights, logits_of
+from eeg2text_jax.models.encoder_decoder import Embedding, Head, Int8Table, ReadOut, Step, logits_of
 from eeg2text_jax.models.nnx_bridge import scan_layers
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import Seq2SeqSpec
@@ -182,19 +182,20 @@ class CausalLM(nnx.Module):
             x = self.decoder(x, jnp.concatenate([hidden_mask, later], axis=1), **options)
         return self.head(x[:, hidden.shape[1] - 1 :], self.head.table(self.shared.embedding[...]), read_out)
 
-    def step_weights(self, dtype: str = "") -> StepWeights:
-        """Return the weights for `decode_step`; "int8" rounds them."""
-        table = self.head.step_table(self.shared.embedding[...], dtype)
-        return StepWeights(tuple(self.decoder.separate_layers(dtype)), table)
+    def int8_table(self) -> Int8Table:
+        """Return the table of the output head rounded to int8, for `decode_step`."""
+        return self.head.int8_table(self.shared.embedding[...])
 
-    def decode_step(self, weights: StepWeights) -> Step:
+    def decode_step(self, table: Int8Table | None = None) -> Step:
         """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache)."""
+        layers = self.decoder.separate_layers()
+        table = self.head.step_table(self.shared.embedding[...]) if table is None else table
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
             start = jnp.repeat(cache.start, cache.ancestors.shape[1], axis=0)
             x = jnp.where(index == 0, start, self.embed(tokens).astype(start.dtype))[:, None]
             with jax.named_scope("decoder"):
-                x, cache = self.decoder.step(weights.layers, x, index, cache)
-            return fenced(lambda x: self.head(x, weights.table), x, index >= 0), cache
+                x, cache = self.decoder.step(layers, x, index, cache)
+            return fenced(lambda x: self.head(x, table), x, index >= 0), cache
 
         return step

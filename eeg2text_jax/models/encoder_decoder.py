@@ -12,7 +12,7 @@ from eeg2text_jax.models.cache import Cache
 from eeg2text_jax.models.heads import capped
 from eeg2text_jax.models.layers import ACTIVATIONS, Norm, int8_of, int8_product, make_dense
 from eeg2text_jax.models.spec import Seq2SeqSpec
-from eeg2text_jax.models.stack import Layer, Stack
+from eeg2text_jax.models.stack import Stack
 from eeg2text_jax.parallel.mesh import replicate, shard_rows
 
 
@@ -45,13 +45,6 @@ class StepTable(NamedTuple):
 
     values: jax.Array  # [V, D]
     padded: jax.Array  # `_padded(values, 0)`
-
-
-class StepWeights(NamedTuple):
-    """Weights of the decoder as its steps use them."""
-
-    layers: tuple[Layer, ...]
-    table: jax.Array | StepTable | Int8Table  # of the output head
 
 
 @jax.custom_vjp
@@ -159,12 +152,14 @@ class Head(nnx.Module):
         return replicate((tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype))
 
     @jax.named_scope("head_loss")
-    def step_table(self, tied: jax.Array, weights_dtype: str = "") -> jax.Array | StepTable | Int8Table:
-        """Return the table for the steps of a search; call this before the loop. "int8" rounds it."""
+    def step_table(self, tied: jax.Array) -> jax.Array | StepTable:
+        """Return the table for the steps of a search; call this before the loop."""
         table = self.table(tied)
-        if weights_dtype == "int8":
-            return Int8Table(*int8_of(table, axis=1))
         return StepTable(table, _padded(table, 0)) if len(table) % 64 else table
+
+    def int8_table(self, tied: jax.Array) -> Int8Table:
+        """Return the table rounded to int8, in place of `step_table`."""
+        return Int8Table(*int8_of(self.table(tied), axis=1))
 
     @jax.named_scope("head_loss")
     def __call__(self, x: jax.Array, table: jax.Array | StepTable | Int8Table, read_out: ReadOut = logits_of) -> Any:
@@ -232,19 +227,20 @@ class EncoderDecoder(nnx.Module):
             x = self.decoder(x, mask, hidden, hidden_mask, **options)
         return self.head(x, self.head.table(self._table().embedding[...]), read_out)
 
-    def step_weights(self, dtype: str = "") -> StepWeights:
-        """Return the weights for `decode_step`; "int8" rounds them."""
-        table = self.head.step_table(self._table().embedding[...], dtype)
-        return StepWeights(tuple(self.decoder.separate_layers(dtype)), table)
+    def int8_table(self) -> Int8Table:
+        """Return the table of the output head rounded to int8, for `decode_step`."""
+        return self.head.int8_table(self._table().embedding[...])
 
-    def decode_step(self, weights: StepWeights) -> Step:
+    def decode_step(self, table: Int8Table | None = None) -> Step:
         """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache)."""
+        layers = self.decoder.separate_layers()
+        table = self.head.step_table(self._table().embedding[...]) if table is None else table
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
             x = self.embed_targets(tokens[:, None])
             with jax.named_scope("decoder"):
-                x, cache = self.decoder.step(weights.layers, x, index, cache)
-            return fenced(lambda x: self.head(x, weights.table), x, index >= 0), cache
+                x, cache = self.decoder.step(layers, x, index, cache)
+            return fenced(lambda x: self.head(x, table), x, index >= 0), cache
 
         return step
 

@@ -12,20 +12,29 @@ from flax import nnx
 from eeg2text_jax.models.brain.encoder import make_encoder
 from eeg2text_jax.models.cache import Cache, lengths_of
 from eeg2text_jax.models.causal import CausalLM
-from eeg2text_jax.models.encoder_decoder import EncoderDecoder, ReadOut, Step, StepWeights, logits_of
+from eeg2text_jax.models.encoder_decoder import EncoderDecoder, Int8Table, ReadOut, Step, logits_of
 from eeg2text_jax.models.nnx_bridge import Params, PureModel, in_compute_dtype
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
+from eeg2text_jax.models.stack import Layer
 from eeg2text_jax.parallel.arms import Divided, divided, joined
 
 Inputs = Mapping[str, jax.Array]
 
 
+class Int8Weights(NamedTuple):
+    """Matrices of a language model rounded to int8; on each layer's axis 0, `[L, ...]`."""
+
+    encoder: Layer | None
+    decoder: Layer
+    table: Int8Table  # of the output head
+
+
 class Rounded(NamedTuple):
-    """Parameters of one trained model, and the weights of its decoder steps rounded to int8, see `rounded`."""
+    """Parameters of one trained model, and the rounded weights that replace some of them, see `rounded`."""
 
     params: Params
-    weights: StepWeights
+    weights: Int8Weights
 
 
 class EEG2Text(nnx.Module):
@@ -173,25 +182,20 @@ class Seq2SeqModel(PureModel):
         """
         return (max_length,) if self.spec.encoder is None else lengths_of(beams, max_length)
 
-    def decode_step(self, params: Params | Rounded, weights_dtype: str = "") -> Step:
+    def decode_step(self, params: Params | Rounded) -> Step:
         """Return the decoder step (tokens int32 `[B*K]`, position, cache) -> (float32 logits `[B*K, V]`, new cache).
 
-        Call this outside of the decoding loop: it prepares the weights for all steps. `weights_dtype="int8"` rounds the
-        decoder's matrices and the output head to int8, with one scale per output, and in each step the activations that
-        they are multiplied with, with one scale per row.
+        Call this outside of the decoding loop: it prepares the weights for all steps.
         """
         backbone = self._bind(params, biases=False).backbone
-        if not isinstance(params, Rounded):
-            return backbone.decode_step(backbone.step_weights(weights_dtype))
-        if weights_dtype != "int8":
-            raise ValueError(f"the parameters are rounded to int8, and weights_dtype is {weights_dtype!r}")
-        return backbone.decode_step(params.weights)
+        return backbone.decode_step(params.weights.table if isinstance(params, Rounded) else None)
 
     def rounded(self, params: Params) -> Rounded:
-        """Round the weights of decoder steps to int8, once for many batches.
+        """Round the matrices of the language model to int8, with one scale per output, once for many batches.
 
-        The result replaces `params` in `encode`, `init_cache` and `decode_step`, and in `generate` with
-        `weights_dtype="int8"`, which else rounds them in each batch.
+        The result replaces `params` in `encode`, `init_cache` and `decode_step`, which then round the activations that
+        the matrices are multiplied with, with one scale per row; and in `generate` with `weights_dtype="int8"`, which
+        else rounds the matrices in each batch. The brain encoder is not rounded.
         """
         return Rounded(params, _rounded_weights(self, params))
 
@@ -213,13 +217,20 @@ class Seq2SeqModel(PureModel):
 
         With `remat`, layers are cast when they are computed, so `forward` and `encode` leave them as they are.
         """
-        params = joined(params.params if isinstance(params, Rounded) else params)
-        return self._module(in_compute_dtype(params, jnp.dtype(self.dtype), layers=layers, biases=biases))
+        if isinstance(params, Rounded):
+            network = self._bind(params.params, layers=layers, biases=biases)
+            if params.weights.encoder is not None:
+                network.backbone.encoder.layers = params.weights.encoder
+            network.backbone.decoder.layers = params.weights.decoder
+            return network
+        return self._module(in_compute_dtype(joined(params), jnp.dtype(self.dtype), layers=layers, biases=biases))
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _rounded_weights(model: Seq2SeqModel, params: Params) -> StepWeights:
-    return model._bind(params, biases=False).backbone.step_weights("int8")
+def _rounded_weights(model: Seq2SeqModel, params: Params) -> Int8Weights:
+    backbone = model._module(joined(params)).backbone
+    encoder = backbone.encoder.rounded_layers() if isinstance(backbone, EncoderDecoder) else None
+    return Int8Weights(encoder, backbone.decoder.rounded_layers(), backbone.int8_table())
 
 
 def divide(params: Params) -> Divided:

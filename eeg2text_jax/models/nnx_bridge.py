@@ -71,6 +71,18 @@ def separate_layers(stacked: nnx.Module, layers: int) -> list[nnx.Module]:
     return [nnx.merge(structure, jax.tree.map(lambda leaf, i=i: leaf[i], params)) for i in range(layers)]
 
 
+def map_layers(stacked: nnx.Module, change: Callable[[nnx.Module], None]) -> nnx.Module:
+    """Return a stacked module after `change` of each of its layers."""
+    structure, params = nnx.split(stacked)
+
+    def changed(params: Any) -> nnx.Module:
+        layer = nnx.merge(structure, params)
+        change(layer)
+        return layer
+
+    return jax.vmap(changed)(params)
+
+
 def scan_layers(
     stacked: nnx.Module,
     body: Callable[[nnx.Module, jax.Array, Any, Any], jax.Array],

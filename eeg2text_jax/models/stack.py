@@ -19,7 +19,7 @@ from eeg2text_jax.models.layers import (
     product,
     sinusoidal_table,
 )
-from eeg2text_jax.models.nnx_bridge import scan_layers, separate_layers, stack_layers
+from eeg2text_jax.models.nnx_bridge import map_layers, scan_layers, separate_layers, stack_layers
 from eeg2text_jax.models.remat import Keep
 from eeg2text_jax.models.spec import StackSpec
 from eeg2text_jax.parallel.mesh import data_shards, shard_rows
@@ -72,7 +72,7 @@ class Layer(nnx.Module):
         return self._sublayers(x, own, None if hidden is None else cross, dropout_key)
 
     def round_to_int8(self) -> None:
-        """Round the kernels that `step` uses to int8, and the rows that they are multiplied with."""
+        """Round all kernels to int8, and the rows that they are multiplied with."""
         blocks = (self.self_attention, self.ffn, *((self.cross_attention,) if hasattr(self, "cross_attention") else ()))
         for dense in (part for block in blocks for part in vars(block).values() if isinstance(part, Dense)):
             dense.round_rows()
@@ -196,12 +196,13 @@ class Stack(nnx.Module):
         ancestors = jnp.zeros((mask.shape[0], beams, max_length), jnp.int32)
         return Cache(layers, ancestors, mask)
 
-    def separate_layers(self, weights_dtype: str = "") -> list[Layer]:
-        """Return the layers one by one, as `step` needs them; `weights_dtype="int8"` rounds their kernels."""
-        layers = separate_layers(self.layers, self.spec.layers)
-        for layer in layers if weights_dtype == "int8" else ():
-            layer.round_to_int8()
-        return layers
+    def separate_layers(self) -> list[Layer]:
+        """Return the layers one by one, as `step` needs them."""
+        return separate_layers(self.layers, self.spec.layers)
+
+    def rounded_layers(self) -> Layer:
+        """Return the stacked layers with kernels in int8, see `Layer.round_to_int8`."""
+        return map_layers(self.layers, Layer.round_to_int8)
 
     def step(self, layers: Sequence[Layer], x: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
         """Decode one position: return hidden states `[B*K, D]` and the new cache from embeddings `[B*K, 1, D]`.
