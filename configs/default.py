@@ -331,7 +331,7 @@ def get_config() -> ConfigDict:
     c.decode.top_p = 1.0  # draw among the most probable tokens that hold this much together
     # Less to move at each step, for other rounding (docs/speed.md has its effect on tokens); "": model.dtype.
     c.decode.cache_dtype = ""  # of keys and values between steps: "bfloat16" or "float32"
-    # "int8": the decoder's matrices, the output head, and the activations that they are multiplied with.
+    # "int8": the matrices of the language model, and the activations that they are multiplied with.
     c.decode.weights_dtype = ""
     # Divide a frozen language model over the devices of an arm, which decode a batch together; for models that do not
     # fit one device. Sums are then rounded in another order.

@@ -86,7 +86,7 @@ class GenerationSpec:
     top_p: float = 1.0
     renormalize_logits: bool = False  # log-softmax again after all processing
     cache_dtype: str = ""  # dtype of the KV cache: "bfloat16" or "float32"; "": the model's dtype
-    weights_dtype: str = ""  # "int8": of the decoder's products, rounded on both sides; "": the model's dtype
+    weights_dtype: str = ""  # "int8": of the language model's products, rounded on both sides; "": model.dtype
 
     def __post_init__(self) -> None:
         for name in _TUPLES:
