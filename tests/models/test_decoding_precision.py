@@ -10,6 +10,7 @@ from transformers import BartConfig, T5Config
 from eeg2text_jax import GenerationSpec, Seq2SeqModel, generate
 from eeg2text_jax.backbones import bart, t5
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.models import attention
 from eeg2text_jax.models.layers import int8_of, int8_product
 
 VOCABULARY, BEAMS, LENGTH = 60, 4, 7
@@ -107,6 +108,16 @@ def test_weights_rounded_once_give_the_same_sentences(name):
         assert leaf.dtype == jnp.float32
     with pytest.raises(ValueError, match="weights_dtype is ''"):
         generate(model, once, inputs, spec.replace(weights_dtype=""))
+
+
+def test_an_encoder_in_int8_attends_with_all_heads_at_once_on_a_tpu(monkeypatch):
+    """A few heads at a time would multiply the rounded numbers without their scales."""
+    model, params = make("bart")
+    expected, _ = encoded(model, model.rounded(params))
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, **ways: ways.get("tpu", ways["default"])(*args))
+    monkeypatch.setattr(attention, "heads_at_once", lambda *sizes: 1)
+    found, _ = encoded(model, model.rounded(params))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_fields_of_the_specification():
