@@ -140,9 +140,9 @@ def generate_arms(
 
 
 def rounded_arms(model: Seq2SeqModel, params: Any, spec: GenerationSpec) -> Any:
-    """Return parameters for `generate_arms` whose decoder weights are rounded once, if `spec` has them rounded.
+    """Return the parameters for `generate_arms`: with `spec.weights_dtype` "int8", rounded once for all batches.
 
-    Those of a frozen model that all arms share are rounded in each batch.
+    `generate_arms` rounds a frozen model that all arms share in each batch.
     """
     if spec.weights_dtype != "int8" or isinstance(params, Divided):
         return params

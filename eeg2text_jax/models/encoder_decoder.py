@@ -163,7 +163,7 @@ class Head(nnx.Module):
 
     @jax.named_scope("head_loss")
     def __call__(self, x: jax.Array, table: jax.Array | StepTable | Int8Table, read_out: ReadOut = logits_of) -> Any:
-        """Return logits, or the result of another `read_out`; `table` is from `table` or `step_table`."""
+        """Return logits, or the result of another `read_out`; `table` is from one of the three methods above."""
         if self.spec.head_transform:
             x = self.transform_norm(ACTIVATIONS[self.spec.decoder.activation](self.transform(x)))
         bias = None if self.spec.logits_bias == "none" else self.bias[...]

@@ -23,15 +23,15 @@ Inputs = Mapping[str, jax.Array]
 
 
 class Int8Weights(NamedTuple):
-    """Matrices of a language model rounded to int8; on each layer's axis 0, `[L, ...]`."""
+    """A language model's layers, with their parameters stacked `[L, ...]`, and output head, matrices in int8."""
 
-    encoder: Layer | None
+    encoder: Layer | None  # None: a decoder-only model
     decoder: Layer
-    table: Int8Table  # of the output head
+    table: Int8Table
 
 
 class Rounded(NamedTuple):
-    """Parameters of one trained model, and the rounded weights that replace some of them, see `rounded`."""
+    """Parameters of one trained model, and what replaces its language model, see `Seq2SeqModel.rounded`."""
 
     params: Params
     weights: Int8Weights
