@@ -211,7 +211,7 @@ RESUMES = "the same command resumes from what is finished."
     ("name", "waits", "seconds", "says"),
     [
         ("run", "compiler.join()", 0.5, f"eeg2text run: ended by SIGTERM while compiling; {RESUMES}\n"),
-        ("run", "pass", 6.0, f"eeg2text run: ended by SIGTERM; {RESUMES}\n"),  # a busy machine needs over 0.5 s to end
+        ("run", "pass", 6.0, f"eeg2text run: ended by SIGTERM; {RESUMES}\n"),  # as outside of tests
         (
             "preflight",
             "compiler.join()",

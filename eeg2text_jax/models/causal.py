@@ -187,7 +187,10 @@ class CausalLM(nnx.Module):
         return self.head.int8_table(self.shared.embedding[...])
 
     def decode_step(self, table: Int8Table | None = None) -> Step:
-        """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache)."""
+        """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache).
+
+        `table`, from `int8_table`, replaces the output head's own.
+        """
         layers = self.decoder.separate_layers()
         table = self.head.step_table(self.shared.embedding[...]) if table is None else table
 

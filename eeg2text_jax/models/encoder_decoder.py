@@ -232,7 +232,10 @@ class EncoderDecoder(nnx.Module):
         return self.head.int8_table(self._table().embedding[...])
 
     def decode_step(self, table: Int8Table | None = None) -> Step:
-        """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache)."""
+        """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache).
+
+        `table`, from `int8_table`, replaces the output head's own.
+        """
         layers = self.decoder.separate_layers()
         table = self.head.step_table(self._table().embedding[...]) if table is None else table
 

@@ -100,10 +100,10 @@ def test_weights_rounded_once_give_the_same_sentences(name):
     expected, found = (generate(model, given, inputs, spec) for given in (params, once))
     np.testing.assert_array_equal(found.sequences, expected.sequences)
     np.testing.assert_array_equal(found.scores, expected.scores)
-    shapes = sum(leaf.size for leaf in jax.tree.leaves(once.weights) if leaf.dtype == jnp.int8)
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(once.weights) if leaf.dtype == jnp.int8)
     # Attention has four matrices in each encoder layer and eight in each decoder layer, feed-forward networks two; and
     # there is the table of the head.
-    assert shapes == 2 * (12 * 128 * 128 + 4 * 128 * 64) + VOCABULARY * 128
+    assert numbers == 2 * (12 * 128 * 128 + 4 * 128 * 64) + VOCABULARY * 128
     for leaf in jax.tree.leaves(once.params):
         assert leaf.dtype == jnp.float32
     with pytest.raises(ValueError, match="weights_dtype is ''"):
