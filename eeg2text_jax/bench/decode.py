@@ -26,6 +26,7 @@ from eeg2text_jax.bench.peers import (
     Decoder,
     Place,
     ctranslate2_decoder,
+    import_peer,
     peer_names,
     peer_place,
     set_torch_precision,
@@ -174,11 +175,19 @@ def make_peers(work: Work, names: list[str], threads: int, place: Place) -> dict
     made = {}
     for name in names:
         if name in types:
-            made[name] = ctranslate2_decoder(theirs, mask, work.spec, threads, types[name], place)
+            import_peer("ctranslate2")
+            make = functools.partial(ctranslate2_decoder, theirs, mask, work.spec, threads, types[name], place)
         else:
             static = name == "transformers-static"
-            made[name] = transformers_decoder(theirs, hidden, mask, work.spec, place, static=static)
+            make = functools.partial(transformers_decoder, theirs, hidden, mask, work.spec, place, static=static)
+        made[name] = _made_at_first_call(make)
     return made
+
+
+def _made_at_first_call(make: Callable[[], Decoder]) -> Decoder:
+    """Return the decoder that `make` returns, made when it is first called, so that `warm_up` sees its errors."""
+    made = functools.cache(make)
+    return lambda size: made()(size)
 
 
 def _encode(work: Work) -> tuple[np.ndarray, np.ndarray]:
