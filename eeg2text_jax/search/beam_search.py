@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from eeg2text_jax.cpu import top_k
+from eeg2text_jax.cpu import log_softmax, top_k
 from eeg2text_jax.search.processors import process
 from eeg2text_jax.search.settings import GenerationSpec
 
@@ -184,7 +184,7 @@ def choose(
     logits: jax.Array, state: BeamState, reorder: Reorder, spec: GenerationSpec, keys: jax.Array | None
 ) -> BeamState:
     """Append one token to every live hypothesis, chosen by its logits `[B*K, V]`, and collect finished hypotheses."""
-    scores = process(jax.nn.log_softmax(logits.astype(jnp.float32)), _rows(state.tokens), state.length, spec)
+    scores = process(log_softmax(logits.astype(jnp.float32)), _rows(state.tokens), state.length, spec)
     candidates = choose_candidates(scores + state.scores.reshape(-1, 1), state, spec, keys)
     tokens, live_scores, parents = continue_live(candidates, spec.num_beams)
     state = keep_finished(candidates, state, spec)

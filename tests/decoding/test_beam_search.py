@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 from slow_reference import slow_beam_search
 from toy_models import MarkovModel, first_order, random_tables, sentences
 
@@ -262,3 +263,14 @@ def test_samples_follow_softmax():
     shares = np.bincount(np.asarray(drawn[:, 0]), minlength=3) / n
     np.testing.assert_allclose(shares, odds, atol=4 * np.sqrt(0.25 / n))
     assert (drawn[:, 0] != drawn[:, 1]).all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
+def test_the_log_softmax_of_a_cpu(scale):
+    logits = scale * np.random.default_rng(0).standard_normal((6, 5000)).astype(np.float32)
+    logits[1, ::2], logits[2, :-1] = -np.inf, -np.inf
+    found, expected = jax.jit(cpu.log_softmax)(logits), scipy.special.log_softmax(logits.astype(np.float64), axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=4e-6)
+    logits[3, 0] = np.nan
+    assert np.isnan(jax.jit(cpu.log_softmax)(logits)).all(axis=1).tolist() == [False, False, False, True, False, False]
+    assert "dot_general" in jax.jit(cpu.log_softmax).lower(logits).as_text()
