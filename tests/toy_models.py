@@ -42,6 +42,9 @@ class MarkovModel:
             hidden[:, 0, :].astype(jnp.int32),
         )
 
+    def cache_lengths(self, beams, max_length, platform):
+        return (max_length,)
+
     def decode_step(self, params):
         return functools.partial(self._step, params)
 

@@ -87,8 +87,7 @@ def main(argv: list[str]) -> int:
     if in_int8:
         decoders[OURS_INT8] = lambda size: in_int8[size].decode()
     times = alternate(decoders, {size: size for size in args.batch}, args.repeats)
-    on_tpu = default_platform() == "tpu"
-    sizes = work.model.cache_lengths(work.spec.num_beams, args.steps) if on_tpu else (args.steps,)
+    sizes = work.model.cache_lengths(work.spec.num_beams, args.steps, default_platform())
     profiles = {}
     for size, program in programs.items() if args.trace else ():
         profiles[size] = profile(program.decode, Path(args.trace) / f"batch_{size}", program.text, steps_of(sizes))
@@ -157,8 +156,7 @@ def compile_ours(work: Work, size: int) -> Program:
     """Compile our decoder for the first `size` sentences of the inputs; weights in int8 are rounded before."""
     params = work.model.rounded(work.params) if work.spec.weights_dtype == "int8" else work.params
     inputs, start = {name: value[:size] for name, value in work.inputs.items()}, time.perf_counter()
-    jitted, on_tpu = compiled_search(default_platform()), default_platform() == "tpu"
-    compiled = jitted.lower(work.model, params, inputs, work.spec, None, on_tpu=on_tpu).compile()
+    compiled = compiled_search(default_platform()).lower(work.model, params, inputs, work.spec, None).compile()
     seconds = time.perf_counter() - start
     mib = compiled.memory_analysis().temp_size_in_bytes / 2**20
     return Program(lambda: np.asarray(compiled(params, inputs, None).sequences), seconds, mib, compiled.as_text())

@@ -22,6 +22,7 @@ from eeg2text_jax.bench.timing import write_report
 from eeg2text_jax.bench.workload import BUCKETS, LONGEST, Lengths, sentence_lengths, stage_parser
 from eeg2text_jax.decoding.sharded import Slice, decode_dataset, plan_slices
 from eeg2text_jax.models.cache import reorder_beams, resize
+from eeg2text_jax.parallel.mesh import default_platform
 from eeg2text_jax.search.beam_search import Growth, Hypotheses, beam_search
 
 FORCED_LOGIT = 1e4  # far above all other logits
@@ -121,11 +122,10 @@ def search_to_lengths(
         return reorder_beams(cache[0], parents), cache[1]
 
     def resize_first(cache: Any, length: int) -> Any:
-        return resize(cache[0], length), cache[1]
+        return resize(cache[0], length, grouped=platform == "tpu"), cache[1]
 
-    growth = None
-    if jax.default_backend() == "tpu":
-        growth = Growth(model.cache_lengths(spec.num_beams, spec.max_length), resize_first)
+    platform = default_platform()
+    growth = Growth(model.cache_lengths(spec.num_beams, spec.max_length, platform), resize_first)
     return beam_search(step_to_end, reorder, cache, len(ends), spec, compactions=compactions, growth=growth)
 
 

@@ -67,8 +67,8 @@ def generate(
     check_request(inputs, spec, key)
     if isinstance(params, Rounded) and not spec.weights_dtype:
         raise ValueError("params are rounded to int8, and spec.weights_dtype is ''")
-    program, on_tpu = compiled_search(default_platform()), default_platform() == "tpu"
-    return program(model, params, inputs, spec, key if spec.do_sample else None, compactions, on_tpu=on_tpu)
+    program = compiled_search(default_platform())
+    return program(model, params, inputs, spec, key if spec.do_sample else None, compactions)
 
 
 def check_request(inputs: dict[str, jax.Array], spec: GenerationSpec, key: jax.Array | None) -> None:
@@ -90,11 +90,12 @@ def search(
     key: jax.Array | None,
     compactions: int = 0,
     *,
-    on_tpu: bool = False,
+    platform: str | None = None,
 ) -> Generated:
     """Do what `generate` does, as a pure function for use inside other JAX transformations.
 
-    With `on_tpu` the cache of a beam search grows, see `beam_search`. Other platforms do not need the loops for that.
+    `platform` is where it will run, see `parallel.mesh.platform_of`. On TPUs and CPUs the cache of a beam search grows,
+    see `models.cache.lengths_of`.
     """
     if spec.weights_dtype == "int8" and not isinstance(params, Rounded):
         params = model.rounded(params)
@@ -105,7 +106,8 @@ def search(
     step = model.decode_step(params)
     keys = None if key is None else _keys_of_sentences(key, batch)
     if spec.num_beams > 1:
-        growth = Growth(model.cache_lengths(beams, spec.max_length), resize) if on_tpu else None
+        lengths = model.cache_lengths(beams, spec.max_length, platform)
+        growth = Growth(lengths, functools.partial(resize, grouped=platform == "tpu")) if len(lengths) > 1 else None
         found = beam_search(step, reorder_beams, cache, batch, spec, keys, compactions=compactions, growth=growth)
     else:
         found = sample(step, cache, batch, spec, None if keys is None else _keys_of_rows(keys, returned))
@@ -115,8 +117,8 @@ def search(
 @functools.cache
 def compiled_search(platform: str) -> Any:
     """Return the jitted `search` for a platform."""
-    static = ("model", "spec", "compactions", "on_tpu")
-    return jax.jit(search, static_argnames=static, compiler_options=compiler_options(platform))
+    static, options = ("model", "spec", "compactions"), compiler_options(platform)
+    return jax.jit(functools.partial(search, platform=platform), static_argnames=static, compiler_options=options)
 
 
 def _keys_of_sentences(key: jax.Array, batch: int) -> jax.Array:

@@ -155,11 +155,9 @@ def generate_program(
 ) -> Callable[..., Generated]:
     """Return the jitted function `(params, fed, (shared, keys)) -> Generated` of `generate_arms`."""
 
-    on_tpu = platform_of(mesh) == "tpu"
-
     def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array | None]) -> Generated:
         inputs, keys = shared
-        return search(model, params, {**fed, **inputs}, spec, keys, compactions, on_tpu=on_tpu)
+        return search(model, params, {**fed, **inputs}, spec, keys, compactions, platform=platform_of(mesh))
 
     return program_of_arms(decode, mesh, tensor_parallel)
 

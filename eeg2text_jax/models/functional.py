@@ -175,12 +175,12 @@ class Seq2SeqModel(PureModel):
         cache = self._bind(params, biases=False).backbone.decoder.init_cache(hidden, mask, beams, max_length)
         return cache._replace(layers=jax.tree.map(lambda x: x.astype(dtype or x.dtype), cache.layers))
 
-    def cache_lengths(self, beams: int, max_length: int) -> tuple[int, ...]:
-        """Return the positions for which the cache has room, one after the other, in a beam search on a TPU.
+    def cache_lengths(self, beams: int, max_length: int, platform: str | None) -> tuple[int, ...]:
+        """Return the positions for which the cache has room, one after the other, in a beam search on a platform.
 
         A decoder-only model's cache has room for all positions from the beginning.
         """
-        return (max_length,) if self.spec.encoder is None else lengths_of(beams, max_length)
+        return (max_length,) if self.spec.encoder is None else lengths_of(beams, max_length, platform)
 
     def decode_step(self, params: Params | Rounded) -> Step:
         """Return the decoder step (tokens int32 `[B*K]`, position, cache) -> (float32 logits `[B*K, V]`, new cache).

@@ -241,8 +241,7 @@ def search_task(outline: Outline, placement: Placement) -> Task:
     decode, words, model = outline.config.decode, outline.bucket[0], outline.model
     size, length, beams = decode.batch_size, decode.max_length, decode.num_beams
     arms, n_data = len(outline.arms), placement.mesh.shape[DATA]
-    on_tpu = platform_of(placement.mesh) == "tpu"
-    sizes = model.cache_lengths(beams, length) if on_tpu else (length,)
+    sizes = model.cache_lengths(beams, length, platform_of(placement.mesh))
     # `beam_search` has a loop for each size of the cache, and for each number of rows, which halves at a compaction.
     # Assumed is the worst case, that no sentence ends early: the first loops run all steps, and the later loops none.
     # The arms of a device are searched in sequence: a step is one of one arm on its rows.

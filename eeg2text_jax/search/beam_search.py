@@ -89,7 +89,7 @@ def beam_search(
       keys: PRNG keys `[B]`, one per sentence, for `do_sample`.
       compactions: how many times half of the batch is dropped when it is finished, while the other half continues.
         Each adds one loop to compile; results do not change.
-      growth: on TPUs, the cache begins small and grows; each size adds one loop to compile, results do not change.
+      growth: the cache begins small and grows; each size adds one loop to compile, results do not change.
     """
 
     decode = jax.jit(partial(run_step, step), inline=True)  # traced once for the loops of all platforms
@@ -139,12 +139,15 @@ def beam_search(
         # XLA for TPUs prefetches weights and caches within an iteration only. If the iteration begins with the choice,
         # the first layers' weights are prefetched meanwhile (BART-large, 32 sentences by 5 beams: 1.50 instead of
         # 1.94 ms by the compiler's estimate). The decoder step of the last iteration is discarded.
-        sizes = growth or all_at_once
-        logits, after = decode(state._replace(cache=sizes.resize(state.cache, sizes.lengths[0])))
+        logits, after = decode(state)
         return finish(logits, after, keys, compactions, sizes)
 
-    decode_first = partial(finish, None, compactions=compactions)
-    return jax.lax.platform_dependent(start(cache, batch, spec), keys, tpu=choose_first, default=decode_first)
+    def decode_first(state: BeamState, keys: jax.Array | None) -> Hypotheses:
+        return finish(None, state, keys, compactions, sizes)
+
+    sizes = growth or all_at_once
+    begun = start(sizes.resize(cache, sizes.lengths[0]), batch, spec)
+    return jax.lax.platform_dependent(begun, keys, tpu=choose_first, default=decode_first)
 
 
 def start(cache: Cache, batch: int, spec: GenerationSpec) -> BeamState:

@@ -141,10 +141,10 @@ def test_beam_search(name, platform):
 def test_a_beam_search_whose_cache_grows(name, monkeypatch):
     model, length, beams = MODELS[name], 6, 3
     monkeypatch.setattr(cache, "LANES", 6)
-    sizes = model.cache_lengths(beams, length)
+    sizes = model.cache_lengths(beams, length, "tpu")
     assert sizes == ((6,) if model.spec.encoder is None else (2, 4, 6))
     spec = GenerationSpec.from_fields({"num_beams": beams, "max_length": length}, model)
-    traced = jax.make_jaxpr(lambda p: search(model, p, inputs(model), spec, None, on_tpu=True))(model.shapes)
+    traced = jax.make_jaxpr(lambda p: search(model, p, inputs(model), spec, None, platform="tpu"))(model.shapes)
     turns = [end - begin for begin, end in itertools.pairwise((1, *sizes))]
     counted = products(traced.jaxpr, iter(turns), "tpu")
     expected = search_flops(model, BATCH, WORDS, length, beams, sizes)

@@ -169,26 +169,36 @@ def test_no_weight_is_converted_within_the_loop_over_tokens(model, params, input
 @both_kinds
 @pytest.mark.parametrize("settings", [{}, {"do_sample": True}, {"no_repeat_ngram_size": 2, "repetition_penalty": 5.0}])
 @pytest.mark.parametrize("compactions", [0, 1])
-def test_a_cache_that_grows_changes_no_result(model, params, inputs, settings, compactions, monkeypatch) -> None:
-    """As on a TPU, where a cache of 3 beams and 9 tokens has room for 3, 6 and 9 tokens, one after the other.
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_a_cache_that_grows_changes_no_result(
+    model, params, inputs, settings, compactions, platform, monkeypatch
+) -> None:
+    """A cache of 3 beams and 9 tokens has room for 3, 6 and 9 tokens on a TPU, and for 3, 5, 7 and 9 on a CPU.
 
-    From the second size on, heads of cross-attention are in groups of two.
+    On a TPU, heads of cross-attention are in groups of two from the second size on.
     """
     spec = GenerationSpec.from_fields({"num_beams": 3, "num_return_sequences": 3, "max_length": 9, **settings}, model)
     key, sizes = jax.random.key(5), []
     usual = jax.jit(lambda p: search(model, p, inputs, spec, key))(params)
 
-    def spied(grown: cache.Cache, length: int) -> cache.Cache:
-        resized = cache.resize(grown, length)
+    def spied(grown: cache.Cache, length: int, *, grouped: bool) -> cache.Cache:
+        resized = cache.resize(grown, length, grouped=grouped)
         sizes.append((grown.ancestors.shape[2], length, resized.layers[0].cross_keys.shape[1]))
         return resized
 
     monkeypatch.setattr(generate, "resize", spied)
     monkeypatch.setattr(cache, "LANES", 9)
     monkeypatch.setattr(heads, "LANES", 2 * STACK.head_dim)
-    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, tpu=None, default, **_: (tpu or default)(*args))
-    grown = jax.jit(lambda p: search(model, p, inputs, spec, key, compactions, on_tpu=True))(params)
-    assert sizes == [(9, 3, STACK.heads), (3, 6, STACK.heads // 2), (6, 9, STACK.heads // 2)]
+    if platform == "tpu":
+        monkeypatch.setattr(
+            jax.lax, "platform_dependent", lambda *args, tpu=None, default, **_: (tpu or default)(*args)
+        )
+    grown = jax.jit(lambda p: search(model, p, inputs, spec, key, compactions, platform=platform))(params)
+    resized = [*dict.fromkeys(sizes)]  # on a CPU, the branch for TPUs is traced, too
+    if platform == "tpu":
+        assert resized == [(9, 3, STACK.heads), (3, 6, STACK.heads // 2), (6, 9, STACK.heads // 2)]
+    else:
+        assert resized == [(9, 3, STACK.heads), (3, 5, STACK.heads), (5, 7, STACK.heads), (7, 9, STACK.heads)]
     np.testing.assert_array_equal(grown.sequences, usual.sequences)
     np.testing.assert_array_equal(grown.lengths, usual.lengths)
     np.testing.assert_allclose(grown.scores, usual.scores, rtol=1e-5)
@@ -196,11 +206,14 @@ def test_a_cache_that_grows_changes_no_result(model, params, inputs, settings, c
 
 
 def test_sizes_of_a_cache_fill_groups_of_128_entries() -> None:
-    assert cache.lengths_of(5, 56) == (25, 51, 56)
-    assert cache.lengths_of(4, 32) == (32,)
-    assert cache.lengths_of(4, 33) == (32, 33)
-    assert cache.lengths_of(5, 256) == (102, 179, 256)
-    assert cache.lengths_of(200, 3) == (1, 2, 3)  # a position has more than a group
+    assert cache.lengths_of(5, 56, "tpu") == (25, 51, 56)
+    assert cache.lengths_of(4, 32, "tpu") == cache.lengths_of(4, 32, "cpu") == (32,)
+    assert cache.lengths_of(4, 33, "tpu") == (32, 33)
+    assert cache.lengths_of(5, 256, "tpu") == (102, 179, 256)
+    assert cache.lengths_of(200, 3, "tpu") == (1, 2, 3)  # a position has more than a group
+    assert cache.lengths_of(5, 56, "cpu") == (14, 28, 42, 56)
+    assert cache.lengths_of(200, 3, "cpu") == (1, 2, 3)
+    assert cache.lengths_of(5, 56, "cuda") == cache.lengths_of(5, 56, None) == (56,)
 
 
 def test_equal_models_share_one_trace(model, params, inputs, ids) -> None:
