@@ -95,6 +95,7 @@ def beam_search(
     decode = jax.jit(partial(run_step, step), inline=True)  # traced once for the loops of all platforms
     Carry = tuple[jax.Array | None, BeamState]
     all_at_once = Growth((spec.max_length,), lambda cache, length: cache)
+    sizes = growth or all_at_once
 
     def finish(
         logits: jax.Array | None,
@@ -142,10 +143,7 @@ def beam_search(
         logits, after = decode(state)
         return finish(logits, after, keys, compactions, sizes)
 
-    def decode_first(state: BeamState, keys: jax.Array | None) -> Hypotheses:
-        return finish(None, state, keys, compactions, sizes)
-
-    sizes = growth or all_at_once
+    decode_first = partial(finish, None, compactions=compactions, growth=sizes)
     begun = start(sizes.resize(cache, sizes.lengths[0]), batch, spec)
     return jax.lax.platform_dependent(begun, keys, tpu=choose_first, default=decode_first)
 
