@@ -44,7 +44,21 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark cases that `quick` does not name as slow, and begin with the longest files."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("quick"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, some in cases.items():
+        quick = some[0].get_closest_marker("quick").args
+        unknown = set(quick) - {item.callspec.id for item in some}
+        if unknown and len(some) > 1:  # a single case may have been chosen on the command line
+            raise pytest.UsageError(f"{name} has no case {sorted(unknown)}, which its mark `quick` names")
+        for item in some:
+            if item.callspec.id not in quick:
+                item.add_marker(pytest.mark.slow)
     order = {name: i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.name, len(order)))
     gc.freeze()  # what is imported and collected by now stays, and is looked at no more

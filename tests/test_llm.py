@@ -111,6 +111,7 @@ def test_kernels_in_int8_are_the_checkpoints_rounded_by_column(rounded: Study, b
     assert float(jnp.abs(moved).max()) > 0
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("remat", [False, True])
 def test_int8_kernels_compute_what_their_rounded_values_do(rounded: Study, remat: bool) -> None:
     """Loss and gradients with kernels in int8 equal those with the same numbers in float32."""
@@ -164,6 +165,7 @@ def test_an_export_of_an_int8_run_decodes_the_same_here(rounded: Study, tmp_path
     assert loaded.decode(recordings) == expected[:3]
 
 
+@pytest.mark.slow
 def test_a_divided_int8_model_is_gathered_as_int8(
     rounded: Study, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +201,7 @@ def test_arms_share_the_frozen_weights_in_the_program(lora: Study) -> None:
     assert f"tensor<2x2x16x{inner}x" not in text  # [A, L, D, ffn]
 
 
+@pytest.mark.quick("2-search1")
 @pytest.mark.parametrize(
     ("along_arm", "search"),
     [
@@ -232,6 +235,7 @@ def test_a_divided_frozen_model_decodes_as_the_whole_one(
     assert {axis for one in exchanged for axis in one.axes} == {"data"}
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("along_arm", [1, 2])
 def test_likelihoods_and_attributions_of_a_divided_model(
     lora: Study, along_arm: int, monkeypatch: pytest.MonkeyPatch

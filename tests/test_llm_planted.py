@@ -80,7 +80,7 @@ def test_a_model_that_reads_uses_eeg(reader: Study) -> None:
 @pytest.mark.parametrize(
     ("trainable", "frozen"),
     [
-        ("bridge", "bfloat16"),
+        pytest.param("bridge", "bfloat16", marks=pytest.mark.slow),
         ("lora", "bfloat16"),
         pytest.param("lora", "int8", marks=pytest.mark.slow),
     ],
@@ -95,19 +95,20 @@ def test_a_frozen_model_reads_through_what_is_trained(
     assert found.verdict.value == "uses EEG", found.sentence
 
 
-@pytest.mark.parametrize(
-    "trainable",
-    ["lora", pytest.param("bridge", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.slow)],
-)
-def test_noise_gives_no_content(trainable: str, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.quick("1-lora")
+@pytest.mark.parametrize("trainable", ["lora", "bridge", "all"])
+@pytest.mark.parametrize("systems", [1, 3])
+def test_noise_gives_no_content(
+    systems: int, trainable: str, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A test at 5 % calls one null in twenty content: of three at most one."""
     changes = {"model.checkpoint": base, "optim.trainable": trainable, "optim.lr": 2e-2 if trainable != "all" else 5e-3}
     found = []
-    for system in (1, 2, 3):
+    for system in range(1, systems + 1):
         data = write_planted(tmp_path / f"{system}.npz", sentences=320, classes=3, signal=False, system=system)
         found.append(judged(run(tmp_path / str(system), monkeypatch, data, **changes)))
     wrong = [result.sentence for result in found if result.verdict.value == "uses EEG"]
-    assert len(wrong) <= 1, wrong
+    assert len(wrong) <= systems // 3, wrong
 
 
 @pytest.mark.slow

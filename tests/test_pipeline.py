@@ -65,6 +65,7 @@ def test_predictions_have_one_row_for_each_test_sample_cell_and_mode(finished):
     assert all((p.nll is not None) == (p.mode == "teacher_forced") for p in found.predictions)
 
 
+@pytest.mark.slow
 def test_another_run_gives_the_same_parameters_and_predictions(finished, tmp_path):
     pipeline.run(tiny_settings(), str(tmp_path / "again"))
     for name in ("predictions.jsonl", "results.json"):
@@ -350,6 +351,7 @@ def test_a_fold_is_audited_and_its_verdict_is_not_printed(finished, tmp_path, ca
         assert (root / "audit.json").read_bytes() == (finished / "audit.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_trained_again_where_its_checkpoint_is_damaged_and_ends_the_same(finished, tmp_path, capsys):
     root = copy_of(finished, tmp_path)
     (root / "checkpoints/step_6/digests.json").write_text("")

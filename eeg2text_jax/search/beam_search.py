@@ -77,6 +77,7 @@ def beam_search(
     *,
     compactions: int = 0,
     growth: Growth | None = None,
+    platform: str | None = None,
 ) -> Hypotheses:
     """Search for the most probable continuations of the start token.
 
@@ -90,6 +91,8 @@ def beam_search(
       compactions: how many times half of the batch is dropped when it is finished, while the other half continues.
         Each adds one loop to compile; results do not change.
       growth: the cache begins small and grows; each size adds one loop to compile, results do not change.
+      platform: where the search will run: `cpu`, `tpu` or `cuda`; None traces the loops of all platforms, which takes
+        twice as long with compactions.
     """
 
     decode = jax.jit(partial(run_step, step), inline=True)  # traced once for the loops of all platforms
@@ -145,6 +148,8 @@ def beam_search(
 
     decode_first = partial(finish, None, compactions=compactions, growth=sizes)
     begun = start(sizes.resize(cache, sizes.lengths[0]), batch, spec)
+    if platform is not None:
+        return (choose_first if platform == "tpu" else decode_first)(begun, keys)
     return jax.lax.platform_dependent(begun, keys, tpu=choose_first, default=decode_first)
 
 

@@ -127,6 +127,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.quick("rankings", "gzip bomb", "random bytes")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_one_sentence(upload, name):
     data, message = HOSTILE[name]

@@ -24,6 +24,7 @@ def quick(rows, controls, **options):
     return audit(rows, controls, resamples=RESAMPLES, **options)
 
 
+@pytest.mark.quick("1-0.2", "1-0.97", "10-0.6", "18-0.3")
 @pytest.mark.parametrize(
     ("readers", "right"), [(1, 0.2), (1, 0.6), (1, 0.97), (10, 0.2), (10, 0.6), (10, 0.9), (18, 0.3), (18, 0.85)]
 )

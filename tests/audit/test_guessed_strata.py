@@ -68,6 +68,7 @@ def test_where_the_task_is_known_it_is_in_the_strata_and_said():
     assert "other sentences of equal task and length" in result.sentence
 
 
+@pytest.mark.quick("False")
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_claims_that_only_the_unknown_task_makes_are_as_rare_as_by_chance(shuffled):
     """Within length alone every set is significant; one of six may be left, as of sets that know nothing."""

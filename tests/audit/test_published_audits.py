@@ -111,7 +111,12 @@ def test_transducer_pair(tmp_path):
     assert result["verdict"] == "underpowered"
 
 
-@pytest.mark.parametrize("name", sorted(p.name for p in FOLDER.glob("*_*")) if FOLDER.is_dir() else [])
+FILES = sorted(path.name for path in FOLDER.glob("*_*")) if FOLDER.is_dir() else []
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if n % 4 == 0 else [pytest.mark.slow]) for n, name in enumerate(FILES)]
+)
 def test_every_file_is_audited_without_options(tmp_path, name):
     assert judged(tmp_path, name, resamples=100)["n_rows"] > 100
 

@@ -30,6 +30,7 @@ def test_tiny_shape_beside_transformers(tmp_path, printed_by):
     assert all(row["sentences_per_second"] > 0 for row in rows)
 
 
+@pytest.mark.quick("in-making")
 @pytest.mark.parametrize("without_a_decoder", [False, True], ids=["in-decoding", "in-making"])
 def test_a_peer_that_fails_or_differs_keeps_the_times_of_the_others(tmp_path, monkeypatch, without_a_decoder):
     def broken(*_, static=False, **__):

@@ -78,6 +78,7 @@ def test_mistakes_are_one_sentence(refused, tmp_path):
     assert "expected words:tokens" in refused(["bench", "--stage=train", "--buckets=16-24"])
 
 
+@pytest.mark.slow
 def test_a_peer_that_fails_keeps_the_times_of_the_others(tmp_path, monkeypatch, refused):
     def compile_none(function, **_):
         def fail(*_):

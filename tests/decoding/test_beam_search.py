@@ -219,6 +219,13 @@ def test_going_on_with_half_of_the_batch_changes_no_result(settings):
         assert (halved.steps >= halved.lengths - 1).all()
 
 
+@pytest.mark.quick(
+    "repetition_penalty-no_repeat_ngram_size-2",
+    "do_sample-0",
+    "forced_bos_token_id-begin_suppress_tokens-suppress_tokens-2",
+    "no_repeat_ngram_size-min_length-forced_eos_token_id-0",
+    "length_penalty-early_stopping1-0",
+)
 @pytest.mark.parametrize("compactions", [0, 2])
 @pytest.mark.parametrize("settings", [*SETTINGS, {"do_sample": True}], ids=lambda s: "-".join(s) or "plain")
 def test_asking_ahead_as_on_a_tpu_changes_no_result(monkeypatch, settings, compactions):

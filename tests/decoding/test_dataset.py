@@ -103,6 +103,7 @@ def test_one_device_equals_eight_and_nothing_is_communicated(sampled):
     assert collectives(program.as_text(), mesh) == []
 
 
+@pytest.mark.slow
 def test_arms_whose_weights_are_rounded_once_decode_as_each_does_alone():
     sizes = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
     config = BartConfig(d_model=16, vocab_size=40, encoder_ffn_dim=8, decoder_ffn_dim=8, init_std=0.5, **sizes)

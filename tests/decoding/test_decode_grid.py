@@ -98,6 +98,7 @@ def test_arms_of_a_seed_are_tested_on_the_same_noise_and_seeds_on_others(study, 
     np.testing.assert_allclose(fed, program.fed(batch, study.arrays)["features"], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.quick("drawn")
 @pytest.mark.parametrize("settings", [{"num_beams": 3}, {"num_beams": 1, "do_sample": True}], ids=["beams", "drawn"])
 def test_every_sample_has_its_own_hypotheses(study, params, settings):
     """The first is what one alone would be, and all are those that a sample has when it is decoded by itself."""

@@ -61,7 +61,10 @@ def telling(shapes, rng):
     return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
-@pytest.fixture(scope="module", params=SHAPES)
+RUNS = [pytest.param(name, marks=[] if name in ("bart", "t5") else [pytest.mark.slow]) for name in SHAPES]
+
+
+@pytest.fixture(scope="module", params=RUNS)
 def run(request, tmp_path_factory):
     """Study, its free-running predictions of the test part, and its export."""
     root = tmp_path_factory.mktemp(request.param)

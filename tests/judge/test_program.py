@@ -89,6 +89,7 @@ def test_frozen_weights_are_there_once_and_have_no_gradient():
     assert not made, made
 
 
+@pytest.mark.quick("map")
 @pytest.mark.parametrize("mapping", ["vmap", "map"])
 def test_arms_on_eight_devices_are_those_on_one(mapping):
     frozen = tiny_frozen()
@@ -208,6 +209,7 @@ def test_devices_go_to_the_arms_first_or_to_the_weights(fields, shape):
     assert tune_mesh(tiny_config(parallel__arms="map", batch__size=8), 8, 2) == (1, 8)
 
 
+@pytest.mark.quick("shape1")
 @pytest.mark.parametrize("shape", [(1, 8), (2, 4)])
 def test_weights_divided_over_eight_devices_tune_as_on_one(shape, monkeypatch):
     monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)

@@ -37,6 +37,7 @@ def their_hidden(folder, kind, layer, ids):
         return whole(input_ids=torch.tensor(ids)[None].long()).last_hidden_state[0].numpy()
 
 
+@pytest.mark.quick("bart-0", "t5-1", "roberta-2", "pegasus-2", "bert-1")
 @pytest.mark.parametrize("layer", [0, 1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_hidden_states_are_those_of_pytorch(folders, kind, layer):
@@ -56,6 +57,7 @@ def test_hidden_states_are_those_of_pytorch(folders, kind, layer):
 LONG = " ".join(["the quiet film was never seen"] * 100)  # 600 words: cut by both sides
 
 
+@pytest.mark.quick("roberta-True", "t5-False")
 @needs_bert_score
 @pytest.mark.parametrize("idf", [False, True])
 @pytest.mark.parametrize("kind", ["bert", "roberta", "t5"])

@@ -53,6 +53,7 @@ def test_a_product_in_int8_is_that_of_rounded_rows_and_rounded_weights():
     np.testing.assert_allclose(found, x @ weights, atol=0.1)
 
 
+@pytest.mark.quick("t5")
 @pytest.mark.parametrize("name", ["bart", "t5"])
 def test_a_decoder_in_int8_multiplies_int8_numbers_alone(name):
     model, params = make(name)
@@ -73,6 +74,7 @@ def test_a_decoder_in_int8_multiplies_int8_numbers_alone(name):
     assert {e.outvars[0].aval.dtype.name for e in of_weights} == {"int32"}
 
 
+@pytest.mark.quick("bfloat16-int8-bart", "-int8-t5")
 @pytest.mark.parametrize("name", ["bart", "t5"])
 @pytest.mark.parametrize(("cache_dtype", "weights_dtype"), [("bfloat16", ""), ("", "int8"), ("bfloat16", "int8")])
 def test_lower_precision_stays_near_the_logits(name, cache_dtype, weights_dtype):
@@ -91,6 +93,7 @@ def test_lower_precision_stays_near_the_logits(name, cache_dtype, weights_dtype)
         assert 0 < difference < 0.2
 
 
+@pytest.mark.quick("t5")
 @pytest.mark.parametrize("name", ["bart", "t5"])
 def test_weights_rounded_once_give_the_same_sentences(name):
     model, params = make(name)

@@ -47,6 +47,7 @@ def from_torch(encoder: torch.nn.TransformerEncoder) -> dict:
     return {"self_attention": attention, "self_norm": norm("norm1"), "ffn": ffn, "ffn_norm": norm("norm2")}
 
 
+@pytest.mark.quick("10")
 @pytest.mark.parametrize("n_features", [12, 10])
 def test_equals_torch(n_features: int) -> None:
     """Also where heads do not divide F: PyTorch is given the zero columns that we add."""

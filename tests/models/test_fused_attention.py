@@ -23,6 +23,7 @@ def rows(rng, *shape):
     return jnp.asarray(rng.normal(size=shape), jnp.float32)
 
 
+@pytest.mark.quick("16-16-16-0.3")
 @pytest.mark.parametrize(
     ("n_queries", "n_keys", "head_dim", "rate"), [(7, 13, 24, 0.0), (16, 16, 16, 0.3), (LONGEST, 5, 40, 0.1)]
 )

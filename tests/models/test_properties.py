@@ -166,8 +166,12 @@ def test_no_weight_is_converted_within_the_loop_over_tokens(model, params, input
         assert not weights & {shape[-2:] for shape in converted if np.prod(shape) > 2 * B * STACK.width}
 
 
+SEARCHES = {"plain": {}, "drawn": {"do_sample": True}, "limits": {"no_repeat_ngram_size": 2, "repetition_penalty": 5.0}}
+
+
+@pytest.mark.quick("cpu-0-limits-bart-like", "cpu-1-drawn-t5-like", "tpu-0-drawn-bart-like", "tpu-1-limits-t5-like")
 @both_kinds
-@pytest.mark.parametrize("settings", [{}, {"do_sample": True}, {"no_repeat_ngram_size": 2, "repetition_penalty": 5.0}])
+@pytest.mark.parametrize("settings", SEARCHES)
 @pytest.mark.parametrize("compactions", [0, 1])
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])
 def test_a_cache_that_grows_changes_no_result(
@@ -177,8 +181,8 @@ def test_a_cache_that_grows_changes_no_result(
 
     On a TPU, heads of cross-attention are in groups of two from the second size on.
     """
-    spec = GenerationSpec.from_fields({"num_beams": 3, "num_return_sequences": 3, "max_length": 9, **settings}, model)
-    key, sizes = jax.random.key(5), []
+    fields = {"num_beams": 3, "num_return_sequences": 3, "max_length": 9, **SEARCHES[settings]}
+    spec, key, sizes = GenerationSpec.from_fields(fields, model), jax.random.key(5), []
     usual = jax.jit(lambda p: search(model, p, inputs, spec, key))(params)
 
     def spied(grown: cache.Cache, length: int, *, grouped: bool) -> cache.Cache:
@@ -194,11 +198,10 @@ def test_a_cache_that_grows_changes_no_result(
             jax.lax, "platform_dependent", lambda *args, tpu=None, default, **_: (tpu or default)(*args)
         )
     grown = jax.jit(lambda p: search(model, p, inputs, spec, key, compactions, platform=platform))(params)
-    resized = [*dict.fromkeys(sizes)]  # on a CPU, the branch for TPUs is traced, too
     if platform == "tpu":
-        assert resized == [(9, 3, STACK.heads), (3, 6, STACK.heads // 2), (6, 9, STACK.heads // 2)]
+        assert sizes == [(9, 3, STACK.heads), (3, 6, STACK.heads // 2), (6, 9, STACK.heads // 2)]
     else:
-        assert resized == [(9, 3, STACK.heads), (3, 5, STACK.heads), (5, 7, STACK.heads), (7, 9, STACK.heads)]
+        assert sizes == [(9, 3, STACK.heads), (3, 5, STACK.heads), (5, 7, STACK.heads), (7, 9, STACK.heads)]
     np.testing.assert_array_equal(grown.sequences, usual.sequences)
     np.testing.assert_array_equal(grown.lengths, usual.lengths)
     np.testing.assert_allclose(grown.scores, usual.scores, rtol=1e-5)

@@ -34,6 +34,7 @@ def one_device():
     return run(tiny_grid.ARMS, (1, 1))
 
 
+@pytest.mark.quick("shape0")
 @pytest.mark.parametrize("shape", [(2, 4), (4, 2), (8, 1), (1, 8)])
 def test_every_mesh_trains_and_decodes_alike(one_device, shape):
     losses, tokens, (training, decoding) = run(tiny_grid.ARMS, shape)
@@ -43,6 +44,7 @@ def test_every_mesh_trains_and_decodes_alike(one_device, shape):
     assert decoding == set()
 
 
+@pytest.mark.quick("shape1-products")
 @pytest.mark.parametrize(("shape", "keep"), [((1, 1), "nothing"), ((2, 4), "products"), ((8, 1), "products")])
 def test_layers_computed_again_train_alike(one_device, shape, keep):
     program = tiny_grid.make_program(tiny_grid.ARMS, tiny_grid.make_model(remat=True, keep=keep))
@@ -82,6 +84,7 @@ def test_fully_sharded_parameters_train_alike(one_device, monkeypatch):
     assert axes(step, mesh) == {"data"}
 
 
+@pytest.mark.quick("shape1-products", "shape0-None")
 @pytest.mark.parametrize("keep", [None, "products"])
 @pytest.mark.parametrize("shape", [(1, 8), (2, 4)])
 def test_batch_stays_divided_with_divided_parameters(shape, keep, monkeypatch):

@@ -73,6 +73,16 @@ def pair(request: pytest.FixtureRequest) -> Pair:
     return make_pair(CASES[request.param], seed=sorted(CASES).index(request.param))
 
 
+@pytest.mark.quick(
+    "t5v1.1-input_ids",
+    "pegasus-inputs_embeds",
+    "bert2bert-uneven-input_ids",
+    "pegasus-uneven-input_ids",
+    "t5-odd-input_ids",
+    "bart-uneven-input_ids",
+    "bart-inputs_embeds",
+    "bert2bert-pads-input_ids",
+)
 @pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces:FutureWarning")  # transformers, on labels, each time
 @pytest.mark.parametrize(("pair", "entry"), BACKWARD, indirect=["pair"])
 def test_forward_and_backward(pair: Pair, entry: str) -> None:
@@ -118,6 +128,7 @@ def check_gradients(expected: dict, found: dict) -> None:
             assert off < max(GRADIENT * size, noise), f"{path} of layer {layer}: {off} off of {size}"
 
 
+@pytest.mark.quick("bert2bert-uneven", "t5-odd", "pegasus-uneven", "bart", "t5v1.1")
 @pytest.mark.parametrize("pair", CASES, indirect=True)
 def test_cached_steps_equal_their_forward(pair: Pair) -> None:
     """Two beams a sentence, fed different targets, give at every position what PyTorch gives for whole sequences."""
@@ -145,6 +156,7 @@ def test_cached_steps_equal_their_forward(pair: Pair) -> None:
     assert step._cache_size() == 1
 
 
+@pytest.mark.quick("decoder")
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_the_failing_layer_is_named(side: str) -> None:
     """What a failing comparison says is right: here a weight of one layer is wrong on purpose."""

@@ -35,6 +35,7 @@ def theirs_embedded(theirs, batch, prompt):
     return embeds, mask
 
 
+@pytest.mark.quick("pieces-v1.1", "one piece-v1.0")
 @pytest.mark.parametrize("fields", [V10, V11], ids=["v1.0", "v1.1"])
 @pytest.mark.parametrize("labels", [((7,), (9,)), ((7, 8, 12), (7, 9))], ids=["one piece", "pieces"])
 def test_label_likelihoods_are_those_of_pytorch(fields, labels):
@@ -57,6 +58,7 @@ def test_label_likelihoods_are_those_of_pytorch(fields, labels):
     np.testing.assert_allclose(other, 1 - s[0], atol=1e-7)
 
 
+@pytest.mark.quick("v1.1")
 @pytest.mark.parametrize("fields", [V10, V11], ids=["v1.0", "v1.1"])
 def test_the_gradient_in_the_prompt_is_that_of_pytorch(fields):
     pair = torch_pair(fields)
@@ -88,6 +90,7 @@ def continued(pair, batch, prompt, answers):
     return found
 
 
+@pytest.mark.quick("gemma2")
 @pytest.mark.parametrize("backbone", ["llama3", "gemma2"])
 def test_a_decoder_alone_continues_the_text_as_in_pytorch(backbone):
     """Rows of several lengths, answers of several pieces; the loss counts the end token, as in training."""

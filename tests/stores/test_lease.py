@@ -67,6 +67,7 @@ def contents(place: str) -> dict[str, str]:
     return {key.removeprefix(f"{address.key}/"): content[0].decode() for key, content in found.items() if content}
 
 
+@pytest.mark.quick("two machines-s3")
 @pytest.mark.skipif(
     subprocess.run(["unshare", "--uts", "true"], capture_output=True).returncode != 0,
     reason="unshare --uts is refused here",

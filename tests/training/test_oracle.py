@@ -35,7 +35,7 @@ FIELDS = {
 }
 
 
-@pytest.fixture(scope="module", params=["cosine", "linear to an end"])
+@pytest.fixture(scope="module", params=["cosine", pytest.param("linear to an end", marks=pytest.mark.slow)])
 def trained(request, tmp_path_factory):
     """The study, its parameters before and after, and what it logged."""
     ends = {"optim__schedule": "linear", "optim__lr_end": 1e-3} if "end" in request.param else {}

@@ -173,19 +173,20 @@ def test_losses_are_said_beside_those_of_trivial_predictors(whole):
     assert f"zero has {first['zero/eeg/0']:.4f}, the mean over train {first['mean/eeg/0']:.4f}" in line
 
 
-def test_a_kill_in_each_stage_costs_nothing(whole, tmp_path, monkeypatch):
+@pytest.mark.parametrize("killed", [("series",), pytest.param(FOLDERS, marks=pytest.mark.slow)])
+def test_a_kill_in_a_stage_costs_nothing(killed, whole, tmp_path, monkeypatch):
     """Killed while the losses of step 3 are logged, each stage in turn goes on from its step 2."""
     root = tmp_path / "killed"
     add = MetricsLog.add
-    for folder in FOLDERS:
+    for folder in killed:
 
-        def killed(self, step, scalars, folder=folder):
+        def add_and_end(self, step, scalars, folder=folder):
             add(self, step, scalars)
             if step == 3 and self._workdir == root / folder:
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(MetricsLog, "add", killed)
+            patch.setattr(MetricsLog, "add", add_and_end)
             with pytest.raises(KeyboardInterrupt):
                 train_arms(open_tiny(root))
     train_arms(open_tiny(root))

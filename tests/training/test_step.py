@@ -117,6 +117,7 @@ def test_the_loss_and_its_gradient_are_pytorchs(of_tpu, largest, smoothing, monk
     np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.quick("False-0.0-12", "True-3.0-7")
 @pytest.mark.parametrize("length", [12, 7])
 @pytest.mark.parametrize(("with_bias", "cap"), [(True, 3.0), (False, 0.0)])
 def test_the_loss_by_blocks_is_that_of_whole_logits(length, with_bias, cap, monkeypatch):
@@ -244,6 +245,7 @@ def test_only_the_judged_voxels_of_a_study_are_trained_on_and_evaluated(batch):
     np.testing.assert_allclose(state.params, 1 - left + 0.1 * size, rtol=1e-5)  # the slope is -size, the rate 0.1
 
 
+@pytest.mark.quick("rbg")
 @pytest.mark.parametrize("rng", ["threefry", "rbg"])
 def test_a_step_of_all_arms_drops_what_a_step_of_each_seed_does(rng, batch):
     """With dropout on, side by side under `vmap`."""
