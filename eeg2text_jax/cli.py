@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -122,19 +123,26 @@ def _terminable(name: str, after: str) -> Iterator[None]:
     The message of the command `name` ends with `after`, what the user can do. Output files are complete or absent.
     """
 
-    ended = False
+    ended = left = False
 
     def end(*_: object) -> None:
         nonlocal ended
         ended = True
-        raise Terminated(f"ended by SIGTERM; {after}")
+        raise watched(Terminated(f"ended by SIGTERM; {after}"))
+
+    def watched(raised: Terminated) -> Terminated:
+        weakref.finalize(raised, again).atexit = False
+        return raised
+
+    def again() -> None:
+        if not left:  # a destructor, a callback of the garbage collector or a library has discarded the exception
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
 
     def unraisable(lost: Any) -> None:
-        # The signal came during a destructor or a callback of the garbage collector, which discards exceptions.
         if isinstance(lost.exc_value, Terminated):
-            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            return
         # tensorstore's threads report what they have read to an event loop that the signal has ended.
-        elif not (ended and isinstance(lost.exc_value, RuntimeError) and str(lost.exc_value) == LOOP_CLOSED):
+        if not (ended and isinstance(lost.exc_value, RuntimeError) and str(lost.exc_value) == LOOP_CLOSED):
             report(lost)
 
     if threading.current_thread() is not threading.main_thread():
@@ -149,6 +157,7 @@ def _terminable(name: str, after: str) -> Iterator[None]:
     try:
         yield
     finally:
+        left = True
         signal.set_wakeup_fd(wakeup)
         os.close(writing)
         signal.setitimer(signal.ITIMER_REAL, 0)

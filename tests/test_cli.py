@@ -1,5 +1,6 @@
 """The command line's own part: how commands end."""
 
+import contextlib
 import gc
 import importlib.util
 import os
@@ -34,7 +35,12 @@ def while_collecting_garbage() -> None:
         gc.collect()
 
 
-@pytest.mark.parametrize("told", [at_once, while_collecting_garbage])
+def where_it_is_discarded() -> None:
+    with contextlib.suppress(BaseException):
+        at_once()
+
+
+@pytest.mark.parametrize("told", [at_once, while_collecting_garbage, where_it_is_discarded])
 def test_sigterm_ends_a_command_wherever_it_comes(told, monkeypatch, printed_by):
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM)]

@@ -108,8 +108,9 @@ def search(
     if spec.num_beams > 1:
         lengths = model.cache_lengths(beams, spec.max_length, platform)
         growth = Growth(lengths, functools.partial(resize, grouped=platform == "tpu")) if len(lengths) > 1 else None
-        options = {"compactions": compactions, "growth": growth, "platform": platform}
-        found = beam_search(step, reorder_beams, cache, batch, spec, keys, **options)
+        found = beam_search(
+            step, reorder_beams, cache, batch, spec, keys, compactions=compactions, growth=growth, platform=platform
+        )
     else:
         found = sample(step, cache, batch, spec, None if keys is None else _keys_of_rows(keys, returned))
     return _flatten(found, returned)
