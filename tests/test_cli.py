@@ -125,6 +125,7 @@ def test_the_version_is_printed(flag, printed_by):
     assert printed_by([flag]) == f"eeg2text {cli.__version__}\n"
 
 
+@pytest.mark.slow
 def test_a_name_that_is_not_ascii_needs_no_locale(tmp_path):
     """As in a bare container; the message has the name as it was given."""
     command = [sys.executable, "-m", "eeg2text_jax", "export", f"--workdir={tmp_path}/日本é", f"--out={tmp_path}/out"]

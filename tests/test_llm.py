@@ -148,6 +148,7 @@ def test_int8_kernels_compute_what_their_rounded_values_do(rounded: Study, remat
         np.testing.assert_allclose(flatten(gradient)[path], leaf, atol=1e-4 * size[path] + noise, err_msg=path)
 
 
+@pytest.mark.slow
 def test_an_export_of_an_int8_run_decodes_the_same_here(rounded: Study, tmp_path: Path) -> None:
     params = trained_params(rounded)
     one = params._replace(own=jax.tree.map(lambda leaf: leaf[0], params.own))

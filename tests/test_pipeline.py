@@ -197,6 +197,7 @@ def test_training_starts_from_a_checkpoint(exported, tmp_path):
     assert program.state_shapes() == jax.eval_shape(lambda: state)
 
 
+@pytest.mark.slow
 def test_conditions_that_need_tables_train_and_test(tmp_path):
     testable = ("shuffled", "subject_mean", "phase_randomized")
     changes = {"grid__train_conditions": ("eeg", "shuffled", "label_shuffle"), "grid__eval_conditions": testable}

@@ -82,6 +82,7 @@ def test_killed_then_terminated_equals_uninterrupted(whole, tmp_path, monkeypatc
     assert_same_end(whole, workdir)
 
 
+@pytest.mark.slow
 def test_terminated_in_a_bucket_and_begun_on_another_machine_equals_one_in_a_folder(
     whole, tmp_path, monkeypatch, printed_by
 ):

@@ -220,11 +220,7 @@ def test_going_on_with_half_of_the_batch_changes_no_result(settings):
 
 
 @pytest.mark.quick(
-    "repetition_penalty-no_repeat_ngram_size-2",
-    "do_sample-0",
-    "forced_bos_token_id-begin_suppress_tokens-suppress_tokens-2",
-    "no_repeat_ngram_size-min_length-forced_eos_token_id-0",
-    "length_penalty-early_stopping1-0",
+    "repetition_penalty-no_repeat_ngram_size-2", "do_sample-0", "no_repeat_ngram_size-min_length-forced_eos_token_id-0"
 )
 @pytest.mark.parametrize("compactions", [0, 2])
 @pytest.mark.parametrize("settings", [*SETTINGS, {"do_sample": True}], ids=lambda s: "-".join(s) or "plain")

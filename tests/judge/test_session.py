@@ -86,6 +86,7 @@ def test_each_baseline_may_have_an_encoder_of_its_own(finished):
     assert both["meaning[lr-bertscore]"][0].shape == (len(parts.test),)
 
 
+@pytest.mark.slow
 def test_killed_while_tuning_and_while_scoring_it_ends_with_the_same_bytes(finished, tmp_path, monkeypatch):
     root, _ = finished
     again = tmp_path / "work"

@@ -112,6 +112,7 @@ def scanned(model, params, inputs, ids):
     return value_and_gradient(model, params, inputs, ids)
 
 
+@pytest.mark.quick("remat")
 @pytest.mark.parametrize("option", ["unroll", "remat"])
 def test_scan_unrolled_and_rematerialised_agree(model, params, inputs, ids, scanned, option) -> None:
     """With dropout, so that the keys must agree as well."""
@@ -169,7 +170,7 @@ def test_no_weight_is_converted_within_the_loop_over_tokens(model, params, input
 SEARCHES = {"plain": {}, "drawn": {"do_sample": True}, "limits": {"no_repeat_ngram_size": 2, "repetition_penalty": 5.0}}
 
 
-@pytest.mark.quick("cpu-0-limits-bart-like", "cpu-1-drawn-t5-like", "tpu-0-drawn-bart-like", "tpu-1-limits-t5-like")
+@pytest.mark.quick("cpu-1-drawn-t5-like", "tpu-0-limits-bart-like")
 @both_kinds
 @pytest.mark.parametrize("settings", SEARCHES)
 @pytest.mark.parametrize("compactions", [0, 1])

@@ -70,6 +70,7 @@ def test_an_arm_alone_is_the_arm_in_the_grid(one_device):
     np.testing.assert_array_equal(tokens[0], one_device[1][1])
 
 
+@pytest.mark.slow
 def test_arms_one_after_the_other_are_the_arms_side_by_side(one_device):
     losses, tokens, _ = run(tiny_grid.ARMS[:2], (1, 1), mapping="map")
     np.testing.assert_allclose(losses, one_device[0][:, :2], rtol=LOSS_TOLERANCE)
@@ -84,7 +85,7 @@ def test_fully_sharded_parameters_train_alike(one_device, monkeypatch):
     assert axes(step, mesh) == {"data"}
 
 
-@pytest.mark.quick("shape1-products", "shape0-None")
+@pytest.mark.quick("shape1-products")
 @pytest.mark.parametrize("keep", [None, "products"])
 @pytest.mark.parametrize("shape", [(1, 8), (2, 4)])
 def test_batch_stays_divided_with_divided_parameters(shape, keep, monkeypatch):
@@ -111,6 +112,7 @@ def test_batch_stays_divided_with_divided_parameters(shape, keep, monkeypatch):
     assert not re.search(rf"= f32\[(2,)?({rows}|{B * W}),{width}\]", hlo)
 
 
+@pytest.mark.slow
 def test_traffic_does_not_grow_with_the_batch(monkeypatch):
     monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)
     mesh, traffic = make_mesh(1, 8), []

@@ -156,7 +156,7 @@ def test_cached_steps_equal_their_forward(pair: Pair) -> None:
     assert step._cache_size() == 1
 
 
-@pytest.mark.quick("decoder")
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_the_failing_layer_is_named(side: str) -> None:
     """What a failing comparison says is right: here a weight of one layer is wrong on purpose."""

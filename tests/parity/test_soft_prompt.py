@@ -35,7 +35,7 @@ def theirs_embedded(theirs, batch, prompt):
     return embeds, mask
 
 
-@pytest.mark.quick("pieces-v1.1", "one piece-v1.0")
+@pytest.mark.quick("pieces-v1.1")
 @pytest.mark.parametrize("fields", [V10, V11], ids=["v1.0", "v1.1"])
 @pytest.mark.parametrize("labels", [((7,), (9,)), ((7, 8, 12), (7, 9))], ids=["one piece", "pieces"])
 def test_label_likelihoods_are_those_of_pytorch(fields, labels):

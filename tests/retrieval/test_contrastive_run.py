@@ -64,6 +64,7 @@ class Killed(BaseException):
     """Ends a run where a kill would."""
 
 
+@pytest.mark.slow
 def test_killed_twice_it_ends_with_the_same_bytes(whole, tmp_path, monkeypatch):
     root, save = tmp_path / "killed", Checkpoints.save
 
