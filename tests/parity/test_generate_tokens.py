@@ -9,7 +9,7 @@ from torch_reference import make_pair
 from eeg2text_jax.decoding.generate import generate
 from eeg2text_jax.search.settings import GenerationSpec
 
-SEEDS = [0, 6, 12, 19, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (7, 13))]  # between them every backbone
+SEEDS = [0, 6, 7, pytest.param(12, marks=pytest.mark.slow), 13, 19]  # ten sentences each; between them every backbone
 
 
 @pytest.mark.parametrize("seed", SEEDS)
