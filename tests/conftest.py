@@ -28,14 +28,22 @@ from eeg2text_jax import cli
 
 # The longest files, which begin first, so that no process is left with one of them at the end.
 LONGEST = (
-    "test_pipeline.py",
-    "test_backbones.py",
-    "test_grid_meshes.py",
     "test_hosts.py",
-    "test_resume.py",
     "test_properties.py",
-    "test_waves.py",
-    "test_generate_tokens.py",
+    "test_step.py",
+    "test_resume.py",
+    "test_pipeline.py",
+    "test_llm.py",
+    "test_grid_meshes.py",
+    "test_stages.py",
+    "test_notebook.py",
+    "test_bench_decode.py",
+    "test_program.py",
+    "test_llm_planted.py",
+    "test_contrastive_run.py",
+    "test_backbones.py",
+    "test_attributions.py",
+    "test_ranges.py",
 )
 
 # Tracing makes many objects that stay, beside the million of the libraries: 4 % of the suite were spent on looking.
