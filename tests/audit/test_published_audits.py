@@ -54,7 +54,8 @@ def test_bart_pair_is_collapsed_and_its_metrics_disagree(tmp_path):
     result = judged(tmp_path, "bart_sr-nr-nrv2_eeg.txt", "bart_sr-nr-nrv2_noise.txt")
     assert [c["collapse"]["distinct"] for c in result["conditions"]] == [26, 86]
     assert [flag["code"] for flag in result["flags"]].count("collapsed") == 2
-    assert "metrics_disagree" in codes(result)
+    said = "is -4.84 BLEU-1 (higher is better) and -2.51 WER (lower is better); "
+    assert said in codes(result)["metrics_disagree"]
     assert (result["n_rows"], result["n_sentences"]) == (1407, 104)
     scores = result["comparisons"][0]["primary"]["scores"]
     assert scores == pytest.approx([9.77, 14.61], abs=0.006)

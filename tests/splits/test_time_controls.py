@@ -38,6 +38,8 @@ def test_the_clock_knows_recording_and_onset_alone(data):
     assert len(np.unique(found[:, :2], axis=0)) == 2, "one-hot of the recording"
     np.testing.assert_array_equal(found[:40, 2:], found[40:, 2:])  # the same onsets
     assert len(np.unique(found[:40, 2:].round(4), axis=0)) == 40
+    for part in (found[:, :2], found[:, 2 : 2 + 2 * PERIODS]):
+        assert np.square(part).mean() == pytest.approx(1.0, rel=1e-5)
     other = dataclasses.replace(data, sentence=data.sentence[::-1], features=data.features + 1)
     np.testing.assert_array_equal(clock_features(other, PARTS[0], 0), found)
     narrow = dataclasses.replace(data, features=data.features[:, :5])
