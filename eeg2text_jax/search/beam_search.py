@@ -92,7 +92,7 @@ def beam_search(
         Each adds one loop to compile; results do not change.
       growth: the cache begins small and grows; each size adds one loop to compile, results do not change.
       platform: where the search will run: `cpu`, `tpu` or `cuda`; None traces the loops of all platforms, which takes
-        twice as long with compactions.
+        longer (BART-base with a compaction: 1.6 s instead of 1.3).
     """
 
     decode = jax.jit(partial(run_step, step), inline=True)  # traced once for the loops of all platforms
