@@ -53,7 +53,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark cases that `quick` does not name as slow, and begin with the longest files."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for name, some in cases.items():
         quick = some[0].get_closest_marker("quick").args
         unknown = set(quick) - {item.callspec.id for item in some}
-        if unknown and len(some) > 1:  # a single case may have been chosen on the command line
+        if unknown and not any("[" in argument for argument in config.args):  # else single cases were asked for
             raise pytest.UsageError(f"{name} has no case {sorted(unknown)}, which its mark `quick` names")
         for item in some:
             if item.callspec.id not in quick:
