@@ -241,7 +241,8 @@ def test_memory_of_refused_programs(message, bytes_):
 @pytest.mark.parametrize(
     ("topology", "message"),
     [
-        ("v5:2x4", "there is no chip 'v5'; did you mean 'v5"),
+        ("v5:2x4", "there is no chip 'v5'; did you mean 'v5e' or 'v5p'?"),
+        ("a100:1", "there is no chip 'a100'; did you mean 'a100-80gb' or 'a100-40gb'?"),
         ("teapot:2", "there is no chip 'teapot'; there are v4, v5e"),
         ("h100", "expected a shape after the chip, as in 'h100:8'"),
         ("v5e:2x2,h100:8", "h100:8 is no TPU"),
