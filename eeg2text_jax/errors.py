@@ -45,10 +45,15 @@ def one_line(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: "did you mean" the nearest known name, or all of them."""
+    """Return the end of a message about an unknown name: "did you mean" the nearest known name, or all of them.
+
+    One or two names that begin with it are nearer than others.
+    """
     known = list(known)
-    near = nearest(name, known, 0.6)
-    return f"did you mean {near!r}?" if near else f"there are {', '.join(map(str, known))}."
+    near = [other for other in known if name and other.startswith(name)]
+    if len(near) not in (1, 2):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(map(str, known))}."
 
 
 def nearest(name: str, known: Iterable[str], alike: float = 0.0) -> str | None:

@@ -48,9 +48,7 @@ def parse_topology(name: str) -> Topology:
     """
     key, _, shape = name.lower().partition(":")
     if key not in CHIPS:
-        longer = " or ".join(repr(chip) for chip in CHIPS if key and chip.startswith(key))
-        meant = f"did you mean {longer}?" if longer else did_you_mean(key, CHIPS)
-        raise UserError(f"--topology={name!r}: there is no chip {key!r}; {meant}")
+        raise UserError(f"--topology={name!r}: there is no chip {key!r}; {did_you_mean(key, CHIPS)}")
     chip = CHIPS[key]
     pattern, example = (r"[1-9]\d*(x[1-9]\d*)+", "2x4") if chip.platform == "tpu" else (r"[1-9]\d*", "8")
     if not re.fullmatch(pattern, shape):

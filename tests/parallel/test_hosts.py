@@ -28,7 +28,6 @@ CHANGES = {
     "model__encoder_layers": 0,
     "train__steps": 4,
     "grid__eval_conditions": ("noise",),  # without EEG there is no audit to wait for
-    "decode__num_beams": 1,  # tests of meshes have beams
     "decode__max_length": 8,
 }
 

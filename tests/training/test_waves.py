@@ -20,7 +20,7 @@ from eeg2text_jax.study.workdir import Workdir
 from eeg2text_jax.training import waves
 from eeg2text_testing.forked_runs import logged_metrics
 
-CHANGES = {"model__encoder_layers": 0, "train__steps": 4, "decode__num_beams": 1, "decode__max_length": 6}
+CHANGES = {"model__encoder_layers": 0, "train__steps": 4, "decode__max_length": 6}
 
 
 def open_run(root, **changes):
