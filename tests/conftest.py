@@ -25,6 +25,7 @@ import jax
 import pytest
 
 from eeg2text_jax import cli
+from eeg2text_jax.parallel.arms import _jitted
 
 # The longest files, which begin first, so that no process is left with one of them at the end.
 LONGEST = (
@@ -70,6 +71,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     order = {name: i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.name, len(order)))
     gc.freeze()  # what is imported and collected by now stays, and is looked at no more
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_of_a_file_are_its_own():
+    """A file traces its training programs itself, whatever ran before it: another may have replaced parts of them."""
+    _jitted.cache_clear()
 
 
 @pytest.fixture

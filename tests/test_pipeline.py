@@ -123,6 +123,8 @@ def test_one_trace_for_each_bucket(tmp_path, monkeypatch):
     train_arms(study)
     assert len(set(shapes)) == len(config.batch.buckets)
     assert len(shapes) == len(set(shapes)), "a bucket was traced twice"
+    train_arms(study_in(tmp_path / "again", config))
+    assert len(shapes) == len(set(shapes)), "a run of the same settings was traced again"
 
 
 def test_best_parameters_are_those_with_the_lowest_dev_loss(finished):

@@ -19,7 +19,7 @@ from eeg2text_jax.models.two_towers import ContrastiveModel, unit_length
 from eeg2text_jax.parallel.placement import arms_mapping
 from eeg2text_jax.pretrained.start import frozen_params
 from eeg2text_jax.study.grid import Arm, StudyArrays, init_keys
-from eeg2text_jax.study.sections import Settings
+from eeg2text_jax.study.sections import OptimSettings, Settings
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.objectives import reconstruction_loss
 from eeg2text_jax.training.stages import frozen_paths
@@ -44,24 +44,46 @@ def frozen_model(study: Study) -> Any:
 def make_program(
     config: Settings, model: Any, arms: tuple[Arm, ...], mesh: Mesh | AbstractMesh | None = None
 ) -> GridProgram:
-    """Return the training and evaluation steps of these arms for a mesh; None: for one device, or only for shapes."""
-    frozen = frozen_paths(config, model)
-    optimizer = without_frozen(make_optimizer(config.optim, config.train.steps), frozen)
+    """Return the training and evaluation steps of these arms for a mesh; None: for one device, or only for shapes.
+
+    Equal settings give the same object, so that `parallel.arms.jit_once` finds its compiled programs.
+    """
+    train = config.train
+    return _program(
+        model,
+        arms,
+        mesh,
+        config.optim,
+        train.steps,
+        frozen_paths(config, model),
+        label_smoothing=train.label_smoothing,
+        mapping=arms_mapping(config.parallel),
+        accumulate=train.accumulate,
+        error=config.pretrain.loss,
+        symmetric=config.contrastive.symmetric,
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _program(
+    model: Any,
+    arms: tuple[Arm, ...],
+    mesh: Mesh | AbstractMesh | None,
+    optim: OptimSettings,
+    steps: int,
+    frozen: tuple[str, ...],
+    *,
+    error: str,
+    symmetric: bool,
+    **fields: Any,
+) -> GridProgram:
     kind: Callable[..., GridProgram] = GridProgram
     if isinstance(model, ReconstructionModel):
-        kind = functools.partial(ReconstructionProgram, error=config.pretrain.loss)
+        kind = functools.partial(ReconstructionProgram, error=error)
     elif isinstance(model, ContrastiveModel):
-        kind = functools.partial(ContrastiveProgram, symmetric=config.contrastive.symmetric)
-    return kind(
-        model=model,
-        arms=arms,
-        optimizer=trainable_only(optimizer, model, config.optim.trainable),
-        label_smoothing=config.train.label_smoothing,
-        mapping=arms_mapping(config.parallel),
-        accumulate=config.train.accumulate,
-        mesh=mesh,
-        frozen=frozen,
-    )
+        kind = functools.partial(ContrastiveProgram, symmetric=symmetric)
+    optimizer = trainable_only(without_frozen(make_optimizer(optim, steps), frozen), model, optim.trainable)
+    return kind(model=model, arms=arms, optimizer=optimizer, mesh=mesh, frozen=frozen, **fields)
 
 
 EXCLUDED = -1e30  # logit that excludes an entry from a softmax

@@ -11,7 +11,7 @@ import numpy as np
 from eeg2text_jax.data.batches import Batch, each_evaluation_batch
 from eeg2text_jax.models.layers import at_padding
 from eeg2text_jax.models.reconstruction import ReconstructionModel
-from eeg2text_jax.parallel.arms import compile_step
+from eeg2text_jax.parallel.arms import compile_step, jit_once
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.placement import arms_mapping, put_training_batch
 from eeg2text_jax.progress import ProgressLine
@@ -49,7 +49,7 @@ def train(study: Study) -> TrainState:
         arrays = study_arrays(study)
         where = jax.tree.map(lambda leaf: leaf.sharding, arrays)
         train_step = compile_step(program.train_step, placement.mesh, formats, where)
-        keep = jax.jit(keep_best, donate_argnums=0, out_shardings=formats)
+        keep = jit_once(keep_best, donate_argnums=0, out_shardings=formats)
         dev_loss = DevLoss(study, program, arrays)
         first = int(state.step)
         if first >= config.steps or ended:
@@ -109,7 +109,7 @@ class DevLoss:
         self._make = functools.partial(each_evaluation_batch, study.samples, rows, config.buckets, config.size)
         # Volumes are too large to keep in memory, so each evaluation reads them again.
         self._batches = list(self._make()) if len(study.data.feature_shape) == 1 else None
-        self._step = jax.jit(program.eval_step)
+        self._step = jit_once(program.eval_step)
         self._placement = study.placement
         self._arrays = arrays or study_arrays(study)
 

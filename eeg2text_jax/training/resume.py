@@ -11,7 +11,7 @@ from eeg2text_jax.backbones.mapping import flatten, unflatten
 from eeg2text_jax.data.batches import training_batches
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.parallel.arms import Divided
+from eeg2text_jax.parallel.arms import Divided, jit_once
 from eeg2text_jax.parallel.distributed import to_host
 from eeg2text_jax.parallel.placement import Placement
 from eeg2text_jax.pretrained.start import start_from_checkpoint
@@ -23,7 +23,7 @@ from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.grid_program import frozen_model, make_program
 from eeg2text_jax.training.pace import not_finite
 from eeg2text_jax.training.stages import stage_before
-from eeg2text_jax.training.state import TrainState, init_state, own_params
+from eeg2text_jax.training.state import TrainState, own_params
 from eeg2text_jax.training.step import GridProgram
 
 
@@ -101,12 +101,11 @@ def make_initial_state(study: Study, program: GridProgram, placement: Placement)
         print(f"{checkpoint}: {start.summary()}")
         params = unflatten(flatten(start.params) | carried)
     else:
-        initialize = jax.jit(program.initial_state, out_shardings=shardings)
+        initialize = jit_once(program.initial_state, out_shardings=shardings)
         if not carried:
             return initialize(placement.constants(keys))
         params = unflatten(flatten(initialize(placement.constants(keys)).params) | carried)
-    make_state = functools.partial(init_state, optimizer=program.optimizer)
-    return jax.jit(make_state, donate_argnums=0, out_shardings=shardings)(params)
+    return jit_once(program.first_state, donate_argnums=0, out_shardings=shardings)(params)
 
 
 def origin(study: Study) -> dict[str, Any]:

@@ -90,9 +90,11 @@ def trainable_only(
     if phase == "all" and model.spec.logits_bias != "frozen" and not frozen_positions:
         return optimizer
 
+    def zero_where(free: np.ndarray, x: jax.Array) -> jax.Array:
+        return x if free.all() else jnp.where(free, x, jnp.zeros_like(x))
+
     def zero_frozen(tree: Any, params: Any = None) -> Any:
-        mask = trainable_mask(model, tree, phase)
-        return jax.tree.map(lambda x, free: jnp.where(free, x, jnp.zeros_like(x)), tree, mask)
+        return jax.tree.map(zero_where, trainable_mask(model, tree, phase), tree)
 
     return optax.chain(optax.stateless(zero_frozen), optimizer, optax.stateless(zero_frozen))
 

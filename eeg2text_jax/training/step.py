@@ -38,16 +38,15 @@ class GridProgram:
 
     def initial_state(self, keys: jax.Array) -> TrainState:
         """Return the state before the first step, with random parameters from keys `[A]`."""
-        return init_state(own_params(self.model, jax.vmap(self.model.init)(keys)), self.optimizer)
+        return self.first_state(own_params(self.model, jax.vmap(self.model.init)(keys)))
+
+    def first_state(self, params: Any) -> TrainState:
+        """Return the state before the first step, with these parameters `[A, ...]`."""
+        return init_state(params, self.optimizer)
 
     def state_shapes(self) -> TrainState:
         """Return the shapes of the state, without tracing the random initialization."""
-
-        def stacked(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct((len(self.arms), *leaf.shape), leaf.dtype)
-
-        shapes = jax.tree.map(stacked, own_params(self.model, self.model.shapes))
-        return jax.eval_shape(functools.partial(init_state, optimizer=self.optimizer), shapes)
+        return jax.tree.map(lambda leaf: leaf, _state_shapes(self))  # the dicts are copies
 
     def train_step(
         self, state: TrainState, batch: Batch, study: StudyArrays
@@ -177,6 +176,14 @@ class GridProgram:
                 which[a] = len(fed) + value
             fed += values
         return choose_by_arm(fed, which)
+
+
+@functools.lru_cache(maxsize=64)
+def _state_shapes(program: GridProgram) -> TrainState:
+    def stacked(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((len(program.arms), *leaf.shape), leaf.dtype)
+
+    return jax.eval_shape(program.first_state, jax.tree.map(stacked, own_params(program.model, program.model.shapes)))
 
 
 def _choose(batch: Mapping[str, Any], wanted: list[tuple[str, int]]) -> jax.Array:
