@@ -18,7 +18,7 @@ from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.loop import DevLoss
 from eeg2text_jax.training.resume import trained_params
 
-QUICK = {"model__encoder_layers": 0, "train__steps": 2, "grid__train_conditions": ("eeg",)}
+QUICK = {"model__encoder_layers": 0, "train__steps": 2, "grid__train_conditions": ("eeg",), "optim__name": "sgd"}
 
 
 def digest_of(root) -> dict[str, bytes]:

@@ -26,6 +26,7 @@ CHANGES = {
     "parallel__arms": "vmap",
     "parallel__mesh": (2, 4),
     "model__encoder_layers": 0,
+    "optim__name": "sgd",
     "train__steps": 4,
     "grid__eval_conditions": ("noise",),  # without EEG there is no audit to wait for
     "decode__max_length": 8,

@@ -10,6 +10,7 @@ from torch_reference import Case, make_pair
 
 from eeg2text_jax.judge.program import TuneProgram, label_scores
 
+scores_of = jax.jit(label_scores, static_argnums=(0, 4))
 SHAPE = {"d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 2}
 TOKENS = {"vocab_size": 40, "bos_token_id": 0, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
 V10 = {**SHAPE, **TOKENS}
@@ -49,11 +50,11 @@ def test_label_likelihoods_are_those_of_pytorch(fields, labels):
             logits = pair.theirs(inputs_embeds=embeds, attention_mask=mask, decoder_input_ids=fed).logits
         log = torch.log_softmax(logits, -1)
         expected[:, column] = sum(log[:, place, piece].numpy() for place, piece in enumerate(ids))
-    found = np.asarray(label_scores(pair.model, pair.params, jnp.asarray(prompt), batch, labels))
+    found = np.asarray(scores_of(pair.model, pair.params, jnp.asarray(prompt), batch, labels))
     np.testing.assert_allclose(found, expected, atol=1e-4)
     s = [1 / (1 + np.exp(-(x[:, 0] - x[:, 1]))) for x in (found.astype(float), expected)]
     np.testing.assert_allclose(s[0], s[1], atol=1e-5)
-    exchanged = np.asarray(label_scores(pair.model, pair.params, jnp.asarray(prompt), batch, labels[::-1]))
+    exchanged = np.asarray(scores_of(pair.model, pair.params, jnp.asarray(prompt), batch, labels[::-1]))
     other = 1 / (1 + np.exp(-(exchanged[:, 0] - exchanged[:, 1]).astype(float)))
     np.testing.assert_allclose(other, 1 - s[0], atol=1e-7)
 
@@ -64,7 +65,7 @@ def test_the_gradient_in_the_prompt_is_that_of_pytorch(fields):
     pair = torch_pair(fields)
     batch, prompt = random_inputs(16, seed=1)
     program = TuneProgram(pair.model, ((7,), (9,)), (0.3,), None)
-    value, gradient = jax.value_and_grad(program.loss)(jnp.asarray(prompt), pair.params, batch)
+    value, gradient = jax.jit(jax.value_and_grad(program.loss))(jnp.asarray(prompt), pair.params, batch)
     theirs = torch.tensor(prompt, requires_grad=True)
     embeds, mask = theirs_embedded(pair.theirs, batch, theirs)
     targets = torch.tensor([[7 if yes else 9, 1] for yes in batch["yes"]])
@@ -101,7 +102,7 @@ def test_a_decoder_alone_continues_the_text_as_in_pytorch(backbone):
         expected = np.array(
             [[row.sum().item() for row in continued(pair, batch, torch.tensor(prompt), [ids] * 3)] for ids in labels]
         ).T
-    found = np.asarray(label_scores(pair.model, pair.params, jnp.asarray(prompt), batch, labels))
+    found = np.asarray(scores_of(pair.model, pair.params, jnp.asarray(prompt), batch, labels))
     np.testing.assert_allclose(found, expected, atol=1e-4)
     program = TuneProgram(pair.model, labels, (0.3,), None)
     value, gradient = jax.jit(jax.value_and_grad(program.loss))(jnp.asarray(prompt), pair.params, batch)

@@ -34,6 +34,7 @@ CHANGES = {
     "split__ratio": (0.5, 0.1, 0.4),
     "contrastive__hashed": 32,
     "contrastive__width": 16,
+    "optim__name": "sgd",
     "optim__lr": 5e-3,
     "train__steps": 6,
     "grid__train_conditions": ("eeg", "length_only"),

@@ -83,7 +83,7 @@ def test_a_batch_is_waited_for_only_where_the_devices_are_done(monkeypatch, mode
 
 
 def test_a_run_logs_its_pace_and_profiles_the_steps_asked_for(tmp_path, capsys):
-    changes = {"model__encoder_layers": 0, "train__steps": 4, "grid__train_conditions": ("eeg",)}
+    changes = {"model__encoder_layers": 0, "train__steps": 4, "grid__train_conditions": ("eeg",), "optim__name": "sgd"}
     config = tiny_settings(**changes, train__profile="2:3")
     with open_run(config, str(tmp_path / "run")) as study:
         train_arms(study)

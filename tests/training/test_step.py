@@ -10,6 +10,7 @@ import pytest
 import tiny_grid
 import torch
 from tiny_run import tiny_settings
+from toy_models import SummedWords
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.encoder_decoder import logits_of
@@ -255,10 +256,14 @@ def test_a_step_of_all_arms_drops_what_a_step_of_each_seed_does(rng, batch):
     np.testing.assert_allclose(together[0], np.concatenate(alone), rtol=TOLERANCE)
 
 
+def summed_words(dropout=0.1):
+    return SummedWords(tiny_grid.F, tiny_grid.VOCABULARY, dropout)
+
+
 def one_arm(condition="eeg", dropout=0.5, accumulate=1):
     """The program of one arm, its state and what is constant."""
     options = {"accumulate": accumulate, "label_smoothing": 0.0}
-    program = tiny_grid.make_program((Arm(condition, 0),), tiny_grid.make_model(dropout=dropout), **options)
+    program = tiny_grid.make_program((Arm(condition, 0),), summed_words(dropout), **options)
     program = dataclasses.replace(program, optimizer=optax.trace(0.0))
     mesh = make_mesh(1, 1, jax.devices()[:1])
     state, _ = tiny_grid.make_state(program, mesh, REPLICATED)
@@ -290,7 +295,9 @@ def test_each_microbatch_has_a_dropout_key_of_its_own():
 
 def test_nothing_is_dropped_or_smoothed_in_evaluation(batch):
     """A model with dropout and smoothing has on dev the loss of one without, at its parameters."""
-    program, state, study = one_arm(dropout=0.0)
+    program = tiny_grid.make_program(ARMS[:1], tiny_grid.make_model(dropout=0.0), label_smoothing=0.0)
+    mesh = make_mesh(1, 1, jax.devices()[:1])
+    state, study = tiny_grid.make_state(program, mesh, REPLICATED)[0], tiny_grid.study_arrays(program, mesh)
     expected = jax.jit(program.eval_step)(state.params, batch, study)
     dropped = dataclasses.replace(program, model=tiny_grid.make_model(dropout=0.5), label_smoothing=0.3)
     np.testing.assert_allclose(jax.jit(dropped.eval_step)(state.params, batch, study), expected, rtol=1e-6)
@@ -348,7 +355,7 @@ def test_arms_of_a_seed_share_its_batch_and_seeds_have_their_own():
 
 def updated(arms, batch, rng="threefry"):
     """Losses `[A]` and parameters after one step of plain descent."""
-    program = dataclasses.replace(tiny_grid.make_program(arms), optimizer=optax.sgd(0.1))
+    program = dataclasses.replace(tiny_grid.make_program(arms, summed_words()), optimizer=optax.sgd(0.1))
     mesh = make_mesh(1, 1, jax.devices()[:1])
     state, _ = tiny_grid.make_state(program, mesh, REPLICATED)
     state, metrics = jax.jit(program.train_step)(state, batch, tiny_grid.study_arrays(program, mesh, rng))

@@ -38,9 +38,9 @@ def results(study):
 
 
 def test_waves_give_what_one_wave_gives(tmp_path, capsys):
-    losses, tokens = results(open_run(tmp_path / "one"))
+    losses, tokens = results(open_run(tmp_path / "one", optim__name="sgd"))
     capsys.readouterr()
-    study = open_run(tmp_path / "two", parallel__wave=1)
+    study = open_run(tmp_path / "two", parallel__wave=1, optim__name="sgd")
     in_waves, tokens_in_waves = results(study)
     said = capsys.readouterr().out
     assert said.index("wave 1 of 2") < said.index("training 1 arms (eeg/0)") < said.index("training 1 arms (noise/0)")
