@@ -294,7 +294,7 @@ def test_peft_loads_the_export(lora: Study, export: Export, base: str) -> None:
     loaded = load_export(export.folder)
     x, mask = loaded.prompts([lora.data.words(i) for i in lora.split.parts["test"][:3]])
     start = jnp.full((3, 1), loaded.model.start_token)
-    ours = loaded.model.decode(loaded.params, start, jnp.asarray(x), jnp.asarray(mask))[:, 0]
+    ours = jax.jit(loaded.model.decode)(loaded.params, start, jnp.asarray(x), jnp.asarray(mask))[:, 0]
     for name, parameter in theirs.named_parameters():
         parameter.requires_grad_("lora_" in name)
     logits = theirs(inputs_embeds=torch.tensor(x), attention_mask=torch.tensor(mask).long()).logits[:, -1]

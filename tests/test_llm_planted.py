@@ -95,7 +95,7 @@ def test_a_frozen_model_reads_through_what_is_trained(
     assert found.verdict.value == "uses EEG", found.sentence
 
 
-@pytest.mark.quick("1-lora")
+@pytest.mark.slow
 @pytest.mark.parametrize("trainable", ["lora", "bridge", "all"])
 @pytest.mark.parametrize("systems", [1, 3])
 def test_noise_gives_no_content(

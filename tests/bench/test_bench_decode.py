@@ -97,6 +97,7 @@ def test_a_missing_peer_is_named(monkeypatch, refused):
     assert "there is no peer 'ctranslate'; expected some of transformers,transformers-static," in said
 
 
+@pytest.mark.slow
 def test_a_test_set_of_free_lengths(tmp_path, printed_by, refused):
     sentences, out = tmp_path / "sentences.txt", tmp_path / "bench.json"
     sentences.write_text("one two three\n\nfour words in here\n")

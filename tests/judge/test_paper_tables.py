@@ -68,6 +68,7 @@ def test_references_are_compared_without_case_and_marks():
         hold_out(tuned, lost, "second.tsv")
 
 
+@pytest.mark.slow
 def test_no_reference_of_the_test_file_is_in_training(tmp_path):
     """Through the command's function: the file holds references that the pairs have, too."""
     pairs = toy_pairs(120, 0)

@@ -129,7 +129,7 @@ def test_padding_and_the_company_of_others_move_no_score():
     frozen = tiny_frozen()
     labels, prompt = tiny_labels(frozen).ids, jnp.asarray(np.random.default_rng(2).normal(size=(5, 32)), jnp.float32)
     batch = tiny_batch(frozen)
-    ask = functools.partial(label_scores, frozen.model, frozen.params, prompt, labels=labels)
+    ask = jax.jit(functools.partial(label_scores, frozen.model, frozen.params, prompt, labels=labels))
     whole = np.asarray(ask(batch=batch))
     wide = {**batch, "ids": np.pad(batch["ids"], ((0, 0), (0, 16)))}
     np.testing.assert_allclose(np.asarray(ask(batch=wide)), whole, atol=1e-6)
@@ -180,8 +180,9 @@ def test_bfloat16_weights_score_nearly_alike():
     model = dataclasses.replace(frozen.model, dtype="bfloat16")
     prompt, labels = jnp.zeros((5, 32)), tiny_labels(frozen).ids
     batch = tiny_batch(frozen)
-    full = np.asarray(label_scores(frozen.model, frozen.params, prompt, batch, labels))
-    np.testing.assert_allclose(np.asarray(label_scores(model, low, prompt, batch, labels)), full, atol=0.15)
+    scores_of = jax.jit(label_scores, static_argnums=(0, 4))
+    full = np.asarray(scores_of(frozen.model, frozen.params, prompt, batch, labels))
+    np.testing.assert_allclose(np.asarray(scores_of(model, low, prompt, batch, labels)), full, atol=0.15)
 
 
 def test_dropout_in_the_frozen_layers_differs_by_step_and_arm():

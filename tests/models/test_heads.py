@@ -58,15 +58,17 @@ def test_parts_draw_masks_of_their_own_and_the_same_in_both_passes() -> None:
     """Two parts of equal heads give different results; the gradient of values has the mask of the result."""
     parts, rows = Parts(Heads(2, 4, 0.5), 8, 2, 1.0), jnp.tile(jax.random.normal(jax.random.key(0), (6, 16)), 2)
     eye = Projections((jnp.eye(32),) * 4, (None,) * 4)
-    mixed = attend_in_parts(parts, rows, rows, eye, (), jax.random.key(1))
-    read = lambda values: attend_in_parts(  # noqa: E731
-        parts, rows, rows, eye._replace(kernels=(jnp.eye(32), jnp.eye(32), values, jnp.eye(32))), (), jax.random.key(1)
-    )
-    found, expected = jax.grad(lambda w: jnp.vdot(read(w), rows))(jnp.eye(32)), jnp.vdot(mixed, rows)
-    of_arms = jax.vmap(lambda key: attend_in_parts(parts, rows, rows, eye, (), key))(
-        jax.random.split(jax.random.key(1))
-    )
-    alone = attend_in_parts(parts, rows, rows, eye, (), jax.random.split(jax.random.key(1))[1])
+    keys = jax.random.split(jax.random.key(1))
+
+    def attended(values, key):
+        kernels = (jnp.eye(32), jnp.eye(32), values, jnp.eye(32))
+        return attend_in_parts(parts, rows, rows, eye._replace(kernels=kernels), (), key)
+
+    attend_jitted = jax.jit(attended)
+    mixed, alone = (attend_jitted(jnp.eye(32), key) for key in (jax.random.key(1), keys[1]))
+    found = jax.jit(jax.grad(lambda values: jnp.vdot(attended(values, jax.random.key(1)), rows)))(jnp.eye(32))
+    expected = jnp.vdot(mixed, rows)
+    of_arms = jax.jit(jax.vmap(attended, (None, 0)))(jnp.eye(32), keys)
     np.testing.assert_allclose(of_arms[1], alone, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(jnp.trace(found), expected, rtol=1e-5)  # the result is linear in the values
     assert not np.allclose(*jnp.split(mixed, 2, axis=1))

@@ -44,7 +44,7 @@ def test_every_mesh_trains_and_decodes_alike(one_device, shape):
     assert decoding == set()
 
 
-@pytest.mark.quick("shape1-products")
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "keep"), [((1, 1), "nothing"), ((2, 4), "products"), ((8, 1), "products")])
 def test_layers_computed_again_train_alike(one_device, shape, keep):
     program = tiny_grid.make_program(tiny_grid.ARMS, tiny_grid.make_model(remat=True, keep=keep))

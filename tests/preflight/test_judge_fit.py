@@ -72,6 +72,7 @@ def test_what_does_not_fit_says_so_and_ends_with_1(folder, on_cpu, monkeypatch, 
     assert "remedies: parallel.fsdp=True on several chips, model.remat=True" in text
 
 
+@pytest.mark.slow
 def test_the_smallest_slice_whose_chips_share_the_weights(folder, monkeypatch, printed_by, refused):
     monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)
     monkeypatch.setattr(module, "tpu_devices", lambda topology: jax.devices()[: np.prod(topology.shape)])
