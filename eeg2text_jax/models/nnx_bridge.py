@@ -58,8 +58,15 @@ def _structure(model: PureModel) -> tuple[nnx.GraphDef, Params]:
 
 def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array, layers: int) -> nnx.Module:
     """Return one module with the stacked parameters `[L, ...]` of L = `layers` modules; `scan_layers` applies it."""
-    params = jax.vmap(lambda k: init_params(make, k))(jax.random.split(key, layers))
-    return nnx.merge(structure_of(make)[0], params)
+    structures = []  # of the one layer that vmap traces
+
+    def init(key: jax.Array) -> Params:
+        structure, state = nnx.split(make(nnx.Rngs(key)))
+        structures.append(structure)
+        return nnx.to_pure_dict(state)
+
+    params = jax.vmap(init)(jax.random.split(key, layers))
+    return nnx.merge(structures[0], params)
 
 
 def separate_layers(stacked: nnx.Module, layers: int) -> list[nnx.Module]:
