@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from eeg2text_jax.parallel import arms
-from eeg2text_jax.parallel.arms import choose_by_arm, shard_map_arms
+from eeg2text_jax.parallel.arms import choose_by_arm, jit_once, shard_map_arms
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.preflight.hlo import collectives
 
@@ -63,6 +63,26 @@ def test_every_shard_loops_by_itself():
             np.testing.assert_allclose(x[arm, rows], alone[0], rtol=1e-6)  # product and sum may be rounded once
             np.testing.assert_array_equal(steps[arm, rows], alone[1])
     assert len(np.unique(steps)) > 1
+
+
+def test_equal_arguments_give_one_jitted_function():
+    """Of a method of one object, and of shardings that are made anew; other options or another object give another."""
+
+    class Twice:
+        def of(self, x):
+            return jax.tree.map(lambda leaf: 2 * leaf, x)
+
+    def jitted(object, *axes, **options):
+        where = {"a": NamedSharding(make_mesh(2, 4), P(*axes)), "b": NamedSharding(make_mesh(2, 4), P())}
+        return jit_once(object.of, out_shardings=where, **options)
+
+    one, other, x = Twice(), Twice(), {"a": jnp.ones(8), "b": jnp.ones(8)}
+    assert jitted(one, "data") is jitted(one, "data")
+    ways = {jitted(one, "data"), jitted(other, "data"), jitted(one, "arm"), jitted(one, "data", donate_argnums=0)}
+    assert len(ways) == 4
+    found = jitted(one, "data")(x)
+    assert found["a"].sharding.spec == P("data")
+    assert (found["a"] == 2).all()
 
 
 @pytest.mark.parametrize(
