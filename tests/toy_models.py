@@ -16,8 +16,15 @@ from eeg2text_jax.models.encoder_decoder import logits_of
 from eeg2text_jax.models.layers import dropout, zero_at_padding
 
 
+class Shifted:
+    """A model whose decoder inputs are the labels after a start token."""
+
+    def shift_right(self, labels):
+        return jnp.concatenate([jnp.full_like(labels[:, :1], self.start_token), labels[:, :-1]], axis=1)
+
+
 @dataclasses.dataclass(frozen=True)
-class SummedWords:
+class SummedWords(Shifted):
     """Logits from the last token and the sum of the words' features, with dropout: a step compiles in half a second."""
 
     features: int
@@ -31,9 +38,6 @@ class SummedWords:
     def shapes(self):
         sizes = {"mix": (self.features, self.width), "table": (self.vocabulary, self.width)}
         return {name: jax.ShapeDtypeStruct(size, jnp.float32) for name, size in sizes.items()}
-
-    def shift_right(self, labels):
-        return jnp.concatenate([jnp.full_like(labels[:, :1], self.start_token), labels[:, :-1]], axis=1)
 
     def forward(self, params, inputs, ids, *, dropout_key=None, read_out=logits_of):
         x = dropout(zero_at_padding(inputs["features"], inputs["mask"], jnp.float32), self.dropout, dropout_key)
@@ -50,7 +54,7 @@ class History(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class MarkovModel:
+class MarkovModel(Shifted):
     """Logits depend on the last two tokens read back from the cache and on the sentence: `table [B, V, V, V]`.
 
     `inputs["features"] [B, 1, 1]` holds the number of the sentence.
@@ -89,9 +93,6 @@ class MarkovModel:
     def _at(self, cache, index):
         """The token at a position of each row's history, [B, K]."""
         return jnp.take_along_axis(cache.tokens[:, index], cache.ancestors[:, :, index], axis=1)
-
-    def shift_right(self, labels):
-        return jnp.concatenate([jnp.full_like(labels[:, :1], self.start_token), labels[:, :-1]], axis=1)
 
     def forward(self, params, inputs, decoder_input_ids, decoder_mask=None, *, dropout_key=None):
         before = jnp.pad(decoder_input_ids[:, :-1], ((0, 0), (1, 0)))

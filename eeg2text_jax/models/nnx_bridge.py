@@ -27,7 +27,12 @@ def structure_of(make: Callable[[nnx.Rngs], nnx.Module]) -> tuple[nnx.GraphDef, 
 
 def init_params(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array) -> Params:
     """Return random parameters of the module that `make` builds."""
-    return nnx.to_pure_dict(nnx.split(make(nnx.Rngs(key)))[1])
+    return _made(make, key)[1]
+
+
+def _made(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array) -> tuple[nnx.GraphDef, Params]:
+    structure, state = nnx.split(make(nnx.Rngs(key)))
+    return structure, nnx.to_pure_dict(state)
 
 
 class PureModel:
@@ -61,9 +66,9 @@ def stack_layers(make: Callable[[nnx.Rngs], nnx.Module], key: jax.Array, layers:
     structures = []  # of the one layer that vmap traces
 
     def init(key: jax.Array) -> Params:
-        structure, state = nnx.split(make(nnx.Rngs(key)))
+        structure, params = _made(make, key)
         structures.append(structure)
-        return nnx.to_pure_dict(state)
+        return params
 
     params = jax.vmap(init)(jax.random.split(key, layers))
     return nnx.merge(structures[0], params)
