@@ -147,10 +147,10 @@ def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
     try:
         stored = json.loads(path.read_text(encoding="utf8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({first_line(error)}); put the file back, or remove it.") from error
+        raise UserError(f"{path}: cannot be read ({first_line(error)}); restore the file, or remove it.") from error
     if not isinstance(stored, dict):
         raise UserError(
-            f"{path}: contains {stored!r:.60}; expected a JSON object of settings; put the file back, or remove it."
+            f"{path}: contains {stored!r:.60}; expected a JSON object of settings; restore the file, or remove it."
         )
     names = ", ".join(unlike(stored, spec))
     return f"{path}: is ignored in favour of config.decode, from which it differs in {names}." if names else ""

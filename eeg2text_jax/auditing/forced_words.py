@@ -138,9 +138,9 @@ def _wrong_after_wrong(rows: Rows) -> list[tuple[int, str, str, str, str]]:
 def marks_alone(rows: Rows) -> Found:
     """Find punctuation marks that are right where both neighbor words are wrong: no recording tells such marks.
 
-    Two shares must be smaller than the share of right marks: right marks in predictions of similar length for other
-    sentences, and single words that are right where both neighbors are wrong. A decoder that reads token by token gets
-    marks and words right equally often.
+    There is a finding if the share of right marks is larger than two other shares: of marks that would be right by
+    chance, in predictions of similar length for other sentences, and of single words that are right where both
+    neighbors are wrong. (A decoder that decodes the recording token by token gets marks and words right equally often.)
     """
     order = sorted(range(rows.n), key=lambda row: len(rows.words[row]))
     own, other = np.zeros(4, int), np.zeros(4, int)

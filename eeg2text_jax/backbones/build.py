@@ -126,7 +126,7 @@ def random_spec(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Seq2Seq
 
 
 def describe(config: PretrainedConfig, backbone: str, where: str) -> Seq2SeqSpec:
-    """Return the description of a backbone from its Hugging Face configuration, which messages call `where`.
+    """Return the description of a backbone from its Hugging Face configuration, which error messages call by `where`.
 
     Raises:
       UserError: an unknown activation, a size below 1, an invalid dropout rate, or a missing or invalid token id.

@@ -98,7 +98,7 @@ def _verdict(path: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: is no JSON of an audit; put the file back, or remove it.") from error
+        raise UserError(f"{path}: is no JSON of an audit; restore the file, or remove it.") from error
 
 
 def _source(path: Path) -> str:

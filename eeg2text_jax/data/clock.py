@@ -51,7 +51,7 @@ class Clock:
 
     @functools.cached_property
     def known(self) -> np.ndarray:
-        """Mask of samples whose recording and onset or order are known, bool `[N]`."""
+        """Mask of samples whose recording is known and whose onset or order in it is known, bool `[N]`."""
         return (self.recording != "") & (np.isfinite(self.onset) | (self.order >= 0))
 
     @property

@@ -84,7 +84,7 @@ class JudgeMetrics:
     """A factory of LATTEScore that loads the judge in a folder once, with the interface of `MeaningMetrics`.
 
     Raises:
-      UserError: the judge cannot be read, or does not fit its checkpoint.
+      UserError: the judge's files cannot be read, or do not fit the checkpoint that it was tuned from.
     """
 
     def __init__(self, folder: str | os.PathLike[str], truncate: bool = False):

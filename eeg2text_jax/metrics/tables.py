@@ -119,7 +119,7 @@ def summary(values: Sequence[float], digits: int) -> str:
 
 
 def ratio_rows(rows: dict[tuple, Row], figures: Sequence[str]) -> Iterable[list[str]]:
-    """Yield a row for each model and pair of conditions that has both modes: teacher-forced over free-running means.
+    """Yield a row for each model and pair of conditions that has both modes: teacher-forced mean / free-running mean.
 
     The keys of `rows` are (model, training condition, evaluation condition, mode).
     """

@@ -46,7 +46,7 @@ def state_shardings(state: Any, mesh: Mesh, rules: Rules, lead: tuple[str, ...] 
         axes = _axes(_match(name, rules), leaf.shape[len(lead) :], mesh.shape[DATA])
         if len(lead) + len(axes) > leaf.ndim:
             raise ValueError(
-                f"the rule for {name} lays out {len(axes)} axes, but it is {leaf.shape} with the arms first"
+                f"the rule for {name} names the axes {(*lead, *axes)}, but the parameter has the shape {leaf.shape}"
             )
         return NamedSharding(mesh, PartitionSpec(*lead, *axes))
 

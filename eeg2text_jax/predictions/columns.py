@@ -109,8 +109,8 @@ def _unclear(
     sides = ("reference", "prediction") if references else ("prediction", "reference")
     named = f"{title},PREDICTION" if references else f"REFERENCE,{title}"
     return (
-        f"the {sides[0]} is {title!r}; which column is the {sides[1]} cannot be told among "
-        f"{join_names(others)}; say it with --columns={repr(named) if ' ' in named else named}."
+        f"the {sides[0]} is {title!r}; no column can be recognized as the {sides[1]} among "
+        f"{join_names(others)}; name it with --columns={repr(named) if ' ' in named else named}."
     )
 
 

@@ -78,8 +78,8 @@ def groups_of(
 ) -> tuple[Labels, list[str]]:
     """Return column -> reference -> label, and notes on references with several labels.
 
-    A column of the CSV `meta` is preferred to one of the file. Raises UserError if a column is missing, or its labels
-    describe rows instead of references.
+    A column of the CSV `meta` is preferred to one of the file. Raises UserError if a column is missing, or if more than
+    `MOST_DIVIDED` of the references have several labels: the labels then describe rows instead of references.
     """
     lines = list(read_metadata(meta)) if meta else []
     found: Labels = {}

@@ -119,9 +119,9 @@ def join_metadata(
 ) -> list[Prediction]:
     """Return rows with `subject`, `task`, `n_words` and time (`CLOCK_COLUMNS`) from a CSV with a column `reference`.
 
-    A reference has one line in the CSV, or as many as it has rows of each mode, pair of conditions and seed; line k
-    belongs to row k of these. Raises UserError if a number is invalid, a reference has another number of lines, or the
-    CSV has no column `reference` or none to add; columns of `groups` suffice.
+    A reference has one line in the CSV, or one line for each of its rows within one mode, pair of conditions and seed
+    (line k belongs to row k). Raises UserError if a number is invalid, a reference has another number of lines, the CSV
+    has no column `reference`, or it has neither a column to add nor one of `groups`.
     """
     path = Path(path)
     lines = _metadata_lines(path, groups)

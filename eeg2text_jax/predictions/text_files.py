@@ -74,7 +74,7 @@ def read_side(side: Side, layout: str | None) -> Side:
         if (blocks := survey(lines).layout()) and layout is None:
             raise UserError(
                 f"{lines.path}: is of layout {blocks}, with references and predictions of its own; leave --reference "
-                "out, or give a file of texts alone."
+                "out, or give a file that has only predictions."
             )
         found = with_ids(side)
     if column:
@@ -226,8 +226,8 @@ def text_column(side: Side, names: list[str] | None, rows: Sequence[Sequence[Any
     if len(found) != 1:
         shown = join_names(names) if names else f"{width} columns without names"
         raise UserError(
-            f"{path}: which column is the {side.role} cannot be told among {shown}; name both with "
-            "--columns=REFERENCE,PREDICTION (the first in the file of references, the second in the file of "
+            f"{path}: no column can be recognized as the {side.role} among {shown}; name both columns with "
+            "--columns=REFERENCE,PREDICTION (REFERENCE is one of the file of references, PREDICTION one of the file of "
             "predictions), or say --format=P if the lines are no table."
         )
     return found[0]

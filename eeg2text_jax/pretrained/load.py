@@ -184,13 +184,13 @@ def place(
 ) -> jax.Array:
     """Return a parameter: `pieces[0]`, or with `stacked` the pieces on a new leading axis `[L, ...]`.
 
-    The shards of this process's devices are copied from the pieces one by one and cast to `dtype`, so besides the
-    parameter, only one shard is in host memory.
+    The shards of this process's devices are copied from the pieces one by one and cast to `dtype`, so that host memory
+    holds one shard at a time (and the parameter itself, if the device is a CPU).
 
     Args:
       pieces: arrays of one shape, views on a mapped file.
       sharding: None: whole on the default device.
-      arms: give the parameter a first axis `A` of so many equal entries.
+      arms: number of arms `A`; the parameter gets a first axis `[A, ...]` with equal entries.
     """
     layers = (len(pieces),) if stacked else ()
     shape = (*(() if arms is None else (arms,)), *layers, *pieces[0].shape)

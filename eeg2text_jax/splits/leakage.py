@@ -68,7 +68,7 @@ class Leakage:
 
 
 def text_keys(readings: Readings) -> dict[str, np.ndarray]:
-    """Return name of a text comparison -> key of each sample, object `[N]`; it counts texts of equal keys as equal."""
+    """Return name of a text comparison -> key of each sample, object `[N]`; texts with equal keys count as equal."""
     keys = {SENTENCE_ID: readings.sentence_id}
     if readings.text is not None:
         for name, function in NORMALIZATIONS.items():

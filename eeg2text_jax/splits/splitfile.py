@@ -104,7 +104,7 @@ class SplitFile:
         if self.record["digest"] != split.digest():
             raise UserError(
                 f"{self.path}: states the split hash {self.record['digest']}, but its parts have {split.digest()}, so "
-                "it was edited; put the file back, or make it again."
+                "it was edited; restore the file, or make it again."
             )
 
     def _row(self, sample: Any, part: str, row_of: dict[str, int], data: DataFile) -> int:
@@ -204,7 +204,7 @@ def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
         raise UserError(f"{path}: expected a split file in JSON ({error}).") from error
     if isinstance(record, dict) and record.get("format") == FORMAT and record.get("sha256") != seal(record):
         raise UserError(
-            f"{path}: does not have the checksum that it states, so it was edited or is damaged; put the file back, or "
+            f"{path}: does not have the checksum that it states, so it was edited or is damaged; restore the file, or "
             "make it again."
         )
     holder = record.get("parts", record) if isinstance(record, dict) else record

@@ -109,7 +109,7 @@ def _condition(over: str | None) -> dict[str, int]:
 
 
 class _Counting:
-    """A file that reports the number of bytes of every write to `advance`."""
+    """A file that calls `advance` with the number of bytes of each write."""
 
     def __init__(self, file: Any, advance: Advance):
         self._file, self._advance = file, advance

@@ -39,7 +39,7 @@ def open_workdir(root: str, config: Settings) -> Workdir:
 
 def read_configuration(workdir: Workdir) -> dict[str, Any]:
     """Return the content of `config.json`, with renamed fields under their current names; not JSON is a UserError."""
-    content = read_object(workdir.config, f"put the file back, remove {workdir.root} or take another --workdir")
+    content = read_object(workdir.config, f"restore the file, remove {workdir.root} or take another --workdir")
     for old, new in RENAMED.items():
         (section, name), (_, renamed) = old.split("."), new.split(".")
         if name in content.get(section, {}):

@@ -34,7 +34,7 @@ def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
     if not rows or found.path.name != name or not all(path.exists() for path in needed):
         return False
     try:
-        recorded = read_object(workdir.finished, "put the file back")
+        recorded = read_object(workdir.finished, "restore the file")
         document = read_configuration(workdir)
         decoding, training = (fields_digest(document, stage) for stage in ("decoding", "training"))
         split = read_split_file(workdir.split)

@@ -78,7 +78,7 @@ class Workdir:
                 if expected.get(other) != found.get(other):
                     raise UserError(
                         f"{self.root / other}: is not what this run wrote ({self.finished} has another digest of it); "
-                        f"put the file back, or remove {self.root / name} to have it made again."
+                        f"restore the file, or remove {self.root / name} to have it made again."
                     )
 
     def _digests(self, name: str) -> dict[str, str]:
@@ -92,7 +92,7 @@ class Workdir:
         """Return the content of `finished.json`: digests by path; {} without the file."""
         if not self.finished.exists():
             return {}
-        recorded = read_object(self.finished, "put the file back, or remove it to have the files taken as they are")
+        recorded = read_object(self.finished, "restore the file, or remove it to have the files taken as they are")
         if not all(isinstance(digest, str) for digest in recorded.values()):
             raise UserError(f"{self.finished}: is damaged; expected a digest for each file. Put the file back.")
         return recorded

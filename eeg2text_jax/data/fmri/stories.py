@@ -108,8 +108,10 @@ def _rows(path: Path) -> list[dict]:
 def align_stories(scans: Sequence[tuple[Story, ...]]) -> list[tuple[Story, ...]]:
     """Return the stories of each scan, with `audio_start` corrected where a scan's table contradicts most other tables.
 
-    A story has the same place in its audio in all scans. If one scan has another place than most (in Narratives two
-    subjects, in whose tables only the story's row was corrected), its onset is trusted and its audio is shifted.
+    A table gives the onset of a story and the start of its audio file, both in seconds of the scan. Their difference,
+    the story's place in the audio, is the same in all scans. Where a table has another difference than most, `onset` is
+    kept and `audio_start` replaced. In Narratives, two subjects have such tables: the onset of the story was corrected
+    in them, the row of the audio was not.
     """
     keyed = [_keyed(scan) for scan in scans]
     places: dict[tuple[str, int], list[float]] = collections.defaultdict(list)
