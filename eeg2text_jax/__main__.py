@@ -4,11 +4,9 @@ import os
 import sys
 
 from eeg2text_jax.cli import main
-from eeg2text_jax.imports import hidden
 
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 LARGE_ARRAYS = ("run", "train", "decode", "bench")  # commands whose arrays are in host memory on a CPU
-TRAINING = ("run", "train", "decode", "judge", "preflight")  # commands that import language models
 
 
 def use_huge_pages() -> None:
@@ -23,25 +21,11 @@ def use_huge_pages() -> None:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "GLIBC_TUNABLES": tunables})
 
 
-def hide_torch() -> None:
-    """Let transformers find no PyTorch, which it would import with the first configuration: 3.5 s of CPU time.
-
-    Only `bench` uses models of transformers, and other libraries still find PyTorch.
-    """
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    with hidden("torch"):
-        from transformers.utils import is_torch_available
-
-        is_torch_available()  # transformers keeps the answer
-
-
 def start() -> int:
     """Run the command line and return its exit status."""
     command = sys.argv[1] if len(sys.argv) > 1 else ""
-    if command in LARGE_ARRAYS:
+    if command in LARGE_ARRAYS and not {"-h", "--help"} & set(sys.argv):
         use_huge_pages()
-    if command in TRAINING:
-        hide_torch()
     return main()
 
 

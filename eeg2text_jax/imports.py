@@ -1,5 +1,6 @@
 """Imports of libraries without what they would import besides, if it is installed."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,3 +16,16 @@ def hidden(*packages: str) -> Iterator[None]:
     finally:
         for name in absent:
             del sys.modules[name]
+
+
+def hide_torch() -> None:
+    """Let transformers find no PyTorch, which it would import with the first configuration: 3.5 s of CPU time.
+
+    Commands that import language models call this when their arguments are known to be right. Only `bench` uses models
+    of transformers, and other libraries still find PyTorch.
+    """
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    with hidden("torch"):
+        from transformers.utils import is_torch_available
+
+        is_torch_available()  # transformers keeps the answer

@@ -245,7 +245,7 @@ def test_commands_that_train_import_nothing_that_they_do_not_use():
     """PyTorch, S3's client and SciPy's signal processing took half of the time until a run began."""
     code = """
 import sys
-from eeg2text_jax.__main__ import hide_torch
+from eeg2text_jax.imports import hide_torch
 hide_torch()
 import eeg2text_jax.commands.run, eeg2text_jax.training.loop
 print(sorted({"torch", "boto3", "scipy.signal"} & set(sys.modules)))

@@ -14,7 +14,7 @@ LABELS = {"eeg": "Predictions", "control": "Control", "references": "References"
 # Patterns of command-line options in messages; `FIELDS` maps each to the words for its counterpart on the page.
 COLUMNS = r"--columns=(?:'[^']*'|[^\s;.]+)"
 NAMED = (
-    r"(?:name (?:them|both|one|the columns) with|say it with|set|"
+    r"(?:name (?:it|them|both|one|(?:both|the) columns) with|set|"
     r"give two numbers, or two names if line 1 is a header, with) "
 )
 FIELDS = {

@@ -12,6 +12,7 @@ from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
+from eeg2text_jax.imports import hide_torch
 from eeg2text_jax.judge.fields import RANGES as JUDGE_RANGES
 from eeg2text_jax.judge.fields import JudgeSettings
 from eeg2text_jax.kinds import read_section
@@ -52,6 +53,7 @@ def preflight(argv: list[str]) -> int:
         argv, "preflight", options=("topology",), optional=("json", "effort", "largest", "chip-batch"), ranges=ranges
     )
     os.environ.update(ENVIRONMENT)  # before JAX is imported
+    hide_torch()
     wanted = arguments.options["topology"]
     if not of_judge and ("," in wanted or ":" not in wanted):
         return _scaling(arguments, wanted)

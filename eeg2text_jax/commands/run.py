@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.imports import hide_torch
 from eeg2text_jax.judge.fields import RANGES as JUDGE_RANGES
 from eeg2text_jax.judge.fields import JudgeSettings
 from eeg2text_jax.kinds import read_section
@@ -21,6 +22,7 @@ def run(argv: list[str]) -> int:
     """Run all stages; `--folds=5` or `--folds=subjects` runs them for each fold, with one verdict over all folds."""
     arguments = parse_config(argv, "run", options=("workdir",), optional=("folds",), switches=("dry-run",))
     if arguments.options["dry-run"]:
+        hide_torch()
         from eeg2text_jax.dry_run import dry_run
 
         print(dry_run(arguments.settings, arguments.options["workdir"]))
@@ -72,6 +74,7 @@ def judge(argv: list[str]) -> int:
             f"--labels={labels}: expected severity (0 and 1: meaning preserved, 2: lost) or preserved (1: preserved, "
             "0: lost)."
         )
+    hide_torch()
     from eeg2text_jax.judge import session
 
     settings = read_section(JudgeSettings, arguments.config)
@@ -82,6 +85,7 @@ def judge(argv: list[str]) -> int:
 def _on_hosts(name: str, parallel: ParallelSettings, work: Callable[[], None]) -> int:
     """Call `work`; if a run has several hosts, in a process that ends when another host is lost."""
     if parallel.hosts == "one":
+        hide_torch()
         work()
         return 0
 
@@ -89,6 +93,7 @@ def _on_hosts(name: str, parallel: ParallelSettings, work: Callable[[], None]) -
         from eeg2text_jax.parallel.distributed import join
 
         join(parallel)  # before `work` imports much, so that the other hosts soon notice if this one is lost
+        hide_torch()
         work()
 
     supervised(name, join_and_work, 2.0 * parallel.heartbeat)

@@ -98,7 +98,7 @@ def test_references_may_be_a_file_of_their_own(upload):
     ("said", "shown_as"),
     [
         ("eeg: no column is known; name them with --columns=REFERENCE,PREDICTION.", "choose the columns under"),
-        ("eeg: the reference is 'a b'; say it with --columns='a b,PREDICTION'.", "choose the columns under"),
+        ("eeg: the reference is 'a b'; name it with --columns='a b,PREDICTION'.", "choose the columns under"),
         ("control, line 3: a header; name the columns with --columns=REFERENCE,PREDICTION and say whether this is a "
          "header (--format=F) or a sample (--format=H).", "Control, line 3: a header"),
         ("eeg: has references of its own (a, b); leave --reference out.", "remove the file of references"),

@@ -95,7 +95,7 @@ REFUSED = {
     "no name": (
         table([("a", "b"), *PAIRS]),
         lines(["x", *REFERENCES]),
-        "which column is the prediction cannot be told",
+        "no column can be recognized as the prediction",
     ),
     "both": (table([("truth", "pred"), *PAIRS]), lines(REFERENCES), "has references of its own .truth, pred.; leave"),
     "chat": (

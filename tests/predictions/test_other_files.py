@@ -377,7 +377,7 @@ REFUSALS = {  # words of the page -> a file that is refused with them, and optio
     "one has its texts by id and the other line by line": (lines(OUTPUTS), {"reference": json.dumps(CAPTIONS)}),
     "expected a text or a list of texts": ('{"0": {"text": "a"}}', {"reference": json.dumps(CAPTIONS)}),
     "each line begins or ends with an id": (kaldi(OUTPUTS), {"reference": lines(REFERENCES)}),
-    "which column is the ... cannot be told": ("subject,what,pred\ns,a b,c d\n", {}),
+    "no column can be recognized as the ...": ("subject,what,pred\ns,a b,c d\n", {}),
     "says what was fed": ("truth,pred,source\na,b,EEG\na,c,noise\n", {}),
     "another recording and no control": ("truth,pred,condition\na,b,EEG\na,c,MEG\n", {}),
     "hold tables of the same columns": (workbook, {}),

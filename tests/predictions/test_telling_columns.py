@@ -80,8 +80,8 @@ NAMES = {  # header -> the columns read, or words of the refusal
     "label,generated": {"unknown"},
     "SubjectID,ground_truth,model_prediction": {"unknown"},
     "subject,Stimulus,Model output": "'Model output'; no column can be recognized as the reference among Stimulus",
-    "subject,label,text,prediction": "'prediction'; which column is the reference .* among label, text",
-    "subject,Ground truth,said": "'Ground truth'; .* among said; say it with --columns='Ground truth,PREDICTION'",
+    "subject,label,text,prediction": "'prediction'; no column can be recognized as the reference among label, text",
+    "subject,Ground truth,said": "'Ground truth'; .* among said; name it with --columns='Ground truth,PREDICTION'",
     "ref,gt,said": "no column|several columns may be the reference .gt, ref",
 }
 
