@@ -124,7 +124,10 @@ def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
 
 
 def _check_same(place: Path, config: Settings, folds: str) -> None:
-    """Raise UserError if a folder has folds of other data or another division; each fold checks the other fields."""
+    """Raise UserError if a folder has folds of other data or another division.
+
+    All other fields of the configuration are checked when the run of a fold begins.
+    """
     wanted = {"folds": folds, **{name: json.loads(to_json(config.document))[name] for name in ("data", "split")}}
     noted = place / "folds.json"
     if noted.exists():

@@ -29,9 +29,10 @@ NEIGHBORS = 60  # next longer predictions among which one for another sentence i
 # Of the punctuation marks whose two neighbor words are wrong, the share that is right, less this share against other
 # sentences: 13 to 73 % in teacher-forced sets, at most 2 % in free-running decoders.
 MARKS, MIN_MARKS, MARK_SENTENCES = 0.1, 100, 10
-# Probability that two wrong words are equal if the true words before them are equal, over the probability if no words
-# before them are: 2.1 to 5.4 in teacher-forced sets, published and simulated, at most 1.4 in 60 free-running decoders.
-# The same ratio if the predicted words before them are equal: 1.0 to 1.6 in teacher-forced sets, 3 to 50 in the others.
+# How often two wrong words are equal after equal true words, divided by how often they are equal where neither the true
+# nor the predicted words before them are equal: 2.1 (`FORCED`) to 5.4 in teacher-forced sets, published and simulated,
+# at most 1.4 in 60 free-running decoders; above `FOLLOWS` is a finding. After equal predicted words the same ratio is
+# 1.0 to 1.6 in teacher-forced sets and 3 to 50 in the others.
 FOLLOWS, FORCED, MIN_FOLLOWING, MANY_PLACES = 1.7, 2.1, 20, 3000
 UNSEEN = "few_wrong_words"  # code of the note that there are too few wrong words to compare with the target
 

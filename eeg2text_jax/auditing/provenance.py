@@ -83,7 +83,8 @@ def checked_proof(text: str) -> str:
     """Return the statement of `--proof` with single spaces; "" if none was given.
 
     Raises:
-      UserError: the statement is neither a sentence of a few words nor a URL, or it admits teacher forcing.
+      UserError: the statement is neither a URL nor a text of at least `PROOF_WORDS` different words, or it says that
+        teacher forcing was used.
     """
     words = set(re.findall(r"[^\W\d_]{2,}", text.lower()))
     if FORCED.search(text) and not words & DENIED:

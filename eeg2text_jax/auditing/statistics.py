@@ -173,7 +173,11 @@ def resample_tables(
     rng: np.random.Generator,
     spread: RowSpread | None = None,
 ) -> list[Resampled]:
-    """Permute and bootstrap weighted tables `[G, C, K]`, one per condition, with row counts of sentences `[S]`."""
+    """Permute and bootstrap tables of scores, and return the results of each condition.
+
+    For each condition `tables` has sums of weighted rows `[G, C, K]` (seed, cell of `blocks`, statistic), and `counts`
+    the number of rows of each sentence, int `[S]`.
+    """
     weights = []  # share of the rows in the cells of a sentence with its own reference, `[C, 1]`
     for rows in counts:
         weights.append(np.zeros((blocks.n_cells, 1)))

@@ -87,8 +87,8 @@ def chosen_from(condition: Condition, references: Sequence[str], choices: Sequen
     others = [text for text in condition.texts if tuple(plain_words(text)) not in known]
     if others:
         raise UserError(
-            f"--choices: {len(others)} of {len(condition.texts)} predictions are not among its {len(known)} sentences, "
-            f"such as {others[0]!r:.80}; give the whole list that the decoder chose from, one sentence on each line."
+            f"--choices: {len(others)} of {len(condition.texts)} predictions, such as {others[0]!r:.80}, are not among "
+            f"its {len(known)} sentences; give the whole list that the decoder chose from, one sentence on each line."
         )
     among = sum(tuple(plain_words(text)) in known for text in references)
     message = f"as stated, the decoder chose among {len(known)} sentences, of which {among} are references"

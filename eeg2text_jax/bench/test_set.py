@@ -106,7 +106,7 @@ def feed(work: Work, lengths: Lengths, part: Slice) -> tuple[Any, dict[str, jax.
 def search_to_lengths(
     work: Work, params: Any, inputs: dict[str, jax.Array], ends: jax.Array, *, compactions: int
 ) -> Hypotheses:
-    """Run a beam search that forces sentence `b` to end at token `ends[b]`, int32 `[B]`."""
+    """Run a beam search that forces sentence `b` to end at position `ends[b]`, int32 `[B]`."""
     model, spec = work.model, work.spec
     hidden, mask = model.encode(params, inputs)
     cache = model.init_cache(params, hidden, mask, spec.num_beams, spec.max_length), ends

@@ -84,7 +84,7 @@ def are_codes(texts: Iterable[str]) -> bool:
 
 
 def mark_notes(texts: Iterable[str]) -> list[str]:
-    """Return a note if all texts look like codes, or if one is so frequent that it may be a mark and no sentence."""
+    """Return a note if all texts look like codes, or if one is so frequent that it may be a marker, not a sentence."""
     counts = collections.Counter(texts)
     if are_codes(counts):
         return [
@@ -98,7 +98,7 @@ def mark_notes(texts: Iterable[str]) -> list[str]:
         return []
     return [
         f"{text[:60]!r} is the text of {most} of {counts.total()} samples, the next most frequent one of {second}: if "
-        "it is a mark and no sentence, such as a fixation cross, name it in data.raw.skip."
+        "it is no sentence, but a marker such as a fixation cross, name it in data.raw.skip."
     ]
 
 

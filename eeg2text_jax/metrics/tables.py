@@ -188,8 +188,9 @@ class Example:
 def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Example]:
     """Return up to `count` samples of distinct sentences, each with its predictions of all conditions and modes.
 
-    Of each pair of conditions and mode, only the first seed is shown. Words of teacher-forced predictions are bold if
-    the reference has them, words of other predictions are underlined if all of these predictions have them.
+    Of several seeds only the first is shown, for each mode and pair of training and evaluation condition. Words of
+    teacher-forced predictions are bold if the reference has them. Words of the other predictions are underlined if they
+    are in every one of these other predictions, over all samples returned.
     """
     cells: dict[tuple[str, str, str], dict[str, Prediction]] = {}
     first_seed: dict[tuple[str, str, str], int] = {}

@@ -149,7 +149,7 @@ class Seq2SeqModel(PureModel):
         return self._bind(params, layers=not self.remat).encode(inputs, dropout_key, **self._options)
 
     def embed(self, params: Params, ids: jax.Array) -> jax.Array:
-        """Return the encoder's input embeddings `[B, S, D]` of token ids `[B, S]`, which `encode` takes, too."""
+        """Return the embeddings `[B, S, D]` of token ids `[B, S]`; `encode` takes them in place of the ids."""
         return self._bind(params).backbone.embed(ids)
 
     def decode(

@@ -96,7 +96,8 @@ class Survey:
     def pair(self) -> tuple[str, str] | None:
         """Return the labels of references and of predictions (layout C2), or None.
 
-        Both must begin the same number of lines, at least 25 % of all lines that are not blank.
+        As many lines must begin with one label as with the other, and each label must be on at least 25 % of the lines
+        that are not blank.
         """
         sides = [[name for name in names if self.heads[name]] for names in (REFS, HYPS)]
         counts = {self.heads[name] for side in sides for name in side}

@@ -40,7 +40,7 @@ class RowSummary:
         self.fed: set[str] = set()  # conditions in the column of conditions
         self.seeds_stated = False
         self.read_as: Counter[str] = Counter()  # note on converted texts -> number of rows
-        self.part = ""  # a note drawn from the column of splits; "" if none
+        self.part = ""  # note on the rows that the column of splits left out; "" if none
         self.others: dict[str, Counter[str]] = defaultdict(Counter)  # unused column -> condition -> number of rows
 
     def __iter__(self) -> Iterator[ForeignRow]:

@@ -165,7 +165,9 @@ def _find(name: str | Path) -> Path:
     if name in PACKAGES:
         return _package_folder(name)
     if "://" in name:
-        raise UserError(f"{name}: checkpoints are mapped from a local disk; copy the folder to one and name that.")
+        raise UserError(
+            f"{name}: checkpoints are read from a local disk only; copy the folder to this machine and give its path."
+        )
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: there is no such folder; give a checkpoint's folder or its name on the Hub.")
     try:

@@ -94,8 +94,8 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folde
     if own is None:
         if len(tokenizer) < _LEAST_SHARE * spec.vocab_size:
             raise UserError(
-                f"{folder} has {spec.vocab_size} tokens, the tokenizer only {len(tokenizer)}: it is another "
-                f"checkpoint's; {advice}."
+                f"{folder} has {spec.vocab_size} tokens, the tokenizer only {len(tokenizer)}: the tokenizer is of "
+                f"another checkpoint; {advice}."
             )
         return
     ids = {id: token for token, id in own.get_vocab().items()}

@@ -80,7 +80,7 @@ class SplitFile:
         """
         if self.record.get("format") != FORMAT:
             raise UserError(
-                f"{self.path}: does not say which data file it was made from, as the certificates of this version do; "
+                f"{self.path}: does not say which data file it was made from, so it is of an earlier version; "
                 "start again in another --workdir."
             )
         stated = self.record["data"]

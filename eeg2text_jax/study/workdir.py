@@ -94,7 +94,10 @@ class Workdir:
             return {}
         recorded = read_object(self.finished, "restore the file, or remove it to have the files taken as they are")
         if not all(isinstance(digest, str) for digest in recorded.values()):
-            raise UserError(f"{self.finished}: is damaged; expected a digest for each file. Put the file back.")
+            raise UserError(
+                f"{self.finished}: is damaged; expected a digest for each output of the run. Restore the file, or "
+                "remove it to have the outputs taken as they are."
+            )
         return recorded
 
 

@@ -1,4 +1,6 @@
-"""Send training curves to an experiment tracker (W&B or Trackio, which share an API); each arm is a run of one group.
+"""Send training curves to an experiment tracker (W&B or Trackio, which share an API).
+
+Each arm is a run of the tracker, and all arms are in one group.
 
 The tracker's package runs in its own process; a thread with a bounded queue feeds it. If the process fails or hangs,
 training neither waits nor stops, and the first problem is printed.

@@ -155,7 +155,7 @@ def other_tokenizer(words: int = 40, shift: int = 0) -> transformers.PreTrainedT
         ("bart", {"shift": 1}, r"padding token is 2, but .* has 1; set config.text.tokenizer to the one"),
         ("with_tokenizer", {"shift": 1}, "padding token is 2, .* leave config.text.tokenizer empty"),
         ("with_tokenizer", {}, r"36 ids mean other tokens .* \(id 4 is 'v4', not 'w4'\)"),
-        ("bart", {"words": 20}, "has 40 tokens, the tokenizer only 20: it is another checkpoint's"),
+        ("bart", {"words": 20}, "has 40 tokens, the tokenizer only 20: the tokenizer is of another checkpoint"),
         ("with_tokenizer", {"words": 20}, "16 ids mean other tokens"),
     ],
 )

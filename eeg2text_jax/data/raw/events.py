@@ -26,7 +26,10 @@ def split_type(description: str) -> tuple[str, str]:
 
 @functools.lru_cache(maxsize=4096)
 def spellings(code: str) -> tuple[str, ...]:
-    """Return equivalent spellings of a code, those without marker type first: `S 101` -> `S 101`, `S101`, `101`."""
+    """Return equivalent spellings of a code: `S 101` -> `S 101`, `S101`, `101`.
+
+    If the code has a marker type (`Stimulus/S 101`), spellings without the type come first.
+    """
     marker, bare = split_type(code)
     found = [bare, *_trigger(bare)]
     return tuple(dict.fromkeys(found + [marker + form for form in found] + [code]))
