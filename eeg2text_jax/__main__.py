@@ -3,8 +3,6 @@
 import os
 import sys
 
-from eeg2text_jax.cli import main
-
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 LARGE_ARRAYS = ("run", "train", "decode", "bench")  # commands whose arrays are in host memory on a CPU
 
@@ -26,6 +24,8 @@ def start() -> int:
     command = sys.argv[1] if len(sys.argv) > 1 else ""
     if command in LARGE_ARRAYS and not {"-h", "--help"} & set(sys.argv):
         use_huge_pages()
+    from eeg2text_jax.cli import main  # only now: the process before a restart would import it in vain (50 ms)
+
     return main()
 
 
