@@ -1,4 +1,4 @@
-"""The part of `--config=FILE.py:ARGUMENT` after the colon: `name=value,name=value`."""
+"""Parse the ARGUMENT in `--config=FILE.py:ARGUMENT`, which has the form `name=value,name=value`."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ from eeg2text_jax.errors import UserError, did_you_mean
 
 
 def parse(argument: str, file: str, **defaults: str | Sequence[str]) -> SimpleNamespace:
-    """Values by name.
+    """Return the values by name.
 
     Args:
       argument: e.g. `backbone=t5,tasks=sr-nr-tsr`; may be empty.

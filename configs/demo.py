@@ -1,7 +1,8 @@
 """The demonstration: synthetic data, a tiny model, minutes on two CPU cores.
 
 `eeg2text run --config=configs/demo.py --workdir=/tmp/planted` plants the words in the "EEG"; with
-`--config=configs/demo.py:null` the "EEG" knows nothing and three seeds are trained. See README.md for the figures.
+`--config=configs/demo.py:null` the "EEG" has no information about the words, and three seeds are trained. README.md has
+the results.
 `demo.py:planted,objective=contrastive` and `demo.py:null,objective=contrastive` ask which sentence was read.
 """
 
@@ -13,7 +14,10 @@ from eeg2text_jax.errors import UserError
 
 
 def get_config(argument: str = "planted") -> ConfigDict:
-    """Data, "planted" (signal 1, one seed) or "null" (signal 0, three seeds), and after a comma the objective."""
+    """Return the configuration for "planted" (signal 1, one seed) or "null" (signal 0, three seeds).
+
+    `,objective=contrastive` may follow in `argument`.
+    """
     data, _, rest = argument.partition(",")
     if data not in ("planted", "null"):
         raise UserError(f"configs/demo.py:{argument}: expected `planted` or `null` after the colon.")
@@ -45,9 +49,9 @@ def get_config(argument: str = "planted") -> ConfigDict:
 
 
 def set_contrastive(c: ConfigDict) -> None:
-    """Which sentence was read: arms for EEG and for what it must beat, on the same data."""
+    """Set the objective "which sentence was read?", with arms for EEG and for controls that it must beat."""
     c.objective = "contrastive"
     c.contrastive.width = 128
-    c.batch.size = 64  # a recording is told apart from so many others
+    c.batch.size = 64  # a recording is told apart from the other recordings of its batch
     c.grid.train_conditions = ("eeg", "noise", "length_only")
     c.grid.eval_conditions = ("eeg", "noise", "length_only", "shuffled")

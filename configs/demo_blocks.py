@@ -1,9 +1,9 @@
 """The trap of block designs, with a small trained network: made-up recordings with slow drift or with words.
 
-`eeg2text run --config=configs/demo_blocks.py:drift --workdir=/tmp/drift` shows sentences of six kinds in blocks of a
-kind to three readers, whose electrodes drift and know nothing of the words. `:words` plants the words and no drift.
-After a comma, `order=random` shows the same sentences in random order. Arms are trained on EEG and on the clock; EEG is
-also tested with the three controls of time. `bash tools/demo_blocks.sh` runs all four.
+`eeg2text run --config=configs/demo_blocks.py:drift --workdir=/tmp/drift` shows sentences of six kinds, one block
+per kind, to three readers. The electrodes drift, and have no information about the words. `:words` plants the words,
+without drift. `order=random` after a comma shows the same sentences in random order. Arms are trained on EEG and on the
+clock, and are also tested with the three controls of time. `bash tools/demo_blocks.sh` runs all four.
 """
 
 from ml_collections import ConfigDict
@@ -14,7 +14,7 @@ from eeg2text_jax.errors import UserError
 
 
 def get_config(argument: str = "drift") -> ConfigDict:
-    """Data, "drift" (nothing else) or "words" (planted), and after a comma the order of the sentences."""
+    """Return the configuration for "drift" (no words) or "words" (no drift); `,order=random` may follow."""
     data, _, rest = argument.partition(",")
     if data not in ("drift", "words"):
         raise UserError(f"configs/demo_blocks.py:{argument}: expected `drift` or `words` after the colon.")

@@ -1,8 +1,8 @@
 """The demonstration on fMRI: planted stories, a small UniCoRN, minutes on two CPU cores; `bash tools/demo_fmri.sh`.
 
 `eeg2text run --config=configs/demo_fmri.py --workdir=/tmp/planted` plants the words in made-up volumes, which are
-written as a BIDS tree and read as any other; unseen subjects hear unseen stories (split f). With
-`--config=configs/demo_fmri.py:null` the volumes know nothing.
+written as a BIDS tree and read like any BIDS tree. The test part has unseen subjects who hear unseen stories (split f).
+With `--config=configs/demo_fmri.py:null` the volumes have no information about the words.
 """
 
 from ml_collections import ConfigDict
@@ -20,8 +20,8 @@ def get_config(data: str = "planted") -> ConfigDict:
     c.data.synthetic_fmri.signal = 1.0 if data == "planted" else 0.0
     c.data.synthetic_fmri.grid = (8, 8, 6)
     c.data.synthetic_fmri.vocabulary = 60
-    c.data.synthetic_fmri.stories = 48  # for 30 windows of the test part and more that share no text, as an audit needs
-    c.data.fmri.lag_tr = 3  # as the stories were planted
+    c.data.synthetic_fmri.stories = 48  # so at least 30 test windows share no text, as an audit needs
+    c.data.fmri.lag_tr = 3  # the same as data.synthetic_fmri.lag_tr
     c.data.fmri.detrend = 2
     c.data.fmri.mask = 0.2
     c.data.fmri.stride = 5

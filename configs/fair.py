@@ -4,16 +4,18 @@
     eeg2text run --config=configs/fair.py:model=unicorn,data=zuco --workdir=DIR
 
 Arguments: `model=unicorn|eeg2text`; `data=zuco|narratives`, which names the data file `DATA.h5`; `pretrain=no`, the
-paper's UniCoRN* with a random encoder; `budget=equal`, by which EEG2Text's text stage has UniCoRN's epochs, batch and
-rates in place of the paper's own; `checkpoint`, a folder instead of the Hub's name, or `random` for random weights of
-BART-large's shape (with `tokenizer=FOLDER`). Epochs are those of the split's own train part.
+paper's UniCoRN* with a random encoder; `budget=equal`, which trains EEG2Text with the epochs, batch size, optimizer
+and learning rates of UniCoRN's text stage instead of the paper's; `checkpoint`, a folder instead of the Hub's name, or
+`random` for random weights of BART-large's shape (with `tokenizer=FOLDER`). An epoch is one pass over the train part of
+the split.
 
-From the paper (its appendix A): BART; UniCoRN's encoder 30 epochs, its text 10 epochs in batches of 90, both with 1e-4
-decaying to 1e-6; EEG2Text 80 epochs with 1e-6; reconstruction in batches of 512 word vectors and 320 volumes; windows
-of L = 10 volumes. Not in it, and ours: how the 30 epochs are shared by the two reconstructions (half each), what a
-batch of 320 volumes is (32 windows of 10; 512 words are 26 sentences of ZuCo's 19.8), the decay (linear), the optimizer
-(AdamW; of EEG2Text SGD with momentum 0.9 and batches of 32, as its authors' code has), BART-large, decoding. Every row
-has the same tokens, the same decoding, and a noise arm.
+From the paper (its appendix A): BART; 30 epochs for UniCoRN's encoder and 10 epochs in batches of 90 for its text
+stage, both with a learning rate of 1e-4 that decays to 1e-6; 80 epochs with 1e-6 for EEG2Text; reconstruction in
+batches of 512 word vectors or 320 volumes; windows of L = 10 volumes. The paper does not state these, so they are our
+choice: how the 30 epochs are divided between the two reconstructions (half each), the samples of a batch (320 volumes
+are 32 windows of 10; 512 words are 26 sentences, as ZuCo's have 19.8 words on average), the decay (linear), the
+optimizer (AdamW; for EEG2Text SGD with momentum 0.9 and batches of 32, as in its authors' code), BART-large, decoding.
+All rows of the table have the same tokenizer, the same decoding, and a noise arm.
 """
 
 from ml_collections import ConfigDict
@@ -54,9 +56,9 @@ def get_config(argument: str = "") -> ConfigDict:
 
 
 def set_data(c: ConfigDict, data: str) -> None:
-    """Data file, split, and the lengths of a batch."""
+    """Set the data file, the split and the shapes of batches."""
     c.data.source = f"{data}.h5"
-    c.data.standardize = False  # a word, or a voxel over its run, is standardized already
+    c.data.standardize = False  # each word, or each voxel over its run, is already standardized
     c.data.recordings.compat = "wang-ji"  # ZuCo's sentences as EEG2Text's authors filter them
     c.split.method = "f"
     c.split.ratio = (0.8, 0.1, 0.1)
@@ -67,7 +69,7 @@ def set_data(c: ConfigDict, data: str) -> None:
 
 
 def set_backbone(c: ConfigDict, checkpoint: str, tokenizer: str) -> None:
-    """BART-large, and what makes it fast on accelerators."""
+    """Set BART-large, with the options that make it fast on accelerators."""
     c.model.backbone = "bart"
     c.text.tokenizer = tokenizer
     if checkpoint != "random":
@@ -78,7 +80,7 @@ def set_backbone(c: ConfigDict, checkpoint: str, tokenizer: str) -> None:
 
 
 def set_unicorn(c: ConfigDict, data: str) -> None:
-    """The encoder and its reconstructions."""
+    """Set UniCoRN's encoder and its two pretraining stages."""
     c.model.encoder = "unicorn"
     c.model.encoder_layers = 4
     for name, epochs in zip(("snapshot", "series"), ENCODER_EPOCHS, strict=True):
@@ -89,7 +91,7 @@ def set_unicorn(c: ConfigDict, data: str) -> None:
 
 
 def set_text(c: ConfigDict) -> None:
-    """The text stage of UniCoRN: AdamW, 1e-4 to 1e-6."""
+    """Set the text stage of UniCoRN: AdamW, with a learning rate from 1e-4 to 1e-6."""
     c.batch.size = TEXT_BATCH
     c.decode.batch_size = 32
     c.optim.lr, c.optim.lr_end, c.optim.schedule = LR, LR_END, "linear"
@@ -98,7 +100,7 @@ def set_text(c: ConfigDict) -> None:
 
 
 def set_eeg2text(c: ConfigDict) -> None:
-    """EEG2Text as the paper trains it, and its authors' code otherwise."""
+    """Set EEG2Text's training: from the paper, or from its authors' code where the paper states nothing."""
     c.batch.size = 32
     c.optim.name, c.optim.lr, c.optim.schedule = "sgd", 1e-6, "constant"
     c.optim.warmup_steps, c.optim.weight_decay, c.optim.grad_clip = 0, 0.0, 0.0
@@ -106,5 +108,5 @@ def set_eeg2text(c: ConfigDict) -> None:
 
 
 def set_epochs(c: ConfigDict, epochs: int) -> None:
-    """So many epochs of the split's train part, with a loss on dev and a checkpoint after each."""
+    """Set the number of epochs, with an evaluation on dev and a checkpoint after each."""
     c.train.epochs, c.train.eval_epochs, c.train.save_epochs = epochs, 1, 1

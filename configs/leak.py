@@ -1,9 +1,9 @@
-"""A leak shows: a model that can only memorise, on recordings without information, under a split that leaks or not.
+"""How a leak shows: a model that can only memorise, on recordings without information, under a split that leaks or not.
 
 `eeg2text run --config=configs/leak.py:c --workdir=/tmp/leak_c` and `...leak.py:f --workdir=/tmp/leak_f`, or both and
-the comparison by `python tools/calibrations/leak.py /tmp/leak`; minutes on two CPU cores. The features know nothing of
-the words (signal 0), so that whatever is scored above split (f) comes from texts of the test part that were trained on:
-the number of words that were read tells which of them it may be, with EEG and with noise alike.
+the comparison by `python tools/calibrations/leak.py /tmp/leak`; minutes on two CPU cores. The features have no
+information about the words (signal 0). So a score above the score under split (f) comes from test texts that are also
+in train: the number of words of a sample tells which of these texts it may be, under EEG and under noise alike.
 """
 
 from ml_collections import ConfigDict
@@ -33,7 +33,7 @@ def get_config(split: str = "c") -> ConfigDict:
     c.train.save_every = 300
     c.decode.num_beams = 1
     c.decode.max_length = 48
-    c.decode.repetition_penalty = 1.0  # a sentence of the walk may repeat itself
+    c.decode.repetition_penalty = 1.0  # the sentences, random walks over the words, may repeat words
     c.decode.no_repeat_ngram_size = 0
     c.model.encoder_layers = 0
     c.model.shape = {

@@ -4,11 +4,12 @@
 
 Arguments: `method=a|b|c|d|e|f`: by subject, by task, pooled samples, samples within a task, consecutive samples within
 a task, and the corrected one (f) without leakage; `model`, `data`, `pretrain=yes|no`, `checkpoint` and `tokenizer` as
-of configs/fair.py; `epochs` of the text and `lr`. Epochs are those of each split's own train part: all methods see
-their samples equally often. The paper's rows are epochs 10, lr 1e-3 with pretraining and 20 or 30, 1e-4 without on
-fMRI; 50 or 80, 1e-4 on EEG; the first of each are the defaults here. Losses of the reconstructions on dev, which its
-Figure 4 draws, stand in DIR/snapshot and DIR/series; `python tools/calibrations/leakage_figure.py` puts splits
-together. (configs/leak.py is a small demonstration on synthetic data without information.)
+in configs/fair.py; `epochs` and `lr` of the text stage. An epoch is one pass over the train part of the split, so every
+method trains each of its samples equally often. The paper has 10 epochs with lr 1e-3 on fMRI with pretraining, 20 or 30
+epochs with 1e-4 on fMRI without pretraining, and 50 or 80 epochs with 1e-4 on EEG; the first number of each is the
+default here. The dev losses of the reconstructions, which the paper's Figure 4 draws, are in DIR/snapshot and
+DIR/series; `python tools/calibrations/leakage_figure.py` draws several runs in one figure.
+(configs/leak.py is a small demonstration on synthetic data without information.)
 """
 
 from ml_collections import ConfigDict
@@ -19,7 +20,7 @@ from eeg2text_jax.errors import UserError
 
 METHODS = ("a", "b", "c", "d", "e", "f")
 EPOCHS = {("narratives", "yes"): ("10", "1e-3"), ("narratives", "no"): ("20", "1e-4")}
-ENCODER_LR = {"zuco": 1e-4, "narratives": 1e-3}  # "as the author claimed in the original paper"
+ENCODER_LR = {"zuco": 1e-4, "narratives": 1e-3}  # the paper: "as the author claimed in the original paper"
 
 
 def get_config(argument: str = "") -> ConfigDict:
@@ -37,8 +38,8 @@ def get_config(argument: str = "") -> ConfigDict:
     )
     if given.data == "zuco" and given.method in ("b", "e"):
         raise UserError(
-            f"configs/leakage.py: method={given.method} is for stories; ZuCo has too few tasks for (b), and (e) is (d) "
-            "there, as the paper says: expected a, c, d or f."
+            f"configs/leakage.py: method={given.method} is for stories (ZuCo has too few tasks for b, and the paper "
+            "counts e as d on ZuCo); expected a, c, d or f."
         )
     wanted = ",".join(f"{name}={getattr(given, name)}" for name in ("model", "data", "pretrain", "checkpoint"))
     c = fair.get_config(f"{wanted},tokenizer={given.tokenizer}")

@@ -3,14 +3,16 @@
     eeg2text run --config=configs/llm.py:model=tiny --workdir=DIR
     eeg2text run --config=configs/llm.py:model=llama3-8b --config.data.source=DATA.h5 --workdir=DIR
 
-Arguments: `model`, a checkpoint by its short name; `tiny` is a small Llama with random weights on made-up data, all of
-it trained, about 5 minutes on two cores. `train=lora|bridge|all`; `checkpoint`, a folder in place of the Hub's name.
+Arguments: `model`, a checkpoint by its short name; `tiny` is a small Llama with random weights, all of
+which are trained, on made-up data; 2 to 5 minutes on two cores. `train=lora|bridge|all`; `checkpoint`, a folder in
+place of the Hub's name.
 
 The recipe is Thought2Text's as far as its paper says (Mishra et al. 2025): the language model, its chat template, a
-recording in the place of an image's embedding, training of the bridge, then of adapters. Ours are what it leaves out:
-rank, alpha and projections of the adapters, learning rate, batch, and one stage in place of three, as its first two
-learn from images. `{task}` in `text.template` tells the model the kind of a sentence, where theirs tells a predicted
-class of object; the condition `prompt_only` is then what shows how much of the text comes from that.
+recording in the place of an image's embedding, training of the bridge, then of adapters. What the paper
+leaves out is our choice: rank, alpha and projections of the adapters, learning rate, batch. We have one stage instead
+of three, because their first two learn from images. Their prompt names a predicted class of object; with `{task}` in
+`text.template`, ours names the task of the sentence. The control `prompt_only` shows how much of the text comes from
+the prompt.
 """
 
 from ml_collections import ConfigDict
@@ -103,8 +105,8 @@ def get_config(argument: str = "") -> ConfigDict:
     c.text.chat = True
     c.model.dtype = "bfloat16"
     c.model.remat = True
-    c.parallel.fsdp = True  # the frozen model is divided over the devices of a batch ...
-    c.parallel.mesh = (1, 0)  # ... which are all there are, so that a slice holds it once for all arms
+    c.parallel.fsdp = True  # divide the frozen model over the devices that share a batch
+    c.parallel.mesh = (1, 0)  # all devices share the batch, so a slice holds the frozen model once for all arms
     c.decode.tensor_parallel = given.model in LARGE and c.optim.trainable != "all"
     c.train.rng = "rbg"
     c.train.epochs = 10
@@ -115,11 +117,11 @@ def get_config(argument: str = "") -> ConfigDict:
 
 
 def _tiny(c: ConfigDict, train: str) -> ConfigDict:
-    """Small enough for two cores; the words of the made-up data say what was read."""
+    """Set a model that is small enough for two cores, and planted data."""
     c.optim.trainable = train or "all"
     c.model.shape = TINY
     c.text.template = "<eeg> What was read?"
-    c.grid.eval_conditions = ("eeg", "noise", "shuffled")  # without a recording it writes nothing at all
+    c.grid.eval_conditions = ("eeg", "noise", "shuffled")  # no prompt_only: without a recording, tiny writes nothing
     c.data.synthetic.sentences = 600
     c.data.synthetic.vocabulary = 60
     c.text.vocab_size = 400

@@ -5,16 +5,16 @@
 
 Arguments: `backbone=bart|t5|pegasus`; `tasks`, which names the data file `zuco_TASKS.h5`; `checkpoint`, a folder
 instead of the Hub's name, or `random` for random weights of the same shape (with `tokenizer=FOLDER`); `steps=two`
-for the two-step training that the authors' code can do (20 epochs with most of the language model held go first) and
-that their published runs skip; `decoding=code` for the beam search that samples, which the authors' code does, where
-their text (`text`, the default) says beam search.
+for the two-step training of the authors' code (first 20 epochs in which most of the language model is frozen), which
+their published runs skip; `decoding=code` for the beam search of the authors' code, which samples, instead of the beam
+search in their text (`decoding=text`, the default).
 
 From the paper: batch 32, SGD with learning rate 2e-5, 30 epochs, best epoch by loss on dev; EEG encoder of 6 layers
-with 8 heads (section 3). Epochs are those of the split's own train part, so
-their steps are counted when a run opens. From the code: momentum 0.9; a step decay after 30 epochs, when training is
-over. Its split leaks the sentences that two tasks share; `--config.split.method=unique_text` does not. Ours, for speed
-on accelerators: bfloat16, random bits of dropout by "rbg", and what is cheap in a layer computed again in the backward
-pass.
+with 8 heads (section 3). An epoch is one pass over the train part of the
+split, so the number of steps is computed when a run opens. From the code: momentum 0.9; a step decay after 30 epochs,
+when training is over; the split, which leaks the sentences that two tasks share (`--config.split.method=unique_text`
+does not). Our choices, for speed on accelerators: bfloat16, random bits of dropout by "rbg", and the cheap parts of a
+layer are recomputed in the backward pass.
 """
 
 from ml_collections import ConfigDict
@@ -23,7 +23,7 @@ from configs import default
 from configs.arguments import parse
 
 CHECKPOINTS = {"bart": "facebook/bart-large", "t5": "google-t5/t5-large", "pegasus": "google/pegasus-large"}
-SHAPES = {  # what those checkpoints are
+SHAPES = {  # of these checkpoints
     "bart": {},  # the defaults of transformers.BartConfig
     "t5": {"d_model": 1024, "d_kv": 64, "d_ff": 4096, "num_layers": 24, "num_heads": 16},
     "pegasus": {

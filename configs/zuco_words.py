@@ -1,11 +1,11 @@
 """The real word-feature table of ZuCo: its eight EEG columns, averaged over subjects and binned.
 
 `eeg2text run --config=configs/zuco_words.py --config.data.source=TABLE.tsv --workdir=DIR` takes a few minutes on two
-CPU cores; expect the noise arm to score as the EEG arm does. The table's gaze columns follow word length and
-frequency, so they are a condition of their own: `--config.data.table.feature_columns=1,2,3`.
+CPU cores; expect the noise arm to score as the EEG arm does. The table's gaze columns depend on word length and
+frequency, so run them separately: `--config.data.table.feature_columns=1,2,3`.
 
-Arguments: `backbone=bart|pegasus|t5|bert2bert`, a small one with random weights, or with `checkpoint` a folder or a
-name on the Hub; `backbone=bert2bert,checkpoint=minilm` warm-starts both sides from MiniLM.
+Arguments: `backbone=bart|pegasus|t5|bert2bert`, a small model with random weights; `checkpoint`, a folder or a name on
+the Hub, for pretrained weights instead; `backbone=bert2bert,checkpoint=minilm` warm-starts both sides from MiniLM.
 `objective=contrastive` asks which sentence was read instead of writing it (docs/retrieval.md), with `text=minilm`, or
 another text encoder, as targets.
 """
@@ -45,7 +45,7 @@ SHAPES = {  # of the backbones with random weights
 
 
 def set_model(c: ConfigDict, backbone: str, checkpoint: str) -> None:
-    """A small EEG encoder before a checkpoint, or before a small backbone of random weights; and its learning rate."""
+    """Set a small EEG encoder, a checkpoint or else a small backbone with random weights, and the learning rate."""
     c.model.encoder_layers = 1
     c.model.encoder_width = 64
     c.model.encoder_ffn = 256
@@ -53,16 +53,16 @@ def set_model(c: ConfigDict, backbone: str, checkpoint: str) -> None:
     c.model.checkpoint = checkpoint
     if not checkpoint:
         c.model.shape = SHAPES[backbone]
-    c.optim.lr = 2e-3 if not checkpoint else 2e-4  # pretrained weights forget at the rate of random ones
+    c.optim.lr = 2e-3 if not checkpoint else 2e-4  # with 2e-3, pretrained weights forget what they learned
     c.optim.warmup_steps = 30
 
 
 def set_contrastive(c: ConfigDict, text: str = "") -> None:
-    """Which sentence was read: arms for EEG and for what it must beat, three seeds each."""
+    """Set the objective "which sentence was read?", with arms for EEG and for controls, three seeds each."""
     c.objective = "contrastive"
     c.contrastive.text = text
     c.contrastive.width = 128
-    c.batch.size = 64  # a recording is told apart from so many others
+    c.batch.size = 64  # a recording is told apart from the other recordings of its batch
     c.grid.train_conditions = ("eeg", "noise", "length_only")
     c.grid.eval_conditions = ("eeg", "noise", "length_only", "shuffled")
     c.grid.seeds = (0, 1, 2)

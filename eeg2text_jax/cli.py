@@ -141,7 +141,7 @@ def _terminable(name: str, after: str) -> Iterator[None]:
     def unraisable(lost: Any) -> None:
         if isinstance(lost.exc_value, Terminated):
             return
-        # tensorstore's threads report what they have read to an event loop that the signal has ended.
+        # tensorstore's threads report each finished read to an event loop, which the signal has closed.
         if not (ended and isinstance(lost.exc_value, RuntimeError) and str(lost.exc_value) == LOOP_CLOSED):
             report(lost)
 
@@ -161,7 +161,7 @@ def _terminable(name: str, after: str) -> Iterator[None]:
         signal.set_wakeup_fd(wakeup)
         os.close(writing)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if not ended:  # else threads may still report what they have read
+        if not ended:  # else threads may still report finished reads
             sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -174,7 +174,7 @@ COMPILER = os.path.join("jax", "_src", "compiler.py")
 def _end_compilation(signals: int, name: str, after: str) -> None:
     """End the process if SIGTERM comes during a compilation, which runs in C++ for minutes and handles no signal.
 
-    Output files are complete or absent, because each gets its name when it is complete. `signals` is the pipe to which
+    Output files are complete or absent: a file gets its final name when it is complete. `signals` is the pipe to which
     Python writes the number of every signal; the function returns when the pipe is closed.
     """
     with os.fdopen(signals, "rb", buffering=0) as numbers:

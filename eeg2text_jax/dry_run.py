@@ -15,7 +15,7 @@ from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.opening import check_before
 from eeg2text_jax.splits.certificate import size_lines, verdict
 from eeg2text_jax.study.config_file import open_workdir
-from eeg2text_jax.study.configuration import differences, load_config, to_json
+from eeg2text_jax.study.configuration import UNKNOWN, differences, load_config, to_json
 from eeg2text_jax.study.lengths import lines
 from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.study import Study, open_study
@@ -43,8 +43,7 @@ def dry_run(config: Settings, root: str) -> str:
 def configuration_lines(config: Settings) -> list[str]:
     """Return lines on the fields that differ from configs/default.py."""
     ours, usual = (json.loads(to_json(one)) for one in (config.document, load_config("default")))
-    none = "there unknown, as of an older version"
-    found = [line.replace(none, "no default").replace("there ", "default ") for line in differences(ours, usual)]
+    found = [line.replace(UNKNOWN, "no default").replace("there ", "default ") for line in differences(ours, usual)]
     return [f"configuration: {len(found)} fields differ from the defaults", *(f"  {line}" for line in found)]
 
 
@@ -55,7 +54,7 @@ def data_lines(study: Study) -> list[str]:
     texts = {name: len(set(data.sentence[rows])) for name, rows in study.split.parts.items()}
     parts = [f"{name} {len(rows)} samples of {texts[name]} texts" for name, rows in study.split.parts.items()]
     tested = texts["test"]
-    few = f"note: {tested} test texts; a verdict needs {MIN_JUDGED}: more data, or --folds=5, which tests all once"
+    few = f"note: {tested} test texts; a verdict needs {MIN_JUDGED}: add data, or test each text once by --folds=5"
     return [
         f"data: {len(data)} samples of {len(set(data.subject))} subjects, {data.n_features} features a position "
         f"({data.features_are.partition(';')[0]})",

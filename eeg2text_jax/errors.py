@@ -45,9 +45,9 @@ def one_line(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: "did you mean" the nearest known name, or all of them.
+    """Return the end of a message about an unknown name: "did you mean" with the nearest known name, or a list of all.
 
-    One or two names that begin with it are nearer than others.
+    If one or two known names begin with `name`, these are the nearest.
     """
     known = list(known)
     near = [other for other in known if name and other.startswith(name)]

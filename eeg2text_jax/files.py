@@ -69,7 +69,7 @@ def check_replaceable(path: str | os.PathLike[str], said: str = "") -> None:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the file name to errors of the operating system that lack one, such as those of writing to an open file."""
+    """Add the file name to errors of the operating system that lack one, such as errors in writing to an open file."""
     try:
         yield
     except OSError as error:
@@ -152,7 +152,7 @@ def flock(descriptor: int, what: str, operation: int) -> bool:
             _WARNED.add(device)
             print(
                 f"warning: {what}: its file system has no locks ({error.strerror}), so a second run of the same "
-                "folder would not be noticed; make sure that there is none, or take a folder of a local disk.",
+                "folder would not be noticed; make sure that there is no second run, or take a folder on a local disk.",
                 flush=True,
             )
         return False

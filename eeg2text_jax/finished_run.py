@@ -100,13 +100,13 @@ def _feeding(study: Study) -> Feeding:
         )
     if len(study.data.feature_shape) > 1:
         raise UserError(
-            f"{study.workdir.root}: is a run on volumes, which an export cannot be fed yet; decode them with "
+            f"{study.workdir.root}: is a run on volumes, which an export does not take yet; decode with "
             "`eeg2text decode --workdir`."
         )
     if study.samples.prompts is not None:
         raise UserError(
-            f"{study.workdir.root}: its prompts hold fields of each sample (text.template), which an export cannot be "
-            "fed; decode them with `eeg2text decode --workdir`."
+            f"{study.workdir.root}: its prompts have fields of each sample (text.template), which an export does not "
+            "take; decode with `eeg2text decode --workdir`."
         )
     config, samples = study.config, study.samples
     base = config.model.checkpoint if study.model.shared_frozen else ""

@@ -1,4 +1,4 @@
-"""Imports of libraries without what they would import besides, if it is installed."""
+"""Import a library without the optional packages that it would import if they are installed."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 def hidden(*packages: str) -> Iterator[None]:
     """Let imports in the block find none of these packages, unless they were imported before."""
     absent = [name for name in packages if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None marks what cannot be imported
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None: the import fails
     try:
         yield
     finally:
@@ -28,4 +28,4 @@ def hide_torch() -> None:
     with hidden("torch"):
         from transformers.utils import is_torch_available
 
-        is_torch_available()  # transformers keeps the answer
+        is_torch_available()  # transformers caches the answer

@@ -152,8 +152,8 @@ def is_nested(buckets: Sequence[Sequence[int]]) -> bool:
 def buckets() -> Range:
     """Batch shapes (words, tokens), each larger than the one before; a partial batch moves to the next shape."""
     expected = (
-        "pairs (EEG positions, target tokens) of whole numbers from 1 to 100000, each pair at least as large as the "
-        "one before it in both, as ((16, 24), (56, 56))"
+        "pairs (EEG positions, target tokens) of whole numbers from 1 to 100000, in each pair neither number "
+        "smaller than in the pair before it, as ((16, 24), (56, 56))"
     )
     return _tuple_of(pair(whole(1, 100_000)), 1, MOST, expected, is_nested)
 
@@ -195,7 +195,7 @@ def tracker() -> Range:
     def holds(value: Any) -> bool:
         return isinstance(value, str) and re.fullmatch(r"|(wandb|trackio)(:[\w.-]{1,100})?", value) is not None
 
-    return Range(holds, "wandb or trackio, with :PROJECT behind it or not, or ''")
+    return Range(holds, "wandb or trackio, optionally with :PROJECT at the end, or ''")
 
 
 def shares() -> Range:

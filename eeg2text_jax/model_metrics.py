@@ -1,4 +1,4 @@
-"""Metrics that need a model (a text encoder or a judge): check their settings, and make the requested ones."""
+"""Metrics that need a model (a text encoder or a judge): check their settings, and make the requested metrics."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

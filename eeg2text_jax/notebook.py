@@ -148,7 +148,7 @@ class Run:
         return Path(out)
 
     def plot_effects(self) -> Svg:
-        """Plot content (score above chance) of EEG minus that of each control. Raises UserError as `verdict`."""
+        """Plot content (score above chance) of EEG minus content of each control. Raises UserError as `verdict`."""
         return Svg(effect_figure(self.verdict))
 
     def plot_losses(self) -> "Figure":

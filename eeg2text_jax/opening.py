@@ -64,7 +64,7 @@ def open_run(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
 
 
 def check_before(config: Settings) -> None:
-    """Raise UserError for a field that needs devices or a model to be checked, before any file is made."""
+    """Check the fields whose check needs devices or a model, before any file is made; raise UserError for a bad one."""
     check_configured(config)
     _check_mesh(config, len(arms(config.grid)))
     if config.objective == "contrastive":
@@ -85,7 +85,7 @@ def _check_mesh(config: Settings, n_arms: int) -> None:
 
 
 class AnyTokenizer:
-    """A tokenizer without text, with which a model's shape is known before the run has its own tokenizer."""
+    """A stand-in tokenizer, with which a model's shape can be computed before the run has its own tokenizer."""
 
     bos_token_id = cls_token_id = 0
     pad_token_id = 1

@@ -165,7 +165,7 @@ def epoch_rows(
     if text is None:
         raise UserError(
             f"the metadata of the epochs have the columns {', '.join(map(str, known)) or '(none)'}; expected "
-            f"{columns.sentence!r} with the text of each epoch, or its name in data.columns.sentence."
+            f"{columns.sentence!r} with the text of each epoch; name another column in data.columns.sentence."
         )
     rate = float(epochs.info["sfreq"])
     spec.check_rate(rate, "the epochs")

@@ -139,7 +139,7 @@ def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
 
 
 def read_ranked(study: Study) -> list[Ranking]:
-    """Read this run's rankings, sorted by `in_grid_order`. Raises UserError for a changed file or another run's."""
+    """Read this run's rankings, sorted by `in_grid_order`. Raises UserError if it was changed or is of another run."""
     path = study.workdir.rankings
     study.workdir.check(path.name)
     found = read_rankings(path)

@@ -1,6 +1,6 @@
 """`eeg2text run --folds=K`: a run for each fold, and one verdict over all test parts.
 
-The audit exchanges sentences only within a fold, because a fold is trained on the test sentences of the others.
+The audit exchanges sentences only within a fold, because each fold trains on test sentences of the other folds.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
     """
     if folds != "subjects" and not (folds.isdecimal() and int(folds) >= 2):
         raise UserError(
-            f"--folds is {folds!r}; expected a number of folds from 2, or 'subjects' to test one subject per fold."
+            f"--folds is {folds!r}; expected a number of folds, at least 2, or 'subjects' to test one subject per fold."
         )
     if config.parallel.hosts != "one":
         raise UserError(f"--folds: parallel.hosts is {config.parallel.hosts!r}; folds run on one host.")
@@ -114,7 +114,7 @@ def judge_folds(
 
 
 def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
-    """Return the test sentences that are in the training part of their fold, up to case and punctuation."""
+    """Return the test sentences that are in the training part of their fold; case and punctuation do not count."""
     found = []
     for split in splits:
         known = {tuple(plain_words(str(text))) for text in data.sentence[split.parts["train"]]}

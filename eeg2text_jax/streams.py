@@ -15,8 +15,8 @@ STREAMS = {
     "condition": 0xC6EF3720,  # noise and random phases, by seed of the arm, then by condition and sample
     "sampling": 0xD1310BA6,  # tokens drawn while decoding, by sample
     "clock": 0x5D7A3C41,  # the random projection of recording and time to features
-    "donors": 0xE19B01AA,  # the sample whose EEG `shuffled` feeds in place of a sample's own
-    "label_rows": 0xF39CC060,  # the sample whose text `label_shuffle` trains in place of a sample's own
+    "donors": 0xE19B01AA,  # choice of donors: under `shuffled`, a donor's EEG replaces a sample's own
+    "label_rows": 0xF39CC060,  # choice of the texts that replace the samples' own under `label_shuffle`
 }
 
 

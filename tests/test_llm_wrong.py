@@ -79,7 +79,7 @@ def other_weights(base: str) -> Iterator[None]:
 
 @pytest.mark.usefixtures("other_weights")
 def test_other_frozen_weights_are_refused(trained: Study, exported: Path) -> None:
-    message = r"its weights are not those that .* was trained with; put those weights back"
+    message = r"its weights are not the weights that .* was trained with; restore the original weights"
     with pytest.raises(UserError, match=message):
         trained_params(dataclasses.replace(trained))
     with pytest.raises(UserError, match=message):

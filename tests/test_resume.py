@@ -312,7 +312,7 @@ def test_the_folder_that_may_not_be_written_is_named(tmp_path, monkeypatch, name
     """Removing an old checkpoint fails at its first file, and the error names that file alone."""
     (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr(os, "access", lambda path, _: path != str(tmp_path / name))
-    sentence = rf"/{name}: .* cannot be written, or an old one removed .*'digests.json'"
+    sentence = rf"/{name}: .* cannot be written, or an old checkpoint cannot be removed .*'digests.json'"
     with pytest.raises(UserError, match=sentence), checkpoint._writing(epath.Path(tmp_path)):
         raise PermissionError(errno.EACCES, "Permission denied", "digests.json")
 

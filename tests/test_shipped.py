@@ -67,7 +67,7 @@ def test_a_folder_of_ones_own_goes_first_and_nothing_of_it_stays(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("configs/demo.py", r"no such configuration file; --config=demo is one that travels with the package"),
+        ("configs/demo.py", r"no such configuration file; --config=demo is in the package"),
         ("papre", r"did you mean 'paper'\?"),
         ("nowhere/x.py", r"there are default, demo"),
     ],

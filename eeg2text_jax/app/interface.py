@@ -17,7 +17,7 @@ MODES = {"not stated": None, "free running: no target reached the decoder": "fre
 MODES["teacher forced: every token was predicted from the true ones before it"] = "teacher_forced"
 ABOUT = """# Does the model use the brain signals?
 
-Drop decoded text: one file of any layout with references and predictions, and, if there is one, a file of a control
+Add decoded text: one file of any layout with references and predictions, and, if there is one, a file of a control
 (the same model fed noise or another sentence's recording). Files are judged where this page runs, one after the other,
 and removed.
 """
@@ -169,7 +169,7 @@ def field_table(page: str) -> tuple[list[str], list[list[str | float | None]]]:
 
 
 def figure(cell: str) -> str | float | None:
-    """Return a table cell as a float (a bound such as "< 0.001", too), as None (empty or a dash), else as its text."""
+    """Return a table cell as a float ("0.5", or a bound such as "< 0.001"), None (empty or a dash), or its text."""
     try:
         return float(cell.removeprefix("< "))
     except ValueError:

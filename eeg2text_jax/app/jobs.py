@@ -78,7 +78,7 @@ def place(uploads: Mapping[str, str | None], folder: Path) -> None:
         if not upload:
             continue
         if not os.path.isfile(upload):
-            raise UserError(f"{role}: the upload was deleted, as uploads are kept for minutes only; drop it again.")
+            raise UserError(f"{role}: the upload was deleted (it is kept for minutes only); upload the file again.")
         if (size := os.path.getsize(upload)) > BYTES:
             raise UserError(f"{role}: {size / 2**20:.0f} MiB; this page takes files of {BYTES // 2**20} MiB at most.")
         shutil.copyfile(upload, folder / role)

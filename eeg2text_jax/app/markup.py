@@ -20,11 +20,11 @@ NAMED = (
 FIELDS = {
     NAMED + COLUMNS: f"choose the columns under “{OPTIONS}”",
     COLUMNS: "the columns chosen",
-    r"give (?:its references|these|their references) with --reference=FILE": f"drop its references under “{OPTIONS}”",
+    r"give (?:its references|these|their references) with --reference=FILE": f"add its references under “{OPTIONS}”",
     r"leave --reference out": "remove the file of references",
     r"--reference(?:=FILE)?": "the file of references",
     r",? (?:or |and )?(?:say|set) (?:--format=\w+[^.;]*|whether this (?:line )?is [^.;]*)": "",
-    r"--mode=free_running or --proof states it, --again shows it of a run of eeg2text": "mode or proof states it",
+    r"with --mode=free_running or --proof, or show it with --again for a run of eeg2text": "with the mode or a proof",
     r"--mode(?:=\w+)?": "the mode",
     r"--proof(?:='[^']*')?": "the proof",
     r"; see `eeg2text score --help` for the layouts": "",
@@ -48,7 +48,7 @@ def refusal(found: Mapping[str, Any]) -> str:
 
 
 def on_page(sentence: str) -> str:
-    """Return a command-line message that names fields and labels of the page in place of options and file roles."""
+    """Replace the options and file roles in a command-line message by the fields and labels of the page."""
     for option, field in FIELDS.items():
         sentence = re.sub(option, field, sentence)
     return re.sub(r"^(eeg|control|references)(?=[:,] )", lambda role: LABELS[role[0]], sentence)

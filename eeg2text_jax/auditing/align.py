@@ -103,7 +103,7 @@ def align(
 
 
 def without_unknown(row: Prediction) -> Prediction:
-    """Return the row, with subject or task "" where its file does not state it."""
+    """Return the row; a subject or task that its file does not state becomes ""."""
     changes: dict[str, Any] = {name: "" for name in ("subject", "task") if getattr(row, name) == UNKNOWN}
     return dataclasses.replace(row, **changes) if changes else row
 
@@ -116,7 +116,7 @@ def _shared_mode(conditions: Mapping[str, Sequence[Prediction]]) -> str | None:
 
 
 def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[str]) -> list[Prediction]:
-    """Return the rows of one decoding mode; None chooses the mode. Ignored modes are added to `notes`."""
+    """Return the rows of `mode` (None: free-running, else the first mode); add a note on each other mode to `notes`."""
     if not rows:
         raise UserError(f"{name}: holds no predictions; give another file.")
     counts = Counter(row.mode for row in rows)
@@ -174,7 +174,7 @@ def _check_same(chosen: Chosen, keys: Keys, first: str, other: str, common: bool
     if not a & b:
         loosely = [{NOT_LETTERS.sub("", text.lower()) for text in side} for side in (a, b)]
         why = (
-            "they are equal but for case and punctuation; write both alike"
+            "some references differ only in case and punctuation; write them alike"
             if loosely[0] & loosely[1]
             else "they are not predictions of the same sentences"
         )
@@ -191,14 +191,14 @@ def _check_same(chosen: Chosen, keys: Keys, first: str, other: str, common: bool
     pair = {first: chosen[first], other: chosen[other]}
     readings, with_subject = _readings(pair, keys)
     if Counter(readings[first]) != Counter(readings[other]):
-        what = "sentence, subject or seed" if with_subject else "sentence or seed"
+        what = "sentence, subject and seed" if with_subject else "sentence and seed"
         subjects = [sorted({row.subject for row in rows}) for rows in pair.values()]
         if with_subject and not set(subjects[0]) & set(subjects[1]):
             shown = [", ".join(labels[:3]) + (" ..." if len(labels) > 3 else "") for labels in subjects]
             what += f" (no subject label in common: {' and '.join(shown)})"
         raise UserError(
             f"{first} has {len(chosen[first])} rows and {other} {len(chosen[other])}, and they differ in the number of "
-            f"rows for the same {what}; {remedy}."
+            f"rows for some {what}; {remedy}."
         )
 
 
@@ -249,7 +249,7 @@ def _assemble(
     if keep.sum() < MIN_SENTENCES:
         raise UserError(
             f"{first}: has only {keep.sum()} sentences that can be exchanged with each other; at least {MIN_SENTENCES} "
-            "are needed for a test, 30 for a verdict, and about 100 for one that finds small effects."
+            "are needed for a test, 30 for a verdict, and about 100 to find small effects."
         )
     order = list(itertools.compress(order, keep))
     place = {key: index for index, key in enumerate(order)}
@@ -289,8 +289,8 @@ def _describe(chosen: Chosen, keys: Keys, order: Sequence[str], notes: list[str]
     if unknown := sum(not tasks[key] for key in order):
         which = "no sentence" if unknown == len(order) else f"only {len(order) - unknown} of {len(order)} sentences"
         notes.append(
-            f"the task is known for {which}: sentences are exchanged with others of equal length, and again within "
-            "strata derived from the file's order and from the texts (give --meta with a task column)."
+            f"the task is known for {which}: the test exchanges sentences of equal length, and is repeated within "
+            "strata derived from the file's order and from the texts (to state tasks, give --meta with a task column)."
         )
     words = {key: [len(key.split())] for key in order}
     if not all(lengths[key] for key in order):

@@ -1,4 +1,4 @@
-"""The audit: does a model use the EEG, by its predictions or rankings under EEG and under controls?"""
+"""The audit: does a model use the EEG, judged by its predictions or rankings under EEG and under controls?"""
 
 import dataclasses
 import itertools
@@ -31,7 +31,7 @@ from eeg2text_jax.predictions.in_memory import as_conditions
 from eeg2text_jax.predictions.rankings import Ranking
 from eeg2text_jax.splits.neighbors import high_neighbors
 
-CURVE_RESAMPLES = 1000  # most draws for the curve of `levels.curve`, which decides nothing
+CURVE_RESAMPLES = 1000  # upper limit of the draws for `levels.curve`, which decides nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,8 @@ class Options:
       deciding: names of the controls that decide; the others ask questions of their own. None: all controls except
         those that keep the features of the words (`QUESTIONS`) and those of time.
       candidates: condition -> candidate scores for retrieval, see `predictions.candidates`.
-      recording: "eeg" or "fmri". For fMRI, only windows that do not overlap are judged, and sentences say fMRI.
+      recording: "eeg" or "fmri". For fMRI, only windows that do not overlap are judged, and the report says
+        fMRI in place of EEG.
       groups: column name -> reference -> its class, topic or story; content is measured between and within these.
       with_curve: whether to measure the content within ever finer clusters of sentences, if content is found and no
         groups are given.
@@ -109,6 +110,7 @@ def audit(
 
     Raises:
       UserError: rows cannot be compared, or references have no label.
+      ValueError: a control has the name of the EEG condition.
 
     Examples:
       >>> from eeg2text_jax import audit, read_any

@@ -1,13 +1,14 @@
 """Content beyond time: would a model that knows only when a sample was recorded do as well?
 
 Controls of time: `nearest_in_time` copies the training text nearest in time; an arm (one training run) trained on
-`clock` knows the recording and the time alone; `neighbor` feeds a recording of the same minute. The content difference
-against each of them decides. Null hypothesis: the predictions fit their own sentences better than other sentences of
-equal task and length by no more than the control's predictions do.
+`clock` is given only the recording session and the time in it; `neighbor` feeds a recording of the same minute. The
+content difference against each of them decides. Null hypothesis: EEG has no more content than the control. Content is
+how much better predictions fit their own sentences than other sentences of equal task and length.
 
 `neighbor` alone does not suffice. If groups of sentences are shown in blocks, some neighbors are of another group, and
 a model that knows only the time has content above this control. A model trained on EEG cannot read the input of
-`clock`. So `nearest_in_time` or an arm trained on `clock` must be among the controls, and all must be beaten.
+`clock`. So `nearest_in_time` or an arm trained on `clock` must be among the controls of time, and EEG must beat all of
+these.
 
 Exchanging predictions within stretches of time is no test by itself: if a stretch crosses a change of group, a model
 that knows only the time seems to have content. So stretches are cut at the changes of a known group, and test content
@@ -58,12 +59,12 @@ def beyond_time(aligned: Aligned, comparisons: Sequence[Comparison]) -> BeyondTi
         return BeyondTime(NOT_EXCLUDED, tuple(names), f"{told}.")
     figures = ", ".join(map(_figures, judged))
     if not all(all(map(is_above, c.contrasts)) for c in judged):
-        told = "a model that knew only when a sample was recorded would do as well, as far as this can tell"
+        told = "a model that knew only when a sample was recorded would do as well, as far as these controls can tell"
         return BeyondTime(NOT_BEYOND, tuple(names), f"Time: content is not shown to go beyond it, {figures}: {told}.")
     strong = {condition.name for condition in aligned.conditions[1:] if _knows_all(condition)}
     if strong & {c.control for c in judged}:
         return BeyondTime(BEYOND, tuple(names), f"Time: content goes beyond it, {figures}.")
-    told = "these keep less than a clock could know; add nearest_in_time, or an arm trained on clock"
+    told = "these controls keep less than a clock could know; add nearest_in_time, or an arm trained on clock"
     return BeyondTime(NOT_EXCLUDED, tuple(names), f"Time: not excluded, {figures}: {told}.")
 
 
@@ -86,11 +87,11 @@ def _figures(found: Comparison) -> str:
 
 
 def stretches(aligned: Aligned, labels: np.ndarray, size: int = STRATUM_SIZE) -> np.ndarray | None:
-    """Return strata of sentences of one group read close in time, int `[S]`; None if the time of a row is not known.
+    """Return strata, int `[S]`, each of one group's sentences read close in time; None if a row has no known time.
 
     A stretch has at most `size` consecutive sentences, which every reader read in one run of the group, without another
-    group in between. Null hypothesis: within its group and stretch, a prediction fits its own sentence no better than a
-    neighboring one.
+    group in between. Null hypothesis: within its group and stretch, a prediction fits its own sentence no better than
+    neighboring sentences.
 
     Args:
       labels: group of each sentence, int `[S]`.
@@ -98,7 +99,8 @@ def stretches(aligned: Aligned, labels: np.ndarray, size: int = STRATUM_SIZE) ->
     clock, sentence = clock_of_rows(aligned.eeg.rows), aligned.eeg.sentence
     if not clock.known.all():
         return None
-    runs: list[dict[str, int]] = [{} for _ in labels]  # of each sentence: recording -> number of its run of one group
+    # For each sentence: recording -> number of the run (of one group) in which the sentence was read.
+    runs: list[dict[str, int]] = [{} for _ in labels]
     order: dict[int, None] = {}
     for name, rows in clock.recordings().items():
         rows = rows[np.argsort(clock.spans[rows, 0], kind="stable")]
@@ -106,7 +108,7 @@ def stretches(aligned: Aligned, labels: np.ndarray, size: int = STRATUM_SIZE) ->
         for s, run in zip(sentence[rows].tolist(), changes.tolist(), strict=True):
             order.setdefault(s)
             if runs[s].setdefault(name, run) != run:
-                runs[s][name] = -1 - s  # read again in another run: in no stretch with others
+                runs[s][name] = -1 - s  # read again in another run: shares no stretch
     strata = np.empty(len(labels), int)
     held: dict[str, int] = {}
     used, members = -1, size

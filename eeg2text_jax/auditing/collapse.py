@@ -12,7 +12,7 @@ from eeg2text_jax.auditing.align import Condition
 from eeg2text_jax.predictions.file import characters_apart
 
 PAIRS = 2000  # pairs of texts compared to estimate their overlap
-FREQUENT = 50  # most frequent words that are counted: about all function words, 4 of 10 words in ZuCo
+FREQUENT = 50  # number of most frequent words that count as frequent: about all function words, 4 of 10 words in ZuCo
 RESIDUE = re.compile(r"</?s>|<pad>|<unk>|<extra_id_\d+>|\[(?:PAD|SEP|CLS|UNK)\]|⁇|�")
 WORD_STUTTER = re.compile(r"(?![\d\W]+(?!\S))(\S+)(?:\s+\1){2,}(?!\S)")  # a word three times, except numbers
 MARK_STUTTER = re.compile(r"([^\w\s])(?:\s*\1){4,}")
@@ -122,7 +122,7 @@ class _Words:
 
 
 def _words(texts: Sequence[str], sentence: np.ndarray, repeating: Set[int] = frozenset()) -> _Words:
-    """Count the words of texts of sentences `sentence [N]`; stutter is not looked for in the sentences `repeating`."""
+    """Count the words of texts, which are of sentences `sentence [N]`; ignore stutter in the sentences `repeating`."""
     lengths, repetition = np.zeros((2, len(texts)))
     counts: Counter[str] = Counter()
     first: set[str] = set()

@@ -27,7 +27,7 @@ from eeg2text_jax.metrics.metric import MetricError
 # Control that keeps the features of the words -> question that it answers; such controls do not decide the verdict.
 QUESTIONS = {
     "time_reversed": "does the order of the recording matter?",
-    "phase_randomized": "does it matter how the recording runs, beyond its spectrum?",
+    "phase_randomized": "does the time course of the recording matter, beyond its spectrum?",
 }
 SUBJECT_RESAMPLES = 1000  # bootstrap draws per subject: enough for the error bars of a figure
 
@@ -37,7 +37,7 @@ class Measured:
     """The measured conditions of a table, in lists with EEG first."""
 
     cells: list[ContentTable]  # one per condition: the deciding endpoint, within strata of task and length
-    derived: dict[str, list[ContentTable]]  # the same within other strata, by what these are made from
+    derived: dict[str, list[ContentTable]]  # the source of other strata -> the same within them
     plain: list[ContentTable]  # statistics under `Table.plain`, the endpoint of warnings
     conditions: list[ConditionSummary]
     flags: list[Flag]  # about the length side channel
@@ -138,13 +138,13 @@ def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, s
     """
     asked = {}
     for control in aligned.conditions[1:]:
-        kind = control.rows[0].eval_condition  # its name may differ: an arm trained on a control has its own
+        kind = control.rows[0].eval_condition  # `name` may differ: an arm trained on a control has its own name
         if deciding is not None and {control.name, kind} & set(deciding):
             continue
         question = QUESTIONS.get(kind if deciding is None else control.name, "")
         question = QUESTION if is_of_time(control) else question
         if question or deciding is not None:
-            asked[control.name] = question or "does it differ from this one?"
+            asked[control.name] = question or "does EEG differ from this control?"
     return asked if len(asked) < len(aligned.conditions) - 1 else {}
 
 
@@ -211,5 +211,5 @@ def decide(
             reading = f"{reading}; {content}"
         sentence = f"{figures[0].upper()}{figures[1:]}: {reading}."
         if question:
-            sentence = f"A question of its own, which does not decide ({question}): {sentence}"
+            sentence = f"This control does not decide, but answers a question of its own ({question}): {sentence}"
     return Comparison(**vars(found), verdict=outcome, sentence=sentence, question=question, reading=reading)

@@ -25,18 +25,18 @@ from eeg2text_jax.predictions.rankings import Ranking
 from eeg2text_jax.progress import ProgressLine
 
 CHUNK = 4096  # predictions scored at once against all m references of a stratum: limits memory
-LARGEST_TABLE = 2**30  # most bytes of the tables of all conditions
+LARGEST_TABLE = 2**30  # limit of the tables of all conditions together, in bytes
 PROGRESS_ROWS = 50_000  # number of rows from which progress is shown
 SHUFFLED = "shuffled"
 
 
 @dataclasses.dataclass(frozen=True)
 class RowTable:
-    """K statistics of each of N rows, `[N, K]`: against its own reference, and its additive part of its reader's null.
+    """K statistics of each of N rows, `[N, K]`: against the row's reference, and the row's share of its reader's null.
 
-    The parts of all rows of a reader (subject) sum to this null, the content null of these rows alone: sentences are
-    exchanged among those that the subject read. The null is NaN if the reader read no other sentence of the stratum, or
-    if subjects are unknown.
+    The shares of all rows of a reader (subject) sum to the reader's null, the content null of these rows alone:
+    sentences are exchanged among those that the subject read. A share is NaN if the reader read no other sentence of
+    the stratum, or if subjects are unknown.
     """
 
     own: np.ndarray
@@ -62,8 +62,8 @@ def content_tables(
 ) -> list[ContentTable]:
     """Return the table of every condition within the strata `strata`, int `[S]`.
 
-    Sentences alone in their stratum are left out. Memory grows with the rows (`with_rows`) and with the sum of the
-    squared sizes of the strata; time with rows times size.
+    Sentences alone in their stratum are left out. Memory grows with the sum of the squared sizes of the strata and, if
+    `with_rows`, with the number of rows. Time grows with the number of rows times the size of the strata.
 
     Raises:
       UserError: strata so large that their table would not fit, or no stratum with two sentences.
@@ -79,14 +79,14 @@ def content_tables(
 
 
 def _own_rows(condition: Condition, rows: RowTable, blocks: Blocks) -> OwnRows:
-    """Return the rows of sentences not alone in their stratum, in one order: by sentence, seed and subject."""
+    """Return the rows of sentences that share their stratum with others, sorted by sentence, seed and subject."""
     order = np.lexsort((np.array([row.subject for row in condition.rows]), condition.seed, condition.sentence))
     order = order[np.isin(condition.sentence[order], blocks.sentences)]
     return OwnRows(rows.own[order], condition.sentence[order], condition.seed[order])
 
 
 def weighted_tables(aligned: Aligned, strata: np.ndarray, metric: Metric) -> tuple[Blocks, list[np.ndarray]]:
-    """Return the blocks of the strata and, per condition, `keep_row_counts` of its rows summed over seeds, `[C, K]`."""
+    """Return the blocks of the strata, and each condition's table (`keep_row_counts`) summed over seeds, `[C, K]`."""
     blocks = blocks_of(strata)
     tables = []
     for condition in aligned.conditions:
@@ -165,8 +165,8 @@ def _fill_stratum(
 ) -> None:
     """Score one stratum: fill `result [G, m, m, K]` (seed, sentence, reference) and the rows `mine` of `rows`.
 
-    `place` is the row's sentence within the stratum, `donor` the place of its donor's sentence, -1 for none. Each
-    distinct prediction is scored once.
+    `place` is the place of each row's sentence within the stratum, `donor` the place of its donor's sentence, -1 if the
+    stratum has none. Each distinct prediction is scored once.
     """
     n_seeds, m, _, size = result.shape
     distinct, which = _distinct([condition.rows[r] for r in mine])
@@ -207,7 +207,7 @@ def _distinct(rows: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
 
 
 def _reader_null(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return a row's share of a reader's null, `[U readers, m, K]`, from sums `[U, m, m, K]`, row counts `[U, m]`."""
+    """Return one row's share of the null of each of U readers, `[U, m, K]`, from sums `[U, m, m, K]`, rows `[U, m]`."""
     present = counts > 0
     n = np.maximum(counts, 1)
     weighted = sums / n[:, :, None, None] * counts[:, None, :, None]
@@ -217,9 +217,9 @@ def _reader_null(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def donor_places(condition: Condition, aligned: Aligned) -> np.ndarray | None:
-    """Return for each row the sentence whose recording was its input, int `[N]`; -1 if unknown or not judged.
+    """Return for each row the other sentence whose recording was its input, int `[N]`; None if no row names a donor.
 
-    None if no row names a donor.
+    -1: the donor is unknown, its sentence is not judged, or it is a recording of the row's own sentence.
     """
     if not any(row.donor for row in condition.rows):
         return None
@@ -243,7 +243,8 @@ def donor_notes(aligned: Aligned) -> list[str]:
         else:
             notes.append(
                 f"{condition.name}: the rows do not say whose recording was their input (field donor); if the model "
-                "works, this control has hits on those sentences in its null, and the difference is too large."
+                "works, the control's null contains hits on the donors' sentences, and the content difference is too "
+                "large."
             )
     return notes
 

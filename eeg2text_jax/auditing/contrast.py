@@ -28,13 +28,13 @@ class SampledGroups:
     def __str__(self) -> str:
         return (
             f"{self.tested} of {self.known} groups by {self.column} are tested; if their effects differ by more than "
-            "chance, the minimum detectable effect counts that another study tests other groups."
+            "chance, the minimum detectable effect includes this spread, since another study would test other groups."
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class Contrast:
-    """The content of EEG, which is its score minus its null; minus the content of a control, if there is one.
+    """The content of EEG (its score minus its null), minus the content of the control if there is one.
 
     Scores are in the metric's unit (percent), higher is better.
     """
@@ -49,7 +49,7 @@ class Contrast:
     p_seeds: float | None  # p of a one-sided t test over the training seeds; None: fewer than three seeds
     interval: tuple[float, float]  # two-sided 95 % interval of `effect`
     interval_90: tuple[float, float]  # decides equivalence: two one-sided tests at 5 %
-    permutation_sd: float  # standard deviation of `null_draws`, less the effect of references that kept their place
+    permutation_sd: float  # standard deviation of `null_draws` without the effect of references in their own place
     mde: float  # minimum detectable effect
     smallest_margin: float  # the margin from which on equivalence could be claimed
     seed_effects: tuple[float, ...]  # `effect` in each training seed
@@ -79,7 +79,7 @@ def contrast(conditions: Sequence[Resampled], score: Score, groups: Sequence[Sam
       conditions: EEG and the control, or EEG alone, from one call of `resample` or `content_tables`: draw b is the same
         permutation, or the same sentences, in each condition.
       score: summed statistics -> score, higher is better.
-      groups: groups of which only some are tested. The detectable effect counts how the effect differs between them.
+      groups: groups of which only some are tested. The detectable effect includes the spread of the effect over them.
 
     **Null hypothesis.** Within a stratum, predictions do not depend on which of its sentences was read. Then all
     assignments of predictions to references are equally likely, if the predictions of EEG and control for one sentence
@@ -89,9 +89,9 @@ def contrast(conditions: Sequence[Resampled], score: Score, groups: Sequence[Sam
     assigned to references with many rows. So permuted differences vary a little more than the observed one: the test is
     conservative, and the detectable effect includes this.
 
-    The interval is a bootstrap over sentences. It is at least the effect plus and minus the normal quantile times the
-    standard deviation of the permutations, which is wider if a few sentences have most rows. If no permutation changes
-    any score (all scores are 0, for example), `mde` and `smallest_margin` are infinite.
+    The interval is a bootstrap over sentences. It is widened, where necessary, to the effect plus and minus the normal
+    quantile times the standard deviation of the permutations, the wider of the two if a few sentences have most rows.
+    If no permutation changes any score (all scores are 0, for example), `mde` and `smallest_margin` are infinite.
     """
     signs = np.array([1.0, -1.0])[: len(conditions)]
     scores = np.array([score(c.own.sum((0, 1))) for c in conditions])
@@ -143,16 +143,16 @@ def contrast(conditions: Sequence[Resampled], score: Score, groups: Sequence[Sam
 def _growth(permuted: np.ndarray) -> float:
     """Return how much the variance of a score grows with each point of content, from permuted scores `[B]`.
 
-    The variance of a number of hits is proportional to this number: if 1 % is right by chance and 2 % more by content,
-    it is three times as large; in long texts the growth is close to 0. Scores that may be negative (error rates, some
-    similarities) count no hits. The result is too large if hits come in clusters that EEG shares with the control, such
-    as words of a class that both know; `contrast` limits it.
+    The variance of a number of hits is proportional to this number: if 1 % of the words are right by chance and another
+    2 % by content, the variance is three times as large; in long texts the growth is close to 0. The result is 0 for
+    scores that can be negative (error rates, some similarities), as they do not count hits. It is too large if hits
+    come in clusters that EEG shares with the control, such as words of a class that both know; `contrast` limits it.
     """
     return float(permuted.var() / permuted.mean()) if permuted.min() >= 0 and permuted.mean() > NOTHING else 0.0
 
 
 def _observed_share(conditions: Sequence[Resampled], score: Score, signs: np.ndarray) -> float:
-    """Return the standard deviation of the observed score (difference) over that of permuted ones; 1 if not known."""
+    """Return the ratio of the standard deviations of observed and permuted scores (or differences); 1 if not known."""
     spread = conditions[0].spread
     if spread is None:
         return 1.0
@@ -165,11 +165,11 @@ def _observed_share(conditions: Sequence[Resampled], score: Score, signs: np.nda
 
 
 def _scatter(conditions: Sequence[Resampled], score: Score, groups: Sequence[SampledGroups]) -> float:
-    """Return the standard deviation of the effect over studies of other groups, over that for the same groups.
+    """Return the ratio of two standard deviations of the effect: over studies of other groups, and of the same groups.
 
-    The largest of all `groups`, and 1 if the linearized effect differs between groups by no more than chance: a test at
-    5 %, which takes the sentences as independent. If K of N known groups are tested, the share 1 - K / N of the
-    variance between groups counts, as for any sample without replacement.
+    The largest ratio of all `groups` counts. It is 1 if the linearized effect differs between groups by no more than
+    chance: a test at 5 %, which takes the sentences as independent. If K of N known groups are tested, the share
+    1 - K / N of the variance between groups counts, as for any sample without replacement.
     """
     if not groups:
         return 1.0
@@ -227,8 +227,8 @@ def subject_effects(
 ) -> list[SubjectEffect]:
     """Return the effect in each subject, sorted by name; empty if rows have no subject.
 
-    `conditions` and `tables` are of EEG and the control, or of EEG alone. A sentence has no null and is left out if the
-    subject read no other one of its stratum; a subject without other sentences is left out.
+    `conditions` and `tables` are of EEG and the control, or of EEG alone. If a subject read only one sentence of a
+    stratum, this sentence has no null and is left out. A subject with no sentence left is left out, too.
     """
     known = [np.array([row.subject for row in condition.rows]) for condition in conditions]
     orders = [np.argsort(subjects, kind="stable") for subjects in known]
@@ -262,7 +262,7 @@ def _summed(rows: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Secondary:
-    """Result of an endpoint that does not decide. `scores` are as the metric prints them; else higher is better."""
+    """Result of an endpoint that does not decide. Higher is better, except for `scores`, which are as printed."""
 
     label: str
     signature: str
@@ -278,8 +278,8 @@ class Secondary:
 class Evidence:
     """The comparison of EEG with one control, or with its own null if `control` is "".
 
-    `primary` is within the strata of the alignment. `derived` repeats it within other strata, by what they are made
-    from; a claim must hold under all of them.
+    `primary` is within the strata of the alignment. `derived` repeats it within other strata; its keys say what these
+    are made from. A claim must hold within all strata.
     """
 
     control: str

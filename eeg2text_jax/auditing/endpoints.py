@@ -15,7 +15,7 @@ from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS, WHICH_SENTENCE, N
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """One column of a metric as a score of which higher is better."""
+    """One column of a metric as a score; higher is better."""
 
     label: str
     metric: Metric

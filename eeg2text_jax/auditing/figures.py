@@ -86,7 +86,7 @@ def null_figure(comparison: Evidence, eeg: str) -> str:
 def bin_edges(draws: np.ndarray, most: int = 45) -> np.ndarray:
     """Return the edges of at most about `most` histogram bins; if values are multiples of a step, the width is, too.
 
-    Ranks and shares of few sentences are such multiples; bins of another width would hold one or two values in turn.
+    Ranks and shares of few sentences are such multiples; other bins would alternate between one and two values.
     """
     values = np.unique(np.round(draws, 9))
     spread = max(values[-1] - values[0], 1e-3)

@@ -17,10 +17,10 @@ from eeg2text_jax.predictions.file import Prediction, sentence_key
 # Fewest sentences for a verdict. With fewer, a single one in a stratum of six decides the p, and bootstrap intervals
 # are too narrow. The calibration covers 56 sentences and more.
 MIN_JUDGED = 30
-# Share of test sentences in the training text, and of predictions that are training sentences, above which the score
-# may be memory.
+# The score may be memory if more than this share of the test sentences are in the training text, and more than this
+# share of the predictions are training sentences.
 A_POINT = 0.01
-MOST = 0.5  # share of test sentences in the training text above which a model may only repeat what it was trained on
+MOST = 0.5  # above this share of test sentences in the training text, memory alone may explain the score
 
 
 def unfit(aligned: Aligned) -> list[Flag]:
@@ -31,8 +31,8 @@ def unfit(aligned: Aligned) -> list[Flag]:
         message = f"{n} sentences are too few for a verdict, {MIN_JUDGED} are needed"
         if n < len(aligned.references):
             message = (
-                f"of {len(aligned.references)} references {n} differ by more than case and punctuation, too few for a "
-                f"verdict, {MIN_JUDGED} are needed"
+                f"without case and punctuation, the {len(aligned.references)} references are only {n} different "
+                f"sentences, too few for a verdict, {MIN_JUDGED} are needed"
             )
         flags.append(Flag("too_few_sentences", "severe", message))
     for control in reversed(aligned.conditions[1:]):
@@ -71,7 +71,7 @@ def training_overlap(aligned: Aligned, training: Iterable[str], *, apart: bool =
     """Return a finding about test sentences in the training text: the score may be memory.
 
     Case and punctuation are ignored. `apart` says that these recordings are known not to be in training, or that the
-    decoder chose from a list of known sentences: many test sentences in the training text are then no severe finding.
+    decoder chose from a list of known sentences. Then many test sentences in the training text are no severe finding.
     """
     known = {tuple(plain_words(line)) for line in training} - {()}
     found = [text for text in aligned.references if tuple(plain_words(text)) in known]
@@ -87,8 +87,8 @@ def training_overlap(aligned: Aligned, training: Iterable[str], *, apart: bool =
         return [Flag("training_text", "severe", message, (aligned.eeg.name,))]
     if len(found) > MOST * n and not apart:
         message += (
-            ": a model that was trained on these very rows would look the same; give sentences that are new to it, or, "
-            "if it chooses among known ones, the list with --choices"
+            ": a model that was trained on these very rows would look the same; judge sentences that are new to the "
+            "model or, if it chooses from a list, give the list with --choices"
         )
         return [Flag("training_text", "severe", message, (aligned.eeg.name,))]
     return [Flag("training_text", "warning", f"{message}: what looks decoded may be remembered")]

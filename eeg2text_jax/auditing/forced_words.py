@@ -1,7 +1,7 @@
 """Signs that the decoder was given true words: first words, wrong words and punctuation marks that follow the target.
 
-A teacher-forced decoder sees the true words before each word. So its wrong words go with the true previous word and not
-with its own, and its punctuation marks are in the right places among wrong words.
+A teacher-forced decoder sees the true words before each word. So its wrong words depend on the true previous word and
+not on the predicted previous word, and its punctuation marks are in the right places among wrong words.
 """
 
 import re
@@ -14,25 +14,26 @@ from eeg2text_jax.auditing.collapse import plain_words
 from eeg2text_jax.auditing.plain_rows import MIN_SAME, Found, Rows, matches
 from eeg2text_jax.predictions.file import characters_apart
 
-MOST_WORDS = 8  # most first words of a reference that are searched for in predictions
+MOST_WORDS = 8  # largest number of first words of a reference to look for in predictions
 # NEAR_ALL: share of rows with the same first words as their reference. STEP: ratio of the odds that such a word is
 # right to the odds for the next word, and for all later words; at most 3.9 in published and simulated decoders.
 NEAR_ALL, STEP = 0.95, 20
-LEFT = 3  # fewest words of a reference after the first words that are compared
-# The first words must tell sentences apart: at least APART distinct ones a sentence, and two sentences share them with
-# probability BY_CHANCE at most. This excludes "a man" of captions, and a sentence's class, which a decoder may know.
+LEFT = 3  # fewest words that a reference must have after its first words
+# The first words must tell sentences apart: at least APART distinct beginnings per sentence, and a probability of
+# at most BY_CHANCE that two sentences begin alike. This excludes "a man" of captions, and a sentence's class, which a
+# decoder may know.
 APART, BY_CHANCE = 0.25, 0.5
 TOKENS = re.compile(r"\w+|[^\w\s]")
 MARKS_OF = re.compile(r"[^\w\s]")
 MANY_ROWS = 3000  # a rule looks at every k-th row, so that it sees this many rows or up to twice as many
-NEIGHBORS = 60  # next longer predictions among which one for another sentence is looked for
-# Of the punctuation marks whose two neighbor words are wrong, the share that is right, less this share against other
-# sentences: 13 to 73 % in teacher-forced sets, at most 2 % in free-running decoders.
+NEIGHBORS = 60  # number of next longer predictions in which one for another sentence is looked for
+# Of the punctuation marks whose two neighbor words are wrong, the share that is right, minus the same share in
+# predictions for other sentences: 13 to 73 % in teacher-forced sets, at most 2 % in free-running decoders.
 MARKS, MIN_MARKS, MARK_SENTENCES = 0.1, 100, 10
 # How often two wrong words are equal after equal true words, divided by how often they are equal where neither the true
 # nor the predicted words before them are equal: 2.1 (`FORCED`) to 5.4 in teacher-forced sets, published and simulated,
 # at most 1.4 in 60 free-running decoders; above `FOLLOWS` is a finding. After equal predicted words the same ratio is
-# 1.0 to 1.6 in teacher-forced sets and 3 to 50 in the others.
+# 1.0 to 1.6 in teacher-forced sets and 3 to 50 in free-running decoders.
 FOLLOWS, FORCED, MIN_FOLLOWING, MANY_PLACES = 1.7, 2.1, 20, 3000
 UNSEEN = "few_wrong_words"  # code of the note that there are too few wrong words to compare with the target
 
@@ -40,7 +41,7 @@ UNSEEN = "few_wrong_words"  # code of the note that there are too few wrong word
 def same_beginning(rows: Rows) -> Found:
     """Find predictions that nearly all begin with the first words of their reference, and then are mostly wrong.
 
-    A decoder's errors do not begin at one place of the sentence.
+    A decoder's errors do not begin at the same word of every sentence.
     """
     for k in range(MOST_WORDS, 0, -1):
         eligible = [row for row in range(rows.n) if len(rows.own[row]) >= k + LEFT]
@@ -62,9 +63,9 @@ def same_beginning(rows: Rows) -> Found:
                 for part in (slice(k), slice(k, k + 1))
             )
             why = (
-                "a number or tag of the sentence stands on both sides, and scores count it: remove it from both"
+                "predictions and references begin with a number or tag of the sentence, which scores count: remove it"
                 if digits >= NEAR_ALL * len(found) > 2 * after
-                else "a beginning of the target reached the decoder: leave these words out on both sides"
+                else "a beginning of the target reached the decoder: remove these words from predictions and references"
             )
             yield (
                 "target_beginning",
@@ -194,6 +195,6 @@ def marks_of_target(rows: Rows) -> Found:
         return
     yield (
         "target_length",
-        f"in {len(fixed)} of {len(several)} sentences whose predictions differ, all of these have equally many "
-        "punctuation marks, and other sentences have other numbers: the decoder was given the target's",
+        f"in {len(fixed)} of {len(several)} sentences whose predictions differ, all predictions have equally many "
+        "punctuation marks, and other sentences have other numbers: the decoder was given the marks of the target",
     )

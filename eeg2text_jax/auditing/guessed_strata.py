@@ -35,11 +35,11 @@ def equal_length_strata(aligned: Aligned, stratum_size: int) -> np.ndarray:
 
 
 def stand_ins(aligned: Aligned, size: int, *, length_leaks: bool = False) -> dict[str, np.ndarray]:
-    """Return other strata for repeating the test, what they are made from -> stratum of each sentence, int `[S]`.
+    """Return other strata in which to repeat the test: source of the strata -> stratum of each sentence, int `[S]`.
 
-    Blocks of sentences that are neighbors in the file, by their words, or by their number of rows replace unknown
-    tasks. No block spans a place of the file where the words of the texts change. `length_leaks` adds strata of equal
-    numbers of words. The result is empty if tasks are known and no length leaks.
+    Unknown tasks are replaced by blocks of sentences that are neighbors in the file, in their words, or in their number
+    of rows. No block of neighbors in the file spans a place where the words of the texts change. `length_leaks` adds
+    strata of equal numbers of words. The result is empty if tasks are known and no length leaks.
     """
     exact = equal_length_strata(aligned, size)
     found = {EQUAL_LENGTHS: exact} if length_leaks and exchangeable(exact).sum() >= MIN_SENTENCES else {}

@@ -88,11 +88,11 @@ def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.nd
 
 
 def sampled_groups(labels: Mapping[str, np.ndarray], groups: Mapping[str, Mapping[str, str]]) -> list[SampledGroups]:
-    """Return the groups of each column of which only some are tested, and at least `MIN_SENTENCES`.
+    """Return the groups of each column in which only some groups, but at least `MIN_SENTENCES`, are tested.
 
     `groups` may label more references than are tested, such as those of the training part. Another study would test
-    other groups, so the spread between groups is part of its uncertainty. Fewer groups do not show this spread; if all
-    groups are tested, another study tests the same ones.
+    other groups, so the spread between groups is part of the uncertainty. Fewer groups do not show this spread; if all
+    groups are tested, another study tests the same groups.
 
     Args:
       labels: column -> group of each sentence, int `[S]`, see `labels_of`.
@@ -134,7 +134,7 @@ def _within(
 ) -> list[Resampled]:
     """Return the `Resampled` of each condition within strata of one group, task, set of readers and length.
 
-    If these strata leave too few sentences, strata of one group and length are used; [] if these do so, too.
+    If these strata leave too few sentences, strata of one group and length are used; if these do, too, [] is returned.
     """
     readers = readers_of(aligned.eeg.rows, aligned.eeg.sentence, size)
     kinds = [f"{g} {t} {r}" for g, t, r in zip(labels, aligned.tasks, readers, strict=True)]

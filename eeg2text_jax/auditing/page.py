@@ -23,7 +23,7 @@ _EEG = re.compile(r"(?<![\w+/])EEG(?![\w+/=])|(?<![\w+/.=-])eeg(?![\w+/=]|\.\w)"
 def said(text: Any, recording: str) -> Any:
     """Replace the word EEG by the name of the recording in a text, or in all texts of lists and dictionaries.
 
-    The text "eeg" alone is kept: it is the name of a condition. So are the values of keys "examples".
+    Two things are kept: the text "eeg" alone, as it is the name of a condition, and the values of keys "examples".
     """
     if recording not in NAMES or recording == "eeg":
         return text

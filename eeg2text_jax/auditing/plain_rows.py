@@ -15,7 +15,9 @@ COPY_WORDS = 5  # a reference of fewer words may be matched by chance ("selamat 
 # Ratio of character to word error rate in rows with errors: 0.19 to 0.35 if letters are decoded one by one (typing,
 # spelling; a punctuation mark is then a keystroke too), 0.75 to 0.94 if words are, and in teacher-forced sets.
 BY_LETTERS = 0.5
-LIMITED = 0.8  # if this share of predictions for longer references is as long as the longest one, length is limited
+# The decoder counts as limited in words if, of the predictions whose reference is longer than every prediction, at
+# least this share is as long as the longest prediction.
+LIMITED = 0.8
 
 Found = Iterator[tuple[str, str]]  # code and message of each finding of a rule
 
@@ -34,7 +36,7 @@ class Rows:
       errors, rates: word errors of each row, and its word error rate, `[N]`.
       long: whether the reference has too many words to be matched by chance, bool `[N]`.
       whole: whether the prediction contains its reference, apart from spaces and marks, bool `[N]`.
-      limited: whether a decoder that stops after a fixed number of words made the prediction, bool `[N]`.
+      limited: whether the prediction ends at the decoder's limit of words (see `LIMITED`), bool `[N]`.
     """
 
     def __init__(self, condition: Condition, references: Sequence[str], choices: Sequence[str] = ()) -> None:

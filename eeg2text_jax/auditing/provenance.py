@@ -89,8 +89,8 @@ def checked_proof(text: str) -> str:
     words = set(re.findall(r"[^\W\d_]{2,}", text.lower()))
     if FORCED.search(text) and not words & DENIED:
         raise UserError(
-            f"--proof={text!r}: says that the decoder was given the target text; expected how you know that no target "
-            "text reached the decoder."
+            f"--proof={text!r}: says that the decoder was given the target text; expected a statement of how you know "
+            "that no target text reached the decoder."
         )
     if text and len(words) < PROOF_WORDS and not URL.fullmatch(text.strip()):
         raise UserError(
@@ -111,8 +111,8 @@ def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict,
     if origin.level is Level.UNKNOWN and outcome is not Verdict.BELOW_MARGIN:
         return Verdict.UNPROVEN, (
             "there is content of unproven origin: nothing says that the predictions ran free, and a target in the "
-            "decoder would look the same; --mode=free_running or --proof states it, --again shows it of "
-            "a run of eeg2text"
+            "decoder would look the same; state free running with --mode=free_running or --proof, or show it with "
+            "--again for a run of eeg2text"
         )
     return outcome, f"{reading} (free running is {origin.text})"
 

@@ -93,7 +93,7 @@ class RankTable(Table):
             others = ", ".join(f"{c.name} {c.content.scores[0]:.1f}" for c in controls) or "there is no control"
             message = (
                 f"{label} of {eeg.name}, {scores[0]:.1f} %, is above chance ({self.chance:.1f} %), which shows nothing "
-                f"by itself ({others}; whoever knows the number of words alone has {lengths:.1f} %)"
+                f"by itself ({others}; a baseline that knows only the number of words has {lengths:.1f} %)"
             )
             flags.append(Flag("above_chance_is_no_content", "warning", message))
         for control, score in zip(controls, scores[1:], strict=True):
@@ -117,12 +117,12 @@ class RankTable(Table):
         less = outcome is Verdict.CONTROL_BETTER
         among = " to ".join(map(str, dict.fromkeys(self.candidates)))
         with_control = f" and {primary.scores[1]:.1f} % with {found.control}" if found.control else ""
-        beyond = "difference in" if found.control else "content, that is, in"
+        beyond = "content difference (content: " if found.control else "content ("
         return (
             f"which of {among} sentences was read ({len(aligned.references)} independent sentences, "
             f"{len(aligned.eeg.rows)} rows): {self.endpoint.label} was {primary.scores[0]:.1f} % with "
-            f"{aligned.eeg.name}{with_control}, by chance {self.chance:.1f} %; the {beyond} how much more often the "
-            f"sentence that was read is found than others of {exchanged(aligned.task_known)} was "
+            f"{aligned.eeg.name}{with_control}, by chance {self.chance:.1f} %; the {beyond}how much more often the "
+            f"sentence that was read is found than others of {exchanged(aligned.task_known)}) was "
             f"{primary.effect:+.1f} points (90 % CI {interval_text(primary.interval_90)}; sentence permutation, "
             f"one-sided: {both_p(primary, less)}){derived_text(found.derived, less)}"
         )

@@ -26,7 +26,7 @@ ONE_LIST = 0.45
 # published set. A language model repeats words as writers do; tokens drawn at random repeat less.
 LARGE_VOCABULARY = 2.0
 HALF_EMPTY = 0.25  # share of empty predictions from which the score describes only a part of the file
-CARRIES_SCORE = 0.2  # warn if one row contributes more of the score; of 30 or more equally good rows, at most 3 %
+CARRIES_SCORE = 0.2  # warn if one row contributes a larger share of the score; one of 30 equal rows contributes 3 %
 CARRIES_EFFECT = 0.5  # warn if a sentence contributes this share of the content difference
 FEWEST_ROWS = 10  # with fewer rows, lengths may correlate by chance; with two, r is 1 or -1
 SAME_SUBJECTS = 0.9  # share of equal predictions from which two subjects are flagged
@@ -111,11 +111,12 @@ def _collapse_messages(c: Collapse) -> dict[str, str]:
     if c.frequent_share >= max(FREQUENT_ONLY, 1.3 * c.reference_frequent_share):
         found["frequency_only"] = (
             f"frequent words only, {c.frequent_share:.0%} of the words are among the 50 most frequent ones of "
-            f"the references ({c.reference_frequent_share:.0%} of their own): they match any sentence a little"
+            f"the references (in the references themselves, {c.reference_frequent_share:.0%}): they match any sentence "
+            "a little"
         )
     if c.first_vocabulary > LARGE_VOCABULARY * c.reference_vocabulary:
         found["large_vocabulary"] = (
-            f"{c.first_vocabulary} distinct words in one prediction a sentence, where the references have "
+            f"{c.first_vocabulary} distinct words in one prediction per sentence, where the references have "
             f"{c.reference_vocabulary}: words drawn at random, or texts of another kind"
         )
     if c.repetition >= 0.35:
@@ -129,7 +130,7 @@ def _text_messages(c: Collapse) -> dict[str, str]:
     if c.empty >= HALF_EMPTY * c.rows:
         found["half_empty"] = (
             f"{c.empty} of {c.rows} predictions are empty ({c.empty / c.rows:.0%}): a field that was not "
-            "filled, or a decoder that ends at once; they lower the score of the others"
+            "filled, or a decoder that ends at once; empty predictions lower the score"
         )
     elif c.empty:
         found["empty_predictions"] = (
@@ -155,8 +156,8 @@ def _mode_messages(c: Collapse, mode: str, bleu1: float) -> dict[str, str]:
         found["mode_unknown"] = "the file does not say whether predictions ran free or were teacher-forced"
     if mode != "teacher_forced" and c.length_correlation > 0.9 and c.rows >= FEWEST_ROWS:
         found["length_follows_reference"] = (
-            f"the lengths of predictions follow those of the references (r = {c.length_correlation:.2f}): they "
-            "are either decoded well or teacher-forced"
+            f"the lengths of predictions follow the lengths of references (r = {c.length_correlation:.2f}): the "
+            "predictions are either decoded well or teacher-forced"
         )
     if mode != "teacher_forced" and bleu1 > READING_FROM_EEG:
         found["too_good"] = (
@@ -226,7 +227,7 @@ def alignment_flags(aligned: Aligned, design_effect: float) -> list[Flag]:
     subjects = np.unique([row.subject for row in aligned.eeg.rows], return_inverse=True)[1]
     if _confounded(aligned.eeg.sentence, subjects):
         parted = aligned.reader_groups > 1
-        covered = "; strata keep to the sentences of one group" if parted else ", and strata do not separate them"
+        covered = "; each stratum belongs to one group of subjects" if parted else ", and strata do not separate them"
         found["subject_tells_sentence"] = (
             f"subjects read different sentences: the subject alone narrows down the sentence{covered}"
         )
@@ -247,12 +248,12 @@ def seed_flags(aligned: Aligned) -> list[Flag]:
     """Return findings about too few training seeds, above all if a control was trained separately."""
     seeds, flags = len(aligned.seeds), []
     if seeds == 2:
-        message = "2 training seeds are pooled; at least 3 are needed to treat seed as a level"
+        message = "2 training seeds are pooled; at least 3 are needed to include the spread between seeds"
         flags.append(Flag("few_seeds", "note", message))
     if seeds < 3 and len({condition.rows[0].train_condition for condition in aligned.conditions}) > 1:
         message = (
-            "a control was trained separately from the EEG model: it judges the recipe, which needs at least 3 seeds, "
-            f"here {seeds}; feed the control to the same checkpoint to judge this model"
+            "a control was trained separately from the EEG model: the comparison judges the training recipe and needs "
+            f"at least 3 seeds, here {seeds}; to judge this model, feed the control to the same checkpoint"
         )
         flags.append(Flag("recipe_without_seeds", "warning", message))
     return flags

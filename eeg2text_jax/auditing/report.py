@@ -31,7 +31,7 @@ CITATION = f"<details><summary>BibTeX</summary><pre>{html.escape(BIBTEX)}</pre><
 TERMS = (
     "<details><summary>Terms</summary><dl>"
     "<dt>null</dt><dd>the score of the same predictions against other sentences: what style and length are worth</dd>"
-    "<dt>content</dt><dd>score less null: what is about this sentence</dd>"
+    "<dt>content</dt><dd>score minus null: the part that is about this sentence</dd>"
     "<dt>margin</dt><dd>fixed before looking: a smaller difference in content does not matter</dd>"
     "<dt>MDE, minimum detectable effect</dt><dd>the smallest effect that 90 % of such studies would show</dd>"
     "<dt>smallest margin</dt><dd>the margin with which equivalence would have been claimed</dd>"
@@ -104,8 +104,8 @@ def _effect_part(result: AuditResult) -> str:
     if result.chance is not None:
         explained = (
             "<p>A score above chance need not be content: whoever knows how long a sentence is finds it among "
-            "sentences of other lengths. So what is judged is how much more often the sentence that was read is found "
-            f"than others of {alike}, <b>content</b>, with EEG and with every control.</p>"
+            "sentences of other lengths. So the verdict is about <b>content</b>, with EEG and with every control: how "
+            f"much more often the sentence that was read is found than others of {alike}.</p>"
         )
     evidence = "".join(f"<li>{html.escape(line)}</li>" for line in evidence_lines(result))
     more = f"<h3>More sensitive evidence</h3><ul>{evidence}</ul>" if evidence else ""
@@ -144,8 +144,8 @@ def derived_part(result: AuditResult) -> str:
         return ""
     note = (
         f"<p>The test was run again, since {because(result.comparisons[0].derived)}: sentences of one task are written "
-        "alike, and what knows the length of a sentence knows something within strata of nearly one length. A claim "
-        "must hold under all of these strata.</p>"
+        "alike, and within strata of nearly one length, the exact length still tells something about the sentence. A "
+        "claim must hold within all of these strata.</p>"
     )
     return f"<h3>Again, within other strata</h3>{note}{table(DERIVED_HEADINGS, rows)}"
 
@@ -181,7 +181,7 @@ def secondary_part(result: AuditResult) -> str:
         for s in c.secondary
     ]
     headings = ("against", "figure", "scores", "content difference", "95 % CI", "p", "p (Holm)")
-    note = "<p>They do not decide. Content differences: higher is better. Holm adjusts over all of them together.</p>"
+    note = "<p>These figures do not decide. Content differences: higher is better. Holm adjusts over all p.</p>"
     return f"<h3>Secondary figures</h3>{note}{table(headings, rows)}"
 
 

@@ -83,7 +83,7 @@ class AuditResult:
 
     @property
     def verdict_text(self) -> str:
-        """The verdict and, if controls of time decide it, whether the content goes beyond the recording time."""
+        """The verdict and, if the controls of time tell, whether the content goes beyond the recording time."""
         decided = self.time.status != NOT_EXCLUDED and self.verdict in SAID_BEHIND
         return f"{self.verdict.value}: {self.time.status}" if decided else self.verdict.value
 
@@ -148,8 +148,8 @@ def chance_lines(result: AuditResult) -> list[str]:
     low, high = result.chance_interval
     sizes = " to ".join(map(str, dict.fromkeys(result.candidates)))
     return [
-        f"{result.metric} by chance: {result.chance:.1f} % (95 % of chance: {low:.1f} to {high:.1f} %, "
-        f"{result.n_sentences} independent sentences of which each was held against {sizes})"
+        f"{result.metric} by chance: {result.chance:.1f} % (95 % of scores by chance: {low:.1f} to {high:.1f} %; each "
+        f"of {result.n_sentences} independent sentences was ranked among {sizes})"
     ]
 
 
@@ -204,9 +204,9 @@ def evidence_lines(result: AuditResult) -> list[str]:
         )
     for r in result.retrieval:
         lines.append(
-            f"Retrieval against {r.control}: first in {r.top1:.1%} of {r.samples} samples (chance {r.chance_top1:.1%}; "
-            f"{p_text(r.p)}), among five in {r.top5:.1%} (chance {r.chance_top5:.1%}), mean rank {r.mean_rank:.2f} "
-            f"(chance {r.chance_rank:.2f})"
+            f"Retrieval against {r.control}: right sentence first in {r.top1:.1%} of {r.samples} samples (chance "
+            f"{r.chance_top1:.1%}; {p_text(r.p)}), among the first five in {r.top5:.1%} (chance {r.chance_top5:.1%}), "
+            f"mean rank {r.mean_rank:.2f} (chance {r.chance_rank:.2f})"
         )
     return lines
 

@@ -23,7 +23,7 @@ ONE_SIDED, UNEQUAL = "side_channel_in_one_condition", "side_channels_differ"
 GAP_CODES = (ONE_SIDED, UNEQUAL)
 GAP_ALPHA = 0.05  # two-sided level at which side channels differ; claims are then also tested at equal lengths
 ALPHA = 0.01  # significance level at which a single side channel exists
-SENTENCES, ROWS = 400, 40  # most sentences, and most rows of each, that are measured
+SENTENCES, ROWS = 400, 40  # limits: sentences that are measured, and rows of each of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +77,8 @@ def side_channel(
     """Measure the side channel of each condition by permuting whole strata within their task.
 
     Null hypothesis: predictions do not depend on the stratum that a sentence of the task is in. The predictions of a
-    stratum (their mean, without the reference's own) are then exchangeable between strata. All conditions have the same
-    permutations, and each reference keeps its number of rows.
+    stratum (their mean, without those for the reference's own sentence) are then exchangeable between strata. All
+    conditions have the same permutations, and each reference keeps its number of rows.
 
     Args:
       names: of the conditions, EEG first.

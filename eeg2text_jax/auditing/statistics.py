@@ -1,6 +1,6 @@
 """Cluster statistics on tables of sufficient statistics, without access to texts or files.
 
-Shapes: `S` sentences, `C` cells of `Blocks` (predictions of one sentence, reference of one in the same stratum), `K`
+Shapes: `S` sentences, `C` cells of `Blocks` (predictions for a sentence, reference of a sentence of its stratum), `K`
 statistics of a metric, `G` training seeds, `B` resamples. A corpus score is a function of a sum of statistics, so no
 function here needs the texts.
 
@@ -222,9 +222,9 @@ def minimum_detectable_effect(sd: float, in_place: np.ndarray, *, growth: float 
 
     At an effect d the standard deviation of the observed statistic is `sqrt((observed * sd) ** 2 + growth * d)`. A
     permutation keeps a share `in_place` of d, and exceeds an observed statistic of d + e with probability
-    `Phi((d * in_place - d - e) / sd)`. The result is the smallest d for which this is `ALPHA` on average over the
-    permutations, where e is as low as in 1 - `POWER` of all sets. It is infinite if too many permutations leave
-    everything in place.
+    `Phi((d * in_place - d - e) / sd)`. The result is the smallest d for which this probability is `ALPHA` on
+    average over the permutations, where the deviation e is at its quantile 1 - `POWER`. It is infinite if too many
+    permutations leave everything in place.
     """
     from scipy import optimize, special  # slow to import, and scoring a file needs none of it
 
@@ -289,7 +289,7 @@ def gradient(score: Score, total: np.ndarray) -> np.ndarray:
 
 
 def design_effect(score: Score, rows: np.ndarray, clusters: np.ndarray) -> float:
-    """Return the variance of a corpus score with independent clusters over its variance with independent rows.
+    """Return the ratio of two variances of a corpus score: with independent clusters, and with independent rows.
 
     The score is linearized. `rows [N, K]` are statistics of single rows, `clusters` int `[N]`. 1: rows are as good as
     independent; NaN: the score does not vary.

@@ -98,7 +98,7 @@ def thin_windows(
     if recording != "fmri":
         return eeg, controls, []
     kept = disjoint(eeg)
-    note = f"windows overlap: {len(kept)} of {len(eeg)} rows share no segment with another window and are judged"
+    note = f"windows overlap: {len(kept)} of {len(eeg)} rows share no segment with each other and are judged"
     apart = {name: disjoint(rows) for name, rows in controls.items()}
     return kept, apart, [note] if len(kept) < len(eeg) else []
 

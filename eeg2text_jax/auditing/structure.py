@@ -1,8 +1,8 @@
 """Signs of the target in the predictions: patterns that no decoder of recordings leaves, however good or poor.
 
 No rule looks at how good a result is. A decoder makes errors of many sizes, its errors differ between the readers of a
-sentence, and it places no commas among wrong words. tests/audit/test_decoders.py and test_working_decoders.py hold the
-rules against published decoders of speech, typing and images, and published teacher-forced sets.
+sentence, and it places no commas among wrong words. tests/audit/test_decoders.py and test_working_decoders.py test the
+rules on published decoders of speech, typing and images, and on published teacher-forced sets.
 """
 
 import dataclasses
@@ -34,18 +34,20 @@ SIGNS = (
 )
 NEAR, MIDDLE = 0.2, 0.6  # word error rates up to which a prediction is nearly, or partly, its reference
 # Ratio of nearly right to partly right rows, in a file where a share of at least LOST of the rows is wrong throughout.
-# The ratio is at most 0.9 in a speech decoder that loses two thirds of its rows; where it is 3 to 6, 5 % or fewer are
-# lost.
+# The ratio is at most 0.9 in a speech decoder that loses two thirds of its rows; decoders with a ratio of 3 to 6 lose
+# at most 5 % of their rows.
 GAP, LOST = 3, 0.2
 FORMS, HALF = range(1, 6), 0.5  # numbers of word errors to look for, in rows with a word error rate below HALF
 ONE_FORM = 9  # rows with exactly k errors for each row with k - 1 or k + 1; at most 3 in published decoders
 MIN_ROWS = 30  # fewest rows of a reader who is searched alone
 REORDERED = 0.05  # least share of rows with reordered words for a finding
-# Share of sentences that all readers have wrong (word error rate above SPELLING) in which they have the same text: 1 %
-# for three people who typed during MEG; 67 and 77 % where the target was fed to the model.
+# Of the sentences whose predictions are wrong for all readers (word error rate above SPELLING), the share in which
+# these predictions are the same: 1 % for three people who typed during MEG; 67 and 77 % where the target was fed to the
+# model.
 SAME_ERRORS, SPELLING = 0.5, 0.25
-# Of the rows whose share of right words is within PART, the share ONE_STRETCH has a share IN_STRETCH of its right words
-# in one stretch. It is 99 % if a stretch of the target was written out, and at most 75 % in published decoders.
+# A finding: of the rows whose share of right words is within PART (in references of STRETCH_WORDS words or more), at
+# least ONE_STRETCH have at least IN_STRETCH of their right words in one stretch. 99 % of the rows do if a stretch of
+# the target was written out, and at most 75 % in published decoders.
 ONE_STRETCH, IN_STRETCH, PART, STRETCH_WORDS = 0.9, 0.8, (0.25, 0.85), 8
 # A closed vocabulary: a share of at most UNSAID of the words that all readers miss is predicted elsewhere, and a share
 # of at least KNOWN of the words in their place is right elsewhere (0.36 in a decoder, 0.06 where words were inflected).
@@ -96,10 +98,9 @@ def chosen_from(condition: Condition, references: Sequence[str], choices: Sequen
 
 
 def weighed(flags: Sequence[Flag]) -> list[Flag]:
-    """Return the findings about a file that was verified to be free-running, without severe ones about the target.
+    """Return the findings for predictions verified to be free-running: signs of the target become warnings.
 
-    A sign of the target is then a warning: the decoder is nearly perfect, or remembers the text. The note on too few
-    wrong words is dropped.
+    Such a decoder is nearly perfect, or remembers the text. The note on too few wrong words is dropped.
     """
     kept = [flag for flag in flags if flag.code != forced_words.UNSEEN]
     return [dataclasses.replace(flag, level="warning") if flag.code in SIGNS else flag for flag in kept]
@@ -113,7 +114,8 @@ def contradictions(flags: Sequence[Flag]) -> list[str]:
 def _same_column(rows: Rows) -> Found:
     """Find whether nearly all predictions, of the file or of one reader, contain their reference.
 
-    A single reader is not searched if the other rows are sentences of the file: the decoder chooses among these.
+    Single readers are not searched if at least half of the rows without their reference are sentences of the file or
+    of `choices`: the decoder chooses among these.
     """
     references = [" ".join(rows.references[s].split()) for s in rows.sentence.tolist()]
     same = np.array([reference in text for reference, text in zip(references, rows.texts, strict=True)])
@@ -171,7 +173,7 @@ def _in_two_parts(rows: Rows) -> Found:
 
 
 def _cut_short(rows: Rows) -> Found:
-    """Find rows that are exactly the beginning of their reference, with few that are so apart from an error or two.
+    """Find rows that are exactly the beginning of their reference, if few are such a beginning with an error or two.
 
     Rows at the decoder's limit of words do not count, unless every row of the file is without an error.
     """
@@ -189,7 +191,7 @@ def _cut_short(rows: Rows) -> Found:
         yield (
             "target_cut",
             f"{exact.sum()} of {rows.n} predictions are the beginning of their reference without an error, and "
-            f"{nearly.sum()} are one with an error or two: targets were cut",
+            f"{nearly.sum()} are such a beginning with an error or two: targets were cut",
         )
 
 
@@ -253,7 +255,7 @@ def _same_for_all(rows: Rows) -> Found:
     if len(missed) >= MIN_SAME and alike > most and by_chance < 0.5:
         yield (
             "input_independent",
-            f"of the {len(missed)} sentences of which every row is wrong by more than a spelling, {alike} have one "
+            f"of the {len(missed)} sentences of which every row is wrong by more than its spelling, {alike} have one "
             "and the same prediction in all rows: the rows are copies, which must be removed, or the recording plays "
             "no part",
         )

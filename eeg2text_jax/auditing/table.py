@@ -29,14 +29,14 @@ class ConditionSummary:
     name: str
     rows: int
     content: Contrast
-    derived: dict[str, Contrast]  # content within other strata, by what these are made from
+    derived: dict[str, Contrast]  # the source of other strata -> content within them
     side_channel: SideChannel
     collapse: Collapse | None = None  # description of predicted texts
     figures: Figures | None = None  # scores of rankings
 
     @property
     def p(self) -> float:
-        """The largest p of the content in any strata."""
+        """The largest p of the content: of the strata of the alignment and all other strata."""
         return max(c.p_primary for c in (self.content, *self.derived.values()))
 
 

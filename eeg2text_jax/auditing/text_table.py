@@ -84,9 +84,9 @@ class TextTable(Table):
                 f"{p_text(primary.p_primary)}){derived_text(found.derived)}"
             )
         return (
-            f"{counts} with {eeg.name} and {primary.scores[1]:.2f} with {found.control}; in content, the score above "
-            f"that of the same predictions held against {others}, the difference was {primary.effect:+.2f} (90 % CI "
-            f"{interval}; sentence permutation, one-sided for {'less' if less else 'more'} content with {eeg.name}: "
+            f"{counts} with {eeg.name} and {primary.scores[1]:.2f} with {found.control}; the content difference "
+            f"(content: the score minus the score of the same predictions against {others}) was {primary.effect:+.2f} "
+            f"(90 % CI {interval}; sentence permutation, one-sided for {'less' if less else 'more'} content with {eeg.name}: "
             f"{both_p(primary, less)}){derived_text(found.derived, less)}"
         )
 
@@ -125,7 +125,7 @@ def gap_flags(eeg: str, comparison: Evidence) -> list[Flag]:
 
 
 def _style_flags(eeg: str, comparison: Evidence) -> list[Flag]:
-    """Return a warning if EEG and control score differently, but equally so against other sentences.
+    """Return a warning if at least half of the score gap of EEG and control remains against other sentences.
 
     If the test was repeated within other strata, the strata with the largest p decide.
     """

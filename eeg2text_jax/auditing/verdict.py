@@ -121,8 +121,8 @@ class Comparison(Evidence):
 def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
     """Return the comparison that gives the overall verdict.
 
-    Among comparisons with this verdict it is the one least in favor of EEG: with the smallest difference or, if they
-    are equivalent, with the widest margin.
+    If several comparisons have this verdict, the one least in favor of EEG is returned: with the smallest difference
+    or, for *equivalent to control*, with the widest margin.
     """
 
     def rank(c: Comparison) -> tuple[int, float]:
@@ -156,7 +156,7 @@ def detectable(contrast: Contrast, derived: Iterable[Contrast] = ()) -> str:
 
 
 def uncountable(contrast: Contrast) -> str:
-    """Return why no effect is detectable, however many sentences there are; "" if an effect is."""
+    """Return why no effect is detectable, however many sentences there are; "" if an effect is detectable."""
     if contrast.mde < float("inf"):
         return ""
     if max(map(abs, contrast.scores)) < SHOWN:
@@ -229,7 +229,7 @@ def paired_reading(
         return (
             f"less content with {eeg} than with {control}, which speaks against {eeg} and not for {control}; "
             f"on its own {control} has {'content' if has_content else 'none'} above its null ({p_text(p_control)}), "
-            f"{'look for what reaches it' if has_content else 'one comparison in twenty ends so by chance'}"
+            f"{'look for its source' if has_content else 'one comparison in twenty ends like this by chance'}"
         )
     own_why = uncountable(own) if own else ""
     if why := uncountable(contrast) or (f"{eeg}: {own_why}" if own_why else ""):
@@ -241,7 +241,7 @@ def paired_reading(
 
 
 def not_its_own(content: Contrast, p: float, eeg: str, control: str) -> str:
-    """Return the conclusion if EEG has more content than the control, but not (content, p) more than its own null."""
+    """Return the conclusion if EEG has more content than the control, but none (`content`, `p`) above its own null."""
     return (
         f"no content found: {eeg} has none above its own null ({content.effect:+.2f}, {p_text(p)}; "
         f"{detectable(content)}), so the difference only says that {control} fits other sentences better than its own"
@@ -260,7 +260,7 @@ def _small_p(contrast: Contrast, derived: Sequence[Contrast]) -> str:
 
 
 def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contrast], margin: float) -> str:
-    """Return the conclusion about EEG without a control in words."""
+    """Return in words the conclusion about EEG if there is no control."""
     if verdict is Verdict.BELOW_MARGIN:
         return f"more content than with other sentences, but by less than the margin of {margin:g}"
     if verdict is Verdict.CONTENT:
@@ -269,7 +269,7 @@ def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contra
             "with the sentence (length, recording, subject, memory of training text), only a control can tell"
         )
     if contrast.p_primary <= ALPHA:
-        return f"the file shows no content that would hold{_small_p(contrast, derived)}"
+        return f"the file shows no content that can be claimed{_small_p(contrast, derived)}"
     if why := uncountable(contrast):
         return f"the file shows no content: {why}"
     return f"the file shows no content ({detectable(contrast, derived)}: a smaller effect would not have been found)"

@@ -1,4 +1,4 @@
-"""Language models (backbones): descriptions made from transformers configurations, and names in their checkpoints.
+"""Language models (backbones): descriptions made from transformers configurations, and tables of tensor names.
 
 BART, BERT2BERT, PEGASUS and T5 are encoder-decoders with a module each; Llama, Mistral, Qwen and Gemma are decoder-only
 models, which are entries of `decoder_only.MODELS`.

@@ -77,7 +77,7 @@ def shared_rules() -> list[Rule]:
 
 
 def layer_rules(side: str, layers: int) -> list[Rule]:
-    """Return the rules (parameter -> tensor names) of the layers of `side` (encoder or decoder); PEGASUS too."""
+    """Return the rules (parameter -> tensor names) of layers of `side` (encoder or decoder); PEGASUS has the same."""
     target, source = f"backbone/{side}/layers", f"model.{side}.layers.{{layer}}"
     rules = [
         *attention(f"{target}/self_attention", f"{source}.self_attn", _PROJECTIONS, layers),

@@ -1,8 +1,8 @@
 """BERT2BERT: a BERT encoder and a BERT decoder with cross-attention (Rothe et al. 2020).
 
-It equals `EncoderDecoderModel` of transformers. Encoder and decoder have an embedding table each. The output head has a
-dense layer and a norm, then the logits, products with the decoder's embedding table. If the widths of encoder and
-decoder differ, a dense layer projects the encoder output to the decoder's width.
+It equals `EncoderDecoderModel` of transformers. Encoder and decoder have an embedding table each. The output head
+applies a dense layer and a norm, and multiplies the result by the decoder's embedding table: the logits. If the
+widths of encoder and decoder differ, a dense layer projects the encoder output to the decoder's width.
 """
 
 import numpy as np
@@ -130,7 +130,7 @@ def warm_start_table(spec: Seq2SeqSpec, side: str) -> Table:
 
 
 def bert_rules(side: str, source: str, layers: int, tied: tuple[str, ...] = ()) -> list[Rule]:
-    """Return the rules (parameter -> tensor names) of a BERT without cross-attention; `source` begins tensor names."""
+    """Return the rules (parameter -> tensor names) of a BERT without cross-attention; `source` is a prefix of names."""
     ours, target, layer = f"backbone/{side}", f"backbone/{side}/layers", f"{source}.encoder.layer.{{layer}}"
     embeddings = f"{source}.embeddings"
     return [

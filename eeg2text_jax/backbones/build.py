@@ -142,7 +142,7 @@ def describe(config: PretrainedConfig, backbone: str, where: str) -> Seq2SeqSpec
         if not _whole(token) or not 0 <= token < spec.vocab_size:
             raise UserError(
                 f"{where}: {name}_token_id is {token!r}; expected one token id below vocab_size, {spec.vocab_size} "
-                "(several ends of free-running texts go into generation_config.json)."
+                "(several end tokens for decoding go into generation_config.json)."
             )
     return spec
 
@@ -156,7 +156,9 @@ def _check_stack(stack: StackSpec, where: str) -> None:
         if not _whole(size) or size < 1:
             raise UserError(f"{where}: its {name} is {size!r}; expected a whole number, at least 1.")
     if stack.kv_heads and stack.heads % stack.kv_heads:
-        raise UserError(f"{where}: its {stack.heads} heads cannot share {stack.kv_heads} heads of keys; change one.")
+        raise UserError(
+            f"{where}: its {stack.heads} heads cannot share {stack.kv_heads} heads of keys equally; change one number."
+        )
     for rate in (stack.dropout, stack.attention_dropout, stack.activation_dropout, stack.embedding_dropout):
         if not 0 <= rate < 1:
             raise UserError(f"{where}: a rate of dropout is {rate!r}; expected a number from 0 to below 1.")

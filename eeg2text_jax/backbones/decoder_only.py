@@ -37,7 +37,7 @@ def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
     elif kind == "llama3":
         plain = _llama3(plain, rope)
     elif kind != "default":
-        raise UserError(f"config.json: rope_type is {kind!r}; choose a model with default, linear or llama3.")
+        raise UserError(f"config.json: rope_type is {kind!r}; expected default, linear or llama3; take another model.")
     return tuple(map(float, plain))
 
 
@@ -207,11 +207,11 @@ MODELS = {
     model.name: model
     for model in (
         DecoderOnly("llama", "Llama", "Llama", "llama", _llama),  # Touvron et al. 2023; for 3.1 see `_llama3`
-        DecoderOnly("mistral", "Mistral", "Mistral", "mistral", _mistral),  # Jiang et al. 2023; no window in v0.2 on
+        DecoderOnly("mistral", "Mistral", "Mistral", "mistral", _mistral),  # Jiang et al. 2023; from v0.2, no window
         DecoderOnly("qwen2", "Qwen2", "Qwen2", "qwen2", _qwen2),  # Yang et al. 2024; Qwen 2.5 too
         DecoderOnly("qwen3", "Qwen3", "Qwen3", "qwen3", _qwen3),  # Yang et al. 2025
         DecoderOnly("gemma", "Gemma", "Gemma", "gemma", _gemma),  # Mesnard et al. 2024; norms store scale - 1
-        DecoderOnly("gemma2", "Gemma 2", "Gemma2", "gemma2", _gemma2),  # Riviere et al. 2024; every other layer local
+        DecoderOnly("gemma2", "Gemma 2", "Gemma2", "gemma2", _gemma2),  # Riviere et al. 2024; every second layer local
         DecoderOnly("gemma3", "Gemma 3", "Gemma3", "gemma3_text", _gemma3, "TextConfig"),  # 2025; its text part
     )
 }

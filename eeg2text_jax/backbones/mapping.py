@@ -1,9 +1,9 @@
 """Conversion between the tensors of a PyTorch checkpoint and our parameters, by one table of names per architecture.
 
 A parameter is named by its path in the nested dict (`backbone/encoder/layers/ffn/inner/kernel`), a tensor by its name
-in PyTorch. We stack the layers of an encoder or decoder in one array; PyTorch has a tensor for each, with `{layer}` in
-its name here. `match` reads a checkpoint and `export` writes one, both by the same table; nothing is matched by shape.
-`dense`, `norm` and `attention` make the rules of a table.
+in PyTorch. We stack the layers of an encoder or decoder in one array; PyTorch has one tensor for each layer, with the
+layer's number in its name (in our tables, `{layer}`). `match` reads a checkpoint and `export` writes one, both by the
+same table; nothing is matched by shape. `dense`, `norm` and `attention` make the rules of a table.
 """
 
 import dataclasses
@@ -61,13 +61,13 @@ class Source:
 
 
 def dense(target: str, source: str, layers: int = 0, *, bias: bool = True) -> list[Rule]:
-    """Return the rules (parameter -> tensor names) of a dense layer, in files `weight [out, in]` and `bias [out]`."""
+    """Return the rules (parameter -> tensor names) of a dense layer, stored as `weight [out, in]` and `bias [out]`."""
     kernel = Rule(f"{target}/kernel", f"{source}.weight", layers, transpose=True)
     return [kernel, Rule(f"{target}/bias", f"{source}.bias", layers)] if bias else [kernel]
 
 
 def norm(target: str, source: str, layers: int = 0, *, bias: bool = True) -> list[Rule]:
-    """Return the rules of a layer norm, in files `weight [D]` and `bias [D]`, or of an RMS norm, without `bias`."""
+    """Return the rules of a layer norm, stored as `weight [D]` and `bias [D]`, or of an RMS norm, without `bias`."""
     scale = Rule(f"{target}/scale", f"{source}.weight", layers)
     return [scale, Rule(f"{target}/bias", f"{source}.bias", layers)] if bias else [scale]
 
@@ -158,7 +158,7 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spelling(name: str, table: Table, tensors: Tensors) -> str:
-    """Return the spelling under which the file has the tensor `name` of the table; `name` if it has none."""
+    """Return the spelling under which the file has the tensor `name` of the table; `name` if the file lacks it."""
     for count in range(len(table.spellings) + 1):
         for chosen in itertools.combinations(table.spellings, count):
             spelled = name
@@ -182,9 +182,9 @@ def _misfit(name: str, tensor: np.ndarray, rule: Rule, expected: tuple[int, ...]
 def _refuse(table: Table, where: str, missing: list, unused: list, misshapen: list, differing: list) -> None:
     problems = [
         (missing, "the file lacks"),
-        (unused, "the file has, and the model does not use,"),
+        (unused, "the model does not use these tensors of the file:"),
         (misshapen, "wrongly shaped are"),
-        (differing, "these are one tensor here, whatever tie_word_embeddings says, but differ in the file:"),
+        (differing, "these are one tensor in the model, whatever tie_word_embeddings says, but differ in the file:"),
     ]
     if said := [f"{words} {_listed(names)}" for names, words in problems if names]:
         raise UserError(

@@ -183,7 +183,7 @@ def make_peers(work: Work, names: list[str], threads: int, place: Place) -> dict
 
 
 def _made_at_first_call(make: Callable[[], Decoder]) -> Decoder:
-    """Return the decoder that `make` returns, made when it is first called, so that `warm_up` sees its errors."""
+    """Return a decoder that calls `make` at the decoder's first call, so that `warm_up` sees the errors of `make`."""
     made = functools.cache(make)
     return lambda size: made()(size)
 
@@ -220,7 +220,7 @@ def count_same(ours: np.ndarray, tokens: np.ndarray) -> int:
 
 
 def lower_bounds(work: Work, batches: list[int]) -> list[dict[str, float]]:
-    """Return lower bounds of a decoder step's time for each batch size: FLOPs and weight bytes over measured rates.
+    """Return lower bounds of a decoding step's time by batch size: FLOPs and weight bytes divided by measured rates.
 
     Weights are counted, and products timed, in the model's dtype.
     """

@@ -2,8 +2,8 @@
 
 The table shows whether the ratio of the two libraries in training or decoding comes from the processor: on two AMD
 processors PyTorch's products reached half of XLA's rate. The products are those of BART's layers and output head, with
-the rows of a decoding step and of a training step. On a GPU, products are queued and waited for together, as one alone
-takes less time than its start from Python; the smallest may still take as long as that.
+the rows of a decoding step and of a training step. On a GPU, many products are queued before one wait, because a
+product takes less time than its launch from Python; for the smallest products the result may still be the launch time.
 """
 
 import argparse

@@ -87,7 +87,7 @@ def alternate(
     """Time every contestant on every input; return (contestant, key of the input) -> seconds of each run.
 
     The contestants take turns on each input, so that other load on the machine affects all of them. With `warm_each`,
-    an untimed run precedes each timed run, as in training a step follows a step of the same program. Without it, a step
+    an untimed run precedes each timed run, because steps of one program follow each other in training. Otherwise a step
     waits for memory that another program freed: 3 of 11 seconds on a virtual machine that returns free pages to its
     host.
     """
@@ -146,7 +146,7 @@ def profile_lines(title: str, row: dict[str, Any]) -> list[str]:
 def by_part(data: ProfileData, hlo: str) -> dict[str, float]:
     """Sum the milliseconds of one program's operations by part of the model, largest first.
 
-    Concurrent operations (on a CPU) all count. A loop does not count beside the operations inside it.
+    Concurrent operations (on a CPU) all count. The operations inside a loop count, the loop itself does not.
     """
     parts, known = parts_of(hlo), {line.name for _, line in parse_module(hlo).lines()}
     spent: dict[str, float] = defaultdict(float)

@@ -81,7 +81,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         "--arms", type=int, default=1, choices=(1, 2), help="2: two arms in one program against two runs"
     )
     parser.add_argument(
-        "--remat", action="store_true", help="compute layers again in the backward pass (model.remat); not of peers"
+        "--remat", action="store_true", help="recompute our layers, not the peers', in the backward pass (model.remat)"
     )
     parser.add_argument("--input", action="store_true", help="also time the input pipeline alone")
     parser.add_argument("--trace", default="", help="folder for a profile of one step of every bucket; also printed")

@@ -34,9 +34,10 @@ from eeg2text_jax.study.workdir import check_unchanged
 
 EPILOG = (
     """
-The file given with --eeg may have several evaluation conditions (as predictions.jsonl of a run): then the predictions
-from EEG are judged against the others of the same training. Without a control they are judged against the scores of the
-same predictions for other sentences. A file of rankings (rankings.jsonl) has --endpoint=top-5, top-1 or rank.
+The file given with --eeg may have several evaluation conditions, as predictions.jsonl of a run has: then the
+predictions from EEG are judged against the predictions of the same arms under the other conditions. Without a control,
+the scores of the predictions are judged against their scores for other sentences. For a file of rankings
+(rankings.jsonl), --endpoint is top-5, top-1 or rank.
 
 exit status: """
     + ", ".join(f"{status} {verdict}" for verdict, status in EXIT_STATUS.items())
@@ -204,14 +205,14 @@ def make_parser() -> argparse.ArgumentParser:
     add("--eeg", required=True, type=Path, metavar="FILE", help="predictions from EEG")
     add("--control", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="predictions of a control")
     add("--reference", type=Path, metavar="FILE", help=REFERENCE)
-    add("--json", type=epath.Path, metavar="OUT", help="write every figure to this file")
+    add("--json", type=epath.Path, metavar="OUT", help="write all numbers of the audit to this file")
     add("--html", type=epath.Path, metavar="OUT", help="write a self-contained report to this file")
     margins = ", ".join(f"{name} {found.margin:g}" for name, found in ENDPOINTS.items())
     add("--endpoint", default=BLEU_1, help=f"the score that decides: {', '.join(ENDPOINTS)} ({BLEU_1})")
     add("--secondary", default="", metavar="NAMES", help="further endpoints to compute, separated by commas")
     add("--encoder", metavar="NAME", help="text encoder of bertscore-f and similarity: a checkpoint, or minilm")
     add("--layer", type=int, help="layer of the encoder that bertscore-f compares; default: the best one known")
-    add("--rescale", metavar="TSV", help="rescale bertscore-f by this baseline file that bert-score has of the encoder")
+    add("--rescale", metavar="TSV", help="rescale bertscore-f by bert-score's baseline file for the encoder")
     add("--judge", metavar="DIR", help="for lattescore-mean: the folder DIR/judge of `eeg2text judge`")
     add("--truncate", action="store_true", help="lattescore-mean cuts pairs longer than the judge's input")
     add("--margin", type=float, help=f"equivalence margin in points of the endpoint ({margins})")
@@ -228,8 +229,8 @@ def make_parser() -> argparse.ArgumentParser:
     proof = "a sentence or URL on how it is known that no target reached the decoder; it is printed as the authors' "
     proof += "statement, and overrides no finding in the outputs"
     add("--proof", metavar="TEXT", type=str, default="", help=proof)
-    deciding = "controls that decide, separated by commas; default: all but the controls of time, time_reversed and "
-    deciding += "phase_randomized, which ask other questions"
+    deciding = "controls that decide, separated by commas; default: all but time_reversed, phase_randomized and the "
+    deciding += "controls of time, which answer other questions"
     add("--deciding", metavar="NAMES", default="", help=deciding)
     again = "decode again with the checkpoints in the workdir of the files and compare every row, as evidence that the "
     again += "run wrote the files"
@@ -241,8 +242,17 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="the sentences, one per line, that a decoder of sentences chose from",
     )
-    add("--common", action="store_true", help="judge the samples that all files have, instead of refusing")
-    add("--stratum-size", type=int, default=STRATUM_SIZE, help=f"sentences per task and length ({STRATUM_SIZE})")
+    add(
+        "--common",
+        action="store_true",
+        help="judge only the samples that all files have, instead of refusing files with different samples",
+    )
+    add(
+        "--stratum-size",
+        type=int,
+        default=STRATUM_SIZE,
+        help=f"fewest sentences in a stratum of one task and similar length ({STRATUM_SIZE})",
+    )
     add("--format", metavar="LAYOUT", help="layout of the files, if it is recognised wrongly")
     add("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
     return parser

@@ -119,13 +119,16 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
     add("--path", default=usual.path, help="split file, for --method=file")
     add("--gap", type=float, default=usual.gap, help="for --method=blocks: seconds left out between parts")
     add("--unique-subjects", action="store_true", help="for --method=blocks: no subject is in two parts")
+    add("--groups", type=Path, metavar="CSV", help="a column `reference`, and columns with its class, topic or story")
+    add("--audit", metavar="JSON", help="judge this split file; with DATA.h5, compare the texts, too")
     add(
-        "--groups", type=Path, metavar="CSV", help="a column `reference`, and columns with its class, topic or the like"
+        "--overlap",
+        type=float,
+        default=OVERLAP,
+        help="share of common words from which two sentences are near-duplicates, 0 to 1",
     )
-    add("--audit", metavar="JSON", help="judge this split file; with DATA.h5 its texts are compared too")
-    add("--overlap", type=float, default=OVERLAP, help="share of common words of near-duplicate sentences, 0 to 1")
-    add("--folds", default="", help="several splits that together test every text: a number, or subjects")
-    add("--json", metavar="OUT", help="write the certificate to this file; of folds, to OUT_1.json and so on")
+    add("--folds", default="", help="several splits that together test every text: their number, or subjects")
+    add("--json", metavar="OUT", help="write the certificate to this file; with --folds, to OUT_1.json and so on")
     add("--map", type=Path, metavar="OUT.png", help="write a picture of the texts that methods a to f keep and share")
     arguments = parser.parse_args(argv)
     if arguments.seed < 0:

@@ -19,7 +19,7 @@ from eeg2text_jax.kinds import read_section
 from eeg2text_jax.study.configuration import Arguments, parse_config
 
 BENCH = (
-    "Measure throughput, compile time and memory of one stage, beside PyTorch and CTranslate2 where --peer names them."
+    "Measure throughput, compile time and memory of one stage, also of PyTorch and CTranslate2 if --peer names them."
 )
 STAGE_HELP = (
     "decode: beam search on random sentences; test_set: a whole test part; train: steps of training; products: plain "

@@ -6,7 +6,7 @@ from collections.abc import Callable
 # Name of a command -> its line in `eeg2text --help`. A command is a function `argv -> exit status` in a module of
 # `eeg2text_jax.commands`, which is imported only when the command runs, so that `eeg2text score` does not wait for JAX.
 COMMANDS = {
-    "run": "prepare, train the grid, decode both ways, score, audit (resumes)",
+    "run": "prepare, train the grid, decode (free-running and teacher-forced), score, audit (resumes)",
     "prepare": "recordings or tables -> one data file",
     "check": "what is in a data file, and what is wrong with it",
     "export-data": "a data file -> Parquet, for pandas and datasets",

@@ -107,7 +107,7 @@ def export(argv: Sequence[str]) -> int:
     """
     parser = argparse.ArgumentParser(prog="eeg2text export", description=export.__doc__)
     parser.add_argument("--workdir", required=True, help="folder of the run")
-    parser.add_argument("--out", required=True, help="folder to write; it must not exist or be empty")
+    parser.add_argument("--out", required=True, help="folder to write: a new or an empty one")
     parser.add_argument("--arm", default="", help="e.g. eeg/0 (condition/seed); default: the first one trained on EEG")
     push = "also upload to this repository of the Hub, ORG/MODEL, which is private if it is new; the token comes from "
     push += "HF_TOKEN or `hf auth login`"
@@ -145,7 +145,7 @@ def push_folder(folder: str, name: str) -> str:
     try:
         address = api.create_repo(name, private=True, exist_ok=True)
         api.upload_folder(folder_path=folder, repo_id=name, commit_message="Export of eeg2text_jax")
-    except Exception as error:  # huggingface_hub has no base class of errors of HTTP, names and tokens
+    except Exception as error:  # huggingface_hub's errors of HTTP, names and tokens have no common base class
         raise UserError(
             f"--push={name}: the Hub refused or cannot be reached ({first_line(error)}); the folder {folder} is "
             "finished: log in with `hf auth login` and upload it with `hf upload`."

@@ -40,7 +40,7 @@ layouts, recognised by content:
   J      JSON lines, a list of objects or lists by name, with the usual names of columns; chat JSON lines
   P, K   with --reference: lines, a table or JSON of texts alone, joined row by row (P) or by id (K)
 Parquet and Excel tables are read as CSV, and any file may be packed with gzip.
-Files of rankings (rankings.jsonl, as `eeg2text decode` writes it) are scored by which sentence was read.
+Files of rankings (rankings.jsonl, as `eeg2text decode` writes it) are scored by the rank of the sentence that was read.
 """
 
 
@@ -60,12 +60,12 @@ def argument_parser() -> argparse.ArgumentParser:
     add("--format", choices=FORMATS, help="layout of the files, if it is recognised wrongly")
     add("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
     add("--mode", type=mode_name, choices=MODES, help="mode to score, or the mode of a file that does not state it")
-    add("--conditions", metavar="TRAIN:TEST,...", help="conditions of each file without its own: eeg:eeg,eeg:noise")
-    add("--metrics", metavar="NAMES", help=f"in place of those of --profile: {', '.join((*WORDS, *MEANING))}")
+    add("--conditions", metavar="TRAIN:TEST,...", help="conditions of the files, if they lack them: eeg:eeg,eeg:noise")
+    add("--metrics", metavar="NAMES", help=f"metrics, instead of the profile's: {', '.join((*WORDS, *MEANING))}")
     add("--encoder", metavar="NAME", help="text encoder of bertscore and similarity: a checkpoint, or minilm")
     add("--layer", type=int, help="layer of the encoder that bertscore compares; default: the best one known")
     add("--idf", action="store_true", help="bertscore weights tokens by inverse document frequency")
-    add("--rescale", metavar="TSV", help="rescale bertscore by this baseline file that bert-score has of the encoder")
+    add("--rescale", metavar="TSV", help="rescale bertscore by bert-score's baseline file for the encoder")
     add("--judge", metavar="DIR", help="for lattescore: the folder DIR/judge of `eeg2text judge`")
     add("--truncate", action="store_true", help="lattescore cuts pairs longer than the judge's input")
     add("--by", choices=("subject",), help="also print every score by subject")

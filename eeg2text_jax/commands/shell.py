@@ -43,7 +43,7 @@ def _parse_configs(argv: Sequence[str]) -> argparse.Namespace:
     actions = parser.add_subparsers(dest="action", metavar="show | copy")
     for name, what in (("show", "print a configuration"), ("copy", "write it to a file of your own, to be edited")):
         action = actions.add_parser(name, help=what, description=what)
-        action.add_argument("name", help="as in the list")
+        action.add_argument("name", help="name of a configuration in the list of `eeg2text configs`")
         if name == "copy":
             action.add_argument("--out", default="", help="the new file; NAME.py of the current folder by default")
     return parser.parse_args(argv)

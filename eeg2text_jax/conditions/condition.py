@@ -39,7 +39,7 @@ class ConditionContext(NamedTuple):
     def of(
         cls, batch: Mapping[str, Any], key: jax.Array, means: jax.Array | None, step: jax.Array
     ) -> "ConditionContext":
-        """Return the context of a batch `[B, ...]`; `key`, `means` and `step` are the fields of this name."""
+        """Return the context of a batch `[B, ...]`; `key`, `means` and `step` are the fields of these names."""
         return cls(key, batch["sample_id"], step, batch.get("subject"), means, batch.get("donor"),
                    batch.get("clock"), batch.get("neighbor"))  # fmt: skip
 
@@ -48,7 +48,8 @@ def condition_key(seed: int) -> jax.Array:
     """Return the PRNG key of all random conditions, always threefry.
 
     With threefry (partitionable, JAX's default) a sample's noise does not depend on its batch: the first `w` rows of a
-    draw of `[W, F]` are a draw of `[w, F]`, and `vmap` draws as each key alone does. With `rbg` neither would hold.
+    draw of `[W, F]` equal a draw of `[w, F]`, and under `vmap` each key draws as it does alone. With `rbg` neither
+    would hold.
     """
     return stream_key(seed, "condition", _PREFIX_STABLE)
 
@@ -91,7 +92,7 @@ def noise_redrawn(features: jax.Array, mask: jax.Array, context: ConditionContex
 
 
 def noise_uniform(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
-    """Uniform noise in [0, 1), drawn once per sample (the first published code redraws it for every batch)."""
+    """Uniform noise in [0, 1), drawn once per sample (the first published EEG-to-text code redraws it per batch)."""
     return _draw(jax.random.uniform, sample_keys(context, _UNIFORM), features)
 
 
@@ -109,9 +110,9 @@ def time_reversed(features: jax.Array, mask: jax.Array, context: ConditionContex
 def phase_randomized(features: jax.Array, mask: jax.Array, context: ConditionContext) -> jax.Array:
     """Fourier surrogates along the words (Theiler et al. 1992; multivariate, Prichard & Theiler 1994).
 
-    The same random phase is added to all features of a frequency. So every feature of a sample keeps mean, variance and
-    amplitude spectrum over the real words, and pairs of features keep their cross-spectrum. The place of each word and
-    all other phase information are destroyed. A sample of one word is unchanged.
+    At each frequency, the same random phase is added to all features. So every feature of a sample keeps mean, variance
+    and amplitude spectrum over the real words, and pairs of features keep their cross-spectrum. The place of each word
+    and all other phase information are destroyed. A sample of one word is unchanged.
     """
     keys = sample_keys(context, _PHASES)
     uniform = jax.vmap(lambda key: jax.random.uniform(key, mask.shape[1:]))(keys)
@@ -135,7 +136,7 @@ def _like(values: jax.Array, features: jax.Array) -> jax.Array:
 def _kernel(uniform: jax.Array, length: jax.Array) -> jax.Array:
     """Return the inverse DFT over `length [B, 1]` words of `exp(i phase)`, real `[B, W]`.
 
-    The phases are `2 pi uniform [B, W]`, but for the mean, the highest frequency and the mirrored frequencies.
+    The phases are `2 pi uniform [B, W]`, except at frequency 0 (the mean), the highest and the mirrored frequencies.
     """
     frequency = jnp.arange(uniform.shape[1], dtype=jnp.int32)[None]  # --> [1, W]
     mirror = jnp.clip(length - frequency, 0, uniform.shape[1] - 1)

@@ -1,7 +1,8 @@
 """Choose donors: samples whose EEG (condition `shuffled`) or text (`label_shuffle`) replaces another sample's.
 
-A donor is in the same part as its sample, so train and test do not mix. Both tables of donors are almost always
-permutations: the control has the same recordings, or texts, as the experiment. They are made once, on the host.
+A donor is in the same part as its sample, so train and test do not mix. Almost always, the donors are a permutation of
+the recordings, or of the texts, so the control has the same recordings, or texts, as the experiment. They are chosen
+once, on the host.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ LEVELS = ("same subject, task and length", "same subject and task", "same subjec
 
 @dataclasses.dataclass(frozen=True)
 class DonorTable:
-    """For each of N samples of the data file its donor, the sample whose recording it is fed under `shuffled`."""
+    """The donor of each of N samples of the data file: the sample whose recording replaces its own under `shuffled`."""
 
     donor: np.ndarray  # int64 [N], rows of the data file; -1 for samples that are in no part
     level: np.ndarray  # int8 [N], index in `LEVELS`; -1 for samples that are in no part
@@ -41,9 +42,9 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
     """Return for each sample a donor: a sample of the same part with another sentence.
 
     `parts` has the rows of each part. Samples of equal subject, task and number of words are shifted cyclically. A
-    sample left without a donor takes the nearest length of the same subject and task, then of the subject, then of any
-    subject. Windows of a stimulus are shifted in order of time, and windows with a common segment are no donors of each
-    other. Raises UserError if a part has a single text.
+    sample left without a donor gets the sample of the nearest length from the same subject and task, else from the same
+    subject, else from any subject. Windows of a stimulus are shifted in order of time, and windows with a common
+    segment are no donors of each other. Raises UserError if a part has a single text.
     """
     text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
     subject, task = (np.unique(names.astype(str), return_inverse=True)[1] for names in (data.subject, data.task))
@@ -65,7 +66,7 @@ def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTabl
 
 
 def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any, Any], np.ndarray]:
-    """Return a function that tells whether two (arrays of) rows have the same text or, of windows, share a segment.
+    """Return a function that tells whether two (arrays of) rows have the same text or, if windows, share a segment.
 
     `text` and `task`, both int `[N]`, hold a number for the text and for the task of each sample.
     """
@@ -102,7 +103,7 @@ def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
 def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
     """Fill in `donor` and `level` for strata of samples in which a cyclic shift gives every sample a valid donor.
 
-    Row i of `stratum [n, k]` describes sample `rows[i]`; samples with equal rows are in one stratum.
+    Row i of `stratum [n, k]` describes sample `rows[i]`; samples whose rows of `stratum` are equal form a stratum.
     """
     label = np.unique(stratum, axis=0, return_inverse=True)[1].reshape(-1)
     order = np.argsort(label, kind="stable")
@@ -116,12 +117,12 @@ def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
 
 
 def _nearest(i, part, clash, subject, task, length, rng) -> tuple[int, int]:
-    """Return the donor of sample `i`, which has another text and the closest length, and its index in `LEVELS`."""
+    """Return the donor of sample `i` (another text, the closest length) and the index of its level in `LEVELS`."""
     other = part[~clash(part, i)]
     if not len(other):
         raise UserError(
-            f"sample {i} shares text with every other one of its part, so 'shuffled' has nothing to feed it; make the "
-            "parts larger, or leave the condition out."
+            f"sample {i} shares text with all other samples of its part, so 'shuffled' has nothing to feed it; make "
+            "the parts larger, or leave the condition out."
         )
     same_subject = subject[other] == subject[i]
     same_task = same_subject & (task[other] == task[i])
@@ -148,7 +149,7 @@ def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """Return each subject's mean features of a word over the rows `train`, and each sample's row in these means.
 
     The means, float32 `[S + 1, *feature_shape]`, have a row for each subject in alphabetical order, then the mean of
-    all train words, which subjects without train samples have, too. The rows in them are int32 `[N]`.
+    all train words, which is also the row of a subject without train samples. The samples' rows are int32 `[N]`.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
     sums = np.zeros((len(subjects), *data.feature_shape))

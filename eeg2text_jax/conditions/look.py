@@ -8,7 +8,7 @@ from eeg2text_jax.errors import UserError, did_you_mean
 
 
 def condition_lines(data: DataFile, name: str, seed: int = 0) -> list[str]:
-    """Return lines of text on the encoder's input for the first 64 samples, for this seed of both run and arm.
+    """Return lines of text on the encoder's input for the first 64 samples; `seed` is the seed of the run and the arm.
 
     Raises UserError if there is no such condition, it needs a split, or the samples are windows of scans.
     """

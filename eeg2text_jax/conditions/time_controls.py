@@ -11,7 +11,9 @@ from eeg2text_jax.splits.neighbors import groups_of_readings
 from eeg2text_jax.splits.split import normalize, readings_of
 from eeg2text_jax.streams import stream_rng
 
-PERIODS = 10  # sine and cosine waves of the onset: the first period is twice the latest train onset, each next one half
+# Number of sine and cosine waves of the onset. The first period is twice the latest train onset, each further period is
+# half of the period before it.
+PERIODS = 10
 NEEDS_TIME = f"condition {{!r}} cannot be fed, as {NO_TIME}; leave the condition out."
 TOLERANCE = 2  # number of words by which the length of a preferred neighbor may differ
 
@@ -76,13 +78,13 @@ def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) 
 
 def _describe(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.ndarray, unit: str) -> str:
     near = np.isfinite(apart[test])
-    away = f"a median of {np.median(apart[test][near]):.3g} {unit} away" if near.any() else "none in its recording"
-    note = f"neighbor, in the test part: {near.mean():.1%} have one in their recording, {away}"
+    away = f"a median of {np.median(apart[test][near]):.3g} {unit} away" if near.any() else "so all get donors"
+    note = f"neighbor: {near.mean():.1%} of the test samples have a neighbor in their recording, {away}"
     for name, labels in groups_of_readings(readings_of(data)).items():
         differ = np.mean(labels[test] != labels[found[test]])
         note += (
-            f"; {differ:.1%} of the pairs are of different groups ({name}): the comparison with neighbor excludes the "
-            f"rest of what a clock tells about the {name}"
+            f"; {differ:.1%} of the pairs are of different groups ({name}): only in these pairs, the comparison with "
+            f"neighbor does not exclude what a clock tells about the {name}"
         )
     return f"{note}."
 

@@ -1,4 +1,4 @@
-"""Read NumPy archives (`.npz`) as rows: arrays of the same N samples, by the names of their columns.
+"""Read NumPy archives (`.npz`) as rows: one array per column, all of the same N samples.
 
 `features` is one of: `[N, W, F]` with a `mask` `[N, W]` (True at real words, which come first) or `n_words` `[N]`;
 `[sum W, F]`, the words of all samples in sequence, with `n_words` or `offsets` `[N + 1]`; `[N, F]`, one position a
@@ -74,7 +74,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
                 f"{path}: {name or 'the file'} is an array of objects (a pickle), which is not read; store texts as "
                 "np.array(texts, dtype=str), and ragged features one after the other, with n_words."
             ) from error
-        # NumPy evaluates the header of an array as a Python literal, and the error about another text is Python's.
+        # NumPy evaluates an array's header as a Python literal; for a damaged header, the message is Python's.
         reason = "the header of an array is damaged" if "malformed node" in str(error) else first_line(error)
         raise UserError(
             f"{path}: cannot be read as a NumPy archive ({reason}); write it again with np.savez."
@@ -106,12 +106,12 @@ def _check_sizes(path: Path) -> None:
     if total > PLAUSIBLE and total > RATIO * packed:
         raise UserError(
             f"{path}: {packed / 2**20:,.1f} MiB unpack to {total / 2**30:,.2f} GiB, {total // packed} to 1; recordings "
-            f"do not shrink more than {RATIO} to 1. Write the archive again, without what is constant."
+            f"do not shrink more than {RATIO} to 1. Write the archive again, without constant data."
         )
 
 
 def _spans(path: Path, arrays: dict[str, np.ndarray], columns: Columns, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return start and end (exclusive) of each sample's words, int `[N]` each: in all words, or in its padded row."""
+    """Return start and end (exclusive) of each sample's words, int `[N]` each: among all words or in its padded row."""
     features = arrays[columns.features]
     if features.ndim == 3 and len(features) == n:
         return np.zeros(n, int), _lengths(path, arrays, columns, features.shape[:2])

@@ -110,7 +110,7 @@ class Samples:
         return np.minimum(self.data.n_words, self.max_words)
 
     def n_tokens(self, rows: np.ndarray) -> np.ndarray:
-        """Return the number of target tokens of samples `rows`; with `label_rows`, of the longer of both targets."""
+        """Return the number of target tokens of samples `rows`; with `label_rows`, the larger of own and shuffled."""
         sources = [rows] if self.label_rows is None else [rows, self.label_rows[rows]]
         return np.max([[len(self.targets[i]) for i in source] for source in sources], axis=0)
 
@@ -123,7 +123,7 @@ class FeatureScale(NamedTuple):
 
     mean: np.ndarray
     scale: np.ndarray  # infinity for a constant feature, so that it is fed as 0
-    constant: np.ndarray  # numbers of the features that have one and the same value
+    constant: np.ndarray  # numbers of the features whose value never changes
     nearly: np.ndarray  # numbers of the features that vary only by rounding
 
     def note(self) -> str:
@@ -232,7 +232,7 @@ def training_batches(
 ) -> grain.IterDataset:
     """Return `steps` training batches `[S, B, ...]` of the samples `rows`; `B = size`, S is the number of grid seeds.
 
-    Save and restore the iterator's state to resume. The order for a grid seed depends on it and on `seed` alone.
+    Save and restore the iterator's state to resume. The order for a grid seed depends only on it and on `seed`.
     """
     words, tokens = samples.n_words()[rows], samples.n_tokens(rows)
     plans = [EpochPlan(words, tokens, buckets, size, seed, grid_seed) for grid_seed in grid_seeds]

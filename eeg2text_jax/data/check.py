@@ -20,14 +20,14 @@ from eeg2text_jax.errors import UserError, first_line, shortlist
 
 ROUNDING = 1e-6  # relative to the largest magnitude; smaller deviations are float32 rounding of a constant
 COMMON = {"the", "a", "an", "and", "of", "to", "in", "is", "was", "he", "she", "der", "die", "das", "la", "le"}
-FEWEST_TEXTS = 10  # fewer different texts may all share a word by chance
+FEWEST_TEXTS = 10  # with fewer distinct texts, all of them may share a word by chance
 # Largest plausible ratio between two subjects' mean magnitudes; a larger one suggests different units.
 MOST_RATIO, MOST_POWER_RATIO = 100.0, 1000.0
 
 
 @dataclasses.dataclass
 class Findings:
-    """The result of checking a data file; `mean` and `spread` (over all words) and `features_are` only for EEG."""
+    """The result of checking a data file; `mean`, `spread` (over all words) and `features_are` are set only for EEG."""
 
     path: Path
     problems: list[str] = dataclasses.field(default_factory=list)  # each makes the file unusable
@@ -70,8 +70,8 @@ def check_datafile(path: Path) -> Findings:
     lengths = {len(outline.offsets) - 1, len(outline.subject), len(outline.task), len(outline.sentence_index)}
     if not n or lengths != {n} or outline.offsets[0] != 0 or outline.offsets[-1] != total or min(outline.n_words) < 1:
         findings.problems.append(
-            f"{n} sentences, {total} words and the columns {sorted(lengths)} long do not fit together; offsets must go "
-            "from 0 to the number of words, each at least one above the one before."
+            f"{n} sentences, {total} words and columns of the lengths {sorted(lengths)} do not fit together; expected "
+            "offsets from 0 to the number of words, each larger than the offset before it."
         )
         return findings
     _look_at_texts(outline, findings)
@@ -97,11 +97,13 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
         numbers_of[text].add(number)
     if several := [number for number, found in texts_of.items() if len(found) > 1]:
         findings.notes.append(
-            f"{len(several)} numbers of sentences stand for several texts (the first is {several[0]}): splits by text "
-            "are right, those by number are not."
+            f"{len(several)} sentence numbers stand for several texts each (the first is {several[0]}): splits by text "
+            "are right, splits by number are wrong."
         )
     if n := sum(len(found) > 1 for found in numbers_of.values()):
-        findings.notes.append(f"{n} texts have several numbers, as of several tasks; splits by number leak them.")
+        findings.notes.append(
+            f"{n} texts have several sentence numbers, for example in several tasks; splits by number leak them."
+        )
     shared = set.intersection(*(set(re.findall(r"\w+", text)) for text in numbers_of)) - COMMON if numbers_of else set()
     if shared and len(numbers_of) >= FEWEST_TEXTS:
         named = ", ".join(map(repr, sorted(shared)[:5]))
@@ -122,21 +124,21 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
     if unused := outline.provenance.get("not_used"):
         findings.notes.append(f"columns of the source that were not used: {', '.join(map(str, unused))}.")
     notes = map(str, outline.provenance.get("notes", ()))
-    findings.notes += [f"of prepare: {note}" for note in notes if "columns not used" not in note]
+    findings.notes += [f"from `eeg2text prepare`: {note}" for note in notes if "columns not used" not in note]
 
 
 def unit_of(outline: DataFile) -> str:
-    """Return what one position of a sample is, in the plural: "frames" of a scan, "windows" of time, or "words"."""
+    """Return the plural name of a sample's positions: "frames" (of a scan), "windows" (of time) or "words"."""
     return "frames" if outline.is_windows else "windows" if "windows of" in outline.features_are else "words"
 
 
 def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None:
-    """Add to `findings` each subject's mean magnitude, constant features, and samples with NaN or infinity."""
+    """Add to `findings`: constant features, samples with NaN or infinity, and a table of each subject's magnitudes."""
     word_of = np.repeat(np.arange(len(outline)), outline.n_words)
     names, subject = np.unique(outline.subject.astype(str), return_inverse=True)
     width = outline.n_features
     sums, squares, low, high = np.zeros(width), np.zeros(width), np.full(width, np.inf), np.full(width, -np.inf)
-    shift = None  # features of the first finite word `[F]`; sums relative to them stay small and so precise
+    shift = None  # features of the first finite word `[F]`; sums of differences from them are small and precise
     by_subject = np.zeros((len(names), 3))  # sum of words' mean magnitudes, number of words, sum of words' means
     bad: list[int] = []
     for start, block in _blocks(outline.path, total, 1 << 16):
@@ -190,7 +192,7 @@ def _blocks(path: Path, total: int, size: int) -> Iterator[tuple[int, np.ndarray
 def _look_at_repetitions(outline: DataFile, findings: Findings) -> None:
     readings = collections.Counter(zip(outline.subject, outline.sentence_id, strict=True))
     if again := sum(readings.values()) - len(readings):
-        findings.notes.append(f"{again} samples are a subject's further readings of the same sentence.")
+        findings.notes.append(f"{again} samples are repeated readings: the same subject read the same sentence before.")
     seen: dict[bytes, int] = {}
     same = []
     with h5py.File(outline.path, "r") as file:
@@ -201,8 +203,8 @@ def _look_at_repetitions(outline: DataFile, findings: Findings) -> None:
     if same:
         first, second = (f"{i}, {outline.subject[i]}, {outline.sentence_id[i]}" for i in same[0])
         findings.notes.append(
-            f"{len(same)} samples have another one's features to the last bit (the first are number {first}, and "
-            f"{second}): one recording under two names?"
+            f"{len(same)} samples have exactly the features of an earlier sample (the first pair: number {first}, and "
+            f"number {second}): is it one recording under two names?"
         )
 
 
@@ -210,7 +212,10 @@ def _look_at_frames(data: DataFile, findings: Findings) -> None:
     """Add to `findings` a summary of frames and windows, damaged frames, and frames that are in no window."""
     stop = data.starts + data.n_words
     if data.starts.min() < 0 or stop.max() > len(data.features):
-        findings.problems.append(f"a window goes to frame {stop.max()} of {len(data.features)}.")
+        findings.problems.append(
+            f"windows begin at frame {data.starts.min()} and go to frame {stop.max()}; expected frames 0 to "
+            f"{len(data.features)}; make the file again with `eeg2text prepare`."
+        )
         return
     used = np.zeros(len(data.features), bool)
     for start, end in zip(data.starts, stop, strict=True):
@@ -248,14 +253,16 @@ def _frame_magnitudes(data: DataFile, findings: Findings) -> np.ndarray:
     if bad:
         findings.problems.append(f"{bad} frames have NaN or infinity.")
     if isinstance(data.features, Frames) and digest.hexdigest() != data.features.digest:
-        findings.problems.append("its frames do not have the checksum that the file states: it was edited.")
+        findings.problems.append(
+            "the checksum of its frames is not the one that the file states: the file is damaged or was edited."
+        )
     if np.any(constant):
-        findings.notes.append(f"{np.sum(constant)} of {data.n_features} voxels do not vary, as outside of a mask.")
+        findings.notes.append(f"{np.sum(constant)} of {data.n_features} voxels do not vary, as usual outside a mask.")
     return found
 
 
 def bands_of(features_are: str, width: int) -> int:
-    """Return the number of bands of `width` band-major features, from their description; 1 if it has no channels."""
+    """Return the number of bands of `width` band-major features, from their description; 1 if it states no channels."""
     channels = re.search(r"x (\d+) channels", features_are)
     return width // int(channels[1]) if channels and width % int(channels[1]) == 0 else 1
 

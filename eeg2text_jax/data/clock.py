@@ -2,8 +2,8 @@
 
 Scans of one story may differ in repetition time (TR), so equal numbers of frames cover different words; therefore
 windows are compared by milliseconds of audio. The provenance of a data file of volumes has under `story_time`, for each
-story of a scan: its first frame in the file, the second of the audio at which that frame begins (before any lag), and
-the TR.
+story of a scan: its first frame in the file, the time in the audio (in seconds) at which that frame would begin without
+lag, and the TR.
 """
 
 import dataclasses
@@ -120,7 +120,7 @@ def gaps(span: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def known_time(row: Any, i: int | None = None) -> dict[str, Any]:
-    """Return recording, onset, duration, order by name, as far as known, of a prediction or a Clock's sample `i`."""
+    """Return the known recording, onset, duration and order, by name, of a prediction or of a Clock's sample `i`."""
     values = {name: getattr(row, name) if i is None else getattr(row, name)[i] for name in CLOCK_COLUMNS}
     known = {name: kind(values[name]) for name, kind in CLOCK_COLUMNS.items() if values[name] not in (None, "")}
     return {name: value for name, value in known.items() if value == value and value != -1}
@@ -136,7 +136,7 @@ def clock_of_rows(rows: Sequence[Any]) -> Clock:
 def parse_time(
     row: Mapping[str, Any], where: str, named: Mapping[str, str] | None = None, default: str = ""
 ) -> dict[str, Any]:
-    """Return a dict of the recording, onset, duration and order that a row states; empty without onset and order.
+    """Return a dict of recording, onset, duration and order that a row states; empty if onset and order are missing.
 
     Args:
       row: values by column, texts or numbers.
@@ -187,7 +187,7 @@ def times_of(data: Any) -> np.ndarray:
 
 
 def stretches(data: Any) -> Stretches:
-    """Cut stories into stretches at all window ends, so that windows share a stretch if and only if they overlap."""
+    """Cut stories at all window starts and ends, so that windows share a stretch if and only if they overlap."""
     times, windows, lengths = data.story_times, np.zeros((len(data), 2), np.int64), []
     so_far = 0
     stories = np.unique(data.task.astype(str), return_inverse=True)[1]

@@ -27,7 +27,7 @@ class TableSettings:
 
 @dataclasses.dataclass(frozen=True)
 class DataSettings:
-    """The section `data` of the configuration; `source_settings` converts the mapping of the source that is read."""
+    """The section `data` of the configuration; `source_settings` converts the mapping of the chosen source."""
 
     source: Annotated[str, kinds.place(empty=False)]
     max_words: Annotated[int, kinds.whole(1, 100_000)]

@@ -32,9 +32,9 @@ from eeg2text_jax.files import locked, replacing
 class DataWriter:
     """Stream samples into a data file, which gets its name when it is complete. Use as a context manager.
 
-    On an exception, such as a full disk, the temporary file is removed. One process at a time writes a file and
-    overwrites the remains of a killed one. `n_features` is F, the width of every sample's features; `features_are` is
-    the meaning of the F columns, e.g. `"8 bands x 105 channels, band-major"`.
+    On an exception, such as a full disk, the temporary file is removed. Only one process at a time can write a
+    file; it overwrites the temporary file that a killed process left. `n_features` is F, the width of every sample's
+    features; `features_are` is the meaning of the F columns, e.g. `"8 bands x 105 channels, band-major"`.
     """
 
     _format = FORMAT
@@ -74,7 +74,7 @@ class DataWriter:
             values.append(getattr(sample, name))
 
     def _append(self, rows: np.ndarray) -> int:
-        """Append rows to `features` in the file; return their total number."""
+        """Append rows to `features` in the file; return the number of all its rows."""
         start, stop = len(self._features), len(self._features) + len(rows)
         self._features.resize(stop, axis=0)
         self._features[start:stop] = rows
@@ -153,7 +153,7 @@ class VolumeWriter(DataWriter):
     ) -> None:  # fmt: skip
         """Append one sample: frames `start` to `start + length - 1` of those added so far."""
         if not 0 <= start < start + length <= len(self._features):
-            raise ValueError(f"a window of {length} frames from {start} on, of {len(self._features)}")
+            raise ValueError(f"a window of {length} frames begins at frame {start} of {len(self._features)}")
         self._offsets.append(self._offsets[-1] + length)
         own = {"sentence": sentence, "subject": subject, "task": task, "sentence_index": sentence_index,
                "starts": start, "text_group": text_group, "recording": recording, "onset": onset,

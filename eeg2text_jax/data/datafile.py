@@ -3,15 +3,15 @@
 Columns have one entry per sample: `sentence`, `subject`, `task` (UTF-8), `sentence_index` (int64, numbers the sentences
 of a task, equal for all subjects), and `recording`, `onset`, `duration`, `order` if time is known (`clock.py`).
 Attributes: `format`, `features_are` (meaning of the F columns), `provenance` (JSON: sources with hashes, reader, drop
-counts) and `checksums` (JSON), which reading compares.
+counts) and `checksums` (JSON, verified on reading).
 
 EEG: `features` float32 `[sum W, F]` holds the words of all samples, `offsets` int64 `[N + 1]` the start of each sample.
 
 Volumes: `features` float16 or float32 `[frames, X, Y, Z]`, one chunk per frame, each with a checksum of HDF5. A sample
 is a window of consecutive frames of one scan: `starts` int64 `[N]` is its first frame, `offsets` int64 `[N + 1]` the
-running sum of window lengths. `task` is the stimulus, `sentence_index` the number of the window's first segment (the
-text of one repetition, TR) in it, `text_group` `[N]` the story. Two windows share text if their times in the stimulus
-overlap (`clock.times_of`), even if their strings differ.
+running sum of window lengths. `task` is the stimulus, `sentence_index` the number, within the stimulus, of the
+window's first segment (the text of one repetition, TR), `text_group` `[N]` the story. Two windows share text if their
+times in the stimulus overlap (`clock.times_of`), even if their strings differ.
 """
 
 import dataclasses
@@ -141,7 +141,7 @@ class DataFile:
 
 
 def digests_of(features: Any, columns: Mapping[str, Any]) -> dict[str, str]:
-    """Return SHA-256 by name, see `DataFile.digests`; `features`: a hash object fed with features or frames' digest."""
+    """Return SHA-256 by name, see `DataFile.digests`; `features` hashes the features, or the frames' digest."""
     features = features.copy()
     for name in ("offsets", "starts"):
         if name in columns:
@@ -233,7 +233,7 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
 
 
 def _check_sums(data: DataFile, stated: dict[str, str] | None, found: Mapping[str, str]) -> None:
-    """Raise UserError if a checksum `stated` in the file differs from the one `found` of the data; None: no check."""
+    """Raise UserError if a checksum `stated` in the file (None: no check) differs from the one `found` for the data."""
     if stated is None:
         return
     pairs = {name: (stated.get(name), digest) for name, digest in found.items()}
@@ -242,8 +242,8 @@ def _check_sums(data: DataFile, stated: dict[str, str] | None, found: Mapping[st
     for name, (expected, digest) in pairs.items():
         if expected != digest:
             raise UserError(
-                f"{data.path}: its {name} do not have the checksum that the file states, so it is damaged or was "
-                "edited; make it again with `eeg2text prepare`."
+                f"{data.path}: the checksum of its {name} is not the one that the file states: the file is damaged or "
+                "was edited; make it again with `eeg2text prepare`."
             )
 
 
@@ -271,7 +271,7 @@ def _check_columns(data: DataFile) -> None:
 
 
 def _covers_features(data: DataFile) -> bool:
-    """Return whether EEG samples use up all words of the features; of volumes, if all windows lie in the frames."""
+    """Return whether EEG samples use up all words of the features, or all windows of volumes lie inside the frames."""
     if data.starts is None:
         return data.offsets[-1] == len(data.features)
     same = len(data.starts) == len(data.text_group) == len(data)

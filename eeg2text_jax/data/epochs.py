@@ -2,8 +2,8 @@
 
 A bucket is a pair (words, tokens); a sample goes to the first bucket that holds both its EEG positions and its target.
 Each epoch shuffles the samples, fills batches bucket by bucket and shuffles the batches. Samples left over in a bucket
-move up to the next one, and only the last batch may be partial. So an epoch has every sample exactly once, and all
-epochs have batches of the same shapes.
+move up to the next one, so only one batch of an epoch, in the largest bucket, may be partial. An epoch has every sample
+exactly once, and all epochs have batches of the same shapes.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Bucket = tuple[int, int]  # largest numbers of EEG positions and of target token
 
 
 def count_batches(samples: int, size: int) -> int:
-    """Return the number of batches per epoch, of which the last may be partial; it does not depend on the buckets."""
+    """Return the number of batches per epoch, of which one may be partial; the buckets do not change the number."""
     return -(-samples // size)
 
 
@@ -37,15 +37,15 @@ class EpochPlan:
         self._buckets = [tuple(map(int, bucket)) for bucket in buckets]
         if not is_nested(self._buckets):
             raise UserError(
-                f"batch.buckets is {tuple(self._buckets)}; expected pairs (words, tokens), each at least as large as "
-                "the one before it in both."
+                f"batch.buckets is {tuple(self._buckets)}; expected pairs (words, tokens), each larger than the pair "
+                "before it in one number, and at least as large in the other."
             )
         fits = np.array([(words <= w) & (tokens <= t) for w, t in self._buckets])  # bool [buckets, N]
         if not fits.any(axis=0).all():
             worst = int(np.argmin(fits.any(axis=0)))
             raise UserError(
                 f"batch.buckets has no bucket for a sample of {words[worst]} words and {tokens[worst]} tokens; "
-                f"the largest is {max(self._buckets)}; add one at least that large or lower data.max_words or "
+                f"the largest is {max(self._buckets)}; add one that holds this sample, or lower data.max_words or "
                 "text.max_tokens."
             )
         self._bucket_of = fits.argmax(axis=0)

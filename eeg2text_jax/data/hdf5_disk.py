@@ -1,8 +1,8 @@
 """Safe use of the HDF5 library: write to a disk that may be full, and read files that may be malicious.
 
-After a failed write the library cannot recover: `close` fails, too, and the process ends with a segmentation fault, as
-it does if a read returns other bytes than were written. When reading, the library follows links and external storage
-to other files, whose bytes would become features, and allocates any size that a file claims.
+After a failed write the library cannot recover: `close` fails, too, and the process ends with a segmentation fault. The
+same happens if a read returns other bytes than were written. When reading, the library follows links and external
+storage to other files, whose bytes would become features, and allocates any size that a file claims.
 """
 
 import io
@@ -43,7 +43,7 @@ def check_own(group: h5g.GroupID, name: bytes) -> None:
 
 
 class PatientFile(io.FileIO):
-    """A binary file for `h5py.File(file, "w")` whose writes never fail; `check` raises the first write error.
+    """A binary file for `h5py.File(file, "w")` whose writes never raise; `check` raises the first write error.
 
     After the error, writes go to memory, so that HDF5 can read them back. Call `check` at the end, and often enough
     before it to limit this memory.

@@ -28,13 +28,14 @@ from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.versions import __version__
 
 NO_SOURCE = "recordings"  # placeholder for the user's recordings in our configurations
-COMPANIONS = {".eeg": ".vhdr", ".vmrk": ".vhdr", ".fdt": ".set"}  # ending of a part -> of the header that MNE opens
+# Ending of a file that is a part of a recording -> ending of the recording's header, which MNE opens.
+COMPANIONS = {".eeg": ".vhdr", ".vmrk": ".vhdr", ".fdt": ".set"}
 WORKBOOKS = (".xlsx", ".xls", ".ods")
 ARRAYS = {".npz": open_arrays, ".parquet": open_parquet}
 
 
 def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tally:
-    """Write the data file of `config.source` to `out`, unchanged after an error; return sample counts and notes.
+    """Write the data file of `config.source` to `out`, which an error leaves unchanged; return sample counts and notes.
 
     Args:
       config: the `data` section of a configuration.
@@ -100,8 +101,8 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
     for source in sources:
         if source == NO_SOURCE and not Path(source).exists():
             raise UserError(
-                "data.source names no recordings yet; give --config.data.source=FILES: a BIDS folder, what MNE reads, "
-                "tables, arrays, Parquet, or ZuCo's recordings."
+                "data.source names no recordings yet; give --config.data.source=FILES: a BIDS folder, files that "
+                "MNE reads, tables, arrays, Parquet files, or ZuCo's recordings."
             )
         if (beside := COMPANIONS.get(Path(source).suffix)) and Path(source).exists():
             raise UserError(f"{source}: is a part of a recording; name {Path(source).with_suffix(beside)} instead.")
@@ -113,8 +114,8 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
         if not (Path(source).is_dir() or Path(source).suffix in SUFFIXES or glob.has_magic(source)):
             raise UserError(
                 f"{source!r} is no source; expected 'synthetic', 'synthetic-fmri', one table (.tsv, .csv), arrays "
-                "(.npz), Parquet files, a data set saved by `datasets`, a data file (.h5, without preparing), what MNE "
-                f"reads, a BIDS folder, or ZuCo recordings: files ({', '.join(SUFFIXES)}), folders or globs."
+                "(.npz), Parquet files, a data set saved by `datasets`, a data file (.h5, already prepared), files "
+                f"that MNE reads, a BIDS folder, or ZuCo recordings: files ({', '.join(SUFFIXES)}), folders or globs."
             )
     spec = source_settings(RecordingSpec, config.recordings, "data.recordings")
     recordings = Recordings(sources, spec, tally)

@@ -47,7 +47,7 @@ def make_prompt(
     """Return the token ids of a template; an empty template is the recording alone.
 
     Args:
-      tokenizer: if it adds a begin token to a text, the prompt begins with this token.
+      tokenizer: if it adds a begin token to texts and `chat` is False, the prompt begins with this token.
       template: contains `PLACE` once, see `template_problem`.
       chat: insert the template as the user's message into the tokenizer's chat template.
       values: value of each field; None leaves the fields unfilled, to estimate lengths.

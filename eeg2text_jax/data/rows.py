@@ -103,8 +103,9 @@ def write(
       path: the data file, `.h5`.
       samples: `Sample`s, or mappings with `features` (`[W, F]`, a list or an array; W may differ, F may not),
         `sentence`, and optionally `subject`, `task`, `sentence_index` (number of the sentence in its task, equal for
-        all who read it; default: sentences are numbered by their text), `recording` (default: subject and task),
-        `onset` and `duration` in seconds, or `order`. A `datasets.Dataset` or a pandas table works, too.
+        all who read it; default: sentences are numbered by their text), and the time: `recording` (default: subject and
+        task) with `onset` and `duration` in seconds, or with `order`, the place in the recording. A `datasets.Dataset`
+        or a pandas table works, too.
       columns: field -> column name, where they differ, e.g. `{"features": "eeg", "sentence": "text"}`.
       features_are: the meaning of the F columns, stored in the file.
       provenance: the origin of the samples, stored in the file as JSON.
@@ -131,7 +132,7 @@ def write(
     if hasattr(samples, "ch_names"):
         raise UserError(
             f"{path}: the samples are MNE's {type(samples).__name__}, which are not rows; call `eeg2text_jax.prepare` "
-            "with it."
+            "with them."
         )
     if hasattr(samples, "to_dict") and hasattr(samples, "itertuples"):  # a table of pandas
         samples = samples.to_dict("records")
@@ -243,7 +244,7 @@ class SentenceNumbers:
     def __init__(self) -> None:
         self._of_text: dict[str, dict[str, int]] = collections.defaultdict(dict)  # task -> text -> number
         self._texts: dict[tuple[str, int], str] = {}  # (task, number) -> first text
-        self._other: Sample | None = None  # first sample whose number has another text; without features
+        self._other: Sample | None = None  # first sample whose number stood for another text; without features
         self._n_other = 0
 
     def of(self, task: str, sentence: str) -> int:
@@ -262,7 +263,7 @@ class SentenceNumbers:
             return []
         before = self._texts[first.task, first.sentence_index]
         return [
-            f"{where}: {self._n_other} rows have another text than the first of their task and sentence_index (number "
-            f"{first.sentence_index} of {first.task} is {before[:40]!r} and {first.sentence[:40]!r}); leave the column "
-            "out to number sentences by their text, or do not split by index."
+            f"{where}: {self._n_other} rows have another text than the first row of the same task and sentence_index "
+            f"(number {first.sentence_index} of {first.task} is both {before[:40]!r} and {first.sentence[:40]!r}); "
+            "leave the column out to number sentences by their text, or do not split by index."
         ]

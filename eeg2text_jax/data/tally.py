@@ -18,7 +18,7 @@ MARK = 5  # a text that is this many times as frequent as the next one may be a 
 
 @dataclasses.dataclass
 class Tally:
-    """Numbers of samples kept by (subject, task), and dropped by (subject, task, reason), with notes for the user."""
+    """Numbers of kept samples per (subject, task) and dropped ones per (subject, task, reason), and notes for users."""
 
     kept: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
     dropped: collections.Counter[tuple[str, str, str]] = dataclasses.field(default_factory=collections.Counter)
@@ -38,7 +38,7 @@ class Tally:
     def not_used(self, names: Sequence[str], used: Sequence[str], where: str, roles: Mapping[str, str]) -> None:
         """Record which columns `names` of the source `where` are not `used`, with a note on how to use them.
 
-        `roles` has the name of each optional column by its field in `config.data.columns`.
+        `roles` maps the optional fields of `config.data.columns` to the names of their columns.
         """
         self.unused += [name for name in names if name not in used]
         if not self.unused:
@@ -88,8 +88,8 @@ def mark_notes(texts: Iterable[str]) -> list[str]:
     counts = collections.Counter(texts)
     if are_codes(counts):
         return [
-            f"all {len(counts)} texts look like codes of triggers, such as {min(counts)!r}; data.raw.texts names a "
-            "table of the texts by `code` or `trial`."
+            f"all {len(counts)} texts look like codes of triggers, such as {min(counts)!r}; give a table of "
+            "the texts by `code` or `trial` with data.raw.texts."
         ]
     if len(counts) < 3:
         return []
@@ -97,8 +97,8 @@ def mark_notes(texts: Iterable[str]) -> list[str]:
     if most < MARK * second or most < MARK * statistics.median(counts.values()):
         return []
     return [
-        f"{text[:60]!r} is the text of {most} of {counts.total()} samples, the next most frequent one of {second}: if "
-        "it is no sentence, but a marker such as a fixation cross, name it in data.raw.skip."
+        f"{text[:60]!r} is the text of {most} of {counts.total()} samples, the next most frequent text has {second}. "
+        "If the first is no sentence, but a marker such as a fixation cross, name it in data.raw.skip."
     ]
 
 

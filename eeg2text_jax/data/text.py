@@ -20,7 +20,7 @@ SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>",
 def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBase:
     """Load a tokenizer from a Hugging Face folder or the Hub; `options` go to transformers.
 
-    Raises UserError if there is no tokenizer in `folder`, or if it has no end token.
+    Raises UserError if there is no tokenizer in `folder`, or if the tokenizer has no end token.
     """
     folder = at_hand(folder)
     if Path(folder).is_dir() and not has_vocabulary(Path(folder)):

@@ -58,7 +58,8 @@ def table_samples(
 
     Args:
       path: the table.
-      word_column: number of the column of words; 0: the header's `word`; with neither `word` nor `sentence`, the first.
+      word_column: number of the column of words; 0: the column `word` of the header, or the first column if there is
+        neither `word` nor `sentence`.
       feature_columns: numbers of the feature columns; empty: all other columns that are numeric in the first row.
       columns: names of the other columns in a header.
       tally: collects notes.
@@ -84,7 +85,9 @@ def table_samples(
     _check_words(path, sentences, roles, tally)
     if header and not feature_columns:
         names = [first[column].strip() for column in roles.features]
-        tally.notes.append(f"{path}: features are its {len(names)} other numeric columns: {', '.join(names)[:200]}.")
+        tally.notes.append(
+            f"{path}: features are its {len(names)} numeric columns without another role: {', '.join(names)[:200]}."
+        )
     if header:
         with_role = [*roles.features, roles.word, roles.sentence, roles.subject, roles.task, roles.number]
         used = [name.strip() for column, name in enumerate(first) if column in with_role]
@@ -118,7 +121,7 @@ def _sample(path: Path, sentence: list[Row], roles: Roles, position: int, number
 
 
 def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
-    """Return a sentence's text: the cell `sentence` if it has several words or no column has words; else the words."""
+    """Return a sentence's text: the cell `sentence` if it has several words or no column has words; else all words."""
     line, cells = sentence[0]
     whole = "" if roles.sentence is None else " ".join(cells[roles.sentence].split())
     if roles.word is None:
@@ -217,8 +220,8 @@ def _check_words(path: Path, sentences: list[list[Row]], roles: Roles, tally: Ta
         )
     if roles.word is None and roles.number is None and lines > len(sentences):
         tally.notes.append(
-            f"{path}: {lines} lines make {len(sentences)} recordings, as lines of one sentence that follow each other "
-            "are its windows; a column `sentence_index` would tell repeated recordings apart."
+            f"{path}: {lines} lines make {len(sentences)} recordings, because consecutive lines of one sentence count "
+            "as its windows; a column `sentence_index` would tell repeated recordings apart."
         )
 
 

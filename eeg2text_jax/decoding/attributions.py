@@ -1,4 +1,4 @@
-"""Attribute a model's own free-running text to EEG channels: gradient times input of the text's likelihood.
+"""Attribute a model's own free-running text to EEG channels: input times the gradient of the text's log-likelihood.
 
 The resulting map shows to which channels the likelihood is sensitive, not whether the text is right: a model that was
 trained on noise has a map, too, which is shown for comparison.
@@ -29,7 +29,8 @@ from eeg2text_jax.study.study import Study
 class ChannelShares:
     """Share of each channel in the attribution, for each training condition; `add` takes the arms wave by wave.
 
-    `places` is empty, and nothing can be added, if the data file has no positions of electrodes.
+    `places` is empty, and nothing can be added, if the data file has no positions of electrodes or the run does not
+    decode under the condition `eeg`.
     """
 
     def __init__(self, study: Study):
@@ -37,7 +38,7 @@ class ChannelShares:
         self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # shares [channels] of each arm
 
     def add(self, study: Study, params: Any, mesh: Mesh, texts: Sequence[Sequence[str]]) -> None:
-        """Add the shares of the study's arms; `texts [A][N]` are those they decoded from the EEG of the test part."""
+        """Add the shares of the study's arms; `texts [A][N]` were decoded by the arms from the EEG of the test part."""
         rows = study.split.parts["test"]
         found = padded_labels(study, [text for own in texts for text in own]).reshape(len(study.arms), len(rows), -1)
         program = attribution_program(study.model, mesh, study.config.decode.tensor_parallel)

@@ -155,7 +155,7 @@ def check_decoding(decode: DecodeSettings, model: TokenIds) -> GenerationSpec:
 
 
 def place_params(study: Study, params: Any, mesh: Mesh) -> Any:
-    """Replicate the parameters `[A, ...]` of A arms over the devices of their arm, so no search step gathers them.
+    """Replicate each arm's parameters, in arrays `[A, ...]`, over the arm's devices, so no search step gathers them.
 
     A frozen model that all arms share is replicated over all devices, or divided for `decode.tensor_parallel`.
     """
@@ -175,7 +175,7 @@ def sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
 def feed_arms(
     arms: Sequence[Arm], arrays: StudyArrays, condition: str, batch: Mapping[str, Any], mesh: Mesh
 ) -> jax.Array:
-    """Return each arm's encoder input under an evaluation condition, `[A, B, W, F]`; noise depends on its seed."""
+    """Return each arm's encoder input under an evaluation condition, `[A, B, W, F]`; an arm's seed determines noise."""
     pairs = tuple((condition, arm.seed) for arm in arms)
     keep = ("features", "mask", "sample_id", "subject", "donor", "clock", "neighbor")
     return _feed_program(pairs, mesh)({name: batch[name] for name in keep if name in batch}, arrays)

@@ -78,10 +78,10 @@ class Exported:
         return texts
 
     def prompts(self, features: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the input of the language model for recordings `[W, F]`: embeddings `[N, S, D]` and mask `[N, S]`.
+        """Return the decoder's input for recordings `[W, F]`: float32 `[N, S, D]` and its mask `[N, S]`.
 
-        For a decoder-only model, these are `inputs_embeds` of transformers, float32: the prompt with the recording in
-        it, padded on the left. For an encoder-decoder, they are `encoder_outputs`.
+        For a decoder-only model, this is the prompt with the recording in it, padded on the left (`inputs_embeds` of
+        transformers); for an encoder-decoder, the output of the encoder (`encoder_outputs` of transformers).
         """
         features, mask = self._padded(_recordings(features, None, len(self.feeding.mean)))
         hidden, real = self.model.encode(self.params, {"features": features, "mask": mask})

@@ -25,7 +25,7 @@ class Generated(NamedTuple):
 
     sequences: jax.Array  # int32 [N, max_length]
     lengths: jax.Array  # int32 [N], start and end token included
-    scores: jax.Array  # float32 [N], log-probability; from beam search, over (generated tokens ** length_penalty)
+    scores: jax.Array  # float32 [N], log-probability; in beam search, divided by (generated tokens ** length_penalty)
     steps: jax.Array  # int32 [N], decoder steps taken for the row's sentence
 
 
@@ -44,7 +44,7 @@ def generate(
 
     Args:
       model: a `Seq2SeqModel`.
-      params: its parameters, or for many batches with `spec.weights_dtype` "int8" `model.rounded(params)`.
+      params: its parameters. For `spec.weights_dtype` "int8" and several batches, `model.rounded(params)` saves time.
       inputs: `features [B, W, F]`, `inputs_embeds [B, S, D]` or `input_ids [B, S]`; and `mask [B, S]` bool.
       spec: the settings.
       key: for `spec.do_sample`: one PRNG key for the batch, or one per sentence `[B]`, which makes results independent

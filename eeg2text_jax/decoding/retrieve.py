@@ -30,8 +30,8 @@ def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates)
     """Score all candidates for the test part under every evaluation condition, all arms at once.
 
     Candidates are distinct sentences, including the sentences of the test part. Yields for every condition and arm one
-    row per sample, in the order of the split. The score is the cosine with the model's embedding of the recording, or
-    under `nearest_in_time`, with the embedding of the training text that is nearest in time.
+    row per sample, in the order of the split. A candidate's score is the cosine of its embedding with the model's
+    embedding of the recording; under `nearest_in_time`, with the embedding of the training text nearest in time.
     """
     params = place_params(study, params, mesh)
     rows = study.split.parts["test"]

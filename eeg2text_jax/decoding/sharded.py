@@ -4,8 +4,8 @@ Each device runs the search on its arms and rows without collectives, unless a f
 `while_loop` under `vmap`, or partitioned by XLA, would need an all-reduce per step for its stop condition; with
 `shard_map`, each shard runs its own loop.
 
-Batches have one shape per length bucket; results come in the order of the samples. The assignment of samples to batches
-depends on word counts alone, so other reference texts in the data file cannot change the predictions.
+Batches have one shape per length bucket; results come in the order of the samples. A sample's batch depends only on the
+samples' numbers of EEG positions, so the reference texts in the data file cannot change the predictions.
 """
 
 import functools
@@ -142,7 +142,8 @@ def generate_arms(
 def rounded_arms(model: Seq2SeqModel, params: Any, spec: GenerationSpec) -> Any:
     """Return the parameters for `generate_arms`: with `spec.weights_dtype` "int8", rounded once for all batches.
 
-    `generate_arms` rounds a frozen model that all arms share in each batch.
+    Parameters with a frozen model that all arms share are returned as they are: `generate_arms` rounds that model for
+    each batch.
     """
     if spec.weights_dtype != "int8" or isinstance(params, Divided):
         return params
@@ -168,7 +169,7 @@ def teacher_forced_program(
 ) -> Callable[..., TeacherForced]:
     """Return the jitted function `(params, fed, (shared, labels [B, T])) -> TeacherForced`, leaves `[A, B, ...]`.
 
-    See `generate_arms` for the first three arguments.
+    Its arguments `params`, `fed` and `shared` are those of `generate_arms`.
     """
 
     def decode(params: Any, fed: Inputs, shared: tuple[Inputs, jax.Array]) -> TeacherForced:

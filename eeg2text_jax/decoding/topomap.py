@@ -29,7 +29,7 @@ def map_figure(places: Sequence[Place], shares: Mapping[str, Sequence[float]]) -
             for (label, *_), (x, y) in zip(places, flat, strict=True):
                 axes.annotate(label, (x, y), (0, 4), textcoords="offset points", ha="center", fontsize=8)
         axes.set_title(f"arm trained on {name}", fontsize=9)
-    figure.colorbar(image, ax=figure.axes, shrink=0.7, label="% of all channels")
+    figure.colorbar(image, ax=figure.axes, shrink=0.7, label="% of the sum over channels")
     return figure
 
 

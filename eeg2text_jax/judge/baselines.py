@@ -65,7 +65,7 @@ def fit_best(train: tuple[np.ndarray, np.ndarray], dev: tuple[np.ndarray, np.nda
 
 
 def error_rates(pairs: Sequence[Pair]) -> np.ndarray:
-    """Return word deletions, insertions and substitutions, divided by the words of the ground truth, `[N, 3]`."""
+    """Return each pair's word deletions, insertions and substitutions per word of the ground truth, `[N, 3]`."""
     found = []
     for pair in pairs:
         reference, hypothesis = (normalize(text).split() for text in (pair.reference, pair.hypothesis))
@@ -88,11 +88,12 @@ def similarity_features(pairs: Sequence[Pair], metric: Similarity) -> np.ndarray
 
 
 def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[str, tuple[np.ndarray, int]]:
-    """Fit both baselines on train; return baseline -> (scores of the test pairs `[N]`, parameters of its encoder).
+    """Fit the baselines on train; return baseline -> (scores of the test pairs `[N]`, parameter count of its encoder).
 
     Args:
-      encoders: checkpoints of the encoders for BERTScore and for sentence similarity; "own": the judge's checkpoint,
-        the folder `own`; "": this baseline is left out.
+      encoders: checkpoints of the encoders for BERTScore and for sentence similarity; "own" stands for the folder
+        `own`; "" leaves the baseline out.
+      own: the judge's checkpoint.
     """
     first, second = (own if name == "own" else name for name in encoders)
     embedder = TextEmbedder(load_encoder(first)) if first else None

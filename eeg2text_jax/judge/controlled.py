@@ -1,8 +1,8 @@
 """Controlled edits: pairs of a sentence and its edited copy, labelled by the kind of edit instead of by people.
 
-A harmless edit (severity 0 or 1) keeps the meaning; a breaking edit (severity 2) does not. A preserved pair has 1 to 4
-harmless edits, a lost one a breaking edit and up to 3 harmless ones, so the word error rates of both classes overlap.
-Figures from such pairs are labelled "controlled edits".
+A harmless edit (severity 0 or 1) keeps the meaning; a breaking edit (severity 2) does not. A pair that keeps the
+meaning has 1 to 4 harmless edits; a pair that loses it has one breaking edit and 0 to 3 harmless edits. The word error
+rates of the two classes therefore overlap. Results from such pairs are labelled "controlled edits".
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ def edit_sentence(text: str, harmless: int, breaking: bool, rng: random.Random, 
 
 
 def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float, seed: int) -> list[Pair]:
-    """Make up to `per_sentence` pairs of every sentence of 5 to 40 words.
+    """Return at most `per_sentence` pairs for every sentence of 5 to 40 words.
 
     `preserved` is the probability that a pair keeps the meaning.
     """
@@ -76,7 +76,7 @@ SPEAKERS = (
 
 
 def make_speakers(sentences: Sequence[str], *, speakers: int, utterances: int, seed: int) -> list[Pair]:
-    """Make up to `utterances` pairs of each of `speakers` synthetic speakers; some pairs have no error."""
+    """Return at most `utterances` pairs for each of `speakers` synthetic speakers; some pairs have no error."""
     rng, corpus = random.Random(seed), Corpus.of(sentences)
     found = []
     for n in range(speakers):

@@ -73,7 +73,7 @@ def _replace_one(
 
 
 def _exchange(table: dict[str, str]) -> Edit:
-    """Return an edit that replaces a word, which is not a name, by its counterpart in `table`."""
+    """Return an edit that replaces one word by its counterpart in `table`; names are not replaced."""
 
     def edit(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
         places = [i for i in _places(words, table.__contains__) if i == 0 or not _is_name(words[i])]
@@ -83,7 +83,7 @@ def _exchange(table: dict[str, str]) -> Edit:
 
 
 def contraction(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Contract two words, such as do not to don't, or expand a contraction to two words."""
+    """Contract two words (`do not` becomes `don't`), or expand a contraction to two words."""
     lowered = [core(word).lower() for word in words]
     back = {short: long for long, short in lexicon.CONTRACTIONS.items()}
     found = []  # position, number of words to replace, replacement
@@ -112,7 +112,7 @@ def repeat(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | 
 
 
 def article(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Drop an article, or exchange a and the."""
+    """Drop an article, or replace `the` by `a`, or replace `a` or `an` by `the`."""
     places = _places(words, ("a", "an", "the").__contains__)
     if not places:
         return None
@@ -139,7 +139,7 @@ def inflect(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] |
 
 
 def typo(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Drop a letter of a long word or exchange two, so that the result is not a word of the corpus."""
+    """Drop a letter of a long word, or swap two neighboring letters; the result is not a word of the corpus."""
 
     def new(word: str) -> str | None:
         for _ in range(8):
@@ -181,9 +181,9 @@ def number(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | 
 
 
 def entity(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Replace a name by another sentence's name.
+    """Replace a name by a name from another sentence.
 
-    Words that also occur in lower case (World War) are not replaced, because a reader would correct them.
+    Names that also occur in lower case (`World War`) are not replaced, because a reader would correct the error.
     """
     here = {core(word) for word in words}
     others = [name for name in corpus.names if name not in here]
@@ -194,7 +194,7 @@ def entity(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | 
 def confusion(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
     """Replace a content word by another one that sounds similar.
 
-    More than one letter must differ, because a listener corrects son and song.
+    At least two letters differ, because a listener would correct `song` to `son`.
     """
     places = [i for i in _places(words, corpus.content.__contains__) if not _is_name(words[i])]
     rng.shuffle(places)
@@ -213,7 +213,7 @@ def confusion(words: list[str], rng: random.Random, corpus: Corpus) -> list[str]
 
 
 def drop(words: list[str], rng: random.Random, corpus: Corpus) -> list[str] | None:
-    """Drop the rarest third of the content words, at least two; None for a sentence with fewer than three."""
+    """Drop the rarest third of the content words (at least two); None if there are fewer than three content words."""
     places = _places(words, lambda word: len(word) > 2 and word.isalpha() and word not in lexicon.STOP)
     if len(places) < 3:
         return None

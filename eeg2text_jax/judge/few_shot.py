@@ -19,7 +19,7 @@ def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str],
 
     Args:
       words: the two answers, yes first.
-      shots: number of examples; if it is odd, one more example preserves the meaning.
+      shots: number of examples; if it is odd, the extra example preserves the meaning.
 
     Raises:
       UserError: there are too few pairs of a class.
@@ -49,7 +49,7 @@ def prompt_with_examples(config: JudgeSettings, task: Task) -> Tuned:
       One arm for each seed: the wording with that seed's examples, an empty prompt, and accuracy and AUC on dev.
 
     Raises:
-      UserError: there are too few train pairs, or pairs are too long beside the examples.
+      UserError: there are too few train pairs, or a pair together with the examples is too long.
     """
     pairs, parts = [(pair.reference, pair.hypothesis) for pair in task.parts.dev], task.parts
     yes, width = np.array([pair.preserved for pair in parts.dev]), task.frozen.model.spec.d_model

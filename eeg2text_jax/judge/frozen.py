@@ -61,7 +61,7 @@ class Frozen(NamedTuple):
     def encoder(
         self, wording: Wording, labels: Labels, prompt: int, truncate: bool = False, widest: int | None = None
     ) -> Encoder:
-        """Return a tokenizer of pairs, whose length is limited by `widest` and by the `prompt` vectors before them."""
+        """Return a tokenizer of pairs; a pair has at most `widest` tokens, and fits after `prompt` prompt vectors."""
         limit = self.max_tokens(wording, labels, prompt)
         return Encoder(self.tokenizer, wording, min(limit, widest or limit), truncate, self.alone)
 

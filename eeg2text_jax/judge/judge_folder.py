@@ -173,7 +173,7 @@ def _labels(path: Path, fields: _Fields) -> Labels:
 
 
 def _read_prompt(path: Path, digest: str, empty: bool) -> np.ndarray:
-    """Return the prompt, float32 `[P, D]`; `P` may be 0 if `empty`. Raises UserError for another content or SHA-256."""
+    """Return the prompt, float32 `[P, D]`; `P` may be 0 if `empty`. Raises UserError if content or SHA-256 is wrong."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; copy the judge again.")
     tensors = open_safetensors(path)
@@ -208,8 +208,8 @@ def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
     ):
         if ours != theirs:
             raise UserError(
-                f"{path}: was tuned on other {what} than those of {frozen.folder} ({theirs:.60} there, {ours:.60} "
-                "here); put the model back that it was tuned on, or tune the judge again."
+                f"{path}: was tuned on other {what} than {frozen.folder} has (the judge states {theirs:.60}, the "
+                f"folder has {ours:.60}); restore the model that the judge was tuned on, or tune the judge again."
             )
     width, expected = judge.prompt.shape[1], frozen.model.spec.d_model
     if width != expected:
@@ -222,8 +222,8 @@ def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
             )
     if frozen.max_tokens(judge.wording, judge.labels, len(judge.prompt)) < 1:
         raise UserError(
-            f"{path}: the prompt has {len(judge.prompt)} vectors, more than {frozen.name} takes tokens; tune the judge "
-            "again with a shorter prompt."
+            f"{path}: the prompt has {len(judge.prompt)} vectors, so {frozen.name} has no room for a pair; tune the "
+            "judge again with a shorter prompt."
         )
     if not judge.intact:
         raise UserError(f"{path}: was changed since it was written (its SHA-256 is another); copy the judge again.")

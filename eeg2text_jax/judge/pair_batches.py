@@ -17,7 +17,7 @@ class PairBatches:
       widths: widths in tokens to which batches are padded.
       size: rows per batch; rows without a pair have weight 0.
       pad: the padding token.
-      seed: the seed of the order; a batch depends on it and on the step alone.
+      seed: the seed of the order of the pairs; a batch depends only on the seed and the step.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class PairBatches:
 
     @functools.lru_cache(maxsize=2)  # noqa: B019 - lives as long as a run
     def _plan(self, epoch: int) -> list[tuple[np.ndarray, int]]:
-        """Return (indices of pairs, width) of every batch of an epoch; pairs that fill no batch go to a wider one."""
+        """Return (indices of pairs, width) of every batch of an epoch; pairs left over at a width join the next one."""
         rng = np.random.default_rng([self._seed, epoch])
         order = rng.permutation(len(self._ids))
         bucket = np.searchsorted(self._widths, [len(self._ids[row]) for row in order])

@@ -189,7 +189,7 @@ class Parts:
 
 
 def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str) -> Parts:
-    """Split pairs by normalized ground truth; pairs of equal texts and second ratings of a pair are in no part.
+    """Split pairs by normalized ground truth; no part has pairs without an error, or second ratings of a pair.
 
     Args:
       ratio: shares of train, dev and test.
@@ -202,7 +202,8 @@ def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str)
     wrong = [pair for pair in first if not is_exact(pair.reference, pair.hypothesis)]
     if (n := len({normalize(pair.reference) for pair in wrong})) < FEWEST:
         raise UserError(
-            f"{where}: has {n} different references with an error; expected at least {FEWEST}; give more pairs."
+            f"{where}: has {n} different references whose hypothesis has an error; expected at least {FEWEST}; give "
+            "more pairs."
         )
     references = list(dict.fromkeys(normalize(pair.reference) for pair in first))
     order = np.random.default_rng(seed).permutation(len(references))

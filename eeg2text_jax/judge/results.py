@@ -1,4 +1,4 @@
-"""The results of a judge: tables for `results.json` and `results.md`, its second test file, and its curves."""
+"""The results of a judge: tables for `results.json` and `results.md`, results on a second test file, and curves."""
 
 import dataclasses
 import os
@@ -68,8 +68,8 @@ def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
     """
     if all(is_exact(pair.reference, pair.hypothesis) for pair in tested):
         raise UserError(
-            f"{where}: every hypothesis equals its reference but for case and punctuation; expected pairs that differ "
-            "in words to test with; give another file."
+            f"{where}: every hypothesis equals its reference but for case and punctuation; expected test pairs that "
+            "differ in words; give another file."
         )
     references = {normalize(pair.reference) for pair in tested}
     kept = {
@@ -141,7 +141,7 @@ def data_tables(pairs: Sequence[Pair]) -> dict[str, Any]:
 
 
 def caption(name: str, figures: Mapping[str, Any]) -> str:
-    """Return a sentence on the prompt of the model `name` that is best on dev: its AUC on test and its threshold."""
+    """Return a sentence with the AUC on test and the threshold of the best prompt on dev; `name` is the model's."""
     arms = [arm["auc_test"] for arm in figures["arms"] if arm["auc_test"] is not None]
     spread = f" (of all {len(arms)} seeds {np.mean(arms):.3f} ± {np.std(arms, ddof=1):.3f})" if len(arms) > 1 else ""
     found = figures["threshold"]
@@ -172,8 +172,8 @@ def to_markdown(results: Mapping[str, Any]) -> str:
         lines += ["", "## Speakers", "", *speakers_markdown(speakers)]
     if raters_ := results.get("raters"):
         given, merged = (three_digits(raters_[name]) for name in ("kappa", "kappa_preserved"))
-        agreed = f"Raters agreed on {raters_['pairs']} pairs with kappa {given} (as rated)"
-        lines += ["", f"{agreed} and {merged} (preserved or not)."]
+        agreed = f"Agreement of two raters on {raters_['pairs']} pairs: kappa {given} (labels as rated)"
+        lines += ["", f"{agreed}, {merged} (preserved or not)."]
     lines += _data_markdown(results)
     if second := results.get("second_test"):
         found = _auc_cell({"value": second["auc"], "interval": second["auc_interval"]})
@@ -181,10 +181,10 @@ def to_markdown(results: Mapping[str, Any]) -> str:
             "",
             f"## {second['file']}",
             "",
-            f"AUC {found} on {second['with_an_error']} pairs with an error of {second['pairs']}. Of its "
-            f"{second['references']} references {second['references_in_training']} are in training; "
+            f"AUC {found} on the {second['with_an_error']} pairs with an error ({second['pairs']} pairs in all). Of "
+            f"this file's {second['references']} references, {second['references_in_training']} are in training; "
             f"{second['taken_out']['train']} pairs of train and {second['taken_out']['dev']} of dev share a "
-            "reference with it and were taken out.",
+            "reference with this file and were taken out.",
         ]
         if second["speakers"]:
             lines += ["", *speakers_markdown(second["speakers"])]

@@ -120,7 +120,7 @@ def _check_same(config: JudgeSettings, workdir: Workdir) -> None:
     if found and product(workdir, "training"):
         raise UserError(
             f"{workdir.root} belongs to another configuration (its config.json): {', '.join(found[:3])}; take another "
-            f"--workdir or these values. What may change here: {', '.join(LATER)}."
+            f"--workdir, or the values marked 'there'. What may change here: {', '.join(LATER)}."
         )
 
 
@@ -231,7 +231,7 @@ def _scores(task: Task, prompt: np.ndarray, pairs: Sequence[Pair]) -> np.ndarray
 def _judge(
     config: JudgeSettings, task: Task, prompt: np.ndarray, threshold: Threshold, source: str, figures: dict[str, Any]
 ) -> Judge:
-    """Return the judge to write; its checkpoint is an absolute path, a Hub name, or relative to its folder."""
+    """Return the judge to write; its checkpoint is a Hub name or a path, absolute or relative to the judge's folder."""
     frozen, place = task.frozen, config.checkpoint
     if place == TOY:
         place = f"../{TOY}"

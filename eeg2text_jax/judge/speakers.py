@@ -105,7 +105,7 @@ def agreements(lines: Sequence[Speaker]) -> dict[str, Agreement]:
 
 
 def decided(figures: Mapping[str, float]) -> dict[str, bool]:
-    """Return figure -> whether a recognizer is good enough by it, from `wer` and `lattescore` (percent), if given."""
+    """Return `word_accuracy`, `latte` -> whether it reaches its bar, from `wer` and `lattescore` (percent) if given."""
     known = {}
     if "wer" in figures:
         known["word_accuracy"] = 100.0 - min(100.0, figures["wer"])
@@ -124,7 +124,10 @@ def speakers_markdown(table: Mapping[str, Any]) -> list[str]:
         about = [line[name] for name in shown]
         rows.append([line["name"], *about, str(line["n"]), *figures, f"{low:.1f} to {high:.1f}"])
     lines = table_lines(["speaker", *shown, "n", "WordACC", "human %", "LATTEScore", "95 %"], rows)
-    lines += ["", f"*: accepted (WordACC from {bars['word_accuracy']:g}, meaning preserved from {bars['human']:g})."]
+    lines += [
+        "",
+        f"*: good enough, at least {bars['word_accuracy']:g} (WordACC) or {bars['human']:g} (human %, LATTEScore).",
+    ]
     for name, title in (("latte", "LATTEScore"), ("word_accuracy", "WordACC")):
         if of := table["agreement"].get(name):
             lines.append(

@@ -49,7 +49,7 @@ def toy_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def toy_wording(question: str = "") -> Wording:
-    """Return the template that asks the toy about a pair, with a question word, or without for the frozen toy."""
+    """Return the wording that asks the toy about a pair; `question`: the question word before it, or "" for none."""
     return Wording("toy", TOY_TEMPLATE, f"{question} " if question else "")
 
 
@@ -78,7 +78,7 @@ def make_toy(config: ToySettings, folder: str | Path) -> None:
 
 
 def check_toy(folder: str | Path) -> None:
-    """Write the toy's README.md again if it is missing or changed, which the checksums of the folder do not cover.
+    """Write the toy's README.md again if it is missing or changed; the folder's checksums do not cover this file.
 
     Raises:
       UserError: the folder has no checksums, so a damaged toy would not be noticed.
@@ -91,7 +91,7 @@ def check_toy(folder: str | Path) -> None:
 
 
 def _gentle(params: Params, model: Seq2SeqModel) -> Params:
-    """Divide the query kernels by sqrt(head width), as T5's initialization has done before; attention begins flat."""
+    """Divide the query kernels by sqrt(head width) once more than T5's initialization does; attention begins flat."""
 
     def scale(path: Any, leaf: jax.Array) -> jax.Array:
         names = [part.key for part in path]

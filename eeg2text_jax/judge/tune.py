@@ -171,8 +171,8 @@ def _restore_or_begin(
     _, state, info = restored
     if info.get("pairs") != task.digest:
         raise UserError(
-            f"{checkpoints.directory}: the checkpoint was tuned on other pairs; take another --workdir or put the file "
-            "of pairs back."
+            f"{checkpoints.directory}: the checkpoint was tuned on other pairs; take another --workdir or restore the "
+            "file of pairs."
         )
     return state, info["log"], [jnp.asarray(loss, jnp.float32) for loss in info.get("losses", [])]
 
@@ -183,7 +183,7 @@ def _by_arm(name: str, values: np.ndarray, arms: Sequence[tuple[int, float]]) ->
 
 
 def _log(log: MetricsLog, step: int, losses: Sequence[jax.Array], arms: Sequence[tuple[int, float]]) -> str:
-    """Log each arm's mean of `losses`, each `[A]`; return the mean in words. Raises UserError if not finite."""
+    """Log each arm's mean of `losses`, each `[A]`; return the overall mean as text. Raises UserError if not finite."""
     mean = np.mean([to_host(loss) for loss in losses], axis=0)
     if not np.isfinite(mean).all():
         seed, rate = arms[int(np.flatnonzero(~np.isfinite(mean))[0])]

@@ -110,8 +110,8 @@ class BertScore(Metric):
         blank = self.corpus(np.array([0.0, 0.0, 0.0, 1.0]))
         each = ", ".join(f"{name.upper()} {x:.1f}" for name, x in zip(FIGURES, blank, strict=True))
         return [
-            f"bertscore: {len(self._blank_pairs)} distinct pairs have a blank side; it scores 0, which --rescale turns "
-            f"into {each}. Look at the figures without --rescale, too."
+            f"bertscore: {len(self._blank_pairs)} distinct pairs have a blank side; they score 0, which --rescale "
+            f"turns into {each}. Look at the figures without --rescale, too."
         ]
 
     def _count(self, references: Sequence[str]) -> dict[int, float]:

@@ -87,7 +87,7 @@ def character_error_rate() -> ErrorRate:
 def what_normalizing_changes(predictions: Sequence[str], references: Sequence[str]) -> str:
     """Return a warning if WER or BLEU-1 changes by more than 5 points without case and punctuation, else "".
 
-    Of more than 20,000 rows, evenly spaced ones are compared.
+    If there are more than 20,000 rows, only evenly spaced rows are compared.
     """
     step = -(-len(predictions) // 20_000) or 1
     texts = [list(side[::step]) for side in (predictions, references)]
@@ -101,6 +101,6 @@ def what_normalizing_changes(predictions: Sequence[str], references: Sequence[st
     if not found:
         return ""
     return (
-        f"case and punctuation count: without them, {' and '.join(found)}; write predictions and references alike, or "
-        "say which of the two is reported"
+        f"case and punctuation count: without them, scores change ({' and '.join(found)}); write predictions and "
+        "references alike, or say whether the reported scores count them"
     )

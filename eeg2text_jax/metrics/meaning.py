@@ -106,6 +106,6 @@ class MeaningMetrics:
         return noted
 
     def _embedder(self, loaded: LoadedEncoder) -> TextEmbedder:
-        """Return an embedder with this encoder, whose cut texts `notes` counts."""
+        """Return an embedder with this encoder; `notes` counts the texts that it cuts."""
         self._embedders.append(TextEmbedder(loaded))
         return self._embedders[-1]

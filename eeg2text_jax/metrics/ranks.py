@@ -21,9 +21,9 @@ TOP = (1, 5)  # the k of top-k accuracy
 
 
 def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count, in every row of `scores` `[R, N]`, candidates above, and equal to, each of the candidates `chosen` `[m]`.
+    """Count the candidates above, and equal to, each candidate in `chosen` `[m]`, in every row of `scores` `[R, N]`.
 
-    `chosen` has indices. Both counts are int `[R, m]`; a candidate counts as equal to itself.
+    `chosen` has indices of candidates. Both counts are int `[R, m]`; a candidate counts as equal to itself.
     """
     above, equal = np.empty((2, len(scores), len(chosen)), int)
     for row, values in enumerate(scores):

@@ -26,7 +26,7 @@ from eeg2text_jax.metrics.tables import (
 
 EXAMPLES_CAPTION = (
     "Bold: words that the ground truth and an output with teacher forcing (w/tf) share. "
-    "Underlined: words that every output without teacher forcing repeats."
+    "Underlined: words that all outputs without teacher forcing have in common."
 )
 LATEX_SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -21,7 +21,7 @@ class Rouge(OverlapMetric):
     """ROUGE: P, R and F of each kind, averaged over samples; a sample with an empty side has P = R = F = 0.
 
     Args:
-      tokenize_reference: tokenizes references, if other than `tokenize`; it may refuse texts.
+      tokenize_reference: tokenizes references, and may raise ValueError for a text; None: `tokenize`.
       unique: compare sets of n-grams instead of clipped counts, as the PyPI package `rouge` does.
       epsilon: a number added to P + R in F, as the PyPI package `rouge` does.
       sentences: splits a text into sentences of words; ROUGE-L then becomes ROUGE-Lsum, see `union_subsequences`.
@@ -68,9 +68,9 @@ class Rouge(OverlapMetric):
 def common_subsequences(
     predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], *, pairwise: bool
 ) -> Overlaps:
-    """Return, in words, lengths of longest common subsequences, of predictions `[P]` and of references `[R]`.
+    """Return numbers of words: in longest common subsequences, in predictions `[P]`, and in references `[R]`.
 
-    Common subsequences are those of prediction i with reference i, `[N]`, or of all pairs, `[P, R]`.
+    Common subsequences are of prediction i and reference i, `[N]`, or of all pairs, `[P, R]`.
     """
     compare = process.cdist if pairwise else process.cpdist
     shared = compare(predictions, references, scorer=LCSseq.similarity, dtype=np.int32).astype(float)

@@ -2,8 +2,8 @@
 
 A cell is a training condition, an evaluation condition and a seed. A profile is a set of metrics.
 `standard`: BLEU on words and on the model's tokens, ROUGE of rouge-score, WER and CER of jiwer.
-`paper`: the figures of Tables 2-3 of the paper: BLEU on subword tokens as nltk's `corpus_bleu` computes it, ROUGE with
-the formula of the PyPI package `rouge`, WER.
+`paper`: the figures of Tables 2-3 of *Are EEG-to-Text Models Working?*: BLEU on subword tokens as nltk's `corpus_bleu`
+computes it, ROUGE with the formula of the PyPI package `rouge`, WER.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ def score_predictions(
 
     Raises:
       NothingToScoreError: all predictions or all references are empty.
-      UserError: there are no rows, only some have ids, or a metric fails; the sample is named.
+      UserError: there are no rows, only some have token ids, or a metric fails; the message names the sample.
 
     Examples:
       >>> from pathlib import Path
@@ -134,7 +134,7 @@ def check_scorable(predictions: Sequence[Prediction]) -> None:
         if not any(getattr(p, side).strip() for p in predictions):
             raise NothingToScoreError(
                 f"every {side} of the {len(predictions)} {predictions[0].mode} rows is empty, so there is nothing to "
-                "score; check how the file was written, or choose the other rows with --mode."
+                "score; check how the file was written, or choose rows of another mode with --mode."
             )
 
 

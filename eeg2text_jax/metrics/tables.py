@@ -1,4 +1,7 @@
-"""Score tables in the layout of the paper's Tables 2-3, and decoded examples of all conditions side by side."""
+"""Score tables in the layout of the paper's Tables 2-3, and decoded examples of all conditions side by side.
+
+The paper is *Are EEG-to-Text Models Working?* (Jo et al. 2024).
+"""
 
 import dataclasses
 import statistics
@@ -216,7 +219,7 @@ def choose_samples(cells: Sequence[dict[str, Prediction]], count: int) -> list[s
 
 
 def example(sample_id: str, outputs: dict[tuple[str, str, str], Prediction], repeated: set[str]) -> Example:
-    """Return the marked words of one sample; the keys of `outputs` are (mode, training condition, evaluation one)."""
+    """Return the marked words of one sample; the keys of `outputs` are (mode, training, evaluation condition)."""
     reference = next(iter(outputs.values())).reference.split()
     matched: set[int] = set()
     lines = []

@@ -23,11 +23,11 @@ def column_sums(x: jax.Array, stored: bool = False) -> jax.Array:
     """Return the sums of `[..., D]` over all but the last axis, float32 `[D]`: the gradient of a bias.
 
     On GPUs, and on TPUs for small batches or rows that are `stored` before they are summed, the sum is a matrix product
-    with ones, accumulated in float32. By the TPU compiler's estimate for a v5e, a product takes 3 us and a reduction 17
-    in BART-large with batch 32, 12 and 107 us with batch 128; but there XLA fuses a reduction with the computation of
-    rows that are not stored, and products alone take 218 ms a step instead of 212. Measured on an H100, without merged
-    products (see `compile_step`): batch 32 takes 30.0 ms instead of 35.3 with reductions, and batch 128 75.2 instead of
-    75.6.
+    with ones, accumulated in float32. By the TPU compiler's estimate for BART-large on a v5e, with batch 32 a product
+    takes 3 us and a reduction 17 us; with batch 128, 12 us and 107 us. But with batch 128, XLA fuses a reduction with
+    the computation of rows that are not stored: a step that has only products takes 218 ms instead of 212. Measured on
+    an H100, without merged products (see `compile_step`): batch 32 takes 30.0 ms instead of 35.3 with reductions, and
+    batch 128 75.2 instead of 75.6.
     """
 
     def product_with_ones(rows: jax.Array) -> jax.Array:
@@ -45,9 +45,10 @@ def column_sums(x: jax.Array, stored: bool = False) -> jax.Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def affine(x: jax.Array, scale: jax.Array | None, shift: jax.Array | None, dtype: jnp.dtype) -> jax.Array:
-    """Return `x * scale + shift` in `dtype`, for `x [..., D]`, and `[D]` arrays or None of the same dtype as `x`.
+    """Return `x [..., D] * scale + shift` in `dtype`; scale and shift are `[D]` in the dtype of `x`, or None.
 
-    Without a scale, `x` has `dtype`. The gradients of scale and shift are `column_sums` of products in `dtype`.
+    Without a scale, the dtype of `x` must be `dtype`. The gradients of scale and shift are `column_sums` of products in
+    `dtype`.
     """
     ones = (1,) * (x.ndim - 1)
     y = x if scale is None else x * scale.reshape(*ones, -1)

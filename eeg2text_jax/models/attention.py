@@ -74,7 +74,7 @@ class Attention(nnx.Module):
         self.heads, self.head_dim = spec.heads, spec.head_dim
         self.scale = spec.query_scale or (spec.head_dim**-0.5 if spec.scale_attention else 1.0)
         self.rate, self.cap, self.normed = spec.attention_dropout, spec.score_cap, spec.head_norm
-        # What is implemented for heads on an axis of their own only (`attend_apart`).
+        # Features that only `attend_apart`, which has the heads on an axis of their own, implements.
         self.apart = spec.positions == "rotary" or spec.lora is not None or self.normed or bool(self.cap)
         self.apart |= shared != inner
         self.fusible = not (self.apart or spec.positions == "relative")  # the fused kernels give biases no gradient
@@ -91,8 +91,8 @@ class Attention(nnx.Module):
         """Return attention `[N*Tq, D]` of rows `x [N*Tq, D]` over rows `context [N*Tk, D]` of N = `batch` sentences.
 
         The result is marked for storage, see `product`, and so are queries, keys and values of cross-attention in small
-        batches. For self-attention and large batches, a TPU recomputes them faster than it writes and reads them (4 of
-        140 ms for T5-large, batch 32, by the compiler's estimate).
+        batches. In self-attention or large batches, a TPU recomputes queries, keys and values faster than it writes and
+        reads them (4 of 140 ms for T5-large, batch 32, by the compiler's estimate).
         """
         unfused = partial(self._unfused, batch, x is context, rotation)
         lengths = x.shape[0] // batch, context.shape[0] // batch

@@ -1,8 +1,8 @@
 """Attention with its four projections, a few heads at a time: for TPUs, if the scores of all heads are too many.
 
-The scores of a part stay in the vector memory (VMEM, 128 MiB on a v5e), where those of all heads would be copied to HBM
-and back at every use. One attention with its gradient takes 2.3 ms instead of 4.3 (BART-large, 128 sentences of 56
-positions, by the compiler's estimate).
+The scores of a part (a few heads) stay in the vector memory (VMEM, 128 MiB on a v5e); the scores of all heads would be
+copied to HBM and back at every use. One attention with its gradient takes 2.3 ms instead of 4.3 (BART-large, 128
+sentences of 56 positions, by the compiler's estimate).
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ class Projections(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """Parts of `at_once` of the heads each; queries are multiplied by `scale`."""
+    """Division of the heads into parts of `at_once` heads each; queries are multiplied by `scale`."""
 
     heads: Heads
     head_dim: int
@@ -42,7 +42,7 @@ class Parts:
         return [slice(i * width, (i + 1) * width) for i in range(self.heads.heads // self.at_once)]
 
     def split(self, rows: jax.Array) -> jax.Array:
-        """Return rows `[N*T, h*Dh]` of a part with its heads on an axis: `[h, N, T, Dh]`."""
+        """Return rows `[N*T, h*Dh]` of a part, which has h heads, with the heads on an axis: `[h, N, T, Dh]`."""
         apart = rows.reshape(rows.shape[0], self.at_once, self.head_dim).swapaxes(0, 1)
         return apart.reshape(self.at_once, self.heads.batch, -1, self.head_dim)
 
@@ -52,9 +52,9 @@ class Parts:
 
 
 def heads_at_once(heads: int, batch: int, queries: int, keys: int) -> int:
-    """Return of how many heads the scores of `batch` sentences are held at once, a divisor of `heads`.
+    """Return the number of heads per part: the largest divisor of `heads` with at most `SCORES` scores per part, or 1.
 
-    A TPU stores the scores of a head and sentence, `[keys, queries]`, in tiles of 8 x 128.
+    A TPU stores the scores of one head and one of the `batch` sentences, `[keys, queries]`, in tiles of 8 x 128.
     """
     most = SCORES // (batch * -(-keys // 8) * 8 * -(-queries // LANES) * LANES)
     return next(count for count in range(heads, 0, -1) if heads % count == 0 and (count <= most or count == 1))
@@ -71,8 +71,8 @@ def attend_in_parts(
 ) -> jax.Array:
     """Return attention `[N*Tq, D]` of rows `x [N*Tq, D]` over rows `context [N*Tk, D]`.
 
-    The backward pass computes everything but the result again. `biases` are `[H or 1, N or 1, Tq or 1, Tk]`. Dropout
-    masks differ from those of `heads.attend_apart`.
+    The backward pass recomputes all intermediate values. `biases` are `[H or 1, N or 1, Tq or 1, Tk]`. Dropout masks
+    differ from the masks of `heads.attend_apart`.
     """
     mixed: list[jax.Array] = []
     for number in range(len(parts.columns())):
@@ -118,7 +118,7 @@ attend_in_parts.defvjp(_attend_forward, _attend_backward)
 
 
 def _afterwards(*values: Any) -> Any:
-    """Return the values unchanged; what is computed from one of them is computed when all of them are there.
+    """Return the values unchanged; XLA uses none of the returned values before all of them are computed.
 
     Without this, XLA computes parts side by side, and their scores do not fit into VMEM (3.0 ms instead of 2.4).
     """
@@ -126,7 +126,7 @@ def _afterwards(*values: Any) -> Any:
 
 
 def _forward(parts, number, x, context, projections, biases, key):
-    """Return what part `number` mixes, `[h, N, Tq, Dh]`, and what `attend_backward` needs."""
+    """Return part `number`'s weighted sums of values `[h, N, Tq, Dh]`, and the tuple `known` of `attend_backward`."""
     columns, at = parts.columns()[number], number * parts.at_once
     queries = parts.split(_project(x, projections, 0, columns) * parts.scale)
     keys, values = (parts.split(_project(context, projections, each, columns)) for each in (1, 2))

@@ -64,7 +64,7 @@ class LayerCache(NamedTuple):
     def own(self, queries: jax.Array, bias: jax.Array, index: jax.Array, cap: float = 0.0) -> jax.Array:
         """Return self-attention `[B*K, H*Dh]` of queries `[B*K, H*Dh]` of position `index` over all entries.
 
-        `bias` masks them.
+        `bias` masks the entries that are not in a query's history.
         """
         filled = (index + 1) * (len(queries) // len(bias))
         return self._on_each_platform(queries, self.self_keys, self.self_values, bias, filled, cap, keys_last=True)
@@ -91,7 +91,7 @@ class LayerCache(NamedTuple):
         *,
         keys_last: bool,
     ) -> jax.Array:
-        """Attend by the kernel of GPUs where it can do it, and else as `_attend`.
+        """Attend with `attend_cached` on GPUs, if this kernel supports the attention, and else with `_attend`.
 
         Keys are `[B, H, Dh, E]` if `keys_last`, else `[B, H, E, Dh]`; entries from `filled` on are not written yet.
         """
@@ -146,7 +146,7 @@ def reorder_beams(cache: Cache, parents: jax.Array) -> Cache:
 def history_bias(ancestors: jax.Array, position_bias: jax.Array) -> jax.Array:
     """Return attention biases `[B, H or 1, K, max_length * K]` that mask entries outside of each row's history.
 
-    Other entries get the bias of their position, `position_bias [1, H or 1, 1, max_length]`.
+    Entries of the row's history get the bias of their position, `position_bias [1, H or 1, 1, max_length]`.
     """
     batch, beams, length = ancestors.shape
     mine = ancestors[:, :, :, None] == jnp.arange(beams)[None, None, None, :]  # [B, K, T, K]
@@ -154,15 +154,15 @@ def history_bias(ancestors: jax.Array, position_bias: jax.Array) -> jax.Array:
     return bias.reshape(batch, bias.shape[1], beams, length * beams)
 
 
-GROWTHS = 3  # most sizes of a cache in one search on a TPU; each adds a loop to compile
-CPU_GROWTHS = 4  # sizes of a cache of more than `LANES` entries on a CPU
+GROWTHS = 3  # largest number of sizes that a cache has in one search on a TPU; each adds a loop to compile
+CPU_GROWTHS = 4  # the same on a CPU; a cache of at most `LANES` entries has one size on both
 
 
 def lengths_of(beams: int, max_length: int, platform: str | None) -> tuple[int, ...]:
-    """Return the positions `T` of a cache `[..., T * K]` for K beams, one after the other, in a search on a platform.
+    """Return the successive sizes T, in positions, of the cache `[..., T * K]` of a search with K beams on a platform.
 
-    Every decoder step on a TPU reads all entries and writes them back, in groups of 128. A cache whose size follows the
-    tokens written takes 25, 51 and 56 positions with 5 beams: a search of BART-large, 32 sentences, takes 123 ms
+    Every decoder step on a TPU reads all entries and writes them back, in groups of 128. A cache that grows with the
+    tokens written has 25, then 51, then 56 positions with 5 beams: a search of BART-large, 32 sentences, takes 123 ms
     instead of 153 by `preflight`'s estimate. On a CPU, too, steps read all entries: with 14, 28, 42 and 56 positions a
     step of BART-base in int8 takes 33 instead of 36 ms (8 sentences), and the search compiles in 8.5 instead of 4 s.
     On a GPU, steps in bfloat16 read only the entries that are written.
@@ -177,7 +177,7 @@ def lengths_of(beams: int, max_length: int, platform: str | None) -> tuple[int, 
 
 
 def steps_of(lengths: Sequence[int]) -> list[int]:
-    """Return how many decoder steps of a search with sizes `lengths_of` each size of the cache has."""
+    """Return the number of decoder steps that a search takes at each of the cache's sizes `lengths` (`lengths_of`)."""
     return [end - begin for begin, end in itertools.pairwise((1, *lengths))]
 
 

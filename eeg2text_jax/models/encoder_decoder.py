@@ -41,7 +41,7 @@ class Int8Table(NamedTuple):
 
 
 class StepTable(NamedTuple):
-    """Table of the output head for the steps of a search; a GPU multiplies the one that is padded before the loop."""
+    """Table of the output head for the steps of a search; a GPU uses `padded`, which is made before the loop."""
 
     values: jax.Array  # [V, D]
     padded: jax.Array  # `_padded(values, 0)`
@@ -51,12 +51,13 @@ class StepTable(NamedTuple):
 def _head_product(x: jax.Array, table: jax.Array) -> jax.Array:
     """Return the float32 products `[..., V]` of hidden states `[..., D]` with each row of the table `[V, D]`.
 
-    In the backward pass the gradient of the products is rounded to the dtype of `x` first, as PyTorch's autocast does:
-    a GPU would multiply float32 as TF32, at half the speed and with twice the memory traffic. A TPU's products round
-    it, and XLA fuses its computation with them; rounded before, it took 1 of 75 ms (BART-large, batch 32).
+    In the backward pass, except on TPUs, the gradient of the products is first rounded to the dtype of `x`, as in
+    PyTorch's autocast: a GPU would multiply float32 as TF32, at half the speed and with twice the memory traffic. A TPU
+    rounds the operands of a product itself, and XLA fuses the computation of the gradient with the products that use
+    it; rounding the gradient first took 1 of 75 ms (BART-large, batch 32).
 
-    CUDA GPUs multiply a table that is padded with zeros to a multiple of 64 rows. cuBLAS has no fast
-    product for an array with rows of 50,265 numbers: on an H100 this saved 5.9 of 81.5 ms (BART-large, batch 128).
+    CUDA GPUs multiply a table that is padded with zeros to a multiple of 64 rows. cuBLAS has no fast product for an
+    array with rows of 50,265 numbers: on an H100, padding saved 5.9 of 81.5 ms (BART-large, batch 128).
     """
     return jax.lax.platform_dependent(x, table, cuda=_padded_product, default=_plain_product)
 
@@ -76,7 +77,7 @@ _head_product.defvjp(_head_product_forward, _head_product_backward)
 
 
 def _head_gradients(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the gradients of `x [..., D]` and the table `[V, D]`. Their products have `gradient [..., V]`."""
+    """Return the gradients of `x [..., D]` and the table `[V, D]` from the `gradient [..., V]` of their products."""
     to_x = jnp.einsum("...v,vd->...d", gradient, table.astype(gradient.dtype))
     to_table = jnp.einsum("...v,...d->vd", gradient, x.astype(gradient.dtype))
     return to_x.astype(x.dtype), to_table.astype(table.dtype)

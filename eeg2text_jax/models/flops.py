@@ -35,8 +35,8 @@ def search_flops(
 ) -> float:
     """Return the FLOPs of a beam search by one model that writes `length` tokens for each sentence of a batch.
 
-    Every beam attends to the cache entries of all beams of its sentence (see `models.cache`). `sizes` are the positions
-    of a cache that grows; by default it has `length` positions from the beginning.
+    Every beam attends to the cache entries of all beams of its sentence (see `models.cache`). `sizes` are the
+    successive sizes of a cache that grows, in positions; by default it has `length` positions from the beginning.
     """
     source, stack = source_length(model, words), model.spec.decoder
     cross = stack.layers * 4.0 * source * stack.width * inner_width(stack)
@@ -92,7 +92,8 @@ def decode_flops(model: Seq2SeqModel, words: int, tokens: int) -> float:
 def stack_flops(stack: StackSpec, queries: int, keys: int, context: int, *, project_context: bool = True) -> float:
     """Return the FLOPs of a stack for `queries` positions, which attend to `keys` positions.
 
-    In a decoder they also attend to `context` encoder positions; `project_context`: count their keys and values, too.
+    In a decoder with cross-attention, the queries also attend to `context` encoder positions, whose projections to keys
+    and values count if `project_context`.
     """
     inner = inner_width(stack)
     shared = (stack.kv_heads or stack.heads) / stack.heads  # heads of keys and values per query head

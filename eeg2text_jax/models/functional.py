@@ -23,7 +23,7 @@ Inputs = Mapping[str, jax.Array]
 
 
 class Int8Weights(NamedTuple):
-    """A language model's layers, with their parameters stacked `[L, ...]`, and output head, matrices in int8."""
+    """A language model's layers, with stacked parameters `[L, ...]`, and its output head; all matrices are int8."""
 
     encoder: Layer | None  # None: a decoder-only model
     decoder: Layer
@@ -31,14 +31,14 @@ class Int8Weights(NamedTuple):
 
 
 class Rounded(NamedTuple):
-    """Parameters of one trained model, and what replaces its language model, see `Seq2SeqModel.rounded`."""
+    """Parameters of a trained model, and the int8 layers and head that replace its own, see `Seq2SeqModel.rounded`."""
 
     params: Params
     weights: Int8Weights
 
 
 class EEG2Text(nnx.Module):
-    """A language model, `backbone`, with a brain encoder, `eeg`, in front of it unless that is None."""
+    """A language model, `backbone`, and in front of it a brain encoder, `eeg`, unless the argument `eeg` is None."""
 
     def __init__(self, spec: Seq2SeqSpec, eeg: EEGSpec | None, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
         self.backbone = (CausalLM if spec.encoder is None else EncoderDecoder)(spec, dtype, rngs)
@@ -82,7 +82,7 @@ class EEG2Text(nnx.Module):
 class Seq2SeqModel(PureModel):
     """A model as pure functions of its parameters; hashable, so it can be a static argument of `jax.jit`.
 
-    Parameters are a nested dict of arrays (float32 but for frozen ones), the layers of a stack on axis 0. The functions
+    Parameters are a nested dict of arrays (float32, except frozen ones); in a stack, axis 0 is the layer. The functions
     may be jitted, differentiated and mapped over stacked parameters. With `dropout_key=None` there is no dropout.
 
     Examples:
@@ -133,8 +133,8 @@ class Seq2SeqModel(PureModel):
         """Return float32 logits `[B, T, V]` of all target positions at once.
 
         `inputs` has one of `features [B, W, F]`, `inputs_embeds [B, S, D]` or `input_ids [B, S]`, and `mask` bool;
-        `decoder_input_ids [B, T]` are the right-shifted labels. A custom `read_out` computes the result in place of the
-        logits from the last hidden states `[B, T, D]`, the output head's table `[V, D]`, its bias `[V]` and its cap.
+        `decoder_input_ids [B, T]` are the right-shifted labels. A custom `read_out` gets the last hidden states
+        `[B, T, D]` and the output head's table `[V, D]`, bias `[V]` and cap; its result is returned instead of logits.
         """
         encode_key, decode_key = (None, None) if dropout_key is None else jax.random.split(dropout_key)
         network, options = self._bind(params, layers=not self.remat), self._options
@@ -176,7 +176,7 @@ class Seq2SeqModel(PureModel):
         return cache._replace(layers=jax.tree.map(lambda x: x.astype(dtype or x.dtype), cache.layers))
 
     def cache_lengths(self, beams: int, max_length: int, platform: str | None) -> tuple[int, ...]:
-        """Return the positions for which the cache has room, one after the other, in a beam search on a platform.
+        """Return the successive sizes of the cache, in positions, during a beam search on a platform.
 
         A decoder-only model's cache has room for all positions from the beginning.
         """
@@ -193,14 +193,14 @@ class Seq2SeqModel(PureModel):
     def rounded(self, params: Params) -> Rounded:
         """Round the matrices of the language model to int8, with one scale per output, once for many batches.
 
-        The result replaces `params` in `encode`, `init_cache` and `decode_step`, which then round the activations that
-        the matrices are multiplied with, with one scale per row; and in `generate` with `weights_dtype="int8"`, which
-        else rounds the matrices in each batch. The brain encoder is not rounded.
+        Pass the result in place of `params` to `encode`, `init_cache` and `decode_step`: they then also round the
+        activations that enter a product, with one scale per row. Or pass it to `generate` with `weights_dtype="int8"`,
+        which otherwise rounds the matrices again for each batch. The brain encoder is not rounded.
         """
         return Rounded(params, _rounded_weights(self, params))
 
     def shift_right(self, labels: jax.Array) -> jax.Array:
-        """Return decoder inputs `[B, T]`: the start token, then `labels [B, T]` but the last; -100 becomes padding."""
+        """Return decoder inputs `[B, T]`: the start token, then all labels but the last one; -100 becomes padding."""
         start = jnp.full_like(labels[:, :1], self.start_token)
         shifted = jnp.concatenate([start, labels[:, :-1]], axis=1)
         return jnp.where(shifted == -100, self.pad_token, shifted)

@@ -20,14 +20,15 @@ from eeg2text_jax.models.heads import Heads
 from eeg2text_jax.models.layers import draw_kept, drop
 from eeg2text_jax.parallel.mesh import DATA, data_shards
 
-# Most positions, and widest heads, for which the kernels were measured. Longer rows may not fit a block's registers.
+# Largest number of positions, and largest width of a head, for which the kernels were measured. Longer rows may not fit
+# a block's registers.
 LONGEST, WIDEST = 64, 128
 KERNELS = "fused_attention"  # how the names of the kernels begin in a profile
 NARROWEST = 16  # rows and columns of the smallest matrix product of Triton
 
 
 def capabilities() -> list[str]:
-    """Return the compute capabilities of this machine's GPUs, such as "9.0"; an AMD GPU has another name there."""
+    """Return the compute capabilities of this machine's GPUs, such as "9.0", or "gfx90a" for an AMD GPU."""
     gpus = jax.local_devices() if jax.default_backend() == "gpu" else []
     return [str(getattr(gpu, "compute_capability", "")) for gpu in gpus]
 
@@ -35,7 +36,7 @@ def capabilities() -> list[str]:
 def supported() -> bool:
     """Return whether the GPUs of this machine run the kernels: bfloat16 in Triton needs compute capability 8 (A100).
 
-    It is True on a machine without a GPU, which can compile for one.
+    The result is True on a machine without a GPU, because such a machine can compile for a GPU.
     """
     return all(re.fullmatch(r"\d+\.\d+", found) and float(found) >= 8.0 for found in capabilities())
 
@@ -58,9 +59,9 @@ def attend_fused(
 ) -> jax.Array:
     """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]` over keys and values `[N*Tk, H*Dh]`.
 
-    It is `heads.attend_apart` for additive biases `masks`, each `[1, N or 1, Tq or 1, Tk]`, whose gradient is not
-    computed. Where the batch is divided over devices, each device runs the kernel on its own sentences. `interpret`
-    computes without a GPU, for tests.
+    The result equals `heads.attend_apart` with the additive biases `masks`, each `[1, N or 1, Tq or 1, Tk]`, but the
+    gradient of `masks` is zero. Where the batch is divided over devices, each device runs the kernel on its own
+    sentences. `interpret` computes without a GPU, for tests.
     """
     shards, rate = data_shards(), shape.rate
     lengths = len(queries) // shape.batch, len(keys) // shape.batch

@@ -1,8 +1,9 @@
 """Attention over the concatenated rows `[N*T, H*Dh]` of all sentences, and groups of heads for a TPU's registers.
 
-A TPU's registers and matrix unit are 128 columns wide. A group is the adjacent heads of 128 columns: its queries are
-repeated once per head with the other heads' columns set to zero, and each head keeps its own columns of the result.
-This takes no more work of the matrix unit than separate heads. `cache` reads keys and values of cross-attention so.
+A TPU's registers and matrix unit are 128 columns wide. A group consists of adjacent heads that together have 128
+columns. The group's queries are repeated once per head with the other heads' columns set to zero, and each head keeps
+its own columns of the result. This takes no more work of the matrix unit than separate heads. Cross-attention over the
+KV cache (`models.cache`) uses such groups.
 """
 
 import dataclasses
@@ -163,9 +164,9 @@ def _mix(weights: jax.Array, values: jax.Array) -> jax.Array:
 
 # With the gradient of autodiff, a TPU computes the exponential of every score six times, once for each use of a weight
 # or of a score's gradient. Here it is computed once, and softmax's weighted sum of a row's gradients is computed from
-# the row's result times its gradient (as in FlashAttention, Dao et al. 2022). What is stored in between is float32, and
-# is multiplied, dropped and rounded within the products that use it: a pass that rounds takes 26 to 45 us where
-# products, exponentials and sums take 5 to 10 (16 heads, 32 x 56 x 56, by the TPU compiler's estimate).
+# the row's result times its gradient (as in FlashAttention, Dao et al. 2022). Values stored in between are float32;
+# scaling, dropout and rounding of them are fused into the products that use them: a separate pass that rounds takes 26
+# to 45 us, while products, exponentials and sums take 5 to 10 (16 heads, 32 x 56 x 56, by the TPU compiler's estimate).
 def attend_forward(rate, cap, queries, keys, values, biases, key):
     """Return the result of `attend` with these arguments, and what `attend_backward` needs."""
     scores = _scores(cap, queries, keys, biases)
@@ -196,9 +197,9 @@ def attend_backward(rate, cap, known, gradient):
 
 
 def _unmerged(x: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return `x` three times, as values that XLA takes for different ones.
+    """Return `x` three times, such that XLA does not recognize the three values as equal.
 
-    XLA would compute what follows from equal values once, and in a pass of its own.
+    Otherwise XLA would compute the products of `x` and another array once for all uses, in a pass of its own.
     """
     barrier = lax.optimization_barrier
     return barrier(x), barrier((x, other))[0], barrier((other, x))[1]

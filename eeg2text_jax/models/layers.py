@@ -67,8 +67,8 @@ def draw_kept(shape: tuple[int, ...], rate: float, key: jax.Array | None, site: 
 def _draw_bits(shape: tuple[int, ...], key: jax.Array) -> jax.Array:
     """Draw 16 bits for each element, uint16.
 
-    On GPUs the rbg generator would draw 32 bits and drop half of them (5.6 of 79.9 ms for a training step of BART-large
-    with batch 128, by XLA's cost models), so masks differ there.
+    With rbg keys on GPUs, JAX would draw 32 bits and drop 16 (5.6 of 79.9 ms for a training step of BART-large, batch
+    128, by XLA's cost models). There, `halves_of_bits` draws the bits, so masks differ from other platforms.
     """
 
     def default(key: jax.Array) -> jax.Array:
@@ -80,7 +80,7 @@ def _draw_bits(shape: tuple[int, ...], key: jax.Array) -> jax.Array:
 
 
 def halves_of_bits(shape: tuple[int, ...], key: jax.Array) -> jax.Array:
-    """Draw 32 bits for two elements, and return the halves, uint16."""
+    """Draw 32 bits for each pair of elements, and return their 16-bit halves, one per element, uint16."""
     count = math.prod(shape)
     words = jax.random.bits(key, (-(-count // 2),), jnp.uint32)
     return jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(-1)[:count].reshape(shape)
@@ -136,7 +136,7 @@ class Norm(nnx.Module):
         self.offset = spec.norm_offset
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Normalize the last axis of `[..., D]`; a layer norm's mean and mean square are marked, see `product`."""
+        """Normalize the last axis of `[..., D]`; `product` marks a layer norm's mean and mean square for storage."""
         x = x.astype(jnp.float32)
         power = jnp.square(x).mean(axis=-1)
         if self.centered:  # this way, mean and mean square are computed in one pass over x
@@ -149,9 +149,9 @@ class Norm(nnx.Module):
 
 
 def int8_of(weights: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
-    """Round weights to int8; return the int8 values, and one float32 scale per slice along `axis`, without that axis.
+    """Round weights to int8; return the int8 values, and one float32 scale for each slice along `axis`.
 
-    The largest weight of a slice becomes 127; `values * scale` are the rounded weights.
+    The largest weight of a slice becomes 127; `values * scale` are the rounded weights. Scales lack the axis `axis`.
     """
     wide = weights.astype(jnp.float32)
     scale = jnp.maximum(jnp.abs(wide).max(axis=axis, keepdims=True), jnp.finfo(jnp.float32).tiny) / 127.0
@@ -161,8 +161,8 @@ def int8_of(weights: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
 def int8_product(x: jax.Array, values: jax.Array) -> jax.Array:
     """Return the products `[..., E]` of rows `[..., D]` with each row of int8 values `[E, D]`, float32.
 
-    Each row of `x` is rounded to int8, too, so that the product is one of int8 numbers with exact int32 sums. XLA
-    multiplies those 6 to 10 times as fast as float32 on CPUs with AMX. The scale of `values` is not applied.
+    Each row of `x` is rounded to int8, too: int8 numbers are multiplied, and summed exactly in int32. On CPUs with AMX,
+    XLA does this 6 to 10 times as fast as in float32. The caller multiplies the result by the scale of `values`.
     """
     rows, scale = int8_of(x, axis=-1)
     sums = jnp.einsum("...d,ed->...e", rows, values, preferred_element_type=jnp.int32)
@@ -187,8 +187,8 @@ class Dense(nnx.Linear):
     def round_rows(self) -> None:
         """Make both sides of the product int8, see `int8_product`.
 
-        The kernel becomes `[E, D]`: XLA:CPU copies it at every use, `[D, E]` more slowly (BART-base, 8 sentences: a
-        decoder step takes 41 instead of 49 ms).
+        The kernel is transposed to `[E, D]`, because XLA:CPU copies a kernel at every use, and `[E, D]` faster than
+        `[D, E]` (BART-base, 8 sentences: a decoder step takes 41 instead of 49 ms).
         """
         if not self.rounds_rows:
             self.quantize()
@@ -239,8 +239,8 @@ def make_dense(
 ) -> Dense:
     """Make a dense layer `[..., n_in] -> [..., n_out]`, whose initial kernel is multiplied by `shrink`.
 
-    `spec.biases` and `spec.lora.targets` list the layers that have a bias and an adapter, by `name`. With `spec.int8`
-    the kernel is int8.
+    The layer has a bias if `spec.bias` is True or `name` is in `spec.biases`, and an adapter if `name` is in
+    `spec.lora.targets`. With `spec.int8` the kernel is int8.
     """
     std = n_in**-0.5 if spec.init_std is None else spec.init_std
     init = jax.nn.initializers.normal(std * shrink)
@@ -296,5 +296,5 @@ def check_length(spec: StackSpec, length: int) -> None:
     if spec.max_positions is not None and length > spec.max_positions:
         raise UserError(
             f"a sequence of {length} positions is longer than the backbone's table of {spec.max_positions}; "
-            "shorten it, or raise max_position_embeddings in config.model.shape."
+            "shorten the sequence, or raise max_position_embeddings in config.model.shape."
         )

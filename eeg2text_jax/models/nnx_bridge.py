@@ -84,7 +84,7 @@ def separate_layers(stacked: nnx.Module, layers: int) -> list[nnx.Module]:
 
 
 def map_layers(stacked: nnx.Module, change: Callable[[nnx.Module], None]) -> nnx.Module:
-    """Return a stacked module after `change` of each of its layers."""
+    """Return a stacked module with `change`, which modifies a module in place, applied to each of its layers."""
     structure, params = nnx.split(stacked)
 
     def changed(params: Any) -> nnx.Module:
@@ -137,8 +137,8 @@ def scan_layers(
 def _some_late(params: Params) -> Params:
     """Apply `_cast_late` to a layer's weights of the feed-forward network and of self-attention's output layer.
 
-    The output layer's weights, cast before the loop, take 50 of 128 MiB on the chip, so the feed-forward network of
-    T5-large has no room for its intermediate results (1.2 ms, by the compiler's estimate).
+    If the output layers' weights were cast before the loop, they would take 50 of 128 MiB on the chip, which the
+    intermediate results of T5-large's feed-forward network need (1.2 ms, by the compiler's estimate).
     """
     if "ffn" not in params:
         return params
@@ -150,11 +150,11 @@ def _some_late(params: Params) -> Params:
 def _cast_late(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:
     """Return the weights unchanged, such that a TPU casts them to the compute dtype only where a layer uses them.
 
-    On a TPU this adds a zero, made from the parameter `unforeseen`, that the compiler cannot foresee. Else the compiler
-    casts the weights of all layers before the loop, to memory and back (feed-forward networks: 6 of 140 ms for
-    T5-large, batch 32, by its estimate). It is for small batches: a product of many rows reads its weights several
-    times and casts them as often (12 feed-forward networks of BART-large with their gradient take 33.0 ms instead of
-    32.3 at 7168 rows).
+    On a TPU this adds a zero, made from the parameter `unforeseen`, that the compiler cannot foresee. Without it, the
+    compiler would cast the weights of all layers before the loop, to memory and back (feed-forward networks: 6 of 140
+    ms for T5-large, batch 32, by its estimate). Use this for small batches: a product of many rows reads its weights
+    several times and casts them as often (12 feed-forward networks of BART-large with their gradient take 33.0 ms
+    instead of 32.3 at 7168 rows).
     """
 
     def add_zero(weights: jax.Array, unforeseen: jax.Array) -> jax.Array:

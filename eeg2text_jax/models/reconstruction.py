@@ -45,7 +45,7 @@ class ReconstructionModel(PureModel):
     eeg: EEGSpec
     of: Of  # "snapshot" reconstructs snapshots one by one, "series" passes them through the transformer first
     pad_token: int  # pads the labels of batches, which reconstruction does not read
-    hidden_share: float = 0.0  # of "series": share of snapshots set to 0 for the transformer; only they enter the loss
+    hidden_share: float = 0.0  # "series": share of snapshots that are zeroed, and alone enter the loss; 0: all enter it
     dtype: str = "float32"
     remat: bool = False
     keep: Keep = "products"

@@ -102,7 +102,7 @@ class _Pullback:
         return [leaf for leaf, place in zip(leaves, self._places, strict=True) if place is None]
 
     def put_together(self, known: Any, kept: list[jax.Array]) -> Callable[[jax.Array], tuple]:
-        """Rebuild the function `back` from the result `kept` of `take_apart` and arrays `known` structured as there."""
+        """Rebuild `back` from the result `kept` of `take_apart`, and from `known`, structured as in that call."""
         known, rest = jax.tree.leaves(known), iter(kept)
         leaves = [next(rest) if place is None else known[place] for place in self._places]
         return jax.tree.unflatten(self._structure, leaves)

@@ -37,10 +37,10 @@ class StackSpec:
     norm_eps: float = 1e-5
     norm_offset: float = 0.0  # added to the scale of a norm (Gemma stores scale - 1)
     bias: bool = True  # all dense layers have biases
-    biases: tuple[str, ...] = ()  # without `bias`: layers that have one, of query, key, value, out
+    biases: tuple[str, ...] = ()  # if `bias` is False: dense layers that still have one (query, key, value, out)
     scale_attention: bool = True  # divide attention scores by sqrt(head_dim)
     query_scale: float = 0.0  # multiply scores by this number instead; 0: see `scale_attention`
-    kv_heads: int = 0  # heads of keys and values, each shared by heads / kv_heads queries; 0: as many as heads
+    kv_heads: int = 0  # heads of keys and values, each shared by heads / kv_heads query heads; 0: as many as heads
     head_norm: bool = False  # normalize the query and the key of every head
     sandwich_norm: bool = False  # with pre_norm: also normalize the output of a sublayer (Gemma 2 and 3)
     score_cap: float = 0.0  # attention scores become cap * tanh(score / cap); 0: no cap
@@ -71,8 +71,8 @@ class StackSpec:
 class Seq2SeqSpec:
     """Description of a language model: its encoder (None if decoder-only), decoder, embeddings and output head.
 
-    In a decoder-only model, decoding begins with the last position of the prompt, and `start_token` is `vocab_size`,
-    the id of no token. So is `pad_token` if the model has none.
+    In a decoder-only model, decoding begins with the last position of the prompt, and `start_token` is `vocab_size`, an
+    id that no token has. If the model has no padding token, `pad_token` is `vocab_size`, too.
     """
 
     backbone: str  # a name in `backbones.BACKBONES`

@@ -25,7 +25,8 @@ class BrainTower(nnx.Module):
     """Brain encoder, mean over words plus features of their number, and a dense layer to the text embeddings' width E.
 
     Models of EEG and of controls such as noise must all know the number of words, or comparing them is unfair. The mean
-    alone does not tell it: for constant features it does not depend on the number, for noise it only gets smaller.
+    alone does not tell the number: the mean of constant features does not depend on it, the mean of noise only becomes
+    smaller with it.
     """
 
     def __init__(self, model: "ContrastiveModel", dtype: jnp.dtype, rngs: nnx.Rngs) -> None:

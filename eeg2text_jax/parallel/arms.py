@@ -41,8 +41,8 @@ def _merged(own: Any, frozen: Any) -> Any:
 def jit_once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Return `jax.jit(function, **options)`, the same jitted function for equal arguments.
 
-    Folds, and runs that go on or begin again in one process, then trace and compile each program once. A method is
-    equal only to a method of the same object; a `functools.partial` or a local function is equal only to itself.
+    The folds of a run, and runs that resume or restart in one process, then trace and compile each program once. A
+    method is equal only to a method of the same object; a `functools.partial` or a local function only to itself.
     """
     leaves, structure = jax.tree.flatten(options)
     return _jitted(function, structure, tuple(leaves))
@@ -67,9 +67,9 @@ def compile_step(
     On GPUs, XLA must not merge matrix products that have an operand in common: it would copy the rows of all sums of
     `affine.column_sums` into one array. On an H100 that took 1.3 of 31.3 ms (BART-large, batch 32, bfloat16).
 
-    On TPUs, an operation may use 32 MiB of the vector memory instead of 16 (what a v4 does not have is ignored). By the
-    compiler's estimate for a v5e, BART-large took 71.8 instead of 74.5 ms with batch 32 (24 MiB: 72.8, 48 MiB: 74.1);
-    with batch 128, 24 MiB take 2 ms longer. A search would take 119 instead of 118 ms.
+    On TPUs, an operation may use 32 MiB of the vector memory instead of 16 (a v4 ignores what exceeds its memory). By
+    the compiler's estimate for a v5e, BART-large took 71.8 instead of 74.5 ms with batch 32 (24 MiB: 72.8, 48 MiB:
+    74.1); with batch 128, a limit of 24 MiB takes 2 ms longer than 32. A search would take 119 instead of 118 ms.
     """
     platform = platform_of(mesh)
     return jit_once(
@@ -130,8 +130,8 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
     communicate in every iteration. Arms on one device run in sequence, each as long as it needs.
 
     Args:
-      function: `(params, fed, shared) -> result` for one arm; `fed` has the arm's own inputs, `shared` those of all
-        arms. The first axis of their arrays and of the result is the batch, or a multiple of it.
+      function: `(params, fed, shared) -> result` for one arm; `fed` has the arm's own inputs, `shared` the inputs that
+        all arms have in common. The first axis of `fed`, `shared` and the result is the batch, or a multiple of it.
 
     Returns:
       The function of all arms: `params [A, ...]` or `Divided`, `fed` and result `[A, B, ...]`, `shared [B, ...]`.
@@ -156,7 +156,7 @@ def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., An
 
 
 def tensor_parallel_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
-    """Return the function of all arms as `shard_map_arms`, but for a frozen model with weights sharded along `data`.
+    """Return the function of all arms as `shard_map_arms` does, for a frozen model with weights sharded along `data`.
 
     The devices of an arm decode the whole batch together. A device multiplies by its part of every weight matrix, and
     the activations of one position are exchanged (small) instead of the weights (all of them at every step). The loop
@@ -174,4 +174,4 @@ def tensor_parallel_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[.
         result = each_arm(local, mesh, "map", (params.own, fed), rest)
         return jax.lax.with_sharding_constraint(result, arm_sharding(mesh))
 
-    return jax.jit(together)
+    return jax.jit(together, compiler_options=compiler_options(platform_of(mesh)))

@@ -32,12 +32,12 @@ MOST_APART = 60.0  # maximum difference of two hosts' system times in seconds; r
 
 
 def join(parallel: ParallelSettings) -> None:
-    """Connect to the other hosts, which notice from then on if this host is lost. Starts no backend; import little.
+    """Connect to the other hosts, which notice from then on if this host is lost; starts no backend.
 
-    `parallel.hosts` is `"one"`: this machine alone; `"auto"`: the cluster that JAX finds (a TPU slice, Slurm, Open
-    MPI); `"env"`: the environment has `EEG2TEXT_COORDINATOR` (address:port of process 0), `EEG2TEXT_PROCESSES` (number
-    of processes) and `EEG2TEXT_PROCESS` (number of this process). Raises UserError if the field has another value or
-    the environment is incomplete, HostLost if the hosts cannot be joined.
+    Call this before slow imports. `parallel.hosts` is `"one"`: this machine alone; `"auto"`: the cluster that JAX finds
+    (a TPU slice, Slurm, Open MPI); `"env"`: the environment has `EEG2TEXT_COORDINATOR` (address:port of process 0),
+    `EEG2TEXT_PROCESSES` (number of processes) and `EEG2TEXT_PROCESS` (number of this process). Raises UserError if the
+    field has another value or the environment is incomplete, HostLost if the hosts cannot be joined.
     """
     hosts = parallel.hosts
     if hosts not in ("one", "auto", "env"):
@@ -167,8 +167,8 @@ def to_host(tree: Any) -> Any:
 def to_main(tree: Any) -> Any:
     """Return the arrays of a pytree on the first host, None on the other hosts. All hosts must call this together.
 
-    With several hosts the arrays are whole numpy arrays. They are gathered one at a time, so that a device has memory
-    for one whole array besides its shards.
+    With several hosts the arrays are whole numpy arrays. They are gathered one at a time, so that a device needs memory
+    for only one whole array besides its shards.
     """
     if jax.process_count() == 1:
         return tree
@@ -245,8 +245,8 @@ def _compare(hosts: list) -> None:
                 )
         if abs(apart := other.get("clock", 0.0) - first.get("clock", 0.0)) > MOST_APART:
             raise UserError(
-                f"{who}: its clock is {apart:+.0f} s from that of the first host, {first['host']}; set it (NTP), as "
-                f"buckets refuse requests of another time. At most {MOST_APART:.0f} s are accepted."
+                f"{who}: its clock is {apart:+.0f} s from the clock of the first host, {first['host']}; set the clocks "
+                f"(NTP), because buckets refuse requests with a wrong time. At most {MOST_APART:.0f} s are accepted."
             )
 
 

@@ -67,8 +67,8 @@ class Chip:
 
     `clock` converts a TPU compiler's estimates from cycles to seconds. It is `flops` divided by the FLOPs per cycle of
     the matrix units (v4, v5p: 8 of 128 x 128; v5e: 4 of 128 x 128; v6e: 4 of 256 x 256). `interconnect` is a chip's
-    bandwidth in Google Cloud's documentation (v4 2,400 Gbit/s, v5e 1,600, v5p 4,800, v6e 3,200), divided by the axes of
-    the torus (v4, v5p: 3; v5e, v6e: 2).
+    bandwidth in Google Cloud's documentation (v4 2,400 Gbit/s, v5e 1,600, v5p 4,800, v6e 3,200), divided by the number
+    of axes of the torus (v4, v5p: 3; v5e, v6e: 2).
     """
 
     name: str  # common name
@@ -122,8 +122,9 @@ def _named(platform: str) -> str:
 def compiler_options(platform: str | None) -> dict[str, Any]:
     """Return XLA's options for training steps and searches on a platform.
 
-    On GPUs all matrix products are cuBLAS's. With those that XLA generates, a training step of BART-large took 25.9
-    instead of 25.2 ms on an H200 (batch 32; 63.6 and 62.1 with batch 128), and 33 instead of 21 s to compile.
+    On GPUs, cuBLAS computes all matrix products. With kernels that XLA generates, a training step of BART-large took
+    25.9 instead of 25.2 ms on an H200 with batch 32 (63.6 instead of 62.1 with batch 128), and compiling it took 33
+    instead of 21 s.
     """
     return {"xla_gpu_enable_triton_gemm": False} if platform == "cuda" else {}
 
@@ -163,7 +164,7 @@ def data_shards() -> int:
 
 
 def shard_rows(x: jax.Array) -> jax.Array:
-    """Constrain the first axis of `x`, the rows of a batch, and of its gradient to be sharded along `data`.
+    """Constrain `x` and its gradient to be sharded along `data` by their first axis, the rows of a batch.
 
     Without constraints and with FSDP, XLA gathers the activations of the global batch and all-reduces whole logits:
     21.1 GB per chip and step of BART-large at batch 256 on v5e:4x4. With constraints it gathers weights: 2.6 GB at

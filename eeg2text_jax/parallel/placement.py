@@ -147,9 +147,10 @@ class Placement:
     ) -> "Placement":
         """Return the placement that the section `parallel` asks for.
 
-        `devices` are devices, or descriptions of devices that are not present; None: all devices of all hosts. For a
-        number of devices the mesh is abstract: programs can be lowered but not compiled. Raises UserError if
-        `parallel.mesh` does not fit the devices, the arms or the batch, or `train.accumulate` does not fit the batch.
+        `devices` are devices, or descriptions of devices that are not present; None: all devices of all hosts, or on a
+        single host the first ones, if `parallel.mesh` asks for fewer. If `devices` is a number, the mesh is abstract:
+        programs can be lowered but not compiled. Raises UserError if `parallel.mesh` does not fit the devices, the arms
+        or the batch, or `train.accumulate` does not fit the batch.
         """
         wanted = parallel.mesh
         if arms_mapping(parallel) == "map":
@@ -188,9 +189,9 @@ class Placement:
     def formats(self, state: Any) -> Any:
         """Return the shardings of a state, on TPUs with row-major memory layouts, for use between training steps.
 
-        If the vocabulary is no multiple of 8, the default layout of a TPU puts the axis of one arm between vocabulary
+        If the vocabulary is no multiple of 8, the default layout of a TPU puts an arm axis of size 1 between vocabulary
         and width. Every step then copies the embedding table and its momentum into that layout (6.5 ms of BART-large's
-        step by the compiler's estimate, and 7 ms for reading it).
+        step by the compiler's estimate, and 7 ms for reading from that layout).
         """
         shardings = self.shardings(state)
         if platform_of(self.mesh) != "tpu":

@@ -1,4 +1,4 @@
-"""Run a command of several hosts in a child process; report why it ended in one sentence and by the exit status.
+"""Run a command of several hosts in a child process; one sentence and the exit status report why it ended.
 
 JAX's coordination service notices that a host is lost, and then aborts the processes of all other hosts in C++, where
 Python cannot handle it. So the command forks before it imports JAX: the child works, and the parent waits, reads the
@@ -20,7 +20,7 @@ from pathlib import Path
 from eeg2text_jax.errors import HostLost, Terminated, UserError, one_line
 
 GRACE = 3.0  # seconds that a failed child may wait for the other hosts, which may fail alike, before it is killed
-# In messages of collectives that fail because of another host. Gloo, of CPUs, waits 30 seconds for a host to connect.
+# Words in the errors of collectives that fail because of another host. Gloo (CPUs) waits 30 s for a host to connect.
 _COLLECTIVE = re.compile("gloo|coordination|DEADLINE_EXCEEDED|UNAVAILABLE", re.IGNORECASE)
 NAMES: list[Path] = []  # in the child: path of the file for the hosts' names, one per line; else empty
 
@@ -81,7 +81,7 @@ def _write_status(folder: Path, status: int) -> None:
 
 
 def _supervise(name: str, child: int, folder: Path) -> None:
-    """Forward signals to the child, wait for it, print why it ended unless the child did, and exit with its status."""
+    """Forward signals to the child; when it ends, print the reason unless the child did, and exit with its status."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: os.kill(child, number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child, too
@@ -124,12 +124,12 @@ def lost_host(log: str, names: list[str]) -> str:
     if "RegisterTask" in log:
         return (
             "not all hosts came in time (parallel.startup): one was not started, or cannot reach the first host; "
-            "look at the others and start the same command on all of them again."
+            "read the messages of the other hosts, and start the same command on all hosts again."
         )
     unhealthy = re.search(r"stopped sending heartbeats\):\n((?:.*\d+\n)+)", log)
     numbers = sorted({int(n) for n in re.findall(r"(\d+)$", unhealthy[1], re.MULTILINE)}) if unhealthy else [0]
     hosts = " and ".join(f"{n} ({names[n]})" if n < len(names) else str(n) for n in numbers)
     return (
         f"host {hosts} ended or does not answer (its own messages say why, if it had time for them); start the same "
-        "command on all hosts again, which may be others or fewer: it goes on from the newest checkpoint."
+        "command again on all hosts, or on other or fewer hosts: the run resumes from the newest checkpoint."
     )

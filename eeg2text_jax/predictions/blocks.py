@@ -132,7 +132,7 @@ def head_of(line: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """The labels (texts before a colon) in one file: of its texts, of other fields, and ignored labels."""
+    """The labels (words before a colon) in a file: of references and predictions, of other fields, and ignored ones."""
 
     layout: BlockLayout
     used: tuple[str, ...]  # labels of the layout that the file has
@@ -150,10 +150,11 @@ class Labels:
 
 
 def labels_of(layout: BlockLayout, found: Survey) -> tuple[Labels, list[str]]:
-    """Return the labels of a file, from the counts `found` of texts before colons, and notes on doubtful texts.
+    """Return the labels of a file, from the counts `found` of words before colons, and notes on doubtful cases.
 
-    A text unknown to the layout is an ignored label if nine of ten blocks have it with a value; if it begins with
-    `LABEL_WORDS`, half of the blocks suffice. A rarer text is part of a prediction, or an error if it begins so.
+    Words that the layout does not know are a label if they match `TOKENS`, or if at least nine of ten blocks have them
+    with a value; half of the blocks suffice if the words begin with one of `LABEL_WORDS`. Such a label names a field of
+    `ABOUT_NAMES`, or is ignored. Rarer words are part of a prediction, or an error if they begin with `LABEL_WORDS`.
     """
     used = tuple(label for label in layout.labels if found.heads[label])
     blocks = max((found.heads[label] for label in used), default=0)

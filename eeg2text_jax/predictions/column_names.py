@@ -67,7 +67,7 @@ ABOUT_NAMES = {
     **dict.fromkeys(("split", "subset", "partition", "data_split"), "split"),
     **{name: name for name in ("sentence_id", "sample_id", "train_condition", "eval_condition", "seed", "mode")},
 }
-# Names that show that a line is a header; those of conditions, decoding and splits do not, as they are common words.
+# Names by which a header is recognised, without the names of conditions, decoding and splits, which are common words.
 USUAL = {*REFERENCE_NAMES, *PREDICTION_NAMES, *itertools.chain(*PAIRS, *PHONEMES)}
 USUAL |= {name for name, field in ABOUT_NAMES.items() if field not in ("condition", "forced", "decoding", "split")}
 # Prefixes and suffixes of a column's name that state the mode of its predictions.
@@ -106,7 +106,7 @@ def split_mode(name: str) -> tuple[str, str]:
 
 
 def known_names(names: Iterable[str]) -> set[str]:
-    """Return those names that are usual names of columns, without a prefix or suffix for the mode."""
+    """Return the usual names of columns among `names`, after the removal of a prefix or suffix for the mode."""
     bases = {split_mode(name)[0] for name in names}
     return {base for base in bases if base in USUAL or condition_of(base)}
 

@@ -122,7 +122,7 @@ def join_names(names: Sequence[str], most: int = 8) -> str:
 def field_positions(names: Sequence[str]) -> dict[str, list[int]]:
     """Return field, such as "subject" -> positions of its columns, by the names in `ABOUT_NAMES`.
 
-    Of a field, the first column counts, but of a task all: the name of a data set and a key in it identify a task.
+    The first column of a field counts. Of `task`, all columns count: a data set and a key in it may identify a task.
     """
     found: dict[str, list[int]] = {}
     for index, name in enumerate(names):
@@ -175,7 +175,7 @@ def parse_list(cell: str) -> list | None:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
-    try:  # NumPy prints no commas, without which Python joins adjacent literals
+    try:  # NumPy prints no commas; without commas, Python would join adjacent strings
         return ast.literal_eval(re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", text))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
@@ -184,8 +184,8 @@ def parse_list(cell: str) -> list | None:
 def one_text(items: Sequence[Any]) -> tuple[str | None, str]:
     """Return one text for a list of texts, and a note on the conversion; the text is None if an item is no text.
 
-    The first of several texts (references of a caption, hypotheses of a beam) counts: the audit compares the score
-    against one text of the sentence with the score against one text of another sentence.
+    Texts without spaces are tokens and are joined. Of other texts (references of a caption, hypotheses of a beam), the
+    first counts, because the audit compares scores against one text of a sentence.
     """
     if any(not isinstance(item, str) for item in items):
         return None, ""
@@ -205,7 +205,7 @@ def has_several_lists(items: Iterable[Any]) -> bool:
 def foreign_row(
     number: int, fields: Sequence[str], columns: Columns, path: epath.Path, unit: str = "line"
 ) -> ForeignRow:
-    """Return a table's row as a sample; `number` is its line or `unit`. Raises UserError for a list of non-texts."""
+    """Return a table's row as a sample; `unit` says what `number` counts. Raises UserError for a list of non-texts."""
     notes: list[str] = []
 
     def text(side: str, field: str) -> str:
@@ -244,7 +244,7 @@ def read_metadata(path: str | os.PathLike[str]) -> csv.DictReader:
 
 
 def column_titles(names: Sequence[str] | None, width: int) -> list[str]:
-    """Return names of all columns for messages; a column with an empty name is called the index, as of pandas."""
+    """Return names of all columns for messages; an empty name stands for the index of a pandas table."""
     if not names:
         return [f"column {i + 1}" for i in range(width)]
     return [repr(name) if name else f"the index (column {i})" for i, name in enumerate(names, 1)]

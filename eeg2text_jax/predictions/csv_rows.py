@@ -22,7 +22,7 @@ from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow
 from eeg2text_jax.predictions.packed import Lines
 
 DELIMITERS = (",", "\t", ";")
-TEXTS_ALONE = "if the file is a text a line, give its references with --reference=FILE"
+TEXTS_ALONE = "if each line of the file is one text, give its references with --reference=FILE"
 
 
 def read_csv(
@@ -30,9 +30,9 @@ def read_csv(
 ) -> tuple[Iterator[ForeignRow], Callable[..., str]]:
     """Return the samples, and a function that describes the layout after they were read, see `describe_columns`.
 
-    `columns` names (or numbers from 1) the reference and one or more predictions; `header` says whether there is a
-    header; None: there is one if the first line has known names. Raises UserError (for damaged rows only when they are
-    read) if columns are not recognised, a row has another number of fields, or a quote is not closed.
+    `columns`: the reference and one or more predictions, by name or by number from 1. `header`: whether there is a
+    header; None: there is one if the first line has known names. Raises UserError if columns are not recognised, a row
+    has another number of fields than the first, or a quote is not closed; a damaged row is noticed when it is read.
     """
     delimiter, names, first, textual = parse(lines, columns or (), header)
     if header is None and names is None:
@@ -63,8 +63,8 @@ def rows_of(lines: Lines, delimiter: str, columns: Columns, header: bool) -> Ite
             continue
         if texts == first or (not header and is_header(normalize_names(texts))):
             raise UserError(
-                f"{lines.path}, line {line}: {', '.join(texts)!r:.80} is a header among the samples, as of two files "
-                "in one; give each file to the command separately, with its header first."
+                f"{lines.path}, line {line}: {', '.join(texts)!r:.80} is a header among the samples, as if two "
+                "files were joined; give each file to the command separately, with its header first."
             )
         yield foreign_row(line, fields, columns, lines.path)
 
@@ -98,7 +98,7 @@ def parse(
 
 
 def survey_table(lines: Lines, delimiter: str) -> tuple[list[str], list[int]]:
-    """Return the first record, and the positions of columns of which half of the fields or more have a space."""
+    """Return the first record, and the positions of columns in which at least half of the fields contain a space."""
     records = 0
     first: list[str] = []
     spaced: Counter[int] = Counter()
@@ -182,7 +182,7 @@ def text_columns(first: list[str], textual: list[int], lines: Lines) -> Columns:
     if len(textual) != 2:
         titles = join_names([f"{column + 1}: {first[column].strip()!r:.30}" for column in textual])
         raise UserError(
-            f"{lines.path}: no known layout and no known column names; of the {len(first)} columns "
+            f"{lines.path}: no known layout and no known column names; of the {len(first)} columns, "
             f"{len(textual)} hold text{f' ({titles})' if titles else ''}, expected 2; give two numbers, or two names "
             "if line 1 is a header, with --columns=REFERENCE,PREDICTION."
         )

@@ -1,7 +1,7 @@
 """The predictions file, which `decode` writes and `score` and `audit` read; a normal form to compare sentences.
 
 JSON lines. The first line is a header (`{"header": {...}}`: config hash, split hash, tokenizer, decode settings),
-every other line one prediction of one sample in one cell (training condition, evaluation condition and seed) and mode.
+each further line one prediction of one sample in one cell (training condition, evaluation condition and seed) and mode.
 """
 
 import dataclasses
@@ -34,11 +34,11 @@ class Prediction:
     """One decoded sample under one training and evaluation condition; a field is None if its value is not known.
 
     `reference_tokens` and `prediction_tokens` are the model's token ids without special tokens. `nll` is the summed
-    negative log-likelihood of the reference in nats over `n_tokens` tokens (teacher-forced rows only). `hypothesis`
-    numbers several texts of one sample (`decode.num_return_sequences`), best first, from 0. `recording`, `onset`,
-    `duration` (seconds) and `order` say when the sample was recorded. Under `shuffled`, `donor` is the `sentence_id` of
-    the sentence whose recording the encoder got. `story_time` is the start and end of a window of a scan, in seconds of
-    the stimulus.
+    negative log-likelihood of the reference in nats over `n_tokens` tokens (teacher-forced rows only). If a sample has
+    several texts (`decode.num_return_sequences`), `hypothesis` is the number of the text, from 0 for the best.
+    `recording`, `onset`, `duration` (seconds) and `order` say when the sample was recorded. Under `shuffled`, `donor`
+    is the `sentence_id` of the sentence whose recording the encoder got. `story_time` is the start and end of a window
+    of a scan, in seconds of the stimulus.
     """
 
     sample_id: str
@@ -80,7 +80,7 @@ class PredictionSet:
 
     `predictions` has the first hypothesis of every sample, which is scored and audited, `further` has later hypotheses.
     `notes` are sentences on the file for the user. `groups` maps a column of labels and a `sentence_key` to
-    the number of rows with each label. `digest` is the file's SHA-256. If not `seeds_stated`, it has no seeds.
+    the number of rows with each label. `digest` is the file's SHA-256. `seeds_stated`: whether the file has seeds.
     """
 
     predictions: list[Prediction]
@@ -120,7 +120,7 @@ def is_own(lines: Lines) -> bool:
 class Shared:
     """A cache through which rows share equal texts, token ids and lists of ids; a million rows then fit in a gigabyte.
 
-    It is freed after the file is read; what `sys.intern` keeps is never freed on Python 3.12.
+    The cache is freed after the file is read; on Python 3.12, strings of `sys.intern` would never be freed.
     """
 
     def __init__(self) -> None:
@@ -256,7 +256,7 @@ def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
     if name == "story_time":
         return parse_span(value, f"{path}, line {number}")
     if name in ("nll", "onset", "duration"):
-        largest = sys.float_info.max  # which an integer may exceed, so that math.isfinite raises
+        largest = sys.float_info.max  # an integer may exceed it; math.isfinite would raise for such an integer
         if not abs(_typed(name, value, (int, float), path, number)) <= largest:
             raise UserError(f"{path}, line {number}: {name} is {value!r:.40}; expected a finite number.")
         return value
@@ -279,7 +279,7 @@ def _typed(name: str, value: Any, kind: type | tuple[type, ...], path: epath.Pat
 
 
 def refuse_surrogates(text: str, what: str) -> None:
-    """Raise UserError if a text has half of a UTF-16 surrogate pair, no character; messages call the text `what`."""
+    """Raise UserError if a text has half of a UTF-16 surrogate pair (no valid character); `what` begins the message."""
     if broken := SURROGATE.search(text):
         raise UserError(
             f"{what} holds the invalid Unicode character {broken[0]!a} at position {broken.start() + 1}; correct or "

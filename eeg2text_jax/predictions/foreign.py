@@ -84,14 +84,14 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
 
 
 def _fed(row: ForeignRow, condition: str) -> str:
-    """Return the condition that a column such as `input` names; "" if `condition` or `eval_condition` states one."""
+    """Return the condition in a column such as `input`; "" if the argument `condition` or `eval_condition` has one."""
     if condition != UNKNOWN or "eval_condition" in row.about:
         return ""
     return condition_name(row.about.get("condition", ""))
 
 
 def condition_name(value: str) -> str:
-    """Return our name of a condition, such as "eeg" for "Real EEG"; other values with `_` between words."""
+    """Return our name of a condition, such as "eeg" for "Real EEG"; other values become lower case with `_`."""
     word = join_words(value)
     return EEG_NAMES.get(word, word)
 

@@ -67,7 +67,7 @@ class RowSummary:
         kept = next((part for part in ("test", "dev") if counts[part]), "")
         if kept and counts[kept] < len(listed):
             others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != kept)
-            self.part = f"by the column of splits, the {counts[kept]} rows of {kept} count; left out are {others}"
+            self.part = f"by the column of splits, only {counts[kept]} rows of {kept} are used; left out are {others}"
         elif counts["train"] == len(listed):
             self.part = "every row is of the training part by the column of splits: models may have memorized its texts"
         yield from (row for row, part in listed if part == kept or not kept)
@@ -107,7 +107,7 @@ def groups_of(
 
 
 def likely_groups(read: PredictionSet) -> list[str]:
-    """Return the `LIKELY` columns with one label per reference, and from 2 labels to half as many as references."""
+    """Return the `LIKELY` columns with one label per reference, and with 2 to (references / 2) distinct labels."""
     found = []
     for column, counts in read.groups.items():
         labels = {label for own in counts.values() for label in own}

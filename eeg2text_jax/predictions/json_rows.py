@@ -110,7 +110,8 @@ def items_by_line(lines: Lines) -> Iterator[Item]:
 def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
     """Return the samples of a JSON text as numbered objects, and the form of the JSON in words.
 
-    The text is a list of objects, an object of lists of equal length, or an object that holds either under a name.
+    The text is a list of objects; an object of lists of equal length; an object that holds one of these two under a
+    name; an object of objects by id; or a table as pandas writes it.
     """
     path = lines.path
     try:
@@ -118,7 +119,7 @@ def items_of_text(lines: Lines) -> tuple[Iterator[Item], str]:
     except json.JSONDecodeError as error:
         cure = "the file may be cut short"
         if error.lineno == 1 and len(lines.data.splitlines()) > 1:
-            cure = "if it is a log, keep its references and predictions alone, as CSV or as lines REF: and HYP:"
+            cure = "if it is a log, keep only its references and predictions, as CSV or as lines REF: and HYP:"
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); {cure}.") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON ({error}).") from error
@@ -171,7 +172,7 @@ def refuse_texts_by_id(found: Any, path: epath.Path) -> None:
     """Raise UserError for an object of three or more texts whose names are ids, not columns."""
     texts = isinstance(found, dict) and len(found) > 2 and all(isinstance(value, str) for value in found.values())
     if texts and not known_names(normalize_names(found)):
-        raise UserError(f"{path}: texts by id without references; give these with --reference=FILE.")
+        raise UserError(f"{path}: texts by id without references; give their references with --reference=FILE.")
 
 
 def is_split(value: Any) -> bool:
@@ -205,7 +206,7 @@ def without_chat(row: dict[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in row.items() if name != chat}
     names = set(normalize_names(rest))
     sides = bool(names & REFERENCES), bool(names & set(PREDICTION_NAMES))
-    if sides[0] == sides[1]:  # both are there; or neither, and the message may be either
+    if sides[0] == sides[1]:  # both exist: drop the chat; neither exists: the message could be either
         return rest if all(sides) else row
     said = [message for message in row[chat] if role_of(message) in ASSISTANTS]
     return {**rest, "prediction" if sides[0] else "reference": content_of(said[-1]) if said else ""}
@@ -226,7 +227,7 @@ def refuse_chat(row: dict[str, Any], where: str) -> None:
     if chat is not None and len(others) <= 2:
         raise UserError(
             f"{where}: no turn of the chat {chat!r} is known to be the reference or the prediction; write one row of "
-            'reference and prediction a line, such as {"reference": "...", "prediction": "..."}.'
+            'reference and prediction per line, such as {"reference": "...", "prediction": "..."}.'
         )
 
 

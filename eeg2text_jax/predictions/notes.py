@@ -20,7 +20,7 @@ def possible_faults(read: PredictionSet) -> list[str]:
 
 
 def empty_halves(read: PredictionSet) -> list[str]:
-    """Return notes on conditions and modes whose predictions are all empty; no note if the whole file has only such."""
+    """Return notes on conditions and modes whose predictions are all empty; no note if all predictions are empty."""
     cells = {(p.train_condition, p.eval_condition, p.mode): False for p in read.predictions}
     cells |= {(p.train_condition, p.eval_condition, p.mode): True for p in read.predictions if p.prediction.strip()}
     return [
@@ -94,7 +94,7 @@ def unequal_quotes(read: PredictionSet) -> list[str]:
         if curly[mine] and not curly[1 - mine] and straight[1 - mine]:
             return [
                 f"{curly[mine]} {side} have curly quotes or apostrophes and the {other} straight ones: a word with "
-                "one counts as wrong; write both alike"
+                "such a mark counts as wrong; use the same marks in both"
             ]
     return []
 
@@ -111,7 +111,5 @@ def scripts_without_spaces(read: PredictionSet) -> list[str]:
         return ["the references are in a script without spaces; each Han or kana character counts as a word"]
     long = sum(len(text) >= 12 and len(text.split()) == 1 for text in texts)
     if len(texts) >= FEW and 2 * long >= len(texts):
-        return [
-            f"{long} of {len(texts)} references have no space: each counts as one word, and is right or wrong whole"
-        ]
+        return [f"{long} of {len(texts)} references have no space: each counts as one word, right or wrong as a whole"]
     return []

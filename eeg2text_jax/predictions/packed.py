@@ -100,7 +100,7 @@ def conversion(data: bytes, path: epath.Path) -> str:
     except UnicodeDecodeError:
         return ""
     likely = "\0" not in found and 4 * sum(not character.isascii() for character in found) < len(found)
-    return f", as by `iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new`" if likely else ""
+    return f", for example with `iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new`" if likely else ""
 
 
 def unpack(data: bytes, path: epath.Path) -> bytes:

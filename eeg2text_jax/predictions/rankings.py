@@ -1,14 +1,14 @@
 """The file of rankings, which `decode` writes: for each recording the score of every candidate sentence.
 
 JSON lines, read by `score` and `audit`. The first line is a header whose `candidates` are lists of sentences by name
-(`{"test": [{"sentence_id", "reference", "task", "n_words", "stratum"}, ...]}`); every other line is one recording
+(`{"test": [{"sentence_id", "reference", "task", "n_words", "stratum"}, ...]}`); each further line is one recording
 under one training and evaluation condition: the fields of a prediction, whose text is the candidate ranked first, and
 
     "list": "test", "scores": [0.31, ...]   one number per candidate, higher is likelier
     "n": 236, "rank": 4.0, "score": 0.29    number of candidates; rank and score of the true sentence
-    "stratum_n": 7, "stratum_rank": 1.0     the same among the candidates of its task and nearly its length
+    "stratum_n": 7, "stratum_rank": 1.0     n and rank among the candidates of the true sentence's stratum
 
-`list` and `scores` are required; the other numbers may be left out, but must agree with the scores.
+`list` and `scores` are required. Each other number may be missing; if present, it must agree with the scores.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from eeg2text_jax.predictions.packed import Lines
 MODES = ("contrastive", "likelihood")
 MOST = 2**53  # largest number; float64, and thus every JSON reader, is exact for whole numbers up to it
 DIGITS = 6  # significant digits of a score in the file; ranks are computed from the rounded scores
-_OWN = ("list", "scores", "n", "rank", "score", "stratum_n", "stratum_rank")  # fields of a ranking only
+_OWN = ("list", "scores", "n", "rank", "score", "stratum_n", "stratum_rank")  # fields that only a ranking has
 CANDIDATE: dict[str, Any] = {"reference": str, "sentence_id": str, "task": str, "n_words": (int, float), "stratum": int}
 
 

@@ -35,7 +35,7 @@ BLOCK_NOTES = {
     "C1": "C1 (Predicted / True, closed by equals signs)",
     "C2": "C2 (a line of reference and one of prediction, with labels)",
     "D": "D (target sentence / predicted sentence)",
-    "E": "E (target word / pred word, a line a word)",
+    "E": "E (target word / pred word, one line per word)",
 }
 
 
@@ -58,7 +58,7 @@ def read_any(
       columns: of a table or foreign JSON: the reference and one or more predictions, by name or by number from 1.
       mode: the mode of rows that do not state one; rows of other modes are dropped.
       groups: columns of a table or foreign JSON whose labels to keep, see `predictions/groups.py`.
-      reference: a file of references, if the file has predictions alone: line by line, or by id.
+      reference: a file of references for a file that has only predictions, joined line by line or by id.
 
     Raises:
       UserError: the file or a line of it cannot be read as its layout, or no row is of `mode`.
@@ -84,7 +84,9 @@ def read_any(
     if reference is not None:
         rows, description = read_two_files(lines, Lines(at_hand(epath.Path(reference))), layout, columns, groups)
     elif layout in ("P", "K"):
-        raise UserError(f"--format={layout}: is of texts alone; give their references with --reference=FILE.")
+        raise UserError(
+            f"--format={layout}: the file has only predictions; give their references with --reference=FILE."
+        )
     elif layout == "jsonl" or (layout is None and not columns and is_own(lines)):
         return in_mode(in_one_form(parse_predictions(lines)), mode)
     else:
@@ -127,8 +129,8 @@ def refuse_conditions(rows: RowSummary, predictions: Sequence[Prediction], path:
     for name, fed in rows.others.items():
         if not known and fed.total() == len(predictions) and "eeg" in fed and len(fed) > 1:
             raise UserError(
-                f"{path}: the column {name!r} says what was fed ({', '.join(fed)}), and rows fed different things are "
-                "not judged together; rename the column to eval_condition, or give one file for each value."
+                f"{path}: the column {name!r} says what was fed ({', '.join(fed)}), and rows with different inputs "
+                "are not judged together; rename the column to eval_condition, or give one file for each value."
             )
 
 
@@ -200,7 +202,7 @@ def describe(read: PredictionSet) -> str:
     conditions = ", ".join(dict.fromkeys(f"{p.train_condition} → {p.eval_condition}" for p in read.predictions))
     sentences = len({p.sentence_id for p in read.predictions})
     subjects = {p.subject for p in read.predictions} - {UNKNOWN}
-    repeated = f"; rows that repeat another of the same subject: {twice}" if (twice := repetitions(read)) else ""
+    repeated = f"; rows that repeat another row of the same subject: {twice}" if (twice := repetitions(read)) else ""
     fed = "" if conditions == f"{UNKNOWN} → {UNKNOWN}" else f"; training → evaluation {conditions}"
     first = (
         f"{read.path}: layout {read.layout}; {count(len(read.predictions), 'prediction')} of "

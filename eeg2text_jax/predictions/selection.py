@@ -19,10 +19,10 @@ Row = TypeVar("Row", bound=Prediction)
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
     """Return evaluation condition -> rows of one arm (training condition): EEG first, then each control.
 
-    `arm` None takes `eeg`, or the only one. Other arms are left out, because their scores do not show whether this
-    model uses its EEG, except the arm trained and tested on `clock` (its input is only the recording and time of a
-    sample), which shows what can be told from time alone. Raises UserError if the arm is missing or was not evaluated
-    with EEG.
+    `arm` None takes the arm `eeg`, or the only arm. Other arms are left out, because their scores do not show whether
+    this model uses its EEG. Beside the arm `eeg`, the arm trained and tested on `clock` is kept: its input is only the
+    recording and the time of a sample, so it shows what time alone tells. Raises UserError if the arm is missing or was
+    not evaluated with EEG.
     """
     rows = list(rows)
     arms = list(dict.fromkeys(row.train_condition for row in rows))
@@ -38,8 +38,8 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
             cells[CLOCK_ARM].append(row)
     if "eeg" not in cells and len(cells) > 1:
         raise UserError(
-            f"the arm {arm!r} was not evaluated with eeg, only with {', '.join(cells)}; rename the condition that was "
-            "fed EEG to `eeg` (the column, or the value of eval_condition), or give one file for each condition."
+            f"the arm {arm!r} was not evaluated with eeg, only with {', '.join(cells)}; use the name `eeg` for "
+            "the condition with EEG (in the column's name, or as eval_condition), or give one file for each condition."
         )
     first = "eeg" if "eeg" in cells else next(iter(cells))
     return {first: cells.pop(first), **cells}
@@ -70,9 +70,9 @@ def read_conditions(
 ) -> dict[str, list[Any]]:
     """Return condition -> rows, from several files, EEG first; `read` returns the rows of a file.
 
-    A condition is named after its file, or after its evaluation condition if the file `eeg` has several. A control file
-    of several pairs of conditions gives a control for each pair that was not evaluated with EEG. Raises UserError for a
-    file given twice, or two conditions of one name.
+    A condition has the name of its file; if the file `eeg` has several evaluation conditions, their names are used. A
+    control file with several pairs (training condition, evaluation condition) gives a control for each pair that was
+    not evaluated with EEG. Raises UserError for a file given twice, or two conditions of one name.
     """
     paths = [eeg, *controls]
     places = [path.resolve() for path in paths]

@@ -56,7 +56,7 @@ class Side:
 
 
 def read_side(side: Side, layout: str | None) -> Side:
-    """Return `side` with the texts, ids and other columns of its file, which are not read yet.
+    """Read the file of `side`; return `side` with the texts, ids and other columns of the file.
 
     `layout`: P (a text per line), K (by id), F and H (a table with and without header), J (JSON) or None to recognise
     the layout. Raises UserError if the file has both references and predictions, or the text column is unclear.
@@ -188,7 +188,7 @@ def one_column(side: Side, name: str) -> Side:
         if all(len(row) < 2 for row in rows):
             texts = [row[0] if row else "" for row in rows]
             break
-    return dataclasses.replace(side, texts=texts, description=f"a text a line below the header {name!r}")
+    return dataclasses.replace(side, texts=texts, description=f"one text per line below the header {name!r}")
 
 
 def columns_side(side: Side, names: list[str] | None, rows: Sequence[Sequence[Any]], kind: str) -> Side:
@@ -218,7 +218,7 @@ def text_column(side: Side, names: list[str] | None, rows: Sequence[Sequence[Any
         return find_column(side.column, names, width, path)
     if side.role == "prediction" and {*(names or ())} & {*REFERENCE_NAMES} and {*names} & {*PREDICTION_NAMES}:
         raise UserError(f"{path}: has references of its own ({join_names(names)}); leave --reference out.")
-    for offered in (SIDES[side.role][: -len(EITHER)], EITHER):  # first names that fit this side alone
+    for offered in (SIDES[side.role][: -len(EITHER)], EITHER):  # names that fit only this side come first
         if len(found := [i for i, name in enumerate(names or ()) if name in offered]) == 1:
             return found[0]
     spaced = [sum(" " in str(row[i]).strip() for row in rows) for i in range(width)]
@@ -227,8 +227,8 @@ def text_column(side: Side, names: list[str] | None, rows: Sequence[Sequence[Any
         shown = join_names(names) if names else f"{width} columns without names"
         raise UserError(
             f"{path}: no column can be recognized as the {side.role} among {shown}; name both columns with "
-            "--columns=REFERENCE,PREDICTION (REFERENCE is one of the file of references, PREDICTION one of the file of "
-            "predictions), or say --format=P if the lines are no table."
+            "--columns=REFERENCE,PREDICTION (REFERENCE is a column of the file of references, PREDICTION of the file "
+            "of predictions), or say --format=P if the lines are no table."
         )
     return found[0]
 

@@ -47,16 +47,16 @@ def read_two_files(
         _equally_long(texts, references)
     places = _places(texts, references) if by_id else list(range(len(texts.texts)))
     more = len(references.texts) - len(set(places))
-    said = f"{'K' if by_id else 'P'} ({texts.description or ('texts by id' if by_id else 'a text a line')}"
+    said = f"{'K' if by_id else 'P'} ({texts.description or ('texts by id' if by_id else 'one text per line')}"
     said += f"; references from {reference.path}" + (f": {references.description}" if references.description else "")
-    said += f", which has {more} more" if more else ""
+    said += f", {more} of them without a prediction" if more else ""
     if not by_id and (texts.ids is not None or references.ids is not None):
-        said += "; joined row by row, ids of one file alone are not used"
+        said += "; joined row by row, because only one file has ids"
     return _rows(texts, references, places, by_id), f"{said})"
 
 
 def _by_id(texts: Side, references: Side) -> bool:
-    """Return whether both files have ids. Raises UserError if only one has them in its lines."""
+    """Return whether both files have ids. Raises UserError if one file alone has them, in its lines or as JSON keys."""
     sides = (texts, references)
     if all(side.ids is not None for side in sides):
         return True
@@ -69,8 +69,8 @@ def _by_id(texts: Side, references: Side) -> bool:
         if one.coded and other.ids is None:
             raise UserError(
                 f"{one.lines.path}: each line begins or ends with an id, such as {one.ids[0]!r:.40}, and the lines of "
-                f"{other.lines.path} do not; give both files with ids or both without, or say --format=P if this is "
-                "part of the text."
+                f"{other.lines.path} do not; give both files with ids or both without, or say --format=P if the "
+                "ids are part of the texts."
             )
     return False
 
@@ -90,8 +90,8 @@ def _places(texts: Side, references: Side) -> list[int]:
     if missing := [key for key in ids if key not in found]:
         raise UserError(
             f"{texts.lines.path}: the id {missing[0]!r:.60} is not in {references.lines.path}, whose first id is "
-            f"{known[0]!r:.60} ({len(missing)} of {len(ids)} are not); give the file of these texts' references, or "
-            "write the ids of both files alike."
+            f"{known[0]!r:.60} ({len(missing)} of {len(ids)} ids are missing there); give the file with the "
+            "references of these texts, or write the ids of both files alike."
         )
     return [found[key] for key in ids]
 
@@ -99,7 +99,7 @@ def _places(texts: Side, references: Side) -> list[int]:
 def _alike(ids: list[str], known: list[str]) -> tuple[list[str], list[str]]:
     """Return the ids of both files, without differences in case or in fairseq's prefixes such as `T-` and `H-`.
 
-    Ids are returned unchanged if they would coincide, or still would not match.
+    Ids are returned unchanged if two ids of a file would become equal, or if the files would still not match.
     """
     for form in (str, str.casefold, lambda key: FAIRSEQ.sub("", key)):
         changed, reduced = list(map(form, ids)), list(map(form, known))

@@ -143,7 +143,7 @@ def compile_program(
 
 
 def _with_effort(lowered: jax.stages.Lowered, effort: str, options: dict[str, str]) -> tuple[jax.stages.Compiled, bool]:
-    """Return the program compiled with an effort, and whether it was left out, as this JAX has no option for it."""
+    """Return the program compiled with an effort, and True if the effort was left out: this JAX has no such option."""
     try:
         return lowered.compile(compiler_options={EFFORT_OPTION: EFFORTS[effort], **options}), False
     except jax.errors.JaxRuntimeError as error:
@@ -153,11 +153,11 @@ def _with_effort(lowered: jax.stages.Lowered, effort: str, options: dict[str, st
 
 
 def optimized_hlo(compiled: jax.stages.Compiled, dump: Path) -> str:
-    """Return the compiler's last HLO text of a program: from its `dump` folder if it is there, else through JAX.
+    """Return the compiler's last HLO text of a program: from the folder `dump` if it is there, else through JAX.
 
     JAX cannot read every program of a newer libtpu: for v6e, `as_text` failed on a gather on SparseCores ("async-update
-    instruction should have 1 operands but sees 3", jaxlib 0.10.2, libtpu 0.0.52). The dump also has programs of
-    constants, which are compiled before.
+    instruction should have 1 operands but sees 3", jaxlib 0.10.2, libtpu 0.0.52). The dump also has programs that
+    compute constants; they are compiled first, so the newest file is the program.
     """
     dumped = sorted(dump.glob("*.after_codegen.txt"), key=lambda path: path.stat().st_mtime_ns)
     return dumped[-1].read_text() if dumped else compiled.as_text()

@@ -243,8 +243,8 @@ def search_task(outline: Outline, placement: Placement) -> Task:
     arms, n_data = len(outline.arms), placement.mesh.shape[DATA]
     sizes = model.cache_lengths(beams, length, platform_of(placement.mesh))
     # `beam_search` has a loop for each size of the cache, and for each number of rows, which halves at a compaction.
-    # Assumed is the worst case, that no sentence ends early: the first loops run all steps, and the later loops none.
-    # The arms of a device are searched in sequence: a step is one of one arm on its rows.
+    # Assume the worst case, in which no sentence ends early: the first loops run all steps, and the later loops none.
+    # The arms of a device are searched in sequence, so a step decodes the rows of one arm.
     spans = list(zip(steps_of(sizes), sizes, strict=True))
     spans += [(0, length) for compaction in range(decode.compactions) if size // n_data >> (compaction + 1)]
     loops = [Loop(steps, end, step_flops(model, size, words, end, beams) / n_data) for steps, end in spans]

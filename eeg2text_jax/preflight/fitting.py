@@ -20,7 +20,10 @@ class LargestBatch:
 
 
 def second_size(start: int, first: int, step: int, limit: int) -> int:
-    """Return the second batch size to compile: twice `start`, or half of it if `first`, its bytes, exceed `limit`."""
+    """Return the second batch size to compile: twice `start`, or half of `start` if its bytes, `first`, exceed `limit`.
+
+    The half is a multiple of `step`, and at least `step`.
+    """
     return 2 * start if first <= limit else max(start // 2 // step * step, step)
 
 
@@ -30,9 +33,10 @@ def largest_batch(
     """Search for the largest batch size, a multiple of `step`, whose program needs at most `limit` bytes.
 
     `compile_bytes` compiles a batch size and returns its bytes on one device; `known` has the bytes of two sizes.
-    Memory is approximately affine in the batch size. The size extrapolated from both is compiled. If it does not fit,
-    or a far larger one would, the line is redrawn through the two sizes nearest to the limit. The result is always a
-    size that was compiled, after at most `compilations` new ones.
+    Memory is approximately affine in the batch size, so a line through the two known sizes gives the size to compile.
+    If that size does not fit, or the line through the two sizes that are now nearest to the limit gives a far larger
+    one, the search goes on from that line. The result is always a compiled size; at most `compilations` new sizes are
+    compiled.
     """
     tried, confirmed = dict(known), False
     estimate = promise(tried, step, limit)

@@ -3,8 +3,8 @@
 The option `xla_gpu_collect_cost_model_stats` writes each cost model's time beside an instruction: the model "sol" for
 matrix products by cuBLAS, "indexing-cost-model" for Triton, a model without a name for other fusions. Some times are
 wrong by orders of magnitude (2,510 us for a Triton softmax by the unnamed model, 3 us by "indexing-cost-model"; 16 ms
-in place of 0.19 for products with float32 results), and those of small kernels are too short. What a GPU took corrects
-them by kind of kernel: `tools/calibrate_gpu.py` measures and writes the corrections.
+in place of 0.19 for products with float32 results), and those of small kernels are too short. Corrections by
+kind of kernel come from times measured on a GPU: `tools/calibrate_gpu.py` measures and writes them.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ OPTIONS = {MODELS: True, **compiler_options("cuda")}  # Triton's matrix products
 PEAK_SHARE, BANDWIDTH_SHARE, LAUNCH = 0.65, 0.8, 2.0
 # XLA has no cost model of its kernel for `lax.top_k`. An H100 took 277 us for the top 10 of each of 160 rows of 50,265.
 TOP_K, TOP_K_RATE = "__gpu$TopK", 116e9  # bytes of scores per second
-# Nor of our own kernels (`models.fused_attention`, `models.fused_decoding`). On an H200 they reached 0.46 to 0.6 of the
-# bandwidth.
+# XLA has no cost model of our own kernels (`models.fused_attention`, `models.fused_decoding`), either. On an H200 they
+# reached 0.46 to 0.6 of the bandwidth.
 PALLAS, PALLAS_SHARE = "__gpu$xla.gpu.triton", 0.5
 FAR = 5.0  # XLA's time is replaced by our own if it exceeds this multiple of the roofline's time
 
@@ -85,7 +85,7 @@ class GpuEstimate(Estimate):
 
     launched: Launches | None = None  # launches by the host; None without XLA's plan of the program
     replaced: int = 0  # executions whose time was replaced
-    # Milliseconds of one run without corrections, if only matrix products with XLA times above twice ours are replaced.
+    # Milliseconds of one run by XLA's times, not corrected; matrix products above twice our own time have our own time.
     modelled: float = 0.0
 
     @property
@@ -100,9 +100,9 @@ class GpuEstimate(Estimate):
                 f", {found.buffered} of them in {found.buffers} command buffers: {found.host} launches by the host"
             )
         return (
-            f"{self.launches} kernels and copies{by_host}; {self.replaced} have our own time, as XLA's is below the "
-            f"roofline or above {FAR:g} times it; not corrected, and with XLA's times for all but products, "
-            f"{self.modelled:.1f} ms"
+            f"{self.launches} kernels and copies{by_host}; {self.replaced} have our own time, because XLA's is below "
+            f"the roofline or above {FAR:g} times the roofline; without corrections, and with our own time "
+            f"only for implausible matrix products, {self.modelled:.1f} ms"
         )
 
 

@@ -1,7 +1,7 @@
-"""Launches of a GPU program by the host: the runtime executes a command buffer (CUDA graph) of many kernels as one.
+"""Launches of a GPU program by the host: one launch executes a command buffer (CUDA graph) of many kernels.
 
 XLA gathers neighboring kernels into command buffers after its last HLO pass, so the optimized HLO does not show them.
-The dump option writes the final plan of the runtime, a line for each step ("thunk"), indented inside of command
+The option `xla_dump_to` writes the runtime's final plan, a line for each step ("thunk"), indented inside of command
 buffers, loops and branches:
 
     000: kCommandBuffer [source | next=002 (1)]
@@ -36,8 +36,8 @@ class Launches:
 def launches(plan: str, turns: Sequence[int]) -> Launches:
     """Count the launches of one run in XLA's plan; `turns[i]` is the number of iterations of its i-th loop.
 
-    All branches of a conditional are counted, and every loop condition once per iteration, even where it does not run.
-    So the count is an upper bound.
+    All branches of a conditional are counted, and every loop condition once per iteration, even if the runtime skips
+    the condition. So the count is an upper bound.
 
     Raises:
       ValueError: `turns` does not have one entry for each loop.

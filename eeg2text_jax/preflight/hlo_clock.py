@@ -3,8 +3,8 @@
 libtpu writes `estimated_cycles` beside the instructions that it schedules, even without a chip. The estimate of a run
 is the sum over unfused instructions, times their executions. It is a deterministic model, not a measurement: only fused
 instructions overlap, and instructions without an estimate count as 0. These are mainly asynchronous copies that
-prefetch weights during computation, and they may bound a loop that does little else, such as the beam search. So a loop
-takes the larger of its estimate and of its bytes to and from HBM divided by the chip's bandwidth.
+prefetch weights during computation, and they may bound a loop that does little else, such as the beam search. So the
+time of a loop is the larger of two: its estimate, and its bytes to and from HBM divided by the chip's bandwidth.
 """
 
 import dataclasses
@@ -72,7 +72,7 @@ def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = (), bandwidt
 
 
 def parts_of(hlo: str) -> dict[str, str]:
-    """Return executed instruction -> part of the model (a value of `SCOPES`, or another), for any compiler's HLO.
+    """Return executed instruction -> part of the model (a value of `SCOPES`, or `COPIES`, ...), for any compiler's HLO.
 
     Loops, calls and branches are left out; the instructions inside them are included.
     """

@@ -63,7 +63,7 @@ class Instruction:
         ]
 
     def bytes(self, *, largest_only: bool = False) -> int:
-        """Return the bytes of the result, or of its largest array, as asynchronous starts also return operands."""
+        """Return the bytes of the result, or of its largest array only, as asynchronous starts also return operands."""
         sizes = [array_bytes(*array) for array in self.arrays]
         return max(sizes, default=0) if largest_only else sum(sizes)
 

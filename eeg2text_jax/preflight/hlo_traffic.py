@@ -1,8 +1,8 @@
 """Bytes that an instruction of an optimized TPU program moves to and from HBM, padded to the chip's tiles.
 
 The layout of every array states its memory: `S(1)` is the memory near the cores (VMEM), a layout without `S` is HBM. An
-asynchronous copy from HBM to VMEM therefore counts once, and a copy within HBM twice. Of a sliced operand only the
-slice counts, and of an operand that is updated in place the tiles of the update, read and written.
+asynchronous copy from HBM to VMEM therefore counts once, and a copy within HBM twice. If an operand is sliced, only
+the slice counts; if it is updated in place, only the tiles of the update count, once as read and once as written.
 """
 
 import math

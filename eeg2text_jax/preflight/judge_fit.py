@@ -43,7 +43,7 @@ class JudgeFit:
     """Memory of a judge's programs on one device, for the bucket of the most tokens."""
 
     topology: str
-    arms: int  # soft prompts that are tuned at once
+    arms: int  # soft prompts that are tuned at the same time
     pairs: int  # batch size of a tuning step
     pieces: int  # micro-batches of a tuning step
     tokens: int  # tokens of a pair, with padding

@@ -41,7 +41,7 @@ def to_text(report: Report) -> str:
     if config.model.checkpoint and not Path(config.model.checkpoint).expanduser().is_dir():
         lines += [f"the shape is config.model.shape, because {config.model.checkpoint} is no local folder"]
     if compiled and report.effort != "full":
-        lines += ["no times: the compiler estimates them for the program of a run only, with --effort=full"]
+        lines += ["no times: the compiler's estimates need --effort=full, which compiles the program as a run does"]
     for program in report.programs:
         lines += ["", *_program_lines(report, program)]
     several = [program for program in report.programs if program.task.arms and program.compiled]
@@ -55,8 +55,8 @@ def to_text(report: Report) -> str:
 
 
 GPU_NOTE = (
-    "Shown: both programs can be lowered for this platform, and the memory of their arguments. Temporaries (and so\n"
-    "whether they fit), collectives and launches need XLA's compiler for GPUs: for h100, h200, a100-80gb and\n"
+    "Both programs can be lowered for this platform; only the memory of their arguments is known. Temporaries (and so\n"
+    "whether the programs fit), collectives and launches need XLA's compiler for GPUs: for h100, h200, a100-80gb and\n"
     "a100-40gb, pip install 'eeg2text_jax[preflight-cuda]'; no GPU is needed."
 )
 
@@ -125,7 +125,7 @@ def remedies(report: Report, program: ProgramReport) -> list[str]:
         choices.append("parallel.fsdp=True (divides parameters and optimizer state)")
     choices += narrower
     if len(report.arms) > report.mesh[ARM]:
-        choices.append("fewer arms, or more devices along them")
+        choices.append("fewer arms, or more devices along the arms")
     return choices or ["more devices, or a chip with more memory"]
 
 
@@ -137,7 +137,7 @@ def _largest_line(largest: LargestBatch) -> str:
         return f"largest batch of the training step that fits: {largest.size}, confirmed by compiling it ({tried})"
     return (
         f"largest batch of the training step that was compiled and fits: {largest.size} ({tried}); "
-        f"up to {largest.estimate} may, which was NOT compiled"
+        f"up to {largest.estimate} may fit, but {largest.estimate} was NOT compiled"
     )
 
 

@@ -25,7 +25,7 @@ def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
     if steps:
         share = steps.share_of_peak(chip)
         mean = "" if len(steps.each) == 1 else " on average"
-        lines.append(f"  one step of it, of {steps.number}: {steps.mean:.3f} ms{mean}, {share:.1%} of the chip's peak")
+        lines.append(f"  one of its {steps.number} steps: {steps.mean:.3f} ms{mean}, {share:.1%} of the chip's peak")
         if len(steps.each) == 1:
             return lines + _estimate_lines(steps.each[0][1], chip, digits=3)
         lines += [
@@ -93,7 +93,7 @@ def _estimate_lines(found: Estimate, chip: Chip, digits: int) -> list[str]:
 
 
 def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[str, float] | None = None) -> list[str]:
-    """Return a table of milliseconds and shares by part of the model, largest first, beside those of `estimated`."""
+    """Return a table of milliseconds and shares by part of the model, largest first; `estimated` adds a column."""
     total, lines = sum(parts.values()) or 1.0, []
     for part in sorted({**parts, **(estimated or {})}, key=lambda part: -parts.get(part, 0.0)):
         spent = parts.get(part, 0.0)

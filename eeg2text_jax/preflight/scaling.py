@@ -37,7 +37,7 @@ from eeg2text_jax.study.sections import Settings
 MOST_CHIPS = 256
 SAMPLES = 1e6  # samples that the chip-hours of the table are for
 MAX_COST_RATIO = 1.25  # the recommendation is the fastest slice with at most this multiple of the least chip-hours
-TOO_FEW = 0.5  # rows a chip are too few below this share of the table's best share of peak
+TOO_FEW = 0.5  # a slice has too few rows a chip if its share of peak is below this fraction of the table's best
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """The rows of a table, and why each other slice has none."""
+    """The rows of a table, and for each slice without a row the reason."""
 
     config: Settings
     arms: int
@@ -230,7 +230,7 @@ def to_text(found: Scaling) -> str:
     small = [row.topology for row in found.rows if row.good and row.share_of_peak < TOO_FEW * peak]
     lines += ["", LEGEND]
     if small:
-        lines.append(f"too few rows a chip, below {TOO_FEW:.0%} of the best share of peak: {', '.join(small)}")
+        lines.append(f"too few rows a chip (share of peak below {TOO_FEW:.0%} of the best): {', '.join(small)}")
     if best := found.recommended:
         lines.append(
             f"recommended: {best.topology}, parallel.mesh={best.mesh[0]},{best.mesh[1]}, batch.size={best.batch}: the "
@@ -249,7 +249,7 @@ def to_text(found: Scaling) -> str:
 LEGEND = f"""mesh: devices along the arms and along the batch; batch: of each arm; memory: of one chip
 step: time of a training step of all arms, the compiler's estimate plus the exposed communication; nothing was measured
 exposed: communication that no computation hides, modelled as rings over both links of one axis of the torus
-traffic: results of the collectives on one chip in a step; hidden: share of the communication's time
+traffic: results of the collectives on one chip in a step; hidden: share of the communication that computation hides
 of peak: share of a chip's bfloat16 FLOP/s; samples/s: of each arm; chip-hours: of the slice, {SAMPLES:,.0f} samples"""
 
 

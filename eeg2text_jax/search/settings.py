@@ -1,7 +1,7 @@
 """The settings of free-running decoding, `GenerationSpec`, a frozen and hashable dataclass.
 
 Names and meanings are those of transformers' `GenerationConfig`, so a checkpoint's `generation_config.json` can be
-read. A field that this package does not implement is an error unless it has no effect.
+read. A field that this package does not implement is an error unless its value has no effect.
 """
 
 import dataclasses
@@ -72,7 +72,7 @@ class GenerationSpec:
     num_beams: int = 1
     num_return_sequences: int = 1  # number of hypotheses, or of samples, that are returned for each sentence
     length_penalty: float = 1.0  # finished hypotheses are ranked by log-probability / (generated tokens ** penalty)
-    # A sentence ends: True: with num_beams finished hypotheses; False: by a heuristic; "never": when none can improve.
+    # End of a sentence. True: num_beams finished hypotheses; False: by a heuristic; "never": if none better can come.
     early_stopping: bool | Literal["never"] = False
     repetition_penalty: float = 1.0  # scores of tokens already written are divided (positive) or multiplied (negative)
     no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0: off
@@ -81,12 +81,12 @@ class GenerationSpec:
     suppress_tokens: tuple[int, ...] = ()  # never written
     begin_suppress_tokens: tuple[int, ...] = ()  # never written first
     do_sample: bool = False
-    temperature: float = 1.0  # with do_sample only, as top_k and top_p
+    temperature: float = 1.0  # used with do_sample only, like top_k and top_p
     top_k: int = 50  # 0: all
     top_p: float = 1.0
     renormalize_logits: bool = False  # log-softmax again after all processing
     cache_dtype: str = ""  # dtype of the KV cache: "bfloat16" or "float32"; "": the model's dtype
-    weights_dtype: str = ""  # "int8": of the language model's products, rounded on both sides; "": model.dtype
+    weights_dtype: str = ""  # "int8": the language model multiplies int8 weights and activations; "": model.dtype
 
     def __post_init__(self) -> None:
         for name in _TUPLES:
@@ -143,7 +143,7 @@ class GenerationSpec:
         return {name: value for name, value in fields.items() if value not in (None, [], "")}
 
     def to_new_tokens(self) -> dict[str, Any]:
-        """Return arguments for `generate` of transformers with `inputs_embeds`, whose lengths count new tokens only."""
+        """Return arguments for transformers' `generate` with `inputs_embeds`; there, lengths count new tokens only."""
         fields = self.to_fields()
         fields.pop("decoder_start_token_id")
         new = {f"{name}_new_tokens": max(fields.pop(f"{name}_length", 1) - 1, 0) for name in ("max", "min")}
@@ -175,7 +175,7 @@ def unlike(stored: Mapping[str, Any], spec: GenerationSpec) -> list[str]:
         if name in _TUPLES:
             ours, theirs = list(_as_tuple(ours)), list(_as_tuple(theirs))
         if ours != theirs:
-            found.append(f"{name} (there {theirs}, here {ours})")
+            found.append(f"{name} (file: {theirs}, config.decode: {ours})")
     return found
 
 
@@ -198,8 +198,8 @@ def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
             known.setdefault(name, value)
         elif name not in _NEUTRAL or value != _NEUTRAL[name]:
             raise UserError(
-                f"{source}: generation setting {name!r} (= {value!r}) is not implemented; the nearest that is, is "
-                f"{nearest(name, sorted(names))!r}."
+                f"{source}: generation setting {name!r} (= {value!r}) is not implemented; the nearest implemented "
+                f"one is {nearest(name, sorted(names))!r}."
             )
     return known
 

@@ -1,1 +1,1 @@
-"""Which samples train, tune and test a model, and what leaks between those parts."""
+"""Division of the samples into train, dev and test parts, and leakage between these parts."""

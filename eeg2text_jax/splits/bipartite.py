@@ -1,8 +1,8 @@
 """Splitting method (f): no subject and no text is in two parts (`papers/003`, section 3.3 and appendix B, corrected).
 
-Samples are the edges of a bipartite graph: its nodes are the subjects on one side, the texts (of windows, the text
-groups) on the other. The printed pseudo-code leaks: its extension step tests only one endpoint of an edge and does not
-record the other, and Algorithm 1 picks one text per subject where the prose picks one subject per text. This
+Samples are the edges of a bipartite graph: its nodes are the subjects on one side, the texts (for windows, the text
+groups) on the other. The paper's pseudo-code leaks: its extension step tests only one endpoint of an edge and does not
+record the other, and its Algorithm 1 picks one text per subject where its prose picks one subject per text. This
 implementation follows the prose and tests both endpoints.
 """
 
@@ -21,7 +21,8 @@ def f(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
     """Split by method (f): no subject and no normalized text is in two parts; other samples are discarded.
 
     A full grid of 12 subjects and 12 texts (cut 9/1/2) keeps (81 + 1 + 4) / 144 = 59.7% of the samples. Windows, whose
-    texts overlap, are divided by text group (story); groups, not subjects, are cut at the ratio unless they are more.
+    texts overlap, are divided by text group (story). The ratio divides the subjects; for windows, it divides the text
+    groups unless there are more text groups than subjects.
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
     if len(subjects) < len(PARTS):
@@ -82,7 +83,7 @@ def split_graph(
 def extend(
     u: np.ndarray, v: np.ndarray, part_u: np.ndarray, part_v: np.ndarray, order: Sequence[str], rng: np.random.Generator
 ) -> None:
-    """Let each part in turn claim all edges whose two nodes are in it or in no part; `part_u` and `part_v` change.
+    """Let each part in turn claim all edges without a node in another part; `part_u` and `part_v` are updated.
 
     One pass per part suffices: a skipped edge has an endpoint in another part, and nodes do not change parts.
     """
@@ -126,8 +127,8 @@ def cut_nodes(n: int, ratio: tuple[float, float, float], rng: np.random.Generato
 def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray, order: tuple[str, ...]) -> np.ndarray:
     """Return the part of every node u, int `[U]`: the part of the nodes v with `owner[v] == u`; -1 if there are none.
 
-    If these v are in several parts, the part with the largest sum of `weight` wins, in a tie the first in `order` (the
-    paper does not say).
+    If these v are in several parts, the part with the largest sum of `weight` wins; in a tie, the first of `order` wins
+    (the paper has no rule for ties).
     """
     total = np.zeros((n_u, len(PARTS)))
     np.add.at(total, (owner, part_v), weight)

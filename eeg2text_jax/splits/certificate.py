@@ -46,7 +46,7 @@ def certify(
 
     Its keys: `method`, `seed`, `kept`, `leakage` (see `Leakage`) and `parts` (counts, ids and their SHA-256); if texts
     are known, `duplicates` (see `Duplicate`) and `shared_between_tasks`; if times are known, `time` (see
-    `time_leakage`), which covers `groups`, too: name of a grouping -> label of each sample `[N]`.
+    `time_leakage`). `groups`: name of a further grouping for `time` -> label of each sample `[N]`.
     """
     keys = text_keys(readings)
     text_key = keys.get("letters-digits", keys[SENTENCE_ID])
@@ -135,7 +135,7 @@ def leakage_table(certificate: dict[str, Any]) -> str:
 
 
 def duplicate_lines(certificate: dict[str, Any], readings: Readings) -> list[str]:
-    """Return lines on texts that tasks share, and on dev or test texts that an earlier part has, equal or nearly so."""
+    """Return lines on texts that tasks share, and on dev and test texts that (nearly) equal one of an earlier part."""
     if readings.text is None:
         return [
             "no texts in the file: sentences were compared by sentence-id alone; name the data file to compare texts"
@@ -148,7 +148,7 @@ def duplicate_lines(certificate: dict[str, Any], readings: Readings) -> list[str
     ]
     given_away = [d for d in certificate["duplicates"] if d["other_sentences"]]
     for d in given_away[:SHOWN]:
-        how = "is" if d["overlap"] == 1 else f"overlaps {d['overlap']:.0%} in words with"
+        how = "equals" if d["overlap"] == 1 else f"overlaps {d['overlap']:.0%} in words with"
         judged, other = ", ".join(d["judged_sentences"]), ", ".join(d["other_sentences"])
         text = text_of[d["judged_sentences"][0]]
         lines.append(f"{d['judged']} {judged} {how} {d['seen']} {other}: {text[:70]}")

@@ -1,7 +1,7 @@
 """Leakage between parts: the rates of `papers/003`, section 4.2, for subjects and texts, and (near-)duplicate texts.
 
-Read literally, the paper's rates use a set that is empty (a sample is never in both parts). Its published numbers fit
-counts: the number of subject i's test samples over the number of its training samples.
+Read literally, the paper's rates use a set that is empty (a sample is never in both parts). The paper's numbers fit a
+ratio of counts instead: the test samples of subject i over the training samples of subject i.
 """
 
 import collections
@@ -24,8 +24,8 @@ def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None
     """Return the leakage rate of units, from 0 to 1: subjects (equation 8) or texts of EEG (equation 9).
 
     It is the mean over units of `min(1, n_test / n_train)`, 0 for a unit that is not in both parts. `train` and `test`
-    are the units of samples, `[N_train]` and `[N_test]`. The mean is over `n_units`; None: the units in `test`, as the
-    paper says (row (b) of its Table 1 fits the number of all units instead).
+    are the units of samples, `[N_train]` and `[N_test]`. The sum is divided by `n_units`; None: by the number of units
+    in `test`, as the paper says (but row (b) of the paper's Table 1 fits the number of all units).
     """
     n_train = dict(zip(*np.unique(train, return_counts=True), strict=True))
     units, n_test = np.unique(test, return_counts=True)
@@ -40,7 +40,8 @@ def segment_leakage_rate(train: np.ndarray, test: np.ndarray, lengths: np.ndarra
 
     `train` and `test` are the segment numbers of all windows, one window after another. The rate is
     `sum_j min(n_test(j), n_train(j)) / sum_j n_test(j)` over segments j, weighted by their `lengths` if repetition
-    times differ. The printed factor 1/M is left out: with it, method (a) could not reach the 100% of Table 1.
+    times differ. The paper's factor 1/M is left out: with it, method (a) could not reach the 100% of the paper's
+    Table 1.
     """
     if not len(test):
         return 0.0
@@ -172,7 +173,7 @@ class SharedByTasks:
 
 
 def shared_between_tasks(readings: Readings) -> list[SharedByTasks]:
-    """Return, by pair of tasks and normalization, the texts of both tasks, which a split by sentence id may leak."""
+    """Return the texts that two tasks share, by task pair and normalization; splits by sentence id can leak them."""
     found = []
     for name, key in text_keys(readings).items():
         if name == SENTENCE_ID:

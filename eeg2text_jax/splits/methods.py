@@ -216,8 +216,8 @@ def make_folds(
     Args:
       data: the samples.
       method: what the test part of fold k is. "unique_text": group k of the texts. "f": group k of the texts, read by
-        group k of the subjects; none of these is in train or dev. "a": group k of the subjects; texts are shared,
-        which leaks. "blocks": stretch k of each recording, with texts of its own.
+        group k of the subjects; none of these texts and subjects is in train or dev. "a": group k of the subjects;
+        texts are shared, which leaks. "blocks": stretch k of each recording, with texts of its own.
       folds: the number of folds, 2 or more; or "subjects", a fold for each subject.
       ratio: shares of train, dev and test; only the ratio of train to dev counts.
       seed: the only source of randomness.
@@ -237,8 +237,8 @@ def make_folds(
     count = n_subjects if folds == SUBJECTS else int(folds)
     least = {"f": min(n_subjects, n_texts), "a": n_subjects}.get(method, n_texts)
     if not 2 <= count <= least:
-        what = "texts" if method in ("unique_text", "blocks") else "subjects"
-        raise UserError(f"--folds is {count}; expected from 2 to {least}, as there are so many {what} to divide.")
+        what = "subjects" if method == "a" or (method == "f" and n_subjects <= n_texts) else "texts"
+        raise UserError(f"--folds is {count}; expected from 2 to {least}, because there are {least} {what}.")
     train, dev, _ = check_ratio(tuple(ratio))
     share = dev / (train + dev)
     if method == "blocks":
@@ -261,7 +261,7 @@ def fold_parts(groups: list[np.ndarray], k: int, share: float, rng: np.random.Ge
     others = rng.permutation(np.concatenate([group for i, group in enumerate(groups) if i != k]))
     n_dev = min(max(round(len(others) * share), 1), len(others) - 1)
     if n_dev < 1:
-        raise UserError("--folds: a fold needs a subject or text each for train, dev and test; there are too few.")
+        raise UserError("--folds: train, dev and test need at least one subject or text each; there are too few.")
     part = np.full(len(others) + len(groups[k]), TRAIN)
     part[others[:n_dev]], part[groups[k]] = DEV, TEST
     return part

@@ -12,8 +12,8 @@ from eeg2text_jax.splits.split import Readings
 
 WITHIN = {"s": (5, 30, 120), "samples": (1, 5, 20)}  # unit of time -> distances up to which samples are neighbors
 DRAWS = 2000  # permutations in the permutation test
-ONE_BLOCK = 0.8  # warn if so many of the groups are each one block of consecutive samples in a recording
-HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # warn from this share of samples with a neighbor, this accuracy minus chance
+ONE_BLOCK = 0.8  # warn if at least this share of the groups are each one block of consecutive samples
+HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # least share of samples with a neighbor, and least gain over chance, to warn
 
 
 def groups_of_readings(readings: Readings) -> dict[str, np.ndarray]:
@@ -53,9 +53,9 @@ def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) 
     """Return how often the nearest training sample in time has the same label, with a permutation test.
 
     `labels` are of all samples `[N]`, `judged` are rows `[M]`, and `near` `[M]` the rows of their neighbors, below 0
-    if there is none. The result has the number of `samples` with a neighbor, the share `told` with its label, the mean
-    share under permutation (`chance`) and `p`. Readings of one sentence are not independent, so p describes the
-    recordings only.
+    if there is none. The result has the number of `samples` with a neighbor, the share `told` whose neighbor has the
+    same label, the mean share under permutation (`chance`) and `p`. Readings of one sentence are not independent, so p
+    describes the recordings only.
     """
     has = near >= 0
     names = np.unique(labels.astype(str), return_inverse=True)[1]
@@ -90,7 +90,7 @@ def time_lines(time: Mapping[str, Any] | None) -> list[str]:
         return [f"time: {NO_TIME}"]
     unit = time["unit"]
     counted = "in seconds" if unit == "s" else "as places in the order of the recording, as onsets are not known"
-    lines = [f"time: known of {time['known']:.1%} of the samples, {counted}"]
+    lines = [f"time: known for {time['known']:.1%} of the samples, {counted}"]
     for judged, shares in time["neighbors"].items():
         near = ", ".join(f"{share:.1%} within {limit} {unit}" for limit, share in shares.items())
         lines.append(f"{judged} samples with a training sample of the same recording beside them: {near}")
@@ -127,6 +127,6 @@ def high_neighbors(time: Mapping[str, Any] | None) -> list[str]:
         if told["samples"] and told["p"] <= 0.05 and told["told"] - told["chance"] >= HIGH_GAIN:
             found.append(
                 f"the nearest training sample in time tells the {name} of {told['told']:.0%} of the test samples "
-                f"(chance {told['chance']:.0%}): a clock alone would do so"
+                f"(chance {told['chance']:.0%}): a decoder that knows only the time could do the same"
             )
     return found

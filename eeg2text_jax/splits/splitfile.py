@@ -87,19 +87,19 @@ class SplitFile:
         compared = {name: digest for name, digest in data.digests.items() if not (other_texts and name == "sentences")}
         if differing := [name for name, digest in compared.items() if stated.get(name) != digest]:
             raise UserError(
-                f"{data.path}: is not the data that this run was begun with, as {self.path} has it; its "
-                f"{' and '.join(differing)} differ; put the old file back, or take another --workdir for the new one."
+                f"{data.path}: is not the data that this run was begun with, according to {self.path}; its "
+                f"{' and '.join(differing)} differ; restore the old file, or take another --workdir for the new one."
             )
 
     def _check_claims(self, split: Split, data: DataFile, other_texts: bool) -> None:
-        """Raise UserError if a certificate's hash of the readings (not with `other_texts`) or of the split is wrong."""
+        """Raise UserError if a certificate's hash of the split, or (unless `other_texts`) of the readings, is wrong."""
         if self.record.get("format") != FORMAT:
             return
         claimed = self.record["data"]
         if not other_texts and claimed["readings"] != readings_digest(readings_of(data)):
             raise UserError(
                 f"{self.path}: was made from {claimed['name']}, whose subjects, tasks or sentences are not those of "
-                f"{data.path}; split that file anew, or take the parts alone out of {self.path} (train, dev, test)."
+                f"{data.path}; split {data.path} anew, or copy only train, dev and test of {self.path} to a new file."
             )
         if self.record["digest"] != split.digest():
             raise UserError(
@@ -177,7 +177,7 @@ def _parse(sample: Any) -> _Entry | None:
 
 
 def readings_digest(readings: Readings) -> str:
-    """Return a hash of all sample ids with their texts; their order does not matter."""
+    """Return a hash of all sample ids with their texts; the order of the samples does not matter."""
     return content_digest(sorted(zip(readings.sample_id, readings.text, strict=True)))[:16]
 
 
@@ -226,8 +226,8 @@ def _samples(path: epath.Path, holder: dict[str, Any], part: str) -> list[Any]:
     stated = value.get("ids_sha256") if isinstance(value, dict) else None
     if stated is not None and stated != hash_ids(samples):
         raise UserError(
-            f"{path}: the ids of part {part!r} do not have the hash that the file states, so it was edited; put the "
-            "file back, or make it again."
+            f"{path}: the ids of part {part!r} do not have the hash that the file states, so it was edited; restore "
+            "the file, or make it again."
         )
     return samples
 

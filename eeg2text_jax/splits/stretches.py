@@ -1,7 +1,7 @@
-"""Splitting method `blocks`: a stretch of each recording is in one part, with a gap in time between parts.
+"""Splitting method `blocks`: dev and test are each a stretch of every recording, with a gap in time between parts.
 
-A text is in one part only, too: samples of a text in a stretch of another part are discarded. These are few samples if
-all subjects read the texts in one order, and many if orders differ.
+A text is in one part only: its samples in stretches of other parts are discarded. Few samples are discarded if all
+subjects read the texts in the same order, and many if the orders differ.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,12 @@ NEEDS_TIME = (
 def blocks(
     data: DataFile, ratio: tuple[float, float, float], seed: int, gap: float = 0.0, unique_subjects: bool = False
 ) -> Split:
-    """Split by method `blocks`: dev and test are each a stretch of every recording, at one place throughout a task.
+    """Split by method `blocks`: dev and test are each a stretch of every recording.
 
-    `ratio` has the shares of train, dev and test in each recording. `gap` is the least distance between samples of
-    different parts, in seconds (in samples, if onsets are unknown). With `unique_subjects`, parts have disjoint
-    subjects. Raises UserError if the times of the samples are not known.
+    In all recordings of a task, the stretches are at the same place. `ratio` has the shares of train, dev and test in
+    each recording. `gap` is the least distance between samples of different parts, in seconds (in samples, if onsets
+    are unknown). With `unique_subjects`, parts have disjoint subjects. Raises UserError if the times of the samples are
+    not known.
     """
     clock = known_clock(data, NEEDS_TIME)
     rng = np.random.default_rng(seed)
@@ -49,7 +50,7 @@ def blocks(
 
 
 def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float) -> list[Split]:
-    """Return `count` splits: in fold k, test is stretch k of `count` of each recording; dev begins after it.
+    """Return `count` splits: in fold k, test is stretch k of `count` in each recording; dev begins after this stretch.
 
     `share` is the share of dev in the samples that are not test.
     """
@@ -81,14 +82,15 @@ def places(clock: Clock) -> np.ndarray:
 
 
 def text_names(data: DataFile) -> np.ndarray:
-    """Return what identifies each sample's text, `[N]`: the normalized text; of windows, stimulus and first segment."""
+    """Return a name of each sample's text, `[N]`: the normalized text; for windows, stimulus and first segment."""
     return data.sentence_id.astype(str) if data.is_windows else np.array([normalize(text) for text in data.sentence])
 
 
 def keep_one_part_per_text(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """Return `part` `[N]` with each text in one part only: samples of the text in other parts get `LEFT_OUT`.
 
-    From the last part to the first, part k takes `sizes[k]` texts with most of their samples in it; part 0, the rest.
+    Parts choose from the last to the first: part k takes the `sizes[k]` texts, of those not yet taken, with the largest
+    share of their samples in part k. Part 0 takes the rest.
     """
     text = np.unique(text_names(data), return_inverse=True)[1]
     used = part != LEFT_OUT
@@ -120,7 +122,7 @@ def keep_one_part_per_subject(
 
 
 def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: float) -> Split:
-    """Return the split without train samples near dev or test, and dev samples near test, in time or by segment."""
+    """Return the split; train samples near dev or test, and dev samples near test, in time or segment, are dropped."""
     part, clock = part.copy(), data.clock
     for keeps, gives in ((TEST, TRAIN), (TEST, DEV), (DEV, TRAIN)):
         for rows in clock.recordings().values():

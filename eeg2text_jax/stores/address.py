@@ -40,7 +40,7 @@ class Address:
         return cache_folder() / RUNS / self.scheme / self.bucket / self.key
 
     def run_of(self, host: int) -> Path:
-        """Return the cache folder of a workdir on another host than the first; hosts may share a cache."""
+        """Return the cache folder of a workdir on another host than the first, which may share its cache."""
         return cache_folder() / f"{RUNS}_of_host_{host}" / self.scheme / self.bucket / self.key
 
 

@@ -36,7 +36,7 @@ def check_outputs(command: str, arguments: Sequence[str]) -> None:
     for option, value in outputs:
         shown = f"--{option}={value}"
         if value in ("", "-"):
-            raise UserError(f"{shown}: is not the name of a file (standard output is not written to); name a file.")
+            raise UserError(f"{shown}: is no file name, and outputs cannot go to standard output; name a file.")
         if is_local(value):
             _check_place(command, option, value, shown)
         identity = os.path.realpath(value) if is_local(value) else value

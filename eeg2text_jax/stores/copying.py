@@ -37,7 +37,7 @@ def stamp_of(path: Path) -> Stamp:
 
 
 class Notes:
-    """Which files of a local folder equal objects of the bucket, stored in a JSON file.
+    """A JSON file that records which files of a local folder equal objects of the bucket.
 
     `known`: file name -> stamp of the file, tag of the equal object.
     """
@@ -140,8 +140,8 @@ def _download_one(store: Store, entry: Entry, path: Path, advance: Advance) -> S
         size = partial.stat().length
         if size != entry.size or (stated and stated != file_digest(partial)):
             raise StoreError(
-                f"{entry.key}: {size} bytes arrived, which are not the {entry.size} bytes that were written there (by "
-                f"their {'SHA-256' if stated else 'number'}); start again, or put the object back."
+                f"{entry.key}: {size} bytes arrived, which differ in their {'SHA-256' if stated else 'number'} from "
+                f"the {entry.size} bytes that were written there; run the command again, or restore the object."
             )
     return stamp_of(path)
 
@@ -200,9 +200,9 @@ OPEN: set[Path] = set()  # local folders of workdirs that this process mirrors; 
 
 
 def refresh(address: Address, there: Files, notes: Notes, wanted: Files | None = None, pattern: str = "*") -> int:
-    """Download changed objects to the folder of `notes`, and remove its other files that match `pattern`.
+    """Download changed objects to the folder of `notes`; remove files that match `pattern` and are not in the bucket.
 
-    `there` are the finished objects in the bucket, `wanted` those to download; None: all. Return the number of
+    `there` are the finished objects in the bucket, `wanted` the objects to download; None: all. Return the number of
     downloads.
     """
     folder = notes.folder
@@ -232,7 +232,7 @@ def pull_all() -> None:
 
 
 def pull_folder(path: str | os.PathLike[str]) -> None:
-    """Update one folder of this host's copy, such as a checkpoint; do nothing for other folders. Raises StoreError."""
+    """Update one folder of this host's copy, such as a checkpoint; ignore a `path` outside of it. Raises StoreError."""
     place = Path(path).resolve()
     for root in (folder.resolve() for _, folder in _FOLLOWED if place.is_relative_to(folder.resolve())):
         _pull(f"{place.relative_to(root).as_posix()}/")

@@ -100,8 +100,9 @@ class Lease:
                 tag = there[1]  # an earlier attempt succeeded, but its answer was lost
             if tag is None:
                 self.lost = StoreError(
-                    f"{self._place}: another process took it over while this one did not renew its lease (suspended, "
-                    "or without a network); nothing more is sent. The same command goes on once the other has ended."
+                    f"{self._place}: another process took it over while this process did not renew its lease (it was "
+                    "suspended, or had no network); nothing more is sent. When the other process has ended, the same "
+                    "command resumes."
                 )
             else:
                 self._tag, self._confirmed = tag, start
@@ -189,7 +190,7 @@ def _prove(owner: str) -> tuple[Path, int] | None:
 def _is_alive(holder: dict[str, Any]) -> bool | None:
     """Return whether the process that holds a lease is alive; None if unknown.
 
-    If it has this kernel's boot id, the lock on its owner file is decisive, even across containers.
+    If the lease has this kernel's boot id, the lock on the owner's file is decisive, even across containers.
     """
     owner, boot = holder.get("owner"), holder.get("boot")
     if not (isinstance(owner, str) and owner.isalnum() and boot and boot == _boot()):

@@ -2,7 +2,8 @@
 
 A thread uploads finished files in the order in which they were finished, so a killed run resumes from the bucket as
 from a local folder. Each file is one object, uploaded atomically. A folder that appears or disappears as a unit (a
-checkpoint, the tokenizer) contains an object `.unfinished` during the change, and counts as absent until it is removed.
+checkpoint, the tokenizer) contains an object `.unfinished` during the change; the folder counts as absent while
+this object exists.
 
 Orbax can write gs:// itself but not s3://; HDF5, safetensors and tokenizers read local files only.
 """

@@ -2,7 +2,7 @@
 
 An object is replaced only if it equals the version that this process last wrote or read, and only under a recently
 confirmed lease. So a process whose lease was taken while it was suspended changes nothing that the next holder wrote.
-An object that its late request creates is removed by that process or by the next holder.
+If a late request of such a process creates an object, that process or the next holder removes the object.
 """
 
 from pathlib import Path

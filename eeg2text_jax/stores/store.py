@@ -28,7 +28,7 @@ Advance = Callable[[int], object]
 
 
 class StoreError(UserError):
-    """The bucket refused a request or did not answer; its finished files stay, and the same command resumes."""
+    """The bucket refused a request or did not answer; finished files stay in it, and the same command resumes."""
 
     @classmethod
     def no_access(cls, place: str, why: str) -> "StoreError":
@@ -74,13 +74,13 @@ class Store(Protocol):
     def upload(
         self, path: Path, key: str, digest: str, over: str | None = ANY, labels: Mapping[str, str] = NONE
     ) -> str | None:
-        """Upload a file as an object, atomically, if the existing one has the tag `over` (None: does not exist).
+        """Upload a file as an object, atomically, if the object's tag is `over` (None: if there is no object).
 
-        Return its tag, or None if nothing was written. Metadata are `digest`, the file's SHA-256, and `labels`.
+        Return the new tag, or None if nothing was written. Metadata are `digest`, the file's SHA-256, and `labels`.
         """
 
     def put(self, key: str, content: bytes, over: str | None) -> str | None:
-        """Write a small object if the existing one has the tag `over` (None: does not exist); return a tag or None."""
+        """Write a small object if the object's tag is `over` (None: if there is no object); return a tag or None."""
 
     def delete(self, key: str, over: str = ANY) -> bool:
         """Remove an object if it exists; return False if its tag is not `over`."""
@@ -122,7 +122,7 @@ def seconds() -> float:
 
 @contextlib.contextmanager
 def translate_errors(place: str, translate: Callable[[str, Exception], StoreError | None]) -> Iterator[None]:
-    """Raise `translate(place, error)` for an exception of a client; where it is None, the exception itself."""
+    """For an exception of a client, raise `translate(place, error)`, or the exception itself if that is None."""
     try:
         yield
     except Exception as error:

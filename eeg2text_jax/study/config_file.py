@@ -67,8 +67,8 @@ def check_configuration(workdir: Workdir, config: Settings) -> None:
         for made, fields in fixed.items()
     )
     raise UserError(
-        f"{workdir.root} belongs to another configuration (its config.json): {what}; take another --workdir or these "
-        f"values. What may change here: {', '.join(free)}."
+        f"{workdir.root} belongs to another configuration (its config.json): {what}; take another --workdir or the "
+        f"values marked 'there'. What may change here: {', '.join(free)}."
     )
 
 
@@ -85,7 +85,7 @@ def check_derived(workdir: Workdir, config: Settings, samples: int) -> None:
         if now != there and stage_of(steps):
             raise UserError(
                 f"{workdir.split}: is another split than {made} was trained on: {name}={lengths.field(config, name)} "
-                f"is {steps}={now} with its {samples} samples in the train part, expected {there}; put the split back "
+                f"is {steps}={now} with its {samples} samples in the train part, expected {there}; restore the file "
                 "or take another --workdir."
             )
 

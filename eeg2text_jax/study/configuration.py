@@ -62,7 +62,7 @@ def parse_config(
       switches: names of options without a value: "yes" if given, otherwise "".
       default: configuration used without `--config`; "": `--config` is required.
       positional: the name of positional arguments in messages; "": the command takes none.
-      sections: sections of the configuration to check, which are all that the command reads; empty: all sections.
+      sections: sections of the configuration to check, namely those that the command reads; empty: all sections.
       ranges: ranges of the fields of a judge's configuration; None: the configuration of a run.
     """
     plain = [*(f"--{name}=..." for name in options), *(f"[--{name}=...]" for name in optional)]
@@ -111,7 +111,7 @@ def parse_config(
 
 
 class _ShortText(ConfigDict):
-    """A configuration of which absl, which makes a text of every flag's default, makes a short one."""
+    """A configuration with a short text, because absl makes the text of every flag's default."""
 
     def __str__(self) -> str:
         return "the configuration"
@@ -119,7 +119,7 @@ class _ShortText(ConfigDict):
 
 @contextlib.contextmanager
 def _short_text(config: ConfigDict) -> Iterator[None]:
-    """Make the text of a configuration short for a while: as YAML, it takes most of the time of parsing (0.16 s)."""
+    """Shorten a configuration's text inside the context: making the usual YAML would dominate parsing (0.16 s)."""
     usual = type(config)
     object.__setattr__(config, "__class__", _ShortText)
     try:
@@ -158,7 +158,7 @@ def load_config(place: str) -> ConfigDict:
     if not isinstance(config, ConfigDict):
         raise UserError(
             f"{place}: get_config returns {config!r:.40} ({type(config).__name__}); expected a ConfigDict, such as "
-            "that of configs/default.py with changes."
+            "configs/default.py returns, with changes."
         )
     return config.lock()
 
@@ -211,6 +211,9 @@ def to_json(document: Mapping[str, Any]) -> str:
     return json.dumps(json.loads(ConfigDict(document).to_json_best_effort()), indent=2, sort_keys=True) + "\n"
 
 
+UNKNOWN = "there unknown: an older version wrote it"  # what `differences` says of a field that `theirs` lacks
+
+
 def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
     """Return a phrase for each field in which two JSON configurations differ: its dotted name and both values."""
     found = []
@@ -219,8 +222,8 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") 
         if isinstance(a, dict) and isinstance(b, dict):
             found += differences(a, b, f"{prefix}{name}.")
         elif a != b:
-            there = "unknown, as of an older version" if name not in theirs else shortly(b)
-            found.append(f"{prefix}{name} (now {shortly(a)}, there {there})")
+            there = f"there {shortly(b)}" if name in theirs else UNKNOWN
+            found.append(f"{prefix}{name} (now {shortly(a)}, {there})")
     return found
 
 

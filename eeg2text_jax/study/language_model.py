@@ -50,6 +50,9 @@ def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
 def own_prompts(
     template: str, chat: bool, data: DataFile, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the token ids before and after each recording, int32 `[N, P]` each; `template` has fields of samples."""
+    """Return the token ids before and after each of N recordings, int32 `[N, P]` each, as `make_prompts` does.
+
+    `template` has fields of samples, such as `{subject}`.
+    """
     rows = [{"subject": str(subject), "task": str(task)} for subject, task in zip(data.subject, data.task, strict=True)]
     return make_prompts(tokenizer, template, chat, rows)

@@ -1,8 +1,8 @@
 """Derive numbers of steps from numbers of epochs, once the split is known.
 
-An epoch field, such as `train.epochs`, replaces a step field, such as `train.steps`, unless it is 0. An epoch trains
-every sample of the train part once and pads its last batch: 9,951 samples in batches of 32 are 311 steps. The derived
-steps are stored in the workdir's `config.json`.
+An epoch field, such as `train.epochs`, replaces a step field, such as `train.steps`, unless the epoch field is 0. An
+epoch trains every sample of the train part once and pads its last batch: 9,951 samples in batches of 32 are 311 steps.
+The derived steps are stored in the workdir's `config.json`.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def lines(config: Settings, samples: int) -> list[str]:
 
 
 def carried(config: Settings, stored: Mapping[str, Any]) -> Settings:
-    """Return `config` with the steps that `stored`, the content of a workdir's `config.json`, derived from epochs."""
+    """Return `config` with its derived steps taken from `stored`, the content of a workdir's `config.json`."""
     found = {steps: field(stored, steps) for steps, _ in declared(config).values()}
     return config.changed({name: steps for name, steps in found.items() if type(steps) is int and steps > 0})
 

@@ -13,7 +13,8 @@ OPTIONS = {
     "folds": "K or `subjects`: a run for each fold in DIR/fold_1 and so on, with one verdict over all test parts",
     "dry-run": "show the resolved configuration, the data, memory and time of a run; nothing is made",
     "out": "DATA.h5: the data file to write",
-    "labels": "severity (1: preserved) or preserved (0: not): what the numbers of the pairs' labels mean",
+    "labels": "severity or preserved: what labels mean if only 0 and 1 occur. With severity, 0 and 1 say that the "
+    "meaning was preserved; with preserved, only 1 does",
     "topology": "v5e:2x4, h100:2, ...: the chips to compile for; they need not be there. v5e (all its slices "
     "of 1 to 256 chips), or a list with commas: a table of the training step on each slice, and a recommendation",
     "chip-batch": "N: rows of the batch on a chip, for several slices; without it, each slice has batch.size",
@@ -27,7 +28,7 @@ ABOUT = {
     "train": "Train the arms of the grid: the training stage of `eeg2text run`.",
     "decode": "Decode the test part with the best parameters of each arm: the decoding stage of `eeg2text run`.",
     "prepare": "Make one data file of recordings, tables or arrays, and say what was kept and dropped, and why.",
-    "judge": "Tune a soft prompt that says whether a text kept the meaning, for LATTEScore; resumes.",
+    "judge": "Tune a soft prompt that tells whether a text keeps its reference's meaning, for LATTEScore; resumes.",
     "preflight": "Compile training and decoding for devices that are not there: memory, fit, communication. Status "
     "1: something does not fit.",
 }

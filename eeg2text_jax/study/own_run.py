@@ -53,7 +53,7 @@ def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
 def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
     """Return how near in time dev and test samples are to training samples, from the workdir's split file.
 
-    None if the file has no such record, or the predictions are of another split.
+    None if the split file has no such record, or the predictions are of another split.
     """
     workdir = Workdir(epath.Path(found.path).parent)
     if found.layout != "jsonl" or not workdir.split.exists():

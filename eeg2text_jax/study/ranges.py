@@ -56,7 +56,7 @@ def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], known: Collec
     for name in known:
         if name not in found:
             home = "configs/default.py" if ranges is RANGES else "configs/judge.py"
-            raise UserError(f"{name} is missing in the configuration; begin yours from {home}.")
+            raise UserError(f"{name} is missing in the configuration; start your configuration from {home}.")
         if not ranges[name].holds(found[name]):
             raise refusal(name, found[name], ranges)
     for name in found:
@@ -152,12 +152,15 @@ def _text_problems(config: ConfigDict) -> Iterator[str]:
 def _optim_problems(config: ConfigDict) -> Iterator[str]:
     name = config.optim.trainable
     if config.optim.schedule == "geometric" and not config.optim.lr_end:
-        yield "optim.lr_end is 0.0; expected a number above 0, which a geometric decay never reaches."
+        yield "optim.lr_end is 0.0; expected a number above 0, because geometric decay never reaches 0."
     other_stages = config.step_one.steps or config.step_one.epochs or config.pretrain.enabled
     if name in ("bridge", "lora") and (config.objective != "generate" or other_stages):
-        yield f"optim.trainable is {name!r}; expected all with objective=contrastive, step_one or pretrain."
+        yield f"optim.trainable is {name!r}; expected 'all' if objective=contrastive, step_one or pretrain is set."
     if config.decode.tensor_parallel and name not in ("bridge", "lora"):
-        yield f"decode.tensor_parallel is True and optim.trainable {name!r}; expected bridge or lora: a frozen model."
+        yield (
+            f"decode.tensor_parallel is True and optim.trainable is {name!r}; expected bridge or lora, with which the "
+            "language model is frozen."
+        )
     if config.model.frozen_dtype == "int8" and (
         name not in ("bridge", "lora") or config.model.backbone not in DECODERS
     ):
@@ -175,13 +178,13 @@ def _pretrain_problems(config: ConfigDict) -> Iterator[str]:
         return
     if config.model.encoder != "unicorn":
         yield (
-            f"pretrain.enabled is True and model.encoder is {config.model.encoder!r}; expected 'unicorn', the encoder "
-            "that has a mirror to reconstruct with, or pretrain.enabled=False."
+            f"pretrain.enabled is True and model.encoder is {config.model.encoder!r}; expected 'unicorn', the only "
+            "encoder that can reconstruct its input, or pretrain.enabled=False."
         )
     for name in ("snapshot", "series"):
         stage = own[name]
         if stage.schedule == "geometric" and not stage.lr_end:
-            yield f"pretrain.{name}.lr_end is 0.0; expected a number above 0, which a geometric decay never reaches."
+            yield f"pretrain.{name}.lr_end is 0.0; expected a number above 0, because geometric decay never reaches 0."
         if stage.batch_size % config.train.accumulate:
             yield (
                 f"train.accumulate is {config.train.accumulate}; expected a divisor of pretrain.{name}.batch_size "

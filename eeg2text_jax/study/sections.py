@@ -159,7 +159,7 @@ class ContrastiveSettings:
 
 @dataclasses.dataclass(frozen=True)
 class DecodeSettings:
-    """Section `decode`; `others` has the fields of `GenerationSpec` that a configuration adds to it."""
+    """Section `decode`; `others` has the fields of `GenerationSpec` that a configuration adds to the section."""
 
     num_beams: Annotated[int, whole(1, 1000)]
     max_length: Annotated[int, whole(2, 100_000)]
@@ -249,7 +249,7 @@ class Settings:
 
 def read_settings(config: ConfigDict) -> Settings:
     """Return the settings of a configuration, which must have passed `ranges.check_config`."""
-    document = config.to_dict()  # a missing key of a dict raises a KeyError of its name alone
+    document = config.to_dict()  # a dict's KeyError has the name of the missing key and no other text
     known = {field.name for field in dataclasses.fields(DecodeSettings)}
     others = {name: value for name, value in document["decode"].items() if name not in known}
     return read_section(Settings, {**document, "decode": {**document["decode"], "others": others}})

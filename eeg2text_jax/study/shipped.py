@@ -1,7 +1,8 @@
 """Find the configurations of the package, and execute configuration files.
 
 The package's configurations are in `configs/` of a clone and in `eeg2text_jax/configs/` of an installed wheel. Any
-configuration file can `from configs import default`; a folder `configs` beside the file precedes the package's.
+configuration file can `from configs import default`; a folder `configs` beside the file takes precedence over
+the package's folder.
 """
 
 import ast
@@ -44,10 +45,10 @@ def find_config(name: str) -> Path:
         return path
     if name in known:
         return known[name]
-    travels = f"--config={path.stem} is one that travels with the package."
+    travels = f"--config={path.stem} is in the package."
     raise UserError(
         f"{name}: there is no such configuration file; "
-        f"{travels if path.stem in known else did_you_mean(name, known)} `eeg2text configs` lists those there are."
+        f"{travels if path.stem in known else did_you_mean(name, known)} `eeg2text configs` lists all names."
     )
 
 

@@ -81,9 +81,9 @@ class Study:
 def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False) -> Study:
     """Return the inputs of a run: read from the workdir, or created and stored in it.
 
-    With `other_texts` the sentences of the data file, and nothing else, may differ from those that the split was made
-    of; this serves to show that free-running predictions do not depend on them. Raises UserError if the data source,
-    the tokenizer or a field of the configuration is not usable.
+    With `other_texts`, the data file may differ from the data of the split in its sentences, and in nothing else, to
+    show that free-running predictions do not depend on the sentences. Raises UserError if the data source, the
+    tokenizer or a field of the configuration is not usable.
     """
     grid_arms = arms(config.grid)
     data = open_data(config, workdir)
@@ -122,7 +122,7 @@ def _contrastive(study: Study) -> Study:
 
 
 def open_data(config: Settings, workdir: Workdir) -> DataFile:
-    """Return the data file `config.data.source`; any other source is converted to a data file in the workdir once."""
+    """Return the data file `config.data.source`, or the workdir's data file, made once from another source."""
     source = config.data.source
     if source.endswith(".h5"):
         return read_datafile(source)
@@ -136,7 +136,8 @@ def open_data(config: Settings, workdir: Workdir) -> DataFile:
 def open_split(config: Settings, workdir: Workdir, data: DataFile, *, other_texts: bool = False) -> Split:
     """Return the split of the data; it is made and stored in the workdir once.
 
-    Raises UserError if the stored split is of other data (see `open_study` for `other_texts`) or cannot be made.
+    Raises UserError if the stored split is of other data (see `open_study` for `other_texts`), or if a new split cannot
+    be made.
     """
     if workdir.split.exists():
         found = read_split_file(workdir.split)
@@ -173,15 +174,15 @@ def cuts(
     words, most, widest = data.n_words[rows], config.data.max_words, max(words for words, _ in config.batch.buckets)
     if min(words.max(), most) > widest:
         raise UserError(
-            f"batch.buckets: the widest has {widest} words and a sample has {words.max()}; add a wider bucket or set "
-            f"data.max_words to {widest}, by which longer samples are cut."
+            f"batch.buckets: the widest has {widest} words and a sample has {words.max()}; add a wider bucket, or "
+            f"cut longer samples with data.max_words={widest}."
         )
     most_tokens = config.text.max_tokens
     too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens, alone)
     if (words > most).any():
         yield (
             f"{np.sum(words > most)} of {len(rows)} samples have more than data.max_words={most} words (up to "
-            f"{words.max()}): the rest is cut."
+            f"{words.max()}): further words are cut."
         )
     if too_long.any():
         yield (
@@ -201,7 +202,8 @@ def make_samples(
 ) -> tuple[Samples, jax.Array | None]:
     """Return the samples that batches are made of, and the means `[S + 1, *feature_shape]` if a condition needs them.
 
-    They are mean features of each subject's words, and last of all words. `alone` is for a decoder-only model.
+    The means are over the words of each of S subjects; the last row is over all words. `alone` is for a decoder-only
+    model.
     """
     train, text = split.parts["train"], config.text
     scaling = feature_scale(data, train, config.data.standardize)

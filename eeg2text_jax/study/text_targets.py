@@ -90,7 +90,9 @@ def standardized(vectors: np.ndarray, train: np.ndarray) -> np.ndarray:
     mean, deviation = vectors[train].mean(0), vectors[train].std(0)
     varies = deviation > 1e-6 * np.maximum(np.abs(vectors[train]).max(0), 1e-30)
     if not varies.any():
-        raise UserError("contrastive: the sentences of the train part all have the same embedding; take another text.")
+        raise UserError(
+            "contrastive: the sentences of the train part all have the same embedding; change contrastive.text."
+        )
     return np.where(varies, (vectors - mean) / np.where(varies, deviation, 1.0), 0.0).astype(np.float32)
 
 

@@ -92,11 +92,11 @@ class Workdir:
         """Return the content of `finished.json`: digests by path; {} without the file."""
         if not self.finished.exists():
             return {}
-        recorded = read_object(self.finished, "restore the file, or remove it to have the files taken as they are")
+        recorded = read_object(self.finished, "restore the file, or remove it to use the outputs unchecked")
         if not all(isinstance(digest, str) for digest in recorded.values()):
             raise UserError(
                 f"{self.finished}: is damaged; expected a digest for each output of the run. Restore the file, or "
-                "remove it to have the outputs taken as they are."
+                "remove it to use the outputs unchecked."
             )
         return recorded
 
@@ -124,7 +124,7 @@ def find_workdir(root: str) -> Workdir:
     """Return the workdir of an existing run; raise UserError if the folder holds none."""
     workdir = Workdir(epath.Path(root))
     if not workdir.config.exists():
-        raise UserError(f"{root}: holds no run of eeg2text (no config.json); give the --workdir of one.")
+        raise UserError(f"{root}: holds no run of eeg2text (no config.json); give the --workdir of a run.")
     return workdir
 
 

@@ -36,7 +36,8 @@ from eeg2text_jax.stores.copying import pull_folder
 class Preemption:
     """Turn SIGTERM into a request to save a checkpoint and stop. Use as a context manager around the training loop.
 
-    On several hosts the signal may arrive at different times; JAX's coordination service agrees on the last step.
+    On several hosts the signal may arrive at different times; JAX's coordination service makes all hosts stop after the
+    same step.
     """
 
     def __init__(self) -> None:
@@ -153,7 +154,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
     def wait(self) -> None:
         """Wait until every save is on disk; raise a UserError if a save failed."""
-        if self._manager is not None:  # only the main host has one
+        if self._manager is not None:  # None: this host has saved nothing
             with _writing(self.directory):
                 self._manager.wait_until_finished()
 
@@ -161,7 +162,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         """Return the newest undamaged checkpoint as (step, state, info), or None. All hosts must call this together.
 
         `abstract_state` is a pytree of shapes with shardings; leaves that are `orbax.checkpoint.PLACEHOLDER` are not
-        read. Raises UserError if the newest checkpoint is damaged and `read_only` is set, or the restore fails.
+        read. Raises UserError if the restore fails, or if the newest checkpoint is damaged and `read_only` is set.
         """
         step = main_decides(self._newest_undamaged)
         if step == _NONE:
@@ -191,12 +192,15 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 return step
             if self._read_only:
                 raise UserError(
-                    f"{damage}; `eeg2text train` sets the checkpoint aside and goes on from the one before."
+                    f"{damage}; `eeg2text train` sets the checkpoint aside and resumes from the previous one."
                 )
             name = f"damaged_checkpoint_{step}"  # renamed, so that its step can be saved again
             places = (self.directory.parent / (f"{name}_{n}" if n else name) for n in itertools.count())
             (self.directory / f"step_{step}").rename(next(place for place in places if not place.exists()))
-            print(f"{damage}: the checkpoint is set aside, the one before is taken.")
+            print(
+                f"{damage}: the checkpoint is set aside; training resumes from an earlier one, or from the start if "
+                "there is none."
+            )
         return _NONE
 
 
@@ -229,7 +233,7 @@ def find_damage(folder: epath.Path) -> str | None:
 
 
 def _listed_files(folder: epath.Path) -> list[str]:
-    """Return the names of a checkpoint's files that get a digest: all but those that change later and the list."""
+    """Return the names of a checkpoint's files that get a digest: all but `DIGESTS` and files that change later."""
     return [name for name in files_below(folder) if name not in (*_CHANGED_LATER, DIGESTS)]
 
 
@@ -251,12 +255,12 @@ def _writing(directory: epath.Path) -> Iterator[None]:
     except Exception as error:
         reason, place = first_line(error)[:200], _unwritable(directory)
         raise UserError(
-            f"{place}: a checkpoint cannot be written, or an old one removed ({reason}); free space or get write "
-            "permission there, and run the same command again."
+            f"{place}: a checkpoint cannot be written, or an old checkpoint cannot be removed ({reason}); free space "
+            "or get write permission there, and run the same command again."
         ) from error
 
 
 def _unwritable(directory: epath.Path) -> epath.Path:
-    """Return the first folder below `directory` without write permission, or `directory` if there is none."""
+    """Return the first folder without write permission at or below `directory`; `directory` if all are writable."""
     folders = sorted(place for place, _, _ in os.walk(directory))
     return epath.Path(next((place for place in folders if not os.access(place, os.W_OK)), directory))

@@ -1,6 +1,6 @@
 """Make the training program (training and evaluation steps of all arms); contrastive and reconstruction objectives.
 
-The contrastive objective (CLIP, Radford et al. 2021) finds the sentence that was read among the sentences of the batch.
+The contrastive objective (CLIP, Radford et al. 2021) finds, among the sentences of the batch, the one that was read.
 The reconstruction objective of the pretraining stages reproduces the encoder's input.
 """
 
@@ -44,7 +44,7 @@ def frozen_model(study: Study) -> Any:
 def make_program(
     config: Settings, model: Any, arms: tuple[Arm, ...], mesh: Mesh | AbstractMesh | None = None
 ) -> GridProgram:
-    """Return the training and evaluation steps of these arms for a mesh; None: for one device, or only for shapes.
+    """Return the training and evaluation steps of these arms; `mesh` is None for one device or to get shapes only.
 
     Equal settings give the same object, so that `parallel.arms.jit_once` finds its compiled programs.
     """
@@ -168,7 +168,7 @@ class ReconstructionProgram(GridProgram):
 
         def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             total, judged = self._loss(params, {**rows, "voxels": voxels}, key)
-            # Each micro-batch draws its own hidden snapshots, so its mean is taken over its own ones.
+            # Each micro-batch draws the snapshots that it hides, so its loss is the mean over these snapshots.
             own = jnp.maximum(judged, 1.0) * self.accumulate
             return total / (own if self.model.hidden_share else count)
 

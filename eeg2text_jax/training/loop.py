@@ -88,7 +88,7 @@ def train(study: Study) -> TrainState:
 
 
 def announce(study: Study, first: int) -> None:
-    """Print which arms are trained, in parallel or in sequence, from step `first` to the last, and on which devices."""
+    """Print the arms, whether they train in parallel or in sequence, the steps from `first` on, and the devices."""
     if first:
         print(f"going on from the checkpoint of step {first}")
     names = ", ".join(map(str, study.arms))
@@ -152,7 +152,10 @@ def _sums(program: ReconstructionProgram, batch: Batch, arrays: Any) -> tuple[ja
 def _losses_of_predictors(
     program: ReconstructionProgram, batch: Batch, arrays: StudyArrays, mean: jax.Array
 ) -> tuple[tuple, jax.Array]:
-    """Return summed losses of predicting zero and `mean [A, ...]` on a batch, and the number of snapshots, `[A]`."""
+    """Return (loss of predicting zero, loss of predicting `mean [A, ...]`) and the number of snapshots, each `[A]`.
+
+    The losses are summed over the snapshots of the batch.
+    """
     fed = program.fed(batch, arrays)
 
     def of_arm(rows: dict[str, jax.Array], mean: jax.Array) -> tuple[tuple, jax.Array]:

@@ -16,7 +16,8 @@ from eeg2text_jax.imports import hidden
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.training.tracker import Tracker
 
-with hidden("torch", "boto3"):  # 4 s of CPU time; workdirs on s3:// have a copy on this machine
+# tensorboardX would import both in 4 s of CPU time; boto3 is not needed, as runs write s3:// workdirs to a local copy.
+with hidden("torch", "boto3"):
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import Event, SessionLog
     from tensorboardX.record_writer import directory_check
@@ -28,8 +29,8 @@ PAUSE = 30.0  # seconds between two flushes of TensorBoard events; a flush to gs
 class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
     """Append the scalars of each step to `metrics.jsonl`, TensorBoard and a tracker. Use as a context manager.
 
-    Only the first of several hosts writes files. tensorboardX's `SummaryWriter` would write events in its own thread,
-    where a full disk does not stop training.
+    Only the first of several hosts writes files. tensorboardX's `SummaryWriter` is not used: it writes events in a
+    thread of its own, so a full disk would not stop training.
 
     Args:
       workdir: the folder of `metrics.jsonl` and `tensorboard/`.
@@ -83,7 +84,7 @@ def write_lines(workdir: epath.Path, lines: Sequence[str]) -> None:
 
 
 def stale(lines: Sequence[str]) -> int:
-    """Return for how many of the latest dev evaluations no arm has improved, from the lines of `metrics.jsonl`."""
+    """Return the number of dev evaluations since any arm last improved, from the lines of `metrics.jsonl`."""
     best: dict[str, float] = {}
     since = 0
     for row in map(json.loads, lines):

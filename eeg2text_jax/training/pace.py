@@ -129,7 +129,7 @@ class Pace:
 
 
 class Pending:
-    """A queue of the metrics of dispatched steps, which are logged once they are read.
+    """A queue of the metrics of dispatched steps; metrics are logged as soon as they are read.
 
     The metrics of a step are read from the devices after the next step is dispatched. On several hosts reading is a
     collective, so the metrics of a whole log interval are read together.
@@ -139,7 +139,7 @@ class Pending:
         self._arms, self._every, self._log, self._progress = study.arms, study.config.train.log_every, log, progress
         self._pace, self._pad_token = pace, study.model.pad_token
         self._unread: list[tuple[int, BatchWork, dict[str, jax.Array]]] = []
-        self._last_finite = 0
+        self._last_finite = 0  # step of this process; 0: none yet
 
     def next_batch(self, iterator: Iterator[Batch]) -> Batch:
         """Return the next batch; count the wait as `input_wait` if the devices became idle meanwhile."""
@@ -173,9 +173,10 @@ class Pending:
     def _record(self, step: int, work: BatchWork, metrics: dict[str, np.ndarray]) -> None:
         losses = metrics["loss"]
         if not np.isfinite(losses).all():
+            before = f" (it was finite at step {self._last_finite})" if self._last_finite else ""
             raise UserError(
-                f"the loss of arm {not_finite(self._arms, losses)} is not finite at step {step} (it was at step "
-                f"{self._last_finite}); lower optim.lr, or look for extreme values in the features."
+                f"the loss of arm {not_finite(self._arms, losses)} is not finite at step {step}{before}; lower "
+                "optim.lr, or look for extreme values in the features."
             )
         self._last_finite = step
         self._pace.done(work)

@@ -37,7 +37,7 @@ def write_reconstructions(study: Study) -> list[epath.Path]:
 def curves_figure(curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms: Sequence[str]) -> Figure:
     """Plot dev losses by step, one panel per stage, and horizontal lines at the losses of predicting zero or the mean.
 
-    `curves` maps a stage to a dict: label of lines (a split, for example) -> lines of `metrics.jsonl` as dicts.
+    `curves` maps a stage to a dict: label of plotted curves (a split, for example) -> rows of `metrics.jsonl` as dicts.
     """
     figure = Figure(figsize=(4.2 * len(curves), 3.6), layout="constrained")
     for axes, (stage, by_label) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
@@ -59,7 +59,10 @@ def curves_figure(curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms
 
 
 def slices_figure(given: np.ndarray, made: np.ndarray) -> Figure:
-    """Plot a volume's `[X, Y, Z]` middle slice along each axis above its reconstruction's, on one colour scale."""
+    """Plot the middle slice along each axis of a volume `[X, Y, Z]`, above the same slices of its reconstruction.
+
+    All slices have one colour scale.
+    """
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     most = float(np.abs(given).max()) or 1.0
     for row, (name, volume) in zip(figure.subplots(2, 3), (("fed", given), ("reconstructed", made)), strict=True):

@@ -125,8 +125,8 @@ def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) 
     check_same_data(study.data.digests["features"], info["features"], checkpoints.directory)
     if info.setdefault("frozen", study.frozen_digest) != study.frozen_digest:  # version 0.2 wrote no such entry
         raise UserError(
-            f"{study.config.model.checkpoint}: its weights are not those that {checkpoints.directory} was trained "
-            "with; put those weights back, or take another --workdir."
+            f"{study.config.model.checkpoint}: its weights are not the weights that {checkpoints.directory} was "
+            "trained with; restore the original weights, or take another --workdir."
         )
     if any(info[name] != value for name, value in origin(study).items()):
         raise UserError(

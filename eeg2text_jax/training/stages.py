@@ -1,8 +1,9 @@
-"""Training stages in order: reconstruct snapshots, reconstruct series, step one of the authors' two steps, text.
+"""Training stages in order: reconstruct snapshots, reconstruct series, step one of two-step training, text.
 
 Each stage is a study with another model or other settings, trained by the same loop in its own folder (`snapshot`,
 `series`, `step_one`; the text stage uses the workdir itself). A stage starts from the best parameters of the previous
-stage where the names match; the remaining parameters are initialized as in a run with one stage.
+stage where the names match; the remaining parameters are initialized as in a run with one stage. The two-step training
+is an option of the code of Jo et al. 2024 (arXiv:2405.06459); `state.trainable_mask` says what step one trains.
 """
 
 import dataclasses
@@ -39,7 +40,7 @@ def stage_names(config: Settings) -> list[str]:
 
 
 def stage_before(study: Study) -> Study | None:
-    """Return the previous stage of a study, whose best parameters initialize it; None if there is none."""
+    """Return the training stage whose best parameters initialize the stage `study`; None for the first stage."""
     if study.before is not None:
         return study.before
     return next(iter(stages(study)[-2::-1]), None)

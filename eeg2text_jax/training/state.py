@@ -52,10 +52,11 @@ def own_params(model: AnyModel, params: Any) -> Any:
 def trainable_mask(model: Seq2SeqModel, params: Any, phase: str = "all") -> Any:
     """Return a bool array for each leaf of `params` (of one arm), broadcastable to it: True where it is trained.
 
-    Phase `first` is step one of the authors' two-step training. In the language model it trains the shared embeddings,
-    the learned positions and the encoder's first layer; in T5 only the embeddings, because the authors' code matches
-    BART's names. Phase `all` trains everything but buffers: the output bias of BART and PEGASUS, and PEGASUS's
-    positions if the checkpoint has a table of them. Parameters outside of the language model are always trained.
+    Phase `first` is step one of the two-step training in the code of Jo et al. 2024. In the language model it trains
+    the shared embeddings, the learned positions and the encoder's first layer; in T5 only the embeddings, because that
+    code selects parameters by BART's names. Phase `all` trains everything but buffers: the output bias of BART and
+    PEGASUS, and PEGASUS's positions if the checkpoint has a table of them. Parameters outside of the language model are
+    always trained.
     """
 
     def mask(path: tuple, leaf: jax.Array) -> np.ndarray:
@@ -105,8 +106,8 @@ Rate: TypeAlias = float | jax.Array
 def make_schedule(config: OptimSettings, steps: int, lr: Rate | None = None) -> optax.Schedule:
     """Return the learning rate by step: linear warm-up to `lr` (default: `config.lr`), then `config.schedule`.
 
-    The last step has the rate `lr_end`. If `lr_end` is 0, the step after the last one would have it, because a step
-    with rate 0 changes nothing.
+    A decay to `lr_end` reaches it at the last step; a decay to 0 reaches 0 one step later, because a last step with
+    rate 0 would change nothing.
     """
     warmup = min(int(config.warmup_steps), steps // 2)
     end = getattr(config, "lr_end", 0.0)  # the configuration of a judge (a scoring model) has no such field

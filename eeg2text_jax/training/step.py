@@ -121,7 +121,10 @@ class GridProgram:
         return jax.lax.scan(add, zeros, (parts, jnp.arange(self.accumulate)))[0]
 
     def _microbatches(self, rows: jax.Array) -> jax.Array:
-        """Split rows `[B, ...]` into n = `accumulate` parts of every n-th row on all devices, `[n, B / n, ...]`."""
+        """Split rows `[B, ...]` into n = `accumulate` parts, `[n, B / n, ...]`.
+
+        Part i has every n-th row from row i on, so that each part has rows on all devices.
+        """
         return jnp.moveaxis(rows.reshape(-1, self.accumulate, *rows.shape[1:]), 1, 0)
 
     def _loss(self, params: Any, rows: Mapping[str, Any], key: jax.Array | None) -> tuple[jax.Array, jax.Array]:

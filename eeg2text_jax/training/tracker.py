@@ -76,7 +76,7 @@ class Tracker:
             self._lines.put_nowait(None)
         self._thread.join(PATIENCE)
         if self._thread.is_alive():
-            self._report_once(f"did not take what was sent within {PATIENCE:.0f} s")
+            self._report_once(f"has not taken all lines after a wait of {PATIENCE:.0f} s")
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._thread.join(1.0)
@@ -117,7 +117,9 @@ class Tracker:
         """Print a problem unless one was printed before."""
         if not self._has_reported:
             self._has_reported = True
-            print(f"{self._package}: {problem}; training goes on, metrics.jsonl and TensorBoard have every line.")
+            print(
+                f"{self._package}: {problem}; training is not affected; metrics.jsonl and TensorBoard have every line."
+            )
 
 
 def _read_all(pipe: IO[str], lines: list[str]) -> None:

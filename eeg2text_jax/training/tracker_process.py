@@ -1,4 +1,4 @@
-"""The process of an experiment tracker: read JSON lines from `tracker.Tracker` and log them with its package.
+"""The process of an experiment tracker: read JSON lines from `tracker.Tracker`, log them with the tracker's package.
 
 It is a module of its own because `tracker` imports JAX, which this process must not load.
 """
@@ -14,7 +14,7 @@ from typing import Any
 def feed(lines: Iterable[str]) -> None:
     """Start the tracker's runs that the first line names, log the scalars of all further lines, finish the runs.
 
-    Raises ImportError, with the command that installs it, if the tracker's package is missing.
+    Raises ImportError if the tracker's package is missing; the message has the command that installs the package.
     """
     lines = iter(lines)
     begin = json.loads(next(lines))

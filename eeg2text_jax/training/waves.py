@@ -53,7 +53,7 @@ def train_arms(study: Study) -> None:
 
 
 def reconstruction_lines(study: Study) -> list[str]:
-    """Return a line for each arm of a reconstruction stage: best dev loss, and those of predicting zero or the mean."""
+    """Return a line per arm of a reconstruction stage: best dev loss, and losses of predicting zero and the mean."""
     if not isinstance(study.model, ReconstructionModel):
         return []
     rows, lines = rows_of(study.workdir.metrics), []
@@ -61,14 +61,14 @@ def reconstruction_lines(study: Study) -> list[str]:
         best = min(curve(rows, f"dev_loss/{arm}")[1])
         zero, mean = (rows[0][f"{name}/{arm}"] for name in TRIVIAL)
         lines.append(
-            f"{study.model.of} of {arm} reconstructed: {study.config.pretrain.loss} {best:.4f} on dev; zero has "
-            f"{zero:.4f}, the mean over train {mean:.4f} ({best / min(zero, mean):.1%} of the lower one)"
+            f"{study.model.of} of {arm} reconstructed: {study.config.pretrain.loss} {best:.4f} on dev, "
+            f"{best / min(zero, mean):.1%} of the best trivial prediction (zero {zero:.4f}, mean over train {mean:.4f})"
         )
     return [*lines, ""]
 
 
 def restore_log(study: Study) -> None:
-    """Restore a deleted `metrics.jsonl` from checkpoints, if every wave has one. All hosts must call this together."""
+    """Restore a deleted `metrics.jsonl` from checkpoints, if all waves have them. All hosts must call this together."""
     if not main_decides(lambda: int(not study.workdir.metrics.exists())):
         return
     lines: list[str] = []
@@ -131,15 +131,18 @@ def _even(n_arms: int, at_once: int) -> int:
 
 
 def _arms_that_fit(study: Study) -> int:
-    """Return the largest wave size whose training state fits into device memory; print it if it is not all arms."""
+    """Return the largest wave size whose training state fits into device memory; print it if not all arms fit.
+
+    If no size fits, return the smallest.
+    """
     arm, memory = bytes_of_an_arm(study), device_memory()
     sizes = sorted({_even(len(study.arms), at_once) for at_once in range(1, len(study.arms) + 1)}, reverse=True)
     size = next((n for n in sizes if _load(study, n, arm) <= STATE_SHARE * memory), sizes[-1])
     if size < len(study.arms) or _load(study, size, arm) > STATE_SHARE * memory:
-        advice = "" if study.config.parallel.fsdp else "; parallel.fsdp=True divides it over the devices of the batch"
+        advice = "" if study.config.parallel.fsdp else "; parallel.fsdp=True divides the state over several devices"
         print(
             f"an arm's state and gradient take {arm / 2**30:.1f} GiB, a device has {memory / 2**30:.1f} GiB: "
-            f"{size} of {len(study.arms)} arms are trained at once{advice}."
+            f"{size} of {len(study.arms)} arms are trained at the same time{advice}."
         )
     return size
 

@@ -91,7 +91,7 @@ def test_references_may_be_a_file_of_their_own(upload):
     assert "give its references" in answer("look", uploads).found["refused"]
     page = markup.refusal(answer("look", uploads).found)
     assert "Predictions, line 2: " in page or "Predictions: " in page
-    assert "drop its references under" in page
+    assert "add its references under" in page
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,8 @@ def test_references_may_be_a_file_of_their_own(upload):
         ("control, line 3: a header; name the columns with --columns=REFERENCE,PREDICTION and say whether this is a "
          "header (--format=F) or a sample (--format=H).", "Control, line 3: a header"),
         ("eeg: has references of its own (a, b); leave --reference out.", "remove the file of references"),
-        ("eeg: ids; give both with ids, or say --format=P if this is part of the text.", "Predictions: ids; give both"),
+        ("eeg: ids; give both with ids, or say --format=P if the ids are part of the texts.",
+         "Predictions: ids; give both"),
     ],
 )  # fmt: skip
 def test_refusals_speak_of_the_page(said, shown_as):
@@ -147,7 +148,7 @@ def test_limits_of_rows_bytes_and_time_are_sentences(upload, monkeypatch):
     assert "takes more than 60 s" in answer("look", many).found["refused"]
     monkeypatch.setattr(jobs, "BYTES", 1000)
     assert "this page takes files of" in answer("look", many).found["refused"]
-    assert "drop it again" in answer("look", {"eeg": "/nowhere/at/all"}).found["refused"]
+    assert "upload the file again" in answer("look", {"eeg": "/nowhere/at/all"}).found["refused"]
     assert "add one first" in answer("look", {"eeg": None}).found["refused"]
 
 

@@ -156,11 +156,11 @@ REFUSED = {
     "lengths": ({"eeg": rows(), "noise": [*rows(), row(0, sample_id="x")]}, "eeg has 8 rows and noise 9"),
     "subjects": (
         {"eeg": rows(), "noise": rows(subject="B")},
-        r"differ in the number of rows for the same sentence, subject or seed .no subject label in common: A and B.",
+        r"differ in the number of rows for some sentence, subject and seed .no subject label in common: A and B.",
     ),
     "case": (
         {"eeg": rows(), "noise": changed(rows(), reference=lambda r: f"{r.reference.upper()}.")},
-        "share no reference; they are equal but for case and punctuation; write both alike",
+        "share no reference; some references differ only in case and punctuation; write them alike",
     ),
     "duplicates": ({"eeg": [*rows(), row(3)]}, "sample 'sample 3' occurs more than once"),
     "empty reference": ({"eeg": [*rows(), row(9, reference=" ")]}, "row 9 .* empty reference"),
@@ -168,7 +168,7 @@ REFUSED = {
     "nothing": ({"eeg": []}, "no predictions"),
     "seeds": (
         {"eeg": rows(), "noise": rows(seed=1)},
-        "differ in the number of rows for the same sentence, subject or seed",
+        "differ in the number of rows for some sentence, subject and seed",
     ),
 }
 

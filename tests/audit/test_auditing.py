@@ -98,7 +98,7 @@ def test_control_better():
     result = quick(noise, {"swapped": eeg})
     assert result.verdict is Verdict.CONTROL_BETTER
     assert "one-sided for less content with eeg: p = 0.003" in result.sentence
-    assert "on its own swapped has content above its null (p = 0.003), look for what reaches it" in result.sentence
+    assert "on its own swapped has content above its null (p = 0.003), look for its source" in result.sentence
     assert "p = 1.000" not in result.sentence
     assert "0.003 (less)" in result_text(result)
 
@@ -110,7 +110,7 @@ def test_control_better_by_chance_does_not_say_that_the_control_holds_content():
         result = quick(eeg, {"noise": noise}, resamples=200, margin=0.2)
         if result.verdict is Verdict.CONTROL_BETTER and result.conditions[1].p > 0.05:
             assert "on its own noise has none above its null" in result.sentence
-            assert "one comparison in twenty ends so by chance" in result.sentence
+            assert "one comparison in twenty ends like this by chance" in result.sentence
             return
     raise AssertionError("no set of 60 ended with a better control")
 
@@ -248,7 +248,7 @@ def test_leaks_in_one_condition_are_warned_of():
     assert "side_channel_in_one_condition" not in flags(both)
     assert both.conditions[0].side_channel.p < 0.01
     subject = quick(*one_file_each(simulated_rows(eeg_subject_leak=0.2)), resamples=100)
-    assert "; strata keep to the sentences of one group" in flags(subject)["subject_tells_sentence"].message
+    assert "; each stratum belongs to one group of subjects" in flags(subject)["subject_tells_sentence"].message
 
 
 def test_eeg_bits_come_from_the_teacher_forced_rows_beside():

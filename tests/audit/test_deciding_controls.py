@@ -137,7 +137,7 @@ def test_a_control_that_keeps_the_words_features_asks_a_question_of_its_own(cond
     ("name", "question"),
     [
         ("time_reversed", "does the order of the recording matter?"),
-        ("phase_randomized", "does it matter how the recording runs, beyond its spectrum?"),
+        ("phase_randomized", "does the time course of the recording matter, beyond its spectrum?"),
     ],
 )
 def test_the_question_of_such_a_control_is_printed(conditions, name, question):
@@ -146,7 +146,7 @@ def test_the_question_of_such_a_control_is_printed(conditions, name, question):
     found = audit(eeg, {"shuffled": controls["shuffled"], name: asking}, resamples=300)
     assert found.verdict is Verdict.USES_EEG
     (said,) = [one.sentence for one in found.comparisons if one.control == name]
-    assert said.startswith(f"A question of its own, which does not decide ({question}): ")
+    assert said.startswith(f"This control does not decide, but answers a question of its own ({question}): ")
 
 
 def test_controls_that_decide_by_default_keep_no_features_of_the_words():

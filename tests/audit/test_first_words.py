@@ -46,7 +46,7 @@ def test_a_tag_of_the_sentence_on_both_sides_is_named(tag):
     ]
     found, messages = findings(rows)
     assert found.verdict.value == "not judgeable"
-    assert "a number or tag of the sentence stands on both sides" in messages[0]
+    assert "predictions and references begin with a number or tag of the sentence" in messages[0]
 
 
 @pytest.mark.parametrize("maker", [decoded, word_by_word])

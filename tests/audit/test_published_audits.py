@@ -65,7 +65,7 @@ def test_bart_pair_is_collapsed_and_its_metrics_disagree(tmp_path):
 
 def test_teacher_forced_file_ignores_the_recording_and_says_so(tmp_path):
     result = judged(tmp_path, "bart_nr_teacher-forced.txt")
-    said = "30 sentences of which every row is wrong by more than a spelling, 30 have one and the same prediction"
+    said = "30 sentences of which every row is wrong by more than its spelling, 30 have one and the same prediction"
     assert said in codes(result)["input_independent"]
     assert {"looks_teacher_forced", "length_follows_reference", "literal_padding"} <= codes(result).keys()
     assert "mode_unknown" in codes(result)

@@ -297,7 +297,7 @@ def test_subjects_with_most_sentences_in_common_do_not_tell_the_sentence():
 @pytest.mark.parametrize(
     ("first", "second", "said"),
     [
-        (range(70), range(70, 100), ["; strata keep to the sentences of one group"]),
+        (range(70), range(70, 100), ["; each stratum belongs to one group of subjects"]),
         (range(97), range(97, 100), [", and strata do not separate them"]),  # three sentences are no stratum
         (range(100), range(40, 100), []),
         (range(100), range(100), []),

@@ -125,7 +125,7 @@ def test_seeds_have_orders_of_their_own_in_batches_of_the_same_shapes(samples):
 @pytest.mark.parametrize("buckets", [((8, 6), (4, 12)), ((8, 12), (4, 6)), ((4, 12), (8, 6)), ((8, 12), (8, 12))])
 def test_buckets_that_are_not_nested_are_refused(samples, buckets):
     """What is left over of the first would be put into the second, which does not hold it."""
-    message = r"batch.buckets is .* expected pairs \(words, tokens\), each at least as large"
+    message = r"batch.buckets is .* expected pairs \(words, tokens\), each larger than the pair"
     with pytest.raises(UserError, match=message):
         training_batches(samples, np.arange(30), buckets, SIZE, seed=0, steps=1)
 

@@ -87,20 +87,21 @@ def test_what_is_worth_a_look_is_noted(tmp_path):
 
     assert "1 of 6 features do not vary (numbers 4)" in noted(tmp_path, constant)
     found = noted(tmp_path, twice)
-    twins = "2 samples have another one's features to the last bit (the first are number 0, S0, NR:0, and 14, S9"
+    twins = "exactly the features of an earlier sample (the first pair: number 0, S0, NR:0, and number 14, S9"
+    assert "2 samples have exactly" in found
     assert twins in found
-    assert "1 samples are a subject's further readings" in found
+    assert "1 samples are repeated readings: the same subject read the same sentence before" in found
     assert "the features of S0 are" in noted(tmp_path, volts)
     found = noted(tmp_path, trials)  # 3 texts for the numbers 0 and 1, and 2 for the others
-    assert "6 numbers of sentences stand for several texts (the first is NR:0)" in found
-    assert "7 texts have several numbers" in found
+    assert "6 sentence numbers stand for several texts each (the first is NR:0)" in found
+    assert "7 texts have several sentence numbers" in found
 
     def one_number(rows):
         return [{**row, "sentence_index": 4 if i % 7 == 2 else i % 7} for i, row in enumerate(rows)]
 
     found = noted(tmp_path, one_number)
-    assert "1 numbers of sentences stand for several texts (the first is NR:4)" in found
-    assert "texts have several numbers" not in found
+    assert "1 sentence numbers stand for several texts each (the first is NR:4)" in found
+    assert "texts have several sentence numbers" not in found
 
 
 def damaged(path, how):
@@ -164,7 +165,7 @@ def test_a_mark_that_was_read_as_a_sentence_is_noted(tmp_path):
         return [{"features": np.full((2, 3), i), "sentence": text} for i, text in enumerate(texts)]
 
     data.write(tmp_path / "mark.h5", rows("Fixation cross"))
-    noted = "'Fixation cross' is the text of 12 of 24 samples, the next most frequent one of 1: if it is a mark"
+    noted = "'Fixation cross' is the text of 12 of 24 samples, the next most frequent text has 1. If the first is"
     assert any(note.startswith(noted) for note in check_datafile(tmp_path / "mark.h5").notes)
     twice = [row for row in rows("a hen") if row["sentence"] != "a hen"] * 2
     data.write(tmp_path / "twice.h5", twice)

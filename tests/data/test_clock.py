@@ -85,12 +85,12 @@ def test_a_changed_clock_is_found(tmp_path):
     path = public.write(tmp_path / "a.h5", rows())
     with h5py.File(path, "r+") as file:
         file["onset"][0] = 3.0
-    with pytest.raises(UserError, match="its clock do not have the checksum"):
+    with pytest.raises(UserError, match="the checksum of its clock is not the one"):
         read_datafile(path)
     with h5py.File(path, "r+") as file:
         for name in ("recording", "onset", "duration", "order"):
             del file[name]
-    with pytest.raises(UserError, match="its clock do not have the checksum"):
+    with pytest.raises(UserError, match="the checksum of its clock is not the one"):
         read_datafile(path)
 
 

@@ -180,7 +180,7 @@ def test_what_is_changed_is_named(tmp_path):
         path = make(tmp_path / f"{name}.h5")
         with h5py.File(path, "r+") as file:
             change(file)
-        with pytest.raises(UserError, match=f"its {name} do not have the checksum that the file states"):
+        with pytest.raises(UserError, match=f"the checksum of its {name} is not the one that the file states"):
             read_datafile(path)
 
 

@@ -67,7 +67,7 @@ def test_what_would_become_one_sentence_is_said(tmp_path, printed_by, refused):
 def test_features_that_were_chosen_by_being_numbers_are_named(tmp_path):
     tally = Tally()
     read(tmp_path, IDS, tally)
-    assert any("features are its 2 other numeric columns: a, b" in note for note in tally.notes)
+    assert any("features are its 2 numeric columns without another role: a, b" in note for note in tally.notes)
 
 
 def test_an_empty_subject_is_said(tmp_path):

@@ -205,8 +205,8 @@ def test_cuts_are_counted_and_said(study, capsys):
     words = int((study.data.n_words > 8).sum())
     tokens = sum(len(ids) > 10 for ids in study.tokenizer([str(text) for text in study.data.sentence])["input_ids"])
     assert capsys.readouterr().out.splitlines() == [
-        f"{words} of 120 samples have more than data.max_words=8 words (up to {study.data.n_words.max()}): the rest is "
-        "cut.",
+        f"{words} of 120 samples have more than data.max_words=8 words (up to {study.data.n_words.max()}): further "
+        "words are cut.",
         f"{tokens} of 120 sentences have more than text.max_tokens=10 tokens: as targets they are cut.",
     ]
     assert max(len(ids) for ids in samples.targets) == 10

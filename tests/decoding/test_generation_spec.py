@@ -154,16 +154,16 @@ def test_what_a_checkpoint_would_decode_otherwise_is_named(tmp_path):
     (tmp_path / "generation_config.json").write_text(json.dumps(stored))
     note = generation_note(str(tmp_path), spec)
     assert "generation_config.json: is ignored in favour of config.decode, from which it differs in " in note
-    for part in ("early_stopping (there True, here False)", "forced_bos_token_id (there 0, here None)"):
-        assert part in note
-    assert not any(name in note for name in ("num_beams", "max_length", "top_k", "(there [2]", "pad_", "version"))
+    assert "early_stopping (file: True, config.decode: False)" in note
+    assert "forced_bos_token_id (file: 0, config.decode: None)" in note
+    assert not any(name in note for name in ("num_beams", "max_length", "top_k", "(file: [2]", "pad_", "version"))
     followed = spec.replace(early_stopping=True, forced_bos_token_id=0, forced_eos_token_id=2)
     assert generation_note(str(tmp_path), followed) == ""
-    assert "top_k (there 7, here 50)" in generation_note(str(tmp_path), followed.replace(do_sample=True))
+    assert "top_k (file: 7, config.decode: 50)" in generation_note(str(tmp_path), followed.replace(do_sample=True))
     stored = {"max_new_tokens": 55, "min_new_tokens": 3, "typical_p": 0.2, "num_beam_groups": 1, "num_beams": 5}
     (tmp_path / "generation_config.json").write_text(json.dumps(stored))
     note = generation_note(str(tmp_path), spec.replace(min_length=5))
-    assert "differs in min_new_tokens (there 3, here 4), typical_p (there 0.2, here 1.0)" in note
+    assert "differs in min_new_tokens (file: 3, config.decode: 4), typical_p (file: 0.2, config.decode: 1.0)" in note
     (tmp_path / "generation_config.json").write_text("{")
     with pytest.raises(UserError, match=r"generation_config\.json: cannot be read"):
         generation_note(str(tmp_path), spec)

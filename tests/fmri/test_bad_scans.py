@@ -151,8 +151,8 @@ def test_a_first_word_far_from_its_story_is_mended_where_it_is_known_and_said_wh
         write_transcript(gentle, name, rows)
         write_scan(tree, "sub-01", name, volumes(1, 7), 1.5, story(21.0, 18.0, name, music=0.0))
     said = printed_by(["prepare", str(tree), f"--out={tmp_path / 'data.h5'}", *FLAGS], to="err")
-    at_2 = "has its first word at 2 s of the audio, where the story begins at 21 s"
-    assert f"prettymouth {at_2}; taken: 'so' at 21 s" in said
+    at_2 = "has its first word at 2 s of the audio, but the story begins at 21 s"
+    assert f"prettymouth {at_2}; corrected: 'so' at 21 s" in said
     assert f"of other {at_2}: is it the transcript" in said
     data = read_datafile(tmp_path / "data.h5")
     texts = {task: data.sentence[data.task == task][0] for task in ("prettymouth", "other")}
@@ -173,7 +173,7 @@ def test_names_that_the_folder_does_not_have(tree, tmp_path, refused):
     out = f"--out={tmp_path / 'data.h5'}"
     for flag, said in (
         ("--config.data.fmri.tasks=('tunel',)", "data.fmri.tasks names 'tunel'"),
-        ("--config.data.fmri.exclude=list.json", "there is no such file; data.fmri.exclude"),
+        ("--config.data.fmri.exclude=list.json", "there is no such file; set data.fmri.exclude"),
         ("--config.data.fmri.grid=(4, 4, 9)", "has 9 slices"),
         ("--config.data.fmri.window=99", "no window is left"),
     ):

@@ -62,7 +62,7 @@ def test_what_was_changed_has_another_digest(tmp_path):
     for name, change in (("starts", 1), ("sentence_index", 1)):
         with h5py.File(tmp_path / "b.h5", "r+") as file:
             file[name][3] += change
-        with pytest.raises(UserError, match="do not have the checksum"):
+        with pytest.raises(UserError, match="is not the one that the file states"):
             read_datafile(tmp_path / "b.h5")
         make(tmp_path / "b.h5")
 
@@ -89,7 +89,7 @@ def test_check_reads_all_frames(tmp_path, printed_by):
     with h5py.File(path, "r+") as file:
         file["features"][7] = 0
     read_datafile(path)
-    assert "its frames do not have the checksum that the file states" in printed_by(["check", str(path)], 2)
+    assert "the checksum of its frames is not the one that the file states" in printed_by(["check", str(path)], 2)
 
 
 def test_frames_that_are_in_no_window_are_counted(tmp_path):
@@ -105,7 +105,7 @@ def test_frames_that_are_in_no_window_are_counted(tmp_path):
 def test_windows_beyond_the_frames_are_refused(tmp_path):
     with VolumeWriter(tmp_path / "data.h5", GRID, "float16", "x") as writer:
         writer.add_frames(np.zeros((FRAMES, *GRID)))
-        with pytest.raises(ValueError, match="a window of 3 frames from 10 on, of 12"):
+        with pytest.raises(ValueError, match="a window of 3 frames begins at frame 10 of 12"):
             writer.add_window(10, L, sentence="a", subject="S", task="t", sentence_index=0, text_group="t")
 
 

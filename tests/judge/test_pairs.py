@@ -117,7 +117,7 @@ def test_the_first_rating_counts_and_the_second_goes_to_kappa():
 def test_too_few_references_and_single_classes_are_refused(tmp_path, refused):
     nine, no = HEADER + "a b\ta\tyes\nc d\tc\tno\n", [f"one {i} two\tx\tno\n" for i in range(30)]
     path = write(tmp_path, nine)
-    said = f"{path}: has 2 different references with an error; expected at least 10; give more pairs."
+    said = f"{path}: has 2 different references whose hypothesis has an error; expected at least 10; give more pairs."
     refused_by_the_command(path, said, refused)
     path = write(tmp_path, HEADER + "".join(no))
     config = f"--config=configs/judge.py:checkpoint={tmp_path},pairs={path}"

@@ -90,7 +90,7 @@ def test_no_reference_of_the_test_file_is_in_training(tmp_path):
     assert results["auc_test"] != found["auc"]
     text = (tmp_path / "work/results.md").read_text()
     assert "conversations.tsv" in text
-    assert "references 0 are in training" in text
+    assert "references, 0 are in training" in text
     assert json.loads((tmp_path / "work/results.json").read_text())["second_test"]["auc"] == found["auc"]
 
 

@@ -144,7 +144,7 @@ def test_what_rescaling_makes_of_blank_text_is_said_once_for_all_cells(folders, 
     assert "empty:zero-before-rescaling" in metric.signature
     assert plain.notes() == []
     (note,) = rescaled.notes()
-    assert "2 distinct pairs have a blank side; it scores 0" in note
+    assert "2 distinct pairs have a blank side; they score 0" in note
     assert "--rescale turns into P -44.9, R -72.4, F -81.8" in note
 
 

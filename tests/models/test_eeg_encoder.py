@@ -94,7 +94,7 @@ def test_width() -> None:
     assert encoder_width(EEGSpec(features=10, heads=8)) == 16
     assert encoder_width(EEGSpec(features=10, heads=8, width=32)) == 32
     assert encoder_width(EEGSpec(features=10, heads=8, layers=0)) == 10
-    with pytest.raises(UserError, match="encoder_width is 30, which encoder_heads 8 does not divide"):
+    with pytest.raises(UserError, match="encoder_width is 30, no multiple of encoder_heads = 8; choose a multiple"):
         encoder_width(EEGSpec(features=10, heads=8, width=30))
 
 

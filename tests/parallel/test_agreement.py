@@ -44,7 +44,7 @@ def test_another_version_or_configuration(others, name):
 
 def test_another_clock(others):
     others["clock"] = -300.0
-    with pytest.raises(UserError, match=r"host 2 \(tpu-2\): its clock is -300 s from that of the first host"):
+    with pytest.raises(UserError, match=r"host 2 \(tpu-2\): its clock is -300 s from the clock of the first host"):
         distributed.check_code(CONFIG)
 
 

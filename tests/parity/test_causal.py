@@ -91,6 +91,6 @@ def test_rotary_frequencies_are_those_of_pytorch(rope: dict) -> None:
 
 def test_a_rotary_scaling_that_is_not_implemented_is_named() -> None:
     for name in ("yarn", "dynamic", "longrope"):
-        with pytest.raises(UserError, match=f"rope_type is '{name}'; choose a model with default, linear or llama3"):
+        with pytest.raises(UserError, match=f"rope_type is '{name}'; expected default, linear or llama3"):
             frequencies({"rope_type": name, "rope_theta": 1e4, "factor": 2.0}, 8)
     np.testing.assert_allclose(frequencies({"rope_theta": 1e4}, 4), [1.0, 0.01], rtol=1e-6)

@@ -84,7 +84,7 @@ def test_refusals_name_the_tensors(bart) -> None:
 
     without = {key: tensor for key, tensor in tensors.items() if key != name}
     assert f"lacks {name}." in refused(without)
-    assert "does not use, extra.weight." in refused({**tensors, "extra.weight": tensors[name]})
+    assert "these tensors of the file: extra.weight." in refused({**tensors, "extra.weight": tensors[name]})
     renamed = refused({**without, "model.decoder.layers.1.fc3.bias": tensors[name]})
     assert name in renamed
     assert "model.decoder.layers.1.fc3.bias" in renamed

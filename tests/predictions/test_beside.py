@@ -57,8 +57,8 @@ JOINED = {  # outputs, references, layout
         *(table([[name], *([t] for t in s)]) for name, s in (("prediction", OUTPUTS), ("reference", REFERENCES))),
         "P (",
     ),
-    "lines beside a column": (lines(OUTPUTS), lines(["sentence", *REFERENCES]), "P (a text a line; references"),
-    "rows beside ids": (lines(OUTPUTS), columns("reference", REFERENCES), "P (a text a line"),
+    "lines beside a column": (lines(OUTPUTS), lines(["sentence", *REFERENCES]), "P (one text per line; references"),
+    "rows beside ids": (lines(OUTPUTS), columns("reference", REFERENCES), "P (one text per line"),
 }
 
 
@@ -141,7 +141,7 @@ def test_columns_and_format_hold_beside_references(write):
     ):
         with pytest.raises(UserError, match=message):
             read_any(path, **options, **given)
-    with pytest.raises(UserError, match="is of texts alone; give their references"):
+    with pytest.raises(UserError, match="the file has only predictions; give their references"):
         read_any(path, layout="P")
 
 

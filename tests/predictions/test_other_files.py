@@ -88,7 +88,7 @@ def test_a_file_has_a_line_before_and_after_each_line_end_and_at_no_other_mark(w
         (
             '{"0": "a b", "9": "c"}',
             json.dumps(CAPTIONS),
-            "the id '9' is not in .*ref.txt, whose first id is '0' .1 of 2 are not",
+            "the id '9' is not in .*ref.txt, whose first id is '0' .1 of 2 ids are missing there",
         ),
         ('{"0": {"text": "a"}}', json.dumps(CAPTIONS), "'0' is .*expected a text or a list of texts"),
         ('{"0": [1, 2]}', json.dumps(CAPTIONS), "'0' is .1, 2.; expected a text or a list of texts"),
@@ -112,7 +112,7 @@ def test_score_and_audit_take_references_of_their_own_file(write, tmp_path, caps
     assert cell["metrics"]["wer"]["value"] == 0
     command = ["audit", f"--eeg={eeg}", f"--control={control}", f"--reference={reference}", "--resamples=200"]
     assert main([*command, "--mode=free_running"]) in (0, 4, 8)
-    assert "layout P (a text a line" in capsys.readouterr().out
+    assert "layout P (one text per line" in capsys.readouterr().out
     assert "given twice" in refused(["audit", f"--eeg={eeg}", f"--reference={eeg}"])
 
 
@@ -120,7 +120,7 @@ def test_score_and_audit_take_references_of_their_own_file(write, tmp_path, caps
     ("text", "message"),
     [
         (lines(OUTPUTS), "give its references with --reference=FILE"),
-        (json.dumps({str(i): text for i, text in enumerate(OUTPUTS)}), "texts by id without references; give these"),
+        (json.dumps({str(i): text for i, text in enumerate(OUTPUTS)}), "texts by id without references; give their"),
         (json.dumps({str(i): t for i, t in enumerate(OUTPUTS)}, indent=1), "texts by id without references; give"),
     ],
 )
@@ -355,7 +355,7 @@ def test_texts_without_spaces_in_another_script_are_named(write):
 def test_score_says_what_case_and_punctuation_cost(write, printed_by):
     rows = [("truth", "pred"), *((f"{r.title()}, yes.", f"{r}, yes") for r in REFERENCES * 3)]
     said = " ".join(printed_by(["score", str(write(table(rows)))]).split())
-    assert "case and punctuation count: without them, WER from 100.00 to 0.00 and BLEU-1 from" in said
+    assert "case and punctuation count: without them, scores change (WER from 100.00 to 0.00 and BLEU-1 from" in said
     assert "case and punctuation" not in printed_by(["score", str(write(table([("truth", "pred"), *EQUAL])))])
 
 

@@ -50,7 +50,7 @@ def test_other_delimiters(tmp_path, delimiter):
 def test_columns_and_layout_can_be_stated(tmp_path):
     path = tmp_path / "f.csv"
     path.write_text("what,out,other out\na b,c d,e f\ng h,i j,k l\n")
-    shown = r"of the 3 columns 3 hold text \(1: 'what', 2: 'out', 3: 'other out'\), expected 2; give .* two names"
+    shown = r"of the 3 columns, 3 hold text \(1: 'what', 2: 'out', 3: 'other out'\), expected 2; give .* two names"
     with pytest.raises(UserError, match=shown):
         read_any(path)
     assert [p.prediction for p in read_any(path, columns=["what", "other out"]).predictions] == ["e f", "k l"]
@@ -207,6 +207,6 @@ def test_references_are_the_same_sentence_in_every_layout(tmp_path):
 def test_a_repeated_row_is_mentioned_where_subjects_are_known(tmp_path):
     path = tmp_path / "f.csv"
     path.write_text("subject,truth,pred\nS1,a b,c\nS2,a b,c\nS1,a b,c\n")
-    assert "; rows that repeat another of the same subject: 1" in describe(read_any(path))
+    assert "; rows that repeat another row of the same subject: 1" in describe(read_any(path))
     path.write_text("truth,pred\na b,c\na b,c\n")
     assert "rows that repeat" not in describe(read_any(path))

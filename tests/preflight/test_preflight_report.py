@@ -66,7 +66,7 @@ def test_a_program_that_fits():
     assert "modelled, not measured: 197.00 TFLOP a device, at least 1000.0 ms" in text
     assert "64, confirmed by compiling it (32: 1.00 GiB, 64: 2.00 GiB)" in text
     assert "compiled with least effort, not run" in text
-    assert "no times: the compiler estimates them for the program of a run only, with --effort=full" in text
+    assert "no times: the compiler's estimates need --effort=full, which compiles the program as a run does" in text
     assert "not measured: 100.0 ms" not in text
 
 
@@ -95,7 +95,7 @@ def test_estimates_with_full_effort():
     assert "        90.0 ms  90.0%  encoder\n        10.0 ms  10.0%  copies and layout changes\n" in text
     assert "without an estimate: 2 instructions, 19% of the executions (copy-start 2)" in text
     assert "copies beside the computation move 1.00 GiB, 1.31 ms at 819 GB/s" in text
-    assert "one step of it, of 55: 2.000 ms, 5.0% of the chip's peak" in text
+    assert "one of its 55 steps: 2.000 ms, 5.0% of the chip's peak" in text
     assert "no times" not in text
     assert "the arms of a device" not in text
 
@@ -114,7 +114,7 @@ def test_steps_of_a_cache_that_grows():
     )
     both = dataclasses.replace(good, programs=[good.programs[0], grown])
     text = to_text(both)
-    assert "one step of it, of 32: 2.250 ms on average, 4.4% of the chip's peak" in text
+    assert "one of its 32 steps: 2.250 ms on average, 4.4% of the chip's peak" in text
     assert "24 steps with 25 positions in the cache: 2.000 ms each, the larger of 2.000 (estimate) and 0.000 (" in text
     assert (
         "8 steps with 33 positions in the cache: 3.000 ms each, the larger of 2.000 (estimate) and 3.000 (2.46" in text
@@ -222,7 +222,7 @@ def test_a_collective_across_arms_is_flagged():
 def test_what_was_refused_or_not_confirmed_is_called_so():
     text = to_text(report(too_large(), LargestBatch(64, False, 96, {64: GIB})))
     assert "refused by the compiler: too little memory" in text
-    assert "up to 96 may, which was NOT compiled" in text
+    assert "up to 96 may fit, but 96 was NOT compiled" in text
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_the_text():
     figures = ["v5e:2x2", "4", "2,2", "32", "16", "8.0", "GiB", "20.0", "ms", "1.0", "ms", "1.00", "GiB", "75%", "25%"]
     assert [*figures, "1,600", "0.7"] in lines
     assert "v5e:8x8: left out, batch.size = 32 does not divide among 64 devices" in text
-    assert "too few rows a chip, below 50% of the best share of peak: v5e:4x4" in text
+    assert "too few rows a chip (share of peak below 50% of the best): v5e:4x4" in text
     assert "recommended: v5e:2x2, parallel.mesh=2,2, batch.size=32" in text
     assert "32,000 samples take 0.02 chip-hours" in text
     assert "no slice of the table fits" in to_text(table(rows[0]))

@@ -168,7 +168,7 @@ def test_safetensors_with_bytes_after_the_last_tensor(tmp_path):
     write(tmp_path, "model.safetensors", state_dict())
     with (tmp_path / "model.safetensors").open("ab") as file:
         file.write(b"more")
-    with pytest.raises(UserError, match="more follow"):
+    with pytest.raises(UserError, match="more bytes follow"):
         tensor_files.open_safetensors(tmp_path / "model.safetensors")
 
 

@@ -23,7 +23,7 @@ def test_a_missing_folder_is_not_looked_for_on_the_hub(name):
 
 
 def test_other_places_are_refused():
-    with pytest.raises(UserError, match="mapped from a local disk"):
+    with pytest.raises(UserError, match="read from a local disk only"):
         checkpoint_folder("az://bucket/bart")
 
 

@@ -247,7 +247,7 @@ def test_untied_tables_are_refused_whatever_the_configuration_says(checkpoint, t
     head = "decoder.cls.predictions.decoder.weight" if kind == "bert2bert" else "lm_head.weight"
     state[head] = state[table] + 1
     save_file(state, tmp_path / "model.safetensors")
-    with pytest.raises(UserError, match="one tensor here, whatever tie_word_embeddings says") as error:
+    with pytest.raises(UserError, match="one tensor in the model, whatever tie_word_embeddings says") as error:
         load_pretrained(tmp_path)
     assert head in str(error.value)
     assert "the configuration ties" not in str(error.value)

@@ -63,7 +63,7 @@ def test_channels_of_eyes_and_devices_are_left_out_by_name_and_said(raw, tmp_pat
     assert held.provenance["channels"] == ["Fp1", "Cz"]
     said = " ".join(held.provenance["notes"])
     assert "VEOG (by its name), EOG-L (by its name), Photo (by its name)" in said
-    assert "subjects are called as their files, such as 'S1_reading'" in said
+    assert "subjects are named after their files, such as 'S1_reading'" in said
     taken = prepare(tmp_path / "S1_reading_raw.fif", tmp_path / "b.h5", data__raw__channels=("Cz", "Photo"), **FEW)
     assert taken.n_features == 4
     named = prepare(tmp_path / "S1_reading_raw.fif", tmp_path / "c.h5", **FEW,
@@ -74,5 +74,5 @@ def test_channels_of_eyes_and_devices_are_left_out_by_name_and_said(raw, tmp_pat
 def test_events_without_texts_say_what_is_missing(raw, tmp_path):
     coded = raw.copy().set_annotations(mne.Annotations([2.0, 4.0], [0.0, 0.0], ["101", "102"]))
     fields = {"data__raw__begin": "101", "data__raw__end": "102", **FEW}
-    with pytest.raises(UserError, match=r"dropped \(no text 1\); where events are codes, data\.raw\.texts names"):
+    with pytest.raises(UserError, match=r"dropped \(no text 1\); if events are codes, give a table of texts"):
         prepare(coded, tmp_path / "a.h5", **fields)

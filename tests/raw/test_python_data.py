@@ -82,7 +82,7 @@ def test_what_was_kept_and_dropped_is_said_in_python_too(raw, tmp_path, capsys):
     marked.info["bads"] = ["Oz"]
     prepare(marked, tmp_path / "a.h5")
     said = capsys.readouterr().err
-    assert "recording 1: calls channels bad that are kept: Oz." in said
+    assert "recording 1: marks these channels as bad, but they are kept: Oz." in said
     assert "first texts: the dog saw it |" in said
     broken = raw.copy()
     broken._data[1] = np.nan

@@ -177,7 +177,7 @@ def test_bad_recordings_are_said_in_one_sentence(tmp_path, refusal):
     refused("band or filter at 70 Hz needs more than 140", *fields, "--config.data.raw.bands=((30.0,70.0),)")
     refused("finds no subject in this name", *fields, r"--config.data.raw.names=(?P<subject>X\d)")
     refused("which is no regular expression", *fields, "--config.data.raw.names=(")
-    no_begin = r"no event begins a sentence \(data.raw.begin is '7'\); its codes are sentence, word"
+    no_begin = r"no event begins a sentence \(data.raw.begin is '7'\); the codes of its events are sentence, word"
     refused(no_begin, "--config.data.raw.begin=7")
     texts = tmp_path / "texts.tsv"
     texts.write_text("trial\tsentence\n1\ta b\n")
@@ -205,7 +205,7 @@ def test_units_that_a_file_does_not_say(tmp_path, refusal):
         signal.physical_dimension = "arb"
     (tmp_path / "data.h5").unlink()
     edf.write(files / "S1.edf")
-    assert "does not give channel 'Fz' in a unit of voltage that MNE knows" in refusal(files, *fields)
+    assert "gives channel 'Fz' in 'n/a', no unit of voltage that MNE knows" in refusal(files, *fields)
     data = prepare(tmp_path, files, *fields, "--config.data.raw.units=uV")
     np.testing.assert_allclose(data.features, plain.features, atol=1e-4)
 

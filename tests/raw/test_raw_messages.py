@@ -24,7 +24,7 @@ FILE = RawFile(Path("S1.edf"), "01", "NR", "2", "1")
         (
             ["a/x/r.edf", "b/x/r.edf"],
             ".",
-            r"2 recordings lie in folders in it, such as a/x/r\.edf; name them as '\*/\*",
+            r"its subfolders hold 2 recordings, such as a/x/r\.edf; name them as '\*/\*",
         ),
         (["r.vhdr", "r.eeg"], "r.eeg", r"r\.eeg: is a part of a recording; name r\.vhdr instead"),
         (["r.vhdr", "r.vmrk"], "r.vmrk", r"name r\.vhdr instead"),
@@ -55,7 +55,7 @@ def test_names_of_bids_fit_tables_with_and_without_prefix(tmp_path):
         assert texts.find(FILE, 1, ()) == "one"
         texts.check_trials(FILE, 1)
     path.write_text("trigger\tsentence\n1\tone\n")
-    message = r"expected 'text' \(data.raw.text names another\) and `trial` or `code` by these"
+    message = r"expected 'text' \(data.raw.text can name another column\) and `trial` or `code`;"
     with pytest.raises(UserError, match=message):
         Texts(path, "text")
 
@@ -76,7 +76,7 @@ def test_why_no_event_begins_a_sentence():
     assert "no annotations, and there is no table of events S1_events.tsv (or .csv)" in no_sentence(FILE, [bad], spec)
     said = no_sentence(FILE, [bad, Event(1.0, 0.0, ("a dog",), {})], spec)
     assert "none has a duration, so give data.raw.end" in said
-    assert said.endswith("its codes are a dog.")
+    assert said.endswith("the codes of its events are a dog.")
 
 
 def test_words_of_a_table_have_a_code_already():
@@ -104,7 +104,7 @@ def recording(onsets, seconds):
             [4] * 3,
             "the first goes from 3000 to 3004 s in a recording of 30 s: expected onsets and dur",
         ),
-        ([3, 11, 20], [0] * 3, "no end 3.; give each a duration in seconds, or name the code that ends"),
+        ([3, 11, 20], [0] * 3, "no end 3.; give each sentence a duration in seconds, or set data.raw.end to"),
     ],
 )
 def test_why_all_were_dropped(onsets, seconds, message, tmp_path):

@@ -49,7 +49,7 @@ def test_a_text_may_be_a_mark_if_it_is_five_times_as_frequent_as_the_next_one():
         assert noted(*counts) == [], counts
     for counts, said in (((10, 2, 1, 1), "10 of 14"), ((25, 5, 1), "25 of 31"), ((5, 1, 1), "5 of 7")):
         (note,) = noted(*counts)
-        expected = f"'the dog saw a' is the text of {said} samples, the next most frequent one of {counts[1]}: if"
+        expected = f"'the dog saw a' is the text of {said} samples, the next most frequent text has {counts[1]}. If"
         assert note.startswith(expected)
 
 

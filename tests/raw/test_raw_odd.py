@@ -60,7 +60,7 @@ def test_a_loose_channel_and_a_wrong_unit_are_noted(tmp_path, capsys):
     assert "8 bands x 4 channels" in section
     assert "times as much as the others: Cz;" in section
     said = notes(recording(scale=10.0), tmp_path / "a.h5", capsys)
-    assert "standard deviation of about 1e+01 V, and EEG one of" in said
+    assert "standard deviation of about 1e+01 V; EEG has about" in said
 
 
 def test_one_recording_twice_is_noted(tmp_path, capsys):
@@ -68,7 +68,7 @@ def test_one_recording_twice_is_noted(tmp_path, capsys):
         raw.save(tmp_path / f"{name}_raw.fif", verbose="error")
     prepare(tmp_path, tmp_path / "a.h5")
     said = capsys.readouterr().err
-    assert "1 recordings have the sentences of another one at the same times, such as" in said
+    assert "1 recordings have the same sentences at the same times as another one, such as" in said
     assert "S1_filt_raw.fif (S1_filt)" in said
 
 

@@ -62,9 +62,9 @@ def test_dev_has_its_share_of_what_is_not_tested():
 
 def test_what_cannot_be_divided_is_said():
     for n, method, folds, message in (
-        (2, "f", 2, "needs a subject or text each"),
-        (4, "f", 5, "--folds is 5; expected from 2 to 4, as there are so many subjects"),
-        (4, "unique_text", 1, "--folds is 1; expected from 2 to 12, as there are so many texts"),
+        (2, "f", 2, "need at least one subject or text each"),
+        (4, "f", 5, "--folds is 5; expected from 2 to 4, because there are 4 subjects"),
+        (4, "unique_text", 1, "--folds is 1; expected from 2 to 12, because there are 12 texts"),
         (4, "unique_sent", 3, "expected unique_text, f, a or blocks"),
         (4, "unique_text", "subjects", "which divides texts"),
     ):

@@ -85,7 +85,7 @@ def test_the_audit_names_test_sentences_that_another_task_gives_away(data_path, 
     out = tmp_path / "judged.json"
     shown = printed_by(["split", "--audit", str(split), str(data_path), f"--json={out}"])
     assert "NR and TSR share 5 texts by letters-digits" in shown
-    assert "test NR:18 is train TSR:3: sentence 18 of many" in shown
+    assert "test NR:18 equals train TSR:3: sentence 18 of many" in shown
     judged = [d for d in json.loads(out.read_text())["duplicates"] if d["overlap"] == 1]
     named = {(d["judged"], *d["judged_sentences"], *d["other_sentences"]) for d in judged}
     assert {("test", "NR:18", "TSR:3"), ("test", "NR:19", "TSR:4"), ("dev", "NR:16", "TSR:1")} <= named

@@ -71,7 +71,7 @@ def test_the_neighbor_is_near_of_another_text_and_length(data):
             assert data.sentence[i] != data.sentence[j]
             assert data.clock.recording[i] == data.clock.recording[j]
             assert abs(i - j) == 1
-    assert "100.0% have one in their recording, a median of 4 s away" in table.note
+    assert "100.0% of the test samples have a neighbor in their recording, a median of 4 s away" in table.note
     assert "0.0% of the pairs are of different groups (task)" in table.note
 
 
@@ -130,7 +130,7 @@ def test_a_neighbor_of_a_like_length_goes_before_a_nearer_one(data):
     assert (np.abs(table.donor[kept] - kept) == 2).all()
     assert abs(table.donor[10] - 10) == 1
     assert table.donor[74] == donors[74]
-    assert "in the test part: 85.7% have one in their recording, a median of 8 s away" in table.note
+    assert "neighbor: 85.7% of the test samples have a neighbor in their recording, a median of 8 s away" in table.note
 
 
 def test_a_text_of_unknown_time_is_not_copied(data):

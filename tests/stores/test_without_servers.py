@@ -290,7 +290,7 @@ def test_a_download_that_is_cut_short_leaves_nothing(held):
             path.write_bytes(b"123")  # and no checksum is stated
 
     notes = Notes(PLACE.copy)
-    with pytest.raises(StoreError, match="3 bytes arrived, which are not the 4 bytes"):
+    with pytest.raises(StoreError, match="3 bytes arrived, which differ in their number from the 4 bytes"):
         download(Short(), Files({"a": Entry("run/a", 4, "tag")}), notes, "copying")
     assert not (PLACE.copy / "a").exists()
     assert not notes.known

@@ -74,7 +74,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step(pending, hosts, va
         for step in range(1, 10):
             held.swap(step, BATCH, metrics(step, value if step == 6 else None))
 
-    with pytest.raises(UserError, match=r"the loss of arm noise/0 is not finite at step 6 \(it was at step 5\)"):
+    with pytest.raises(UserError, match=r"the loss of arm noise/0 is not finite at step 6 \(it was finite at step 5\)"):
         steps()
 
 
@@ -95,7 +95,7 @@ def test_training_losses_before_a_dev_loss_are_looked_at_first(pending):
     names = [name for name in log.rows[1] if "loss" in name]
     assert names == ["loss/eeg/0", "loss/noise/0", "dev_loss/eeg/0", "dev_loss/noise/0"]
     held.swap(2, BATCH, metrics(2, np.nan))
-    with pytest.raises(UserError, match=r"the loss of arm noise/0 is not finite at step 2 \(it was at step 1\)"):
+    with pytest.raises(UserError, match=r"the loss of arm noise/0 is not finite at step 2 \(it was finite at step 1\)"):
         held.dev(2, np.array([np.nan, 2.0]))
 
 

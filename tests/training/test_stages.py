@@ -156,8 +156,8 @@ def test_the_best_loss_is_compared_with_the_lower_trivial_one(whole, tmp_path):
     rows += [{"step": 2 * n, "dev_loss/eeg/0": loss, "dev_loss/noise/0": 0.1} for n, loss in ((1, 0.2), (2, 0.25))]
     stage.workdir.metrics.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     of_eeg, of_noise, _ = reconstruction_lines(stage)
-    assert "mae 0.2000 on dev; zero has 0.5000, the mean over train 0.8000 (40.0% of the lower one)" in of_eeg
-    assert "mae 0.1000 on dev; zero has 0.8000, the mean over train 0.4000 (25.0% of the lower one)" in of_noise
+    assert "mae 0.2000 on dev, 40.0% of the best trivial prediction (zero 0.5000, mean over train 0.8000)" in of_eeg
+    assert "mae 0.1000 on dev, 25.0% of the best trivial prediction (zero 0.8000, mean over train 0.4000)" in of_noise
     assert reconstruction_lines(whole) == []
 
 
@@ -170,7 +170,7 @@ def test_losses_are_said_beside_those_of_trivial_predictors(whole):
     assert math.isclose(first["zero/eeg/0"], np.abs(words).mean(), rel_tol=1e-4)
     train = np.concatenate([study.samples.features(int(i)) for i in study.split.parts["train"]])
     assert math.isclose(first["mean/eeg/0"], np.abs(words - train.mean(axis=0)).mean(), rel_tol=1e-4)
-    assert f"zero has {first['zero/eeg/0']:.4f}, the mean over train {first['mean/eeg/0']:.4f}" in line
+    assert f"zero {first['zero/eeg/0']:.4f}, mean over train {first['mean/eeg/0']:.4f}" in line
 
 
 @pytest.mark.slow

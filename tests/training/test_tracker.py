@@ -132,7 +132,7 @@ def test_one_that_fails_is_one_sentence(content, sentence, package, tmp_path, ca
     track(tmp_path, rows=300)
     (said,) = capsys.readouterr().out.splitlines()
     assert sentence in said
-    assert said.endswith("training goes on, metrics.jsonl and TensorBoard have every line.")
+    assert said.endswith("training is not affected; metrics.jsonl and TensorBoard have every line.")
 
 
 @pytest.mark.parametrize("content", ["import time; time.sleep(600)", WRITES + "\nimport time\nRun.finish = time.sleep"])
@@ -154,7 +154,7 @@ def test_a_process_that_cannot_be_started_is_one_sentence(problem, tmp_path, mon
     monkeypatch.setattr(tracker.subprocess, "Popen", refuse)
     track(tmp_path)
     (said,) = capsys.readouterr().out.splitlines()
-    assert said.startswith(f"trackio: could not be started ({problem}); training goes on")
+    assert said.startswith(f"trackio: could not be started ({problem}); training is not affected")
 
 
 def test_none_starts_nothing(tmp_path, monkeypatch):

@@ -75,7 +75,7 @@ def test_as_many_arms_as_fit(six_arms, tmp_path, monkeypatch, capsys, room, expe
     assert [arm for part in parts for arm in part.arms] == list(study.arms)
     keys = [jax.random.key_data(part.arrays.dropout) for part in parts]
     np.testing.assert_array_equal(np.concatenate(keys), jax.random.key_data(study.arrays.dropout))
-    assert ("arms are trained at once" in capsys.readouterr().out) == (room < 6)
+    assert ("arms are trained at the same time" in capsys.readouterr().out) == (room < 6)
     monkeypatch.setattr(waves, "device_memory", lambda: 1e15)  # a run that goes on elsewhere keeps its waves
     assert [part.arms for part in waves.waves(study)] == [part.arms for part in parts]
 

@@ -95,8 +95,8 @@ def _set_upright(place: np.ndarray, frame: np.ndarray) -> None:
 def read_run(path: Path, spec: FmriSpec, tr: float) -> Run:
     """Make the first pass over a NIfTI image, compressed or not; `tr` is the repetition time in its sidecar.
 
-    Raises UserError (message `KIND|SENTENCE`), with which the caller leaves out this scan, if the image is not NIfTI,
-    has another grid or TR, is truncated or damaged, or no voxel varies.
+    Raises UserError with a message `KIND|SENTENCE` if the image is not NIfTI, has another grid or TR, is truncated or
+    damaged, or no voxel varies; the caller then leaves out this scan.
     """
     header = _read_header(path, spec, tr)
     copy = tempfile.SpooledTemporaryFile(max_size=1 << 27)  # noqa: SIM115 - in memory up to 128 MiB
@@ -132,8 +132,8 @@ def _read_header(path: Path, spec: FmriSpec, tr: float) -> _Header:
         raise UserError(f"damaged image|is no NIfTI image ({first_line(error)})") from error
     if len(shape) != 4 or shape[:3] != spec.grid:
         raise UserError(
-            f"another grid|has {' x '.join(map(str, shape))} voxels, where its sidecar's slices and data.fmri.grid say "
-            f"{' x '.join(map(str, spec.grid))} and time"
+            f"another grid|has {' x '.join(map(str, shape))} voxels, but its sidecar's slices and data.fmri.grid say "
+            f"{' x '.join(map(str, spec.grid))} voxels in each frame"
         )
     if header.dtype.kind not in "iuf" or not np.isfinite([header.slope, header.inter]).all() or not header.slope:
         raise UserError(
@@ -178,7 +178,7 @@ class _Sums:
         self._done += len(values)
 
     def finish(self, mask: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return trend and scale (see `Run`); the scale is 0 where the mean is below `mask` of its 98th percentile."""
+        """Return trend and scale (see `Run`); the scale is 0 where the mean is below `mask` x its 98th percentile."""
         # The basis is orthonormal, so the products are the coefficients.
         constant = self.basis.sum(axis=0, dtype=np.float64)  # coefficients of a constant voxel of value 1
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):

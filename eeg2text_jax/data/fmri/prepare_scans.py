@@ -42,7 +42,7 @@ NO_WORDS, BEYOND = "no words", "beyond the end of the scan"
 def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
     """Write the data file of the scans below `root`, and count its windows in `tally`.
 
-    Raises UserError if no scan is usable, or with `spec.strict` if one is not.
+    Raises UserError if no scan is usable, or, with `spec.strict`, if any scan is unusable.
     """
     selection = select(root, find_scans(root), spec)
     work = _Work(root, spec, tally, selection)
@@ -71,7 +71,7 @@ class _Work:
         self._corrected: dict[str, Transcript] = {}  # stimulus -> transcript with corrected onsets
         self._problems: dict[str, list[tuple[Scan, str]]] = collections.defaultdict(list)  # kind -> (scan, message)
         self._files: list[dict[str, Any]] = []
-        self._story_time: list[tuple[int, float, float]] = []  # (frame, second of audio, TR), see `clock.py`
+        self._story_time: list[tuple[int, float, float]] = []  # (frame, its time in the audio, TR), see `clock.py`
         self._usual_tr: dict[str, float] = {}  # stimulus -> TR in seconds, see `usual_tr`
         self._oddities: list[str] = []  # notes
 
@@ -102,7 +102,7 @@ class _Work:
         return [dataclasses.replace(scan, stories=own) for scan, own in zip(found, placed, strict=True)]
 
     def _note_missing_stories(self, scans: list[Scan]) -> None:
-        """Add a note on each scan whose table of events has fewer stories of an audio file than another's."""
+        """Add a note on each scan whose table of events has fewer stories of an audio file than another table."""
         counts = [(scan, collections.Counter(story.stimulus for story in scan.stories)) for scan in scans]
         most = functools.reduce(operator.or_, (own for _, own in counts))  # audio file -> largest number in one scan
         for scan, own in counts:
@@ -162,7 +162,7 @@ class _Work:
         first, last = frames.start + spec.lag_tr, min(frames.stop + spec.lag_tr, run.length)
         blocks = run.frames(first, last) if last - first >= spec.window else ()
         block_starts = [writer.add_frames(block) for block in blocks]
-        story_start = frames.start * scan.tr - story.audio_start  # second of the audio at which the first frame begins
+        story_start = frames.start * scan.tr - story.audio_start  # time in the audio at which the first frame begins
         if block_starts:
             self._story_time.append((block_starts[0], round(story_start, 6), scan.tr))
         key = scan.subject, story.stimulus
@@ -193,8 +193,8 @@ class _Work:
         name = story.stimulus
         if story.moved:
             self._oddities.append(
-                f"{scan.stem}: its story lies {story.moved:+g} s from its place in the audio of the other scans; the "
-                "onset in its table of events is used."
+                f"{scan.stem}: in its table of events the story's place in the audio differs by {story.moved:+g} s "
+                "from most other tables; the onset of the story in its table is used."
             )
         if name not in self._corrected:
             transcript = cast(Transcript, self._transcripts[name])
@@ -203,7 +203,7 @@ class _Work:
             self._corrected[name] = transcript
             known = transcript.starts[np.isfinite(transcript.starts)]
             if n := int((np.diff(known) < 0).sum()):
-                self._oddities.append(f"the transcript of {name} has {n} words that begin before the one before them.")
+                self._oddities.append(f"the transcript of {name} has {n} words that begin before the preceding word.")
         return self._corrected[name]
 
     def _refuse(self, scan: Scan, problem: str) -> None:

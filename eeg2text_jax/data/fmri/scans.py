@@ -174,7 +174,7 @@ def read_exclusions(root: Path, name: str) -> list[str]:
     if not name or not path.exists():
         if name and name != FmriSpec.exclude:
             raise UserError(
-                f"{path}: there is no such file; data.fmri.exclude names a list like code/scan_exclude.json."
+                f"{path}: there is no such file; set data.fmri.exclude to a list like code/scan_exclude.json."
             )
         return []
     try:
@@ -195,9 +195,9 @@ def _strings(names: Any) -> Iterable[str]:
 def not_here(image: Path) -> str:
     """Return the problem `KIND|SENTENCE` of an image that is missing or not downloaded, or "" if it is present."""
     if image.is_symlink() and not image.exists():
-        return "not downloaded|is a link to what is not downloaded"
+        return "not downloaded|is a link to a file that is not downloaded"
     if not image.exists():
         return "no image|has no image beside its sidecar"
     if is_pointer(image):
-        return "not downloaded|is a pointer to what is not downloaded"
+        return "not downloaded|is a pointer to a file that is not downloaded"
     return ""

@@ -51,8 +51,8 @@ class Story:
 def read_stories(path: Path) -> tuple[Story, ...]:
     """Return the stories in a table of events, ordered by onset.
 
-    Raises UserError (message `KIND|SENTENCE`), with which the caller leaves out this scan, if the table or a story is
-    missing, a row is unusable, or stories overlap.
+    Raises UserError with a message `KIND|SENTENCE` if the table or a story is missing, a row is unusable, or stories
+    overlap; the caller then leaves out this scan.
     """
     rows = _rows(path)
     audio_starts: dict[str, float] = {}
@@ -64,7 +64,7 @@ def read_stories(path: Path) -> tuple[Story, ...]:
             continue
         if row["stim_file"] in _EMPTY:
             raise UserError(
-                f"no audio named|a story in {path.name} names no audio file (stim_file), so no transcript is its"
+                f"no audio named|a story in {path.name} names no audio file (stim_file), so it has no transcript"
             )
         if not row["stim_file"].isprintable():
             raise UserError(f"unreadable events|{path.name} names an audio file {row['stim_file']!r}, which is no name")
@@ -151,7 +151,7 @@ class Transcript:
 def read_transcript(path: Path) -> Transcript:
     """Read `align.csv`. Raises UserError (`KIND|SENTENCE`) if it is missing, malformed, or no word has a time."""
     if not path.exists():
-        link = f"transcript not downloaded|{path} is a link to what is not downloaded"
+        link = f"transcript not downloaded|{path} is a link to a file that is not downloaded"
         raise UserError(link if path.is_symlink() else f"no transcript|{path} is not there")
     words, starts = [], []
     try:
@@ -188,7 +188,7 @@ def correct_onsets(transcript: Transcript, stimulus: str, place: float, tr: floa
     first, starts = known[0], transcript.starts.copy()
     if abs(starts[first] - place) <= NEAR * tr:
         return transcript, ""
-    odd = f"the transcript of {stimulus} has its first word at {starts[first]:g} s of the audio, where the story "
+    odd = f"the transcript of {stimulus} has its first word at {starts[first]:g} s of the audio, but the story "
     if stimulus not in CORRECT_ONSETS:
         return transcript, f"{odd}begins at {place:g} s: is it the transcript of this audio? It is used as it is."
     changed = []
@@ -196,7 +196,10 @@ def correct_onsets(transcript: Transcript, stimulus: str, place: float, tr: floa
         if abs(starts[index] - place) > NEAR * tr:
             starts[index] = better
             changed.append(f"{transcript.words[index]!r} at {better:g} s")
-    return dataclasses.replace(transcript, starts=starts), f"{odd}begins at {place:g} s; taken: {', '.join(changed)}."
+    return (
+        dataclasses.replace(transcript, starts=starts),
+        f"{odd}begins at {place:g} s; corrected: {', '.join(changed)}.",
+    )
 
 
 def frame_texts(transcript: Transcript, story: Story, tr: float) -> list[str]:

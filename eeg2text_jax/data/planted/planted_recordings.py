@@ -137,7 +137,7 @@ def _bids(folder: Path, subject: str, raw, plan: Plan) -> None:
 
 
 def _codes(plan: Plan, begin, end: str, mark: str) -> str:
-    """Return the text of a table of events with codes and durations of 0, as of triggers; it begins with `mark`."""
+    """Return the text of a table of events with codes and durations of 0, as triggers have; it begins with `mark`."""
     rows = []
     for i in range(len(plan.sentences)):
         rows.append((plan.begins[i], begin(i)))

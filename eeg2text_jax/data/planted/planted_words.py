@@ -51,8 +51,8 @@ def onsets_of(words: np.ndarray, shown: np.ndarray) -> tuple[np.ndarray, np.ndar
 def drift(times: np.ndarray, n_features: int, rng: np.random.Generator) -> np.ndarray:
     """Draw the drift of a recording at `times` (seconds), float64 `[T, F]`, of variance about 1 without pops.
 
-    It is a mixture of sources with 1/f power below `SLOWEST`, electrode pops (decaying jumps of one feature in ten),
-    and a constant shift, as after a new reference.
+    It is the sum of mixed sources with 1/f power below `SLOWEST`, of electrode pops (decaying jumps of one feature in
+    ten), and of a constant shift, as after a new reference.
     """
     seconds = float(times.max()) + 1
     frequency = np.arange(1, max(2, int(SLOWEST * 2 * seconds))) / (2 * seconds)

@@ -67,7 +67,7 @@ class Event:
     columns: dict[str, str]  # column -> cell of its row; of an annotation, only the column of its text
 
     def match(self, pattern: str) -> "re.Match[str] | None":
-        """Return the match of the first code with `pattern`, in which `*` stands for any text.
+        """Return the match of the first code that fits `pattern`, in which `*` stands for any text.
 
         The spellings `S101`, `S 101` and `101` are equivalent. A pattern with a marker type matches codes of this type
         and codes without a type.

@@ -68,7 +68,7 @@ class RawSpec:
         if highest >= rate / 2:
             raise UserError(
                 f"{what}: has {rate:g} samples a second, and a band or filter at {highest:g} Hz needs more than "
-                f"{2 * highest:g}; leave that band out of data.raw.bands, or resample less."
+                f"{2 * highest:g}; leave that band or filter out, or raise data.raw.resample if it is set."
             )
 
 
@@ -115,8 +115,8 @@ def refuse_nested(source: str) -> None:
         first = nested[0].relative_to(folder)
         pattern = folder.joinpath(*["*"] * (len(first.parts) - 1), f"*{first.suffix}")
         raise UserError(
-            f"{source}: {len(nested)} recordings lie in folders in it, such as {first}; name them as '{pattern}', and "
-            "where these folders name the subjects, set data.raw.names='(?P<subject>[^/]+)/[^/]+'."
+            f"{source}: its subfolders hold {len(nested)} recordings, such as {first}; name them as '{pattern}', and "
+            "if the subfolders name the subjects, set data.raw.names='(?P<subject>[^/]+)/[^/]+'."
         )
 
 

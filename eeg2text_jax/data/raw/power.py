@@ -4,7 +4,7 @@ import fractions
 from collections.abc import Sequence
 
 import numpy as np
-import scipy  # which imports `scipy.signal` when it is used: 2 s of CPU time at the start of every command
+import scipy  # imports `scipy.signal` on first use; to import it here would cost every command 2 s of CPU time
 
 from eeg2text_jax.data.raw.find import RawSpec
 from eeg2text_jax.data.raw.sentences import Span
@@ -12,7 +12,7 @@ from eeg2text_jax.errors import shortlist
 
 MICROVOLT = 1e-6  # V
 LOWEST, HIGHEST = 1e-8, 5e-3  # V, range of plausible standard deviations of EEG; 5e-6 to 1e-4 are typical
-# A channel is suspect if its standard deviation exceeds, or is less than, the median channel's times these factors.
+# A channel is noisy (constant) if its standard deviation is above (below) the median channel's times this factor.
 NOISY, CONSTANT = 20.0, 1e-3
 
 
@@ -98,9 +98,9 @@ class Levels:
                          "data.raw.exclude if they are dead.")  # fmt: skip
         if noisy := self._some((sizes > NOISY * usual) & (usual > 0)):
             found.append(f"channels vary more than {NOISY:g} times as much as the others: {noisy}; leave them out with "
-                         "data.raw.exclude if they were loose, as the average reference spreads them.")  # fmt: skip
+                         "data.raw.exclude if they were loose: the average reference spreads noise.")  # fmt: skip
         if usual and not LOWEST < usual < HIGHEST:
-            found.append(f"the median channel has a standard deviation of about {usual:.0e} V, and EEG one of 1e-05 V: "
+            found.append(f"the median channel has a standard deviation of about {usual:.0e} V; EEG has about 1e-05 V: "
                          "is the unit right? MNE expects volts; no verdict depends on it.")  # fmt: skip
         return found
 

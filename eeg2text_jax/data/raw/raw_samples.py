@@ -66,7 +66,7 @@ class RawRecordings:
         self.provenance: dict[str, Any] = {"source": "raw", **dataclasses.asdict(spec), "files": []}
 
     def _readings(self, file: RawFile, events: Sequence[Event], columns: Sequence[str]) -> Found:
-        """Return the sentences that events define, and drops by reason; `columns`: their table's, empty if none."""
+        """Return the sentences that events define, and drops by reason; `columns`: of the events' table, if any."""
         found, dropped = readings(file, events, columns, self._spec, self._texts)
         if self._texts is None:
             texts = {reading.text for reading in found}
@@ -113,9 +113,9 @@ class RawRecordings:
         if self._copies:
             first, second = self._copies[0]
             self._tally.notes.append(
-                f"{len(self._copies)} recordings have the sentences of another one at the same times, such as "
-                f"{second.path.name} ({second.subject}) those of {first.path.name} ({first.subject}); if they are "
-                "copies, such as filtered ones, prepare one of each."
+                f"{len(self._copies)} recordings have the same sentences at the same times as another one, such as "
+                f"{second.path.name} ({second.subject}) and {first.path.name} ({first.subject}); if one is a copy "
+                "of the other, for example a filtered one, prepare only one of them."
             )
         if self._marker_types:
             self._tally.notes.append(
@@ -124,8 +124,8 @@ class RawRecordings:
         odd = [file.subject for file in self._files if not self._spec.names and re.search(r"[_ ]", file.subject)]
         if odd:
             self._tally.notes.append(
-                f"subjects are called as their files, such as {odd[0]!r}; where names hold more than the subject, "
-                "set data.raw.names, as '(?P<subject>[^_]+)_(?P<task>[^_.]+)'."
+                f"subjects are named after their files, such as {odd[0]!r}; if file names hold more than the "
+                "subject, set data.raw.names, for example '(?P<subject>[^_]+)_(?P<task>[^_.]+)'."
             )
         if self._texts:
             self._texts.check_codes()
@@ -149,12 +149,12 @@ class RawRecordings:
                 "recording's first sample"
             )
         if most == NO_END:
-            given = f", which is {self._spec.end!r}" if self._spec.end else ""
-            return f"; give each a duration in seconds, or name the code that ends a sentence with data.raw.end{given}"
+            given = f" (now {self._spec.end!r})" if self._spec.end else ""
+            return f"; give each sentence a duration in seconds, or set data.raw.end{given} to the code that ends one"
         if NO_TEXT not in self._tally.drops():
             return ""
         if self._texts is None:
-            return "; where events are codes, data.raw.texts names a table of texts by `trial` or `code`"
+            return "; if events are codes, give a table of texts by `trial` or `code` with data.raw.texts"
         return f"; {self._texts.mismatch(self._files)}".removesuffix(".")
 
     def _samples(self, file: RawFile, title: str) -> Iterator[Sample]:
@@ -171,7 +171,7 @@ class RawRecordings:
         sentences, dropped = found
         levels = Levels(recording.channels)
         key = tuple((reading.text, round(reading.begin, 3)) for reading in sentences)
-        if (first := self._file_of.setdefault(key, file)) is not file and len(key) >= 3:  # two may agree by chance
+        if (first := self._file_of.setdefault(key, file)) is not file and len(key) >= 3:  # fewer may agree by chance
             self._copies.append((first, file))
         for reason, n in dropped.items():
             self._tally.dropped[file.subject, file.task, reason] += n
@@ -220,10 +220,10 @@ class RawRecordings:
         ours, theirs = set(self.channels), set(recording.channels)
         if ours != theirs:
             what = [f"lacks {', '.join(sorted(ours - theirs)[:5])}"] if ours - theirs else []
-            what += [f"has {', '.join(sorted(theirs - ours)[:5])} more"] if theirs - ours else []
+            what += [f"also has {', '.join(sorted(theirs - ours)[:5])}"] if theirs - ours else []
             raise UserError(
                 f"{recording.file.path}: {' and '.join(what)}, compared with the {len(ours)} channels of the first "
-                "recording; name the channels that all recordings have with data.raw.channels, or leave some out with "
+                "recording; set data.raw.channels to the channels that all recordings have, or leave some out with "
                 "data.raw.exclude."
             )
 

@@ -30,7 +30,7 @@ class Recording:
     raw: Any  # MNE's object
     channels: tuple[str, ...]
     picks: np.ndarray  # indices of `channels` among the file's channels
-    factor: np.ndarray  # `[channels, 1]`, factor from the values that MNE returns to volts
+    factor: np.ndarray  # `[channels, 1]`, volts per unit of the values that MNE returns
     notes: tuple[str, ...]  # on channels left out and units assumed, without the file's name
     warnings: tuple[str, ...]  # on unreadable sidecars and bad channels, with the file's name
 
@@ -66,7 +66,7 @@ class Recording:
 def open_recording(file: RawFile, spec: RawSpec) -> Recording:
     """Open a file with MNE, or with mne-bids in a BIDS folder.
 
-    Raises UnreadableRecording if MNE cannot read the file, UserError if it has no EEG or lacks a channel or its unit.
+    Raises UnreadableRecording if MNE cannot read the file, UserError if it lacks EEG, a channel or a channel's unit.
     """
     mne = library("mne", "mne")
     with _mne_errors(file):
@@ -89,7 +89,7 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
     if not names:
         raise UserError(
             f"{file.path}: has no channel of EEG, it has {shortlist(raw.ch_names)} of the types "
-            f"{', '.join(sorted(set(raw.get_channel_types())))}; name those to take with data.raw.channels."
+            f"{', '.join(sorted(set(raw.get_channel_types())))}; set data.raw.channels to the channels to use."
         )
     if spec.reference == "average" and len(names) < 2:
         raise UserError(
@@ -98,15 +98,15 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
         )
     warned = [warning] if warning else []
     if bad := [name for name in raw.info["bads"] if name in names]:
-        warned.append(f"{file.path}: calls channels bad that are kept: {', '.join(bad)}.")
+        warned.append(f"{file.path}: marks these channels as bad, but they are kept: {', '.join(bad)}.")
     places = np.array([raw.ch_names.index(name) for name in names])
     check_ranges(file, raw, names)
     factor, without = factors(file, raw, names, spec.units)
     notes = []
     if left := _left_out(raw, names, spec, types):
         notes.append(
-            f"{len(left)} channels were left out, as they are not EEG by type, unit or name: {', '.join(left)}; name "
-            "those to take with data.raw.channels."
+            f"{len(left)} channels were left out, as they are not EEG by type, unit or name: {', '.join(left)}; to "
+            "use some of them, set data.raw.channels to all channels to use."
         )
     if without:
         notes.append(f"{len(without)} channels without a unit were read in {spec.units}: {', '.join(without)}.")
@@ -195,7 +195,7 @@ def _check_names(table: Path, file: RawFile, raw: Any, rows: dict[str, Any], wan
 
 
 def factors(file: RawFile, raw: Any, names: list[str], given: str) -> tuple[np.ndarray, list[str]]:
-    """Return factors from the values that MNE reads to volts `[channels, 1]`, and the channels without a voltage unit.
+    """Return factors `[channels, 1]` that convert MNE's values to volts, and the channels without a unit of voltage.
 
     MNE converts units that it knows. `given` is the unit of the other channels; if it is "", they raise UserError.
     """
@@ -212,8 +212,8 @@ def factors(file: RawFile, raw: Any, names: list[str], given: str) -> tuple[np.n
         found[i] = volts / applied.get(name, 1.0 if name in without else volts)
     if without and not given:
         raise UserError(
-            f"{file.path}: does not give channel {without[0]!r} in a unit of voltage that MNE knows (but in "
-            f"{str(units[without[0]])!r}; {len(without)} such channels); set data.raw.units to their unit, one of "
+            f"{file.path}: gives channel {without[0]!r} in {str(units[without[0]])!r}, no unit of voltage that MNE "
+            f"knows ({len(without)} such channels); set data.raw.units to their unit, one of "
             f"{', '.join(VOLTS)}, which applies to these channels alone, or leave them out with data.raw.exclude."
         )
     return found, without
@@ -254,6 +254,6 @@ def check_ranges(file: RawFile, raw: Any, names: list[str]) -> None:
 
 
 def _extras(raw: Any) -> dict[str, Any]:
-    """Return the header fields that MNE's reader keeps; empty for other formats."""
+    """Return the header fields that MNE's reader keeps; empty for formats whose reader keeps none."""
     extras = getattr(raw, "_raw_extras", None) or [{}]
     return extras[0] if isinstance(extras[0], dict) else {}

@@ -75,7 +75,7 @@ def readings(
 
 
 def no_sentence(file: RawFile, events: Sequence[Event], spec: RawSpec) -> str:
-    """Return a sentence that explains why no event of a recording begins a sentence."""
+    """Return a message that explains why no event of a recording begins a sentence."""
     events = [event for event in events if not is_marked_bad(event)]
     codes = list(dict.fromkeys(code for event in events for code in event.codes))
     if not codes:
@@ -85,7 +85,7 @@ def no_sentence(file: RawFile, events: Sequence[Event], spec: RawSpec) -> str:
     if not spec.begin and not any(event.duration for event in events):
         why = " and none has a duration, so give data.raw.end, the code that ends a sentence"
     begin = f"{file.path}: no event begins a sentence (data.raw.begin is {spec.begin!r})"
-    return f"{begin}{why}; its codes are {shortlist(codes)}."
+    return f"{begin}{why}; the codes of its events are {shortlist(codes)}."
 
 
 def refuse_codes(file: RawFile, texts: Sequence[str]) -> None:
@@ -106,7 +106,7 @@ def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, code
     """
     both = " and ".join(f"{one.text[:40]!r} ({one.begin:g} to {one.end:g} s)" for one in (first, second))
     what = f"{file.path}: the sentences {both} overlap; "
-    advice = "mend the events, or name the code that ends a sentence with data.raw.end."
+    advice = "mend the events, or set data.raw.end to the code that ends a sentence."
     word, sentence = sorted((first, second), key=lambda one: one.end - one.begin)
     inside = sentence.begin - 1e-6 <= word.begin and word.end <= sentence.end + 1e-6
     kind = sentence.text.partition("/")[0] if "/" in sentence.text else ""
@@ -121,10 +121,10 @@ def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, code
     if {part.casefold() for part in word.text.split()} <= {part.casefold() for part in sentence.text.split()}:
         return (
             f"{what}{word.text!r} looks like a word of the sentence, annotated by its own text: give the annotations "
-            f"of words a code that sentences have not, such as 'word/{word.text}', and name it with "
+            f"of words a code that sentences do not have, such as 'word/{word.text}', and name it with "
             f"data.raw.word='word/*'; else {advice}"
         )
-    chosen = f"if sentences alone begin with '{kind}/', give data.raw.begin='{kind}/*'; " if kind else ""
+    chosen = f"if only sentences begin with '{kind}/', give data.raw.begin='{kind}/*'; " if kind else ""
     code = repr(word.text) if " " in word.text else word.text
     return (
         f"{what}{chosen}if {word.text!r} marks a word, name the code of words with data.raw.word={code}; else {advice}"
@@ -149,7 +149,8 @@ def _begins(file: RawFile, events: Sequence[Event], columns: Sequence[str], spec
         if split_type(event.columns.get(spec.text, ""))[1].lower() not in MISSING
         and not is_marked_bad(event)
         and not any(map(event.match, others))
-        # An annotation without duration is a trigger and no sentence; so is an event whose text column holds its code.
+        # Unless `spec.end` is set, an annotation without duration is a trigger, no sentence; so is an event of a table
+        # without duration, if its text would come from a column of codes.
         and ((columns and spec.text not in CODES) or spec.end or event.duration > 0)
     ]
 

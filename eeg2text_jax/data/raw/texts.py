@@ -26,9 +26,9 @@ class Texts:
         self.keys = tuple(key for key in KEYS if key in columns)
         if column not in columns or not {"trial", "code"} & set(self.keys):
             raise UserError(
-                f"{path}: has the columns {', '.join(columns)}; expected {column!r} (data.raw.text names "
-                "another) and `trial` or `code` by these names, and where texts differ between them `subject`, "
-                "`session`, `task` or `run`."
+                f"{path}: has the columns {', '.join(columns)}; expected {column!r} (data.raw.text can "
+                "name another column) and `trial` or `code`; if texts differ between subjects, sessions, tasks or "
+                "runs, also `subject`, `session`, `task` or `run`."
             )
         self._texts: dict[tuple[str, ...], str] = {}
         self._used: set[tuple[str, ...]] = set()
@@ -68,12 +68,12 @@ class Texts:
             raise UserError(
                 f"{self.path}: has {len(numbers)} texts for {file.path.name}, in which {trials} events begin a "
                 "sentence, so that texts may be shifted; count trials from 1 in each recording (columns `subject` and "
-                "`run` tell recordings apart), give those without a text, such as practice, a row with n/a or leave "
-                "their codes out with data.raw.skip, and remove rows of trials that were not recorded."
+                "`run` tell recordings apart); give trials without a text, such as practice, a row with n/a, or leave "
+                "their codes out with data.raw.skip; remove rows of trials that were not recorded."
             )
 
     def check_codes(self) -> None:
-        """Raise UserError if the events' codes are the table's plus a constant, which would assign wrong texts."""
+        """Raise UserError if the events' codes are the table's codes plus a constant, so that texts would be wrong."""
         theirs = {int(key[-1]) for key in self._texts if key[-1].isdecimal()}
         ours = {int(code) for code in self._looked_up if code.isdecimal()}
         if theirs and ours and (shift := min(ours) - min(theirs)) and ours == {code + shift for code in theirs}:

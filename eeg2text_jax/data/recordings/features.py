@@ -98,7 +98,7 @@ def check_placeholder(values: np.ndarray | None) -> None:
         raise Damaged("its words are no struct array")
 
 
-LARGEST = 1000.0  # µV; the authors rejected amplitudes above 90, so a larger one is a damaged number
+LARGEST = 1000.0  # µV; ZuCo's authors rejected amplitudes above 90, so a value above 1000 is a damaged number
 ROUNDING = 1e-12  # relative to the largest magnitude; smaller deviations are float64 rounding of equal values
 # Reasons to drop a sentence.
 MISSING = "missing"

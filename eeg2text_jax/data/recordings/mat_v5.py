@@ -149,7 +149,7 @@ class StructArray:
             raise Damaged(f"{name} claims {self.count} entries, more than it has bytes for")
 
     def _variables(self) -> Iterator[Source]:
-        """Yield a source for each variable of the file, which begins with the variable's `miMATRIX` tag."""
+        """Yield a source for each variable of the file; the source begins with the variable's `miMATRIX` tag."""
         position = HEADER
         while position < self._end:
             self._file.seek(position)

@@ -132,7 +132,8 @@ class _StructArray:
         self.fields = frozenset(self._members)
         self.count = 1
         content = self._members.get("content")
-        # `content` tells: in a 1x1 struct it is text, else references. Other fields may be references in both.
+        # `content` shows which of the two it is: text in a 1x1 struct, references in an array of structs. Other fields
+        # may be references in both.
         self._is_single = content is None or not _holds_references(content)
         if self._is_single:
             return

@@ -63,7 +63,7 @@ def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[Record
 
 
 def refuse_duplicates(entries: Iterable[tuple[str, str, Path]]) -> None:
-    """Raise UserError if two of (subject, task, file) have the same subject and task."""
+    """Raise UserError if two entries (subject, task, file) have the same subject and task."""
     seen: dict[tuple[str, str], Path] = {}
     for subject, task, path in entries:
         other = seen.setdefault((subject, task), path)

@@ -73,8 +73,8 @@ def encoder_width(spec: EEGSpec) -> int:
         return spec.width or spec.features
     if spec.width and spec.width % spec.heads:
         raise UserError(
-            f"config.model.encoder_width is {spec.width}, which encoder_heads {spec.heads} does not divide; "
-            "choose a multiple, or 0 to pad the features."
+            f"config.model.encoder_width is {spec.width}, no multiple of encoder_heads = {spec.heads}; "
+            f"choose a multiple of {spec.heads}, or 0 to pad the features."
         )
     return spec.width or -(-spec.features // spec.heads) * spec.heads
 
@@ -88,8 +88,8 @@ class LSTMEncoder(nnx.Module):
     """Bidirectional LSTM over the words, as in the R1 Translator (Murad et al. 2025, arXiv 2505.13936).
 
     Dropout is between the layers; the bridge comes last. The layers equal `torch.nn.LSTM` on packed sequences: padding
-    does not change the state, so the backward direction begins at the last word. Flax's LSTM cells keep a random
-    stream among their parameters, which pure functions cannot carry.
+    does not change the state, so the backward direction begins at the last word. Flax's LSTM cells are not used: they
+    keep a random stream among their parameters, which pure functions cannot carry.
     """
 
     def __init__(self, spec: EEGSpec, d_model: int, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
