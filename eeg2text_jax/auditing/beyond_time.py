@@ -69,7 +69,7 @@ def beyond_time(aligned: Aligned, comparisons: Sequence[Comparison]) -> BeyondTi
 
 
 def time_lines(verdict: Verdict, time: BeyondTime) -> list[str]:
-    """Return a list with the sentence on time if the verdict claims content, which time may explain; else []."""
+    """Return [statement about time] if the verdict claims content, which the recording time might explain; else []."""
     return [time.sentence] if verdict in SAID_BEHIND else []
 
 

@@ -30,10 +30,11 @@ NEIGHBORS = 60  # number of next longer predictions in which one for another sen
 # Of the punctuation marks whose two neighbor words are wrong, the share that is right, minus the same share in
 # predictions for other sentences: 13 to 73 % in teacher-forced sets, at most 2 % in free-running decoders.
 MARKS, MIN_MARKS, MARK_SENTENCES = 0.1, 100, 10
-# How often two wrong words are equal after equal true words, divided by how often they are equal where neither the true
-# nor the predicted words before them are equal: 2.1 (`FORCED`) to 5.4 in teacher-forced sets, published and simulated,
-# at most 1.4 in 60 free-running decoders; above `FOLLOWS` is a finding. After equal predicted words the same ratio is
-# 1.0 to 1.6 in teacher-forced sets and 3 to 50 in free-running decoders.
+# Of pairs of wrong words in two sentences, the share of pairs with the same wrong word. This share among pairs whose
+# previous words in the references are the same, divided by the share among pairs whose previous words differ in
+# references and predictions, is 2.1 (`FORCED`) to 5.4 in teacher-forced sets, and at most 1.4 in 60 free-running
+# decoders; above `FOLLOWS` it is a finding. Among pairs whose previous words in the predictions are the same, the ratio
+# is 1.0 to 1.6 in teacher-forced sets and 3 to 50 in free-running decoders.
 FOLLOWS, FORCED, MIN_FOLLOWING, MANY_PLACES = 1.7, 2.1, 20, 3000
 UNSEEN = "few_wrong_words"  # code of the note that there are too few wrong words to compare with the target
 

@@ -86,8 +86,8 @@ class TextTable(Table):
         return (
             f"{counts} with {eeg.name} and {primary.scores[1]:.2f} with {found.control}; the content difference "
             f"(content: the score minus the score of the same predictions against {others}) was {primary.effect:+.2f} "
-            f"(90 % CI {interval}; sentence permutation, one-sided for {'less' if less else 'more'} content with {eeg.name}: "
-            f"{both_p(primary, less)}){derived_text(found.derived, less)}"
+            f"(90 % CI {interval}; sentence permutation, one-sided for {'less' if less else 'more'} content with "
+            f"{eeg.name}: {both_p(primary, less)}){derived_text(found.derived, less)}"
         )
 
     def same_predictions(self, control: str) -> bool:

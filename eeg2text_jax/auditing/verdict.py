@@ -179,7 +179,7 @@ def both_p(contrast: Contrast, less: bool) -> str:
 
 
 def derived_text(derived: Mapping[str, Contrast], less: bool = False) -> str:
-    """Return in words the difference within other strata, and why they were used; "" without other strata."""
+    """Return in words the difference if strata are formed in other ways, and why they are; "" if `derived` is empty."""
     if not derived:
         return ""
     found = " and ".join(

@@ -53,7 +53,7 @@ def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates)
 
 
 def _unit_vectors(study: Study, texts: Sequence[str]) -> np.ndarray:
-    """Return the embedding of each text divided by its length, float64 `[N, E]`."""
+    """Return the embedding of each text, scaled to norm 1, float64 `[N, E]`."""
     vectors = study.targets.vectors[study.targets.rows(texts)].astype(np.float64)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 

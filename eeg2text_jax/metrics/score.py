@@ -61,13 +61,13 @@ def score_predictions(
     metrics: Sequence[str] | None = None,
     meaning: Meaning | None = None,
 ) -> "Scores":
-    r"""Return every figure of a profile (a set of metrics) over rows of one pair of conditions, seed and mode.
+    r"""Return every figure of a profile (a set of metrics) over rows of one seed, one mode, and one training and evaluation condition.
 
     Args:
       predictions: rows, a DataFrame with columns as `read_any` knows them, or texts, each with one of `references`.
       metrics: names of metrics, instead of the profile's.
       tokenizer: makes the tokens of token BLEU if rows have no token ids.
-      token_source: names the tokenizer of token ids in the signature.
+      token_source: name of the tokenizer that made the token ids, for the signature.
       meaning: returns the metrics that need a model, from the references; see `metrics.meaning`.
 
     Returns:

@@ -176,7 +176,7 @@ class Dense(nnx.Linear):
     lora: LoraSpec | None = None
     quantized = False  # whether the kernel is int8, with one scale per output
     narrow = False  # whether the product with an int8 kernel is rounded to the compute dtype before it is scaled
-    rounds_rows = False  # whether rows are rounded to int8, too, and the int8 kernel is `[E, D]`
+    rounds_rows = False  # True: rows are rounded to int8, too, and the int8 kernel is stored as `[E, D]`
 
     def quantize(self) -> None:
         """Replace the kernel by its int8 rounding; a kernel that is int8 already stays as it is."""

@@ -96,7 +96,7 @@ class Seq2SeqSpec:
 
     @property
     def d_model(self) -> int:
-        """Width of the embeddings that enter the encoder, or a decoder-only model."""
+        """Width of the embeddings that enter the encoder (in a decoder-only model, the decoder)."""
         return (self.encoder or self.decoder).width
 
 

@@ -211,7 +211,10 @@ def split_blocks(lines: Lines, labels: Labels) -> Iterator[tuple[int, dict[str, 
     for number, line in enumerate(lines, 1):
         if layout.opening and layout.opening.fullmatch(line):
             if begin:
-                raise UserError(f"{path}, line {number}: the block of line {begin} is not closed above; repair it.")
+                raise UserError(
+                    f"{path}, line {number}: begins a new block, but the block of line {begin} is not complete; repair "
+                    "the file."
+                )
             begin = number
             continue
         if layout.closing.fullmatch(line):

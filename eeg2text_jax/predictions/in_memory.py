@@ -19,12 +19,12 @@ Given = Any  # predictions as `Prediction`s, a pandas DataFrame, or texts
 def as_set(
     given: Given, references: Sequence[str] | None = None, *, mode: str | None = None, name: str = "predictions"
 ) -> PredictionSet:
-    """Return predictions that were given as Python objects as a `PredictionSet`.
+    """Return a `PredictionSet` of predictions that were given as Python objects.
 
     Args:
       given: `Prediction`s; a DataFrame with the columns of a predictions file or others that `read_any` recognises; or
         texts, one for each of `references`.
-      references: the true texts; only for predictions that are texts.
+      references: the true texts; only if `given` is a list of texts.
       mode: the mode of rows that do not state one; None leaves it unknown.
       name: the name of the argument in messages.
 

@@ -18,7 +18,7 @@ from etils import epath
 from eeg2text_jax.data.source import library, parquet_errors
 from eeg2text_jax.errors import UserError, first_line
 
-LARGEST = 2**31  # most bytes of an unpacked file; a million predictions have a tenth of that
+LARGEST = 2**31  # largest number of bytes of an unpacked file; a million predictions have a tenth of it
 TEXT = "CSV"  # kind of a file that is text already
 # First bytes of unsupported files -> their kind, and the user's remedy.
 OTHERS = {

@@ -37,7 +37,7 @@ PRODUCTS, OWN, TOP, OTHERS = "matrix products", "attention kernels", "top k", "o
 
 
 class Correction(NamedTuple):
-    """The measured time of a kernel of one kind, given its estimate: `max(least, factor * estimate)`."""
+    """Predicts the measured time of a kernel of one kind from its estimate: `max(least, factor * estimate)`."""
 
     factor: float
     least: float  # microseconds

@@ -225,7 +225,9 @@ def check_sums(folder: Path) -> None:
     for number, line in enumerate(lines, start=1):
         found = _SUM.fullmatch(line)
         if not found:
-            raise UserError(f"{path}: line {number} is not a checksum and the name of a file; copy it again.")
+            raise UserError(
+                f"{path}: line {number} is not a checksum and the name of a file; copy this file of checksums again."
+            )
         expected, file = found[1], folder / found[2]
         if not file.is_file():
             raise UserError(f"{file}: is missing, and {SUMS} lists it; copy the folder again.")

@@ -82,7 +82,7 @@ def by_block(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Sp
 
 
 def unique_text(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
-    """Split the distinct normalized texts of all tasks (of windows, the text groups): a text is in one part only."""
+    """Split the distinct normalized texts of all tasks, or the text groups of windows: a text is in one part only."""
     return Split.of(data, "unique_text", seed, deal(text_units(data), ratio, np.random.default_rng(seed)))
 
 

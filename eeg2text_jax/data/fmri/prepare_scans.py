@@ -224,7 +224,7 @@ class _Work:
             self._tally.dropped[scan.subject, scan.task, reason] += 1
 
     def note(self) -> None:
-        """Add a note for each kind of problem, and all oddities, to the tally."""
+        """Add to the tally one note for each kind of problem, and every oddity as a note."""
         advice = {
             "not downloaded": f"; `datalad get` in {self._root} fetches images: sub-*/func/*_bold.nii.gz",
             "transcript not downloaded": "; `datalad get stimuli/gentle` fetches them",

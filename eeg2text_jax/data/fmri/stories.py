@@ -28,7 +28,8 @@ _EMPTY = ("", "n/a")
 MOVED = 0.5  # seconds, less than half a TR; smaller shifts are ignored
 FILE = "align.csv"
 NEAR = 3  # TRs; the first word of a correct transcript is at most this far from its story's onset
-# Onsets of the first words, in seconds of the audio, where gentle is far off (values of published code).
+# Onsets of the first words, in seconds of the audio, where those of the aligner `gentle` are far off (values of
+# published code).
 CORRECT_ONSETS = {"notthefallintact": (25.8,), "prettymouth": (21.0,), "merlin": (29.0, 29.15)}
 
 
@@ -96,7 +97,7 @@ def _rows(path: Path) -> list[dict]:
                 row[name] = float(row[name]) if row[name] not in _EMPTY else math.nan
             row.update({name: (row[name] or "").strip() for name in ("trial_type", "stim_file")})
             if row["trial_type"] == STORY and not (0 <= row["onset"] < 1e5 and 0 < row["duration"] < 1e5):
-                raise ValueError(f"a story with onset {row['onset']} and duration {row['duration']}")
+                raise ValueError(f"a story has onset {row['onset']} and duration {row['duration']}")
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise UserError(
             f"unreadable events|{path.name} is no table of onset, duration, trial_type and stim_file "
