@@ -61,7 +61,7 @@ def score_predictions(
     metrics: Sequence[str] | None = None,
     meaning: Meaning | None = None,
 ) -> "Scores":
-    r"""Return every figure of a profile (a set of metrics) over rows of one seed, one mode, and one training and evaluation condition.
+    r"""Return every figure of a profile (a set of metrics) over rows of one seed, mode and pair of conditions.
 
     Args:
       predictions: rows, a DataFrame with columns as `read_any` knows them, or texts, each with one of `references`.

@@ -34,9 +34,9 @@ def largest_batch(
 
     `compile_bytes` compiles a batch size and returns its bytes on one device; `known` has the bytes of two sizes.
     Memory is approximately affine in the batch size, so a line through the two known sizes gives the size to compile.
-    Then the line through the two sizes nearest to the limit gives the next size. The search ends when the last size fits
-    and this line gives no far larger size. The result is always a compiled size; at most `compilations` new sizes are
-    compiled.
+    Then the line through the two sizes nearest to the limit gives the next size. The search ends when the last size
+    fits and this line gives no far larger size. The result is always a compiled size; at most `compilations` new sizes
+    are compiled.
     """
     tried, confirmed = dict(known), False
     estimate = promise(tried, step, limit)

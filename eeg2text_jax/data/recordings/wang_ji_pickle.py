@@ -158,7 +158,7 @@ def _word(item: Any, fields: Fields) -> Word:
 
 
 def _check_tokens(item: Any, words: tuple[Word, ...]) -> None:
-    """Raise ValueError if the three lists of fixated words of a sentence differ, which shows that the file is damaged."""
+    """Raise ValueError if the three lists of fixated words of a sentence differ: the file is damaged then."""
     contents = [word.content for word in words]
     masked, every = item["word_tokens_with_mask"], item["word_tokens_all"]
     fixated = [token for token, mask in zip(every, masked, strict=True) if mask != "[MASK]"]
