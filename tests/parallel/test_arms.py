@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from eeg2text_jax.parallel import arms
-from eeg2text_jax.parallel.arms import choose_by_arm, jit_once, shard_map_arms
+from eeg2text_jax.parallel.arms import choose_by_arm, jit_once, shard_map_arms, tensor_parallel_arms
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.preflight.hlo import collectives
 
@@ -104,3 +104,12 @@ def test_accelerators_compile_a_step_with_their_options(monkeypatch, platform, e
     monkeypatch.undo()
     if platform == "gpu":  # those of a TPU are known to libtpu alone, see tests/preflight
         assert jax.jit(lambda x: x + 1, compiler_options=expected)(1) == 2
+
+
+@pytest.mark.parametrize("function_of", [shard_map_arms, tensor_parallel_arms])
+@pytest.mark.parametrize(("platform", "expected"), [("gpu", {"xla_gpu_enable_triton_gemm": False}), ("cpu", {})])
+def test_all_searches_have_the_options_of_their_platform(monkeypatch, function_of, platform, expected):
+    given = {}
+    monkeypatch.setattr(jax, "jit", lambda function, **options: given.update(options))
+    function_of(None, SimpleNamespace(devices=np.array([SimpleNamespace(platform=platform)])))
+    assert given["compiler_options"] == expected
