@@ -1,9 +1,13 @@
-"""Import a library without the optional packages that it would import if they are installed."""
+"""Import optional packages, and libraries without the optional packages that they would import by themselves."""
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from eeg2text_jax.errors import UserError
 
 
 @contextmanager
@@ -29,3 +33,16 @@ def hide_torch() -> None:
         from transformers.utils import is_torch_available
 
         is_torch_available()  # transformers caches the answer
+
+
+def library(name: str, extra: str) -> Any:
+    """Import an optional package; if it is missing, raise UserError with the extra to install."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(f"this needs {name}, which is not installed; pip install 'eeg2text_jax[{extra}]'.") from error
+
+
+def parquet_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of pyarrow for a damaged Parquet file, and those for texts that are not UTF-8."""
+    return library("pyarrow", "parquet").ArrowException, OSError, ValueError

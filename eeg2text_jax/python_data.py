@@ -22,9 +22,9 @@ from eeg2text_jax.data.raw.raw_samples import rereference
 from eeg2text_jax.data.raw.recording import NOT_EEG
 from eeg2text_jax.data.raw.sentences import Reading, windows
 from eeg2text_jax.data.rows import SUBJECT, Columns, note_unused, write
-from eeg2text_jax.data.source import library
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.imports import library
 from eeg2text_jax.kinds import read_section
 from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.ranges import RANGES, fields, refusal

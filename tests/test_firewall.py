@@ -10,8 +10,9 @@ from tiny_run import as_flag, study_in, tiny_config, tiny_settings
 from eeg2text_jax import cli
 from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.data.data_writer import DataWriter
-from eeg2text_jax.data.datafile import Sample, read_datafile
+from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.data.source import Sample
 from eeg2text_jax.files import files_below
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.loop import DevLoss

@@ -14,7 +14,8 @@ from transformers import AutoModelForSeq2SeqLM
 
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.data_writer import DataWriter
-from eeg2text_jax.data.datafile import Sample, read_datafile
+from eeg2text_jax.data.datafile import read_datafile
+from eeg2text_jax.data.source import Sample
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest

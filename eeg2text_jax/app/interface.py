@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from eeg2text_jax.app import jobs, markup
-from eeg2text_jax.data.source import library
+from eeg2text_jax.imports import library
 
 KEPT = 600  # seconds after which an upload is deleted
 WAITING = 20  # most visitors in the queue

@@ -19,9 +19,9 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
-from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing, write_text
+from eeg2text_jax.imports import library
 from eeg2text_jax.predictions.file import PredictionSet
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.records.every_eval_ever import About, portable, records

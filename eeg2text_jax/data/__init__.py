@@ -8,9 +8,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eeg2text_jax.data.datafile import DataFile, Sample, read_datafile
+    from eeg2text_jax.data.datafile import DataFile, read_datafile
     from eeg2text_jax.data.planted.planted_recordings import write_recordings
     from eeg2text_jax.data.rows import write
+    from eeg2text_jax.data.source import Sample
 
 __all__ = ["DataFile", "Sample", "read_datafile", "write", "write_recordings"]
 

@@ -16,10 +16,11 @@ from eeg2text_jax.data.clock import CLOCK_COLUMNS, known_time
 from eeg2text_jax.data.datafile import STRINGS, DataFile
 from eeg2text_jax.data.raw.electrodes import electrodes_of
 from eeg2text_jax.data.rows import Columns, check_named, note_unused, source_of_rows
-from eeg2text_jax.data.source import Source, files_of, library, parquet_errors
+from eeg2text_jax.data.source import Source, files_of
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import replacing
+from eeg2text_jax.imports import library, parquet_errors
 
 ROWS = 64  # samples per block; 64 x 56 x 840 numbers are 12 MB
 ABOUT = b"eeg2text"  # key in a Parquet file's metadata: JSON of features_are and provenance

@@ -21,11 +21,11 @@ from eeg2text_jax.data.datafile import (
     STRINGS,
     VOLUMES,
     WINDOW_COLUMNS,
-    Sample,
     digest_of,
     digests_of,
 )
 from eeg2text_jax.data.hdf5_disk import PatientFile
+from eeg2text_jax.data.source import Sample
 from eeg2text_jax.files import locked, replacing
 
 

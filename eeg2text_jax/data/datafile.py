@@ -48,24 +48,6 @@ _ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeErro
 
 
 @dataclasses.dataclass(frozen=True)
-class Sample:
-    """One subject reading one sentence in one task; `features` is float32 `[W, F]`.
-
-    `recording` names one run of the subject; `onset` and `duration` are in seconds, `order` is the place in the run.
-    """
-
-    features: np.ndarray
-    sentence: str
-    subject: str
-    task: str
-    sentence_index: int
-    recording: str = ""
-    onset: float = math.nan
-    duration: float = math.nan
-    order: int = -1
-
-
-@dataclasses.dataclass(frozen=True)
 class DataFile:
     """A data file in memory; `features` is float32 `[sum W, F]`, `offsets` int64 `[N + 1]`, the other columns `[N]`.
 

@@ -18,8 +18,7 @@ import numpy as np
 from eeg2text_jax import kinds
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, parse_time
 from eeg2text_jax.data.data_writer import DataWriter
-from eeg2text_jax.data.datafile import Sample
-from eeg2text_jax.data.source import Source
+from eeg2text_jax.data.source import Sample, Source
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, did_you_mean
 

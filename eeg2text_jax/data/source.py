@@ -1,16 +1,35 @@
-"""`Source`, which every reader of files returns (samples and their description), and helpers of the readers."""
+"""`Sample` and `Source`: what every reader of files returns; and functions that the readers share."""
 
 import csv
 import dataclasses
 import glob
-import importlib
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from eeg2text_jax.data.datafile import Sample
+import numpy as np
+
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One subject reading one sentence in one task; `features` is float32 `[W, F]`.
+
+    `recording` names one run of the subject; `onset` and `duration` are in seconds, `order` is the place in the run.
+    """
+
+    features: np.ndarray
+    sentence: str
+    subject: str
+    task: str
+    sentence_index: int
+    recording: str = ""
+    onset: float = math.nan
+    duration: float = math.nan
+    order: int = -1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,19 +47,6 @@ def files_of(paths: list[Path]) -> list[dict[str, str]]:
         if not path.is_file():
             raise UserError(f"{path}: {'is a folder; expected a file' if path.is_dir() else 'there is no such file'}.")
     return [{"name": path.name, "sha256": file_digest(path)} for path in paths]
-
-
-def library(name: str, extra: str) -> Any:
-    """Import an optional package; if it is missing, raise UserError with the extra to install."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UserError(f"this needs {name}, which is not installed; pip install 'eeg2text_jax[{extra}]'.") from error
-
-
-def parquet_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of pyarrow for a damaged Parquet file, and those for texts that are not UTF-8."""
-    return library("pyarrow", "parquet").ArrowException, OSError, ValueError
 
 
 def matches(source: str) -> list[Path]:

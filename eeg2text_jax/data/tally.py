@@ -7,7 +7,7 @@ import statistics
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from eeg2text_jax.data.datafile import Sample
+from eeg2text_jax.data.source import Sample
 from eeg2text_jax.errors import nearest
 
 _MOST_ROWS = 120  # a longer table has one row per task

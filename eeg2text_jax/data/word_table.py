@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, parse_time
-from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.data.rows import SUBJECT, Columns, SentenceNumbers
-from eeg2text_jax.data.source import read_cells
+from eeg2text_jax.data.source import Sample, read_cells
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
 

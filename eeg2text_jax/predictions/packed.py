@@ -15,8 +15,8 @@ from typing import Any
 
 from etils import epath
 
-from eeg2text_jax.data.source import library, parquet_errors
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.imports import library, parquet_errors
 
 LARGEST = 2**31  # largest number of bytes of an unpacked file; a million predictions have a tenth of it
 TEXT = "CSV"  # kind of a file that is text already

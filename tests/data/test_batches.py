@@ -9,8 +9,9 @@ import pytest
 
 from eeg2text_jax.data.batches import Samples, each_evaluation_batch, feature_scale, make_batch, training_batches
 from eeg2text_jax.data.data_writer import DataWriter
-from eeg2text_jax.data.datafile import Sample, read_datafile
+from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.epochs import EpochPlan
+from eeg2text_jax.data.source import Sample
 from eeg2text_jax.errors import UserError
 
 BUCKETS = ((4, 6), (8, 12))

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.data.data_writer import DataWriter
-from eeg2text_jax.data.datafile import Sample, digests_of, read_datafile
+from eeg2text_jax.data.datafile import digests_of, read_datafile
 from eeg2text_jax.data.hdf5_disk import PatientFile
+from eeg2text_jax.data.source import Sample
 from eeg2text_jax.errors import UserError
 
 
@@ -57,7 +58,7 @@ FULL_AT = """
 import resource, sys
 import numpy as np
 from eeg2text_jax.data.data_writer import DataWriter
-from eeg2text_jax.data.datafile import Sample
+from eeg2text_jax.data.source import Sample
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 with DataWriter(sys.argv[1], 300, "x") as writer:
     writer.add_all(Sample(np.ones((9, 300)), "a", "A", "NR", i) for i in range(200))

@@ -10,8 +10,9 @@ from prepared import prepare
 from eeg2text_jax import data
 from eeg2text_jax.cli import main
 from eeg2text_jax.data import arrow
-from eeg2text_jax.data.datafile import Sample, read_datafile
+from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.rows import Columns
+from eeg2text_jax.data.source import Sample
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.ranges import check_config

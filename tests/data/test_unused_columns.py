@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.cli import main
-from eeg2text_jax.data.datafile import Sample
+from eeg2text_jax.data.source import Sample
 from eeg2text_jax.data.tally import Tally
 
 TEXTS = ["the dog saw it", "a cat ran off", "no hen was there", "an owl sat up"]

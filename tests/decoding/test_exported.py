@@ -10,7 +10,7 @@ import transformers
 from tiny_run import SHAPE, study_in, tiny_config
 
 from eeg2text_jax.data.data_writer import DataWriter
-from eeg2text_jax.data.datafile import Sample
+from eeg2text_jax.data.source import Sample
 from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.decoding.exported import Exported, load_export
 from eeg2text_jax.errors import UserError

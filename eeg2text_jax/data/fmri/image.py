@@ -15,8 +15,8 @@ import numpy as np
 
 from eeg2text_jax.data.fmri.scans import FmriSpec
 from eeg2text_jax.data.frames import to_half
-from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.imports import library
 
 BLOCK = 8  # frames per block: 3.5 MB of float32 on the usual grid, which fits the processor's cache
 ROUNDING = 1e-6  # relative to a voxel's mean; smaller deviations are float32 rounding of a constant

@@ -23,8 +23,8 @@ import numpy as np
 
 from eeg2text_jax import kinds
 from eeg2text_jax.data.planted.planted_words import LATENT_WIDTH, SUCCESSOR_PROBABILITIES, drift, make_vocabulary
-from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.imports import library
 
 Event = tuple[float, float, str, str]  # onset, duration, trial_type, stim_file
 Aligned = tuple[str, str, float | None, float | None]  # word, token, start, end; None if not found in the audio

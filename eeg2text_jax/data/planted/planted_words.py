@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 
 from eeg2text_jax import kinds
-from eeg2text_jax.data.datafile import Sample
+from eeg2text_jax.data.source import Sample
 from eeg2text_jax.errors import UserError
 
 ORDERS = ("random", "blocks", "same_for_all")  # values of data.synthetic.order

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.imports import library
 
 Place = tuple[str, float, float, float]  # channel, and its position in metres to the right, to the front and upwards
 

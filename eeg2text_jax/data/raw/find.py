@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 from eeg2text_jax import kinds
-from eeg2text_jax.data.source import is_pointer, library, matches
+from eeg2text_jax.data.source import is_pointer, matches
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.imports import library
 
 # Endings of files that MNE reads: EDF, BDF, GDF, BrainVision, EEGLAB, FIF, Neuroscan.
 SUFFIXES = (".edf", ".bdf", ".gdf", ".vhdr", ".set", ".fif", ".fif.gz", ".cnt")

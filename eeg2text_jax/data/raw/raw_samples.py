@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.data.raw.electrodes import Place, electrodes
 from eeg2text_jax.data.raw.events import Event, annotations, events_table, read_events, split_type
 from eeg2text_jax.data.raw.find import RawFile, RawSpec, find_raw
@@ -20,7 +19,7 @@ from eeg2text_jax.data.raw.sentences import NO_END, NO_TEXT, Reading, no_sentenc
 from eeg2text_jax.data.raw.texts import Texts
 from eeg2text_jax.data.recordings.features import UnreadableRecording
 from eeg2text_jax.data.rows import SentenceNumbers
-from eeg2text_jax.data.source import Source
+from eeg2text_jax.data.source import Sample, Source
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest

@@ -13,8 +13,8 @@ import numpy as np
 from eeg2text_jax.data.raw.events import read_table
 from eeg2text_jax.data.raw.find import VOLTS, RawFile, RawSpec
 from eeg2text_jax.data.recordings.features import UnreadableRecording
-from eeg2text_jax.data.source import library
 from eeg2text_jax.errors import UserError, first_line, named, shortlist
+from eeg2text_jax.imports import library
 
 # Names of channels of eyes, heart, muscles and devices. EDF and BrainVision state no types, so MNE calls them EEG.
 NOT_EEG = re.compile(r"(?i)[hvlr]?(eog|ecg|ekg|emg)|photo|trig|status|resp|gsr")

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import numpy as np
 
 from eeg2text_jax import kinds
-from eeg2text_jax.data.datafile import Sample
 from eeg2text_jax.data.recordings.features import (
     BANDS,
     CHANNELS,
@@ -26,6 +25,7 @@ from eeg2text_jax.data.recordings.mat_v5 import read_mat_v5
 from eeg2text_jax.data.recordings.mat_v73 import read_mat_v73
 from eeg2text_jax.data.recordings.sources import TASKS, RecordingFile, find_recordings, layout, refuse_duplicates
 from eeg2text_jax.data.recordings.wang_ji_pickle import read_pickle
+from eeg2text_jax.data.source import Sample
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
