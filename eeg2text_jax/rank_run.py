@@ -148,7 +148,7 @@ def read_ranked(study: Study) -> list[Ranking]:
 
 
 def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
-    """Score rankings; return the content of `results.json`."""
+    """Compute top-1, top-5 and ranks of rankings; return the content of `results.json`."""
     return {"format": 1, "profile": "which sentence", "cells": score_rankings(rows)}
 
 

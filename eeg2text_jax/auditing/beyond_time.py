@@ -69,7 +69,7 @@ def beyond_time(aligned: Aligned, comparisons: Sequence[Comparison]) -> BeyondTi
 
 
 def time_lines(verdict: Verdict, time: BeyondTime) -> list[str]:
-    """Return [statement about time] if the verdict claims content, which the recording time might explain; else []."""
+    """Return [whether content goes beyond the recording time] for a verdict that claims content; else []."""
     return [time.sentence] if verdict in SAID_BEHIND else []
 
 

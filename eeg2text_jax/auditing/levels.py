@@ -35,9 +35,8 @@ class Level:
     control: str  # "" for EEG alone
     groups: int
     between: Contrast | None  # None: fewer than `MIN_SENTENCES` groups of two sentences or more
-    within: (
-        Contrast | None
-    )  # None: fewer than `MIN_SENTENCES` sentences have another one of their group, task and length
+    # None: fewer than `MIN_SENTENCES` sentences have another one of their group, task and length.
+    within: Contrast | None
     stretches: Contrast | None = None  # within groups and stretches of time, see `beyond_time.stretches`
 
     @property

@@ -1,4 +1,4 @@
-"""Read Parquet files and Hugging Face data sets as rows, and write data files as Parquet, block by block.
+"""Read Parquet files and Hugging Face data sets as rows; write data files as Parquet, block by block.
 
 A column of features holds lists of numbers (`[F]`) or lists of lists (`[W, F]`) of any float or integer type, such as
 an `Array2D` of datasets. A file written by `eeg2text export-data` is restored exactly.

@@ -8,7 +8,8 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 from eeg2text_jax.parallel.mesh import data_shards
 
-MANY_ROWS = 4096  # a batch with this many rows (positions of all sentences) on a device, or more, is called large
+# Least number of rows on a device (positions of all its sentences) from which a batch is called large.
+MANY_ROWS = 4096
 
 
 def row_major(x: jax.Array) -> jax.Array:

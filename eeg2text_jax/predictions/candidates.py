@@ -24,7 +24,7 @@ from eeg2text_jax.predictions.packed import Lines, read_text
 
 FIELDS = {"sample_id": str, "sentence_id": str, "eval_condition": str, "candidates": list, "nll": list}
 
-Key = tuple[str, int]  # sample id, seed
+Key = tuple[str, int]  # (sample id, seed), the key of one sample's scores
 
 
 @dataclasses.dataclass(frozen=True)

@@ -138,7 +138,7 @@ class Mirror:
         while (change := self._next()) is not None:
             try:
                 self.sender.send(change)
-            except Exception as error:  # any error stops the run at its next step
+            except Exception as error:  # raised in the main thread when the next file is complete, or at the end
                 self._error = error
             with self._turn:
                 self._sending = False

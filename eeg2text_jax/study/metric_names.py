@@ -31,9 +31,9 @@ WHICH_SENTENCE = {
     "rank": Ranked("mean rank (percentile)", 3.0),
 }
 # The margins are matched to one point of BLEU-1: if as many words of the references are put into the predictions as
-# raise BLEU-1 by a point, BERTScore rises by 1.28
-# and similarity by 1.52 (tools/calibrations/calibrate_endpoints.py, released T5 outputs with MiniLM; other encoders may
-# differ). For LATTEScore a match would depend on the judge; 1 is a convention.
+# raise BLEU-1 by a point, BERTScore rises by 1.28 and similarity by 1.52 (tools/calibrations/calibrate_endpoints.py,
+# released T5 outputs with MiniLM; other encoders may differ). For LATTEScore a match would depend on the judge; 1 is a
+# convention.
 BLEU_1 = "bleu-1"
 ENDPOINTS = {
     BLEU_1: Named("BLEU-1", "bleu", "word_bleu-1", 1.0),

@@ -139,7 +139,7 @@ class Pending:
         self._arms, self._every, self._log, self._progress = study.arms, study.config.train.log_every, log, progress
         self._pace, self._pad_token = pace, study.model.pad_token
         self._unread: list[tuple[int, BatchWork, dict[str, jax.Array]]] = []
-        self._last_finite = 0  # step of this process; 0: none yet
+        self._last_finite = 0  # last step of the run with a finite loss; 0: this process has had none yet
 
     def next_batch(self, iterator: Iterator[Batch]) -> Batch:
         """Return the next batch; count the wait as `input_wait` if the devices became idle meanwhile."""

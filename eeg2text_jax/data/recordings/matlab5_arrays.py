@@ -159,7 +159,7 @@ class Decoder:
             begin, at = at + 8, at + 8 + size
             spans.append((begin, at))
         if at != stop:
-            raise Damaged("the sizes of a struct array do not add up")
+            raise Damaged("the fields of a struct array do not fill its bytes")
         return tuple(spans)
 
     def _numbers(self, data: bytes, at: int, stop: int, count: int, stored: tuple[int, ...]) -> np.ndarray:
