@@ -97,9 +97,9 @@ def _rows(path: Path) -> list[dict]:
                 row[name] = float(row[name]) if row[name] not in _EMPTY else math.nan
             row.update({name: (row[name] or "").strip() for name in ("trial_type", "stim_file")})
             if row["trial_type"] == STORY and not (0 <= row["onset"] < 1e5 and 0 < row["duration"] < 1e5):
+                onset, duration = row["onset"], row["duration"]
                 raise ValueError(
-                    f"a story has onset {row['onset']} s, expected 0 or more, and duration {row['duration']} s, expected "
-                    "above 0"
+                    f"a story has onset {onset} s (expected 0 or more) and duration {duration} s (above 0)"
                 )
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise UserError(
