@@ -17,7 +17,6 @@ from typing import Any
 
 from eeg2text_jax.commands.overview import COMMANDS, command
 from eeg2text_jax.errors import Terminated, UserError, did_you_mean
-from eeg2text_jax.stores.arguments import MIRRORED, STATEMENTS, check_outputs, localize, with_urls
 from eeg2text_jax.versions import __version__
 
 DRY = "--dry-run"
@@ -43,8 +42,6 @@ def main(argv: list[str] | None = None) -> int:
     name, *rest = argv or ["--help"]
     # Keeps transformers from warning that there is no PyTorch, whose models are not used here.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    resumes = name in MIRRORED and DRY not in rest
-    after = "the same command resumes from what is finished." if resumes else "start the same command again."
     try:
         if name in ("-h", "--help", "help"):
             print(usage(), flush=True)
@@ -52,19 +49,30 @@ def main(argv: list[str] | None = None) -> int:
         if name in ("-V", "--version"):
             print(f"eeg2text {__version__}", flush=True)
             return 0
-        if name not in COMMANDS:
-            raise UserError(f"there is no such command; {did_you_mean(name, COMMANDS)} See `eeg2text --help`.")
-        _refuse_addresses(rest)
-        check_outputs(name, rest)
-        _refuse_empty(rest)
-        with _terminable(name, after), localize(name, rest) as rest:
-            return command(name)(rest)
-    except UserError as error:
-        print(f"eeg2text {name}: {with_urls(str(error))}", file=sys.stderr)
-        return error.status
+        return _run(name, rest)
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _run(name: str, rest: list[str]) -> int:
+    from eeg2text_jax.stores import arguments  # takes 50 ms, which `eeg2text --help` need not wait for
+
+    resumes = name in arguments.MIRRORED and DRY not in rest
+    after = "the same command resumes from what is finished." if resumes else "start the same command again."
+    try:
+        if name not in COMMANDS:
+            raise UserError(f"there is no such command; {did_you_mean(name, COMMANDS)} See `eeg2text --help`.")
+        arguments.check_addresses(rest)
+        arguments.check_outputs(name, rest)
+        _refuse_empty(rest)
+        with _terminable(name, after), arguments.localize(name, rest) as rest:
+            return command(name)(rest)
+    except UserError as error:
+        print(f"eeg2text {name}: {arguments.with_urls(str(error))}", file=sys.stderr)
+        return error.status
+    except BrokenPipeError:
+        raise
     except OSError as error:
         if error.errno is None or not (error.filename or error.errno in ADVICE):
             raise
@@ -90,27 +98,6 @@ def _refuse_empty(arguments: list[str]) -> None:
             name = f"{before}=" if before.startswith("--") and "=" not in before else "an argument"
         if name:
             raise UserError(f"{name} is empty; give it a value, or leave it out.")
-
-
-def _refuse_addresses(arguments: list[str]) -> None:
-    """Raise UserError for a URL that can neither be read nor written: only gs:// and s3:// can."""
-    for before, argument in itertools.pairwise(["", *arguments]):
-        if {before, argument.split("=")[0]} & {f"--{option}" for option in STATEMENTS}:
-            continue
-        # `ranges` checks the URLs of configuration fields.
-        found = re.match(r"(?!--config\.).*?(?:^|=)(([A-Za-z][A-Za-z0-9+.-]*)://(.*))", argument)
-        if not found or found[2] in ("gs", "s3"):
-            continue
-        url, scheme, rest = found.groups()
-        if scheme.lower() in ("gs", "s3"):
-            raise UserError(f"{argument}: expected {scheme} in small letters; write {scheme.lower()}://{rest}.")
-        if scheme.lower() == "file":
-            path = re.sub(r"^[A-Za-z]+://(localhost(?=/))?", "", url)
-            raise UserError(f"{argument}: expected a path for a place on this machine; write {path}.")
-        raise UserError(
-            f"{argument}: web addresses are not read or written, only buckets (gs://, s3://); copy the file to this "
-            "machine, or mount it as a folder, and give that path."
-        )
 
 
 LOOP_CLOSED = "Event loop is closed"  # message of asyncio

@@ -5,6 +5,7 @@ Inputs in buckets are downloaded before the command, outputs uploaded after it.
 
 import contextlib
 import glob
+import itertools
 import os
 import re
 import shutil
@@ -21,6 +22,27 @@ REPLACEABLE = (".json", ".html", ".png", ".h5", ".parquet")  # endings of files 
 FOLDERS = ("export", "records")  # commands whose --out is a folder
 MIRRORED = ("run", "train", "decode", "judge")  # commands that mirror their --workdir, see `mirror`
 STATEMENTS = ("proof", "licence")  # options whose value may contain a URL that is not read
+
+
+def check_addresses(arguments: Sequence[str]) -> None:
+    """Raise UserError for a URL that can neither be read nor written: only gs:// and s3:// can."""
+    for before, argument in itertools.pairwise(["", *arguments]):
+        if {before, argument.split("=")[0]} & {f"--{option}" for option in STATEMENTS}:
+            continue
+        # `ranges` checks the URLs of configuration fields.
+        found = re.match(r"(?!--config\.).*?(?:^|=)(([A-Za-z][A-Za-z0-9+.-]*)://(.*))", argument)
+        if not found or found[2] in ("gs", "s3"):
+            continue
+        url, scheme, rest = found.groups()
+        if scheme.lower() in ("gs", "s3"):
+            raise UserError(f"{argument}: expected {scheme} in small letters; write {scheme.lower()}://{rest}.")
+        if scheme.lower() == "file":
+            path = re.sub(r"^[A-Za-z]+://(localhost(?=/))?", "", url)
+            raise UserError(f"{argument}: expected a path for a place on this machine; write {path}.")
+        raise UserError(
+            f"{argument}: web addresses are not read or written, only buckets (gs://, s3://); copy the file to this "
+            "machine, or mount it as a folder, and give that path."
+        )
 
 
 def check_outputs(command: str, arguments: Sequence[str]) -> None:
