@@ -71,8 +71,6 @@ def _run(name: str, rest: list[str]) -> int:
     except UserError as error:
         print(f"eeg2text {name}: {arguments.with_urls(str(error))}", file=sys.stderr)
         return error.status
-    except BrokenPipeError:
-        raise
     except OSError as error:
         if error.errno is None or not (error.filename or error.errno in ADVICE):
             raise
