@@ -52,6 +52,6 @@ def set_contrastive(c: ConfigDict) -> None:
     """Set the objective "which sentence was read?", with arms for EEG and for controls that it must beat."""
     c.objective = "contrastive"
     c.contrastive.width = 128
-    c.batch.size = 64  # a recording is told apart from the other recordings of its batch
+    c.batch.size = 64  # the loss compares each recording with the other recordings of its batch
     c.grid.train_conditions = ("eeg", "noise", "length_only")
     c.grid.eval_conditions = ("eeg", "noise", "length_only", "shuffled")

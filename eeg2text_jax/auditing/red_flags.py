@@ -170,7 +170,7 @@ def _mode_messages(c: Collapse, mode: str, bleu1: float) -> dict[str, str]:
 def pair_flags(aligned: Aligned, control: Condition, collapses: Mapping[str, Collapse]) -> list[Flag]:
     """Return warnings about the predictions of EEG beside those of a control.
 
-    Identical predictions are no severe finding: whatever the reason, they are equivalent.
+    Identical predictions are only a warning: the verdict *equivalent to control* is right, whatever made them equal.
     """
     eeg, found = aligned.eeg, {}
     a, b = sorted_rows(eeg), sorted_rows(control)
