@@ -1,23 +1,33 @@
-"""Alignment of conditions: the same sentences, read by the same subjects, decoded in one mode."""
+"""Alignment of conditions: the same sentences, read by the same subjects, decoded in one mode.
+
+Aligned conditions are a function of the set of rows: sentences and rows have an order of their own, and sentences are
+known by their plain words.
+"""
 
 import dataclasses
 import functools
-import itertools
 import operator
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.auditing.strata import MIN_SENTENCES, STRATUM_SIZE, exchangeable, length_strata, readers_of
+from eeg2text_jax.auditing.forms import key, words
+from eeg2text_jax.auditing.strata import (
+    MIN_SENTENCES,
+    divided,
+    exchangeable,
+    length_strata,
+    reader_groups,
+    text_clusters,
+)
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import Prediction, sentence_key
+from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
-NOT_LETTERS = re.compile(r"[\W_]+")
 MIN_PREFIX = 20  # fewest characters of a truncated reference that is matched to the full one
+SHUFFLED = "shuffled"
 Chosen = dict[str, list[Prediction]]  # condition -> its rows
 Keys = dict[str, list[str]]  # condition -> the sentence key of each row
 
@@ -28,8 +38,9 @@ class Condition:
 
     name: str
     rows: tuple[Prediction, ...]
-    sentence: np.ndarray  # int [N], index in `Aligned.references`
+    sentence: np.ndarray  # int [N], index in `Aligned.references`; ascending
     seed: np.ndarray  # int [N], index in `Aligned.seeds`
+    donor: np.ndarray  # int [N], the other sentence whose recording was the row's input; -1: none, or not judged
 
     @property
     def mode(self) -> str:
@@ -39,26 +50,24 @@ class Condition:
     def texts(self) -> list[str]:
         return [row.prediction for row in self.rows]
 
-    def by_sentence(self) -> list[list[int]]:
-        """Return for each sentence the list of the indices of its rows."""
-        order = np.argsort(self.sentence, kind="stable")
-        return [rows.tolist() for rows in np.split(order, np.cumsum(np.bincount(self.sentence))[:-1])]
+    @property
+    def subjects(self) -> list[str]:
+        return [row.subject for row in self.rows]
 
 
 @dataclasses.dataclass(frozen=True)
 class Aligned:
-    """Conditions over the same `S` sentences (distinct reference texts), in the order of EEG's file."""
+    """Conditions over the same `S` sentences (distinct references), sorted by their plain words."""
 
     references: tuple[str, ...]
     tasks: tuple[str, ...]  # task of each sentence; "" if no row states it
+    readers: np.ndarray  # group of subjects who read each sentence, int [S]
     n_words: np.ndarray  # number of words of each sentence, [S]
     strata: np.ndarray  # stratum (set of exchangeable sentences) of each sentence, int [S]
     seeds: tuple[int, ...]
     conditions: tuple[Condition, ...]  # EEG first
     notes: tuple[str, ...]
-    shortened: int  # number of references that are truncated in one condition
     left_out: tuple[tuple[str, int, int], ...]  # (name, rows left out, all rows) of conditions that lost rows
-    reader_groups: int  # groups of subjects who read different sentences; no stratum mixes them
 
     @property
     def eeg(self) -> Condition:
@@ -68,21 +77,20 @@ class Aligned:
     def task_known(self) -> bool:
         return all(self.tasks)
 
+    @property
+    def alike(self) -> str:
+        """What the sentences of a stratum have in common, in words."""
+        kind = "task" if self.task_known else "kind of words"
+        return f"equal {kind} and similar length"
 
-def align(
-    conditions: Mapping[str, Sequence[Prediction]],
-    *,
-    mode: str | None = None,
-    common: bool = False,
-    stratum_size: int = STRATUM_SIZE,
-) -> Aligned:
+
+def align(conditions: Mapping[str, Sequence[Prediction]], *, mode: str | None = None, common: bool = False) -> Aligned:
     """Align conditions over the same sentences, and assign the sentences to strata.
 
     Args:
       conditions: name -> rows, EEG first.
       mode: the decoding mode to judge; None: a mode that all conditions have, preferably free-running.
       common: keep the rows that all conditions share instead of refusing conditions that differ.
-      stratum_size: number of sentences in a stratum.
 
     Raises:
       UserError: no rows, a duplicate sample, an empty reference, conditions with different references or numbers of
@@ -94,12 +102,13 @@ def align(
     for name, rows in chosen.items():
         _check_rows(name, rows)
     first, *others = chosen
-    keys = {name: [sentence_key(row.reference) for row in rows] for name, rows in chosen.items()}
-    shortened = sum(_match_shortened(keys, first, other) for other in others)
+    keys = {name: [key(row.reference) for row in rows] for name, rows in chosen.items()}
+    if shortened := sum(_match_shortened(keys, first, other) for other in others):
+        notes.append(f"{shortened} references end earlier in one file than in the other; the shorter ones count")
     for other in others:
         _check_same(chosen, keys, first, other, common)
     left_out = _keep_shared(chosen, keys) if common else []
-    return _assemble(chosen, keys, stratum_size, notes, shortened, left_out)
+    return _assemble(chosen, keys, notes, left_out)
 
 
 def without_unknown(row: Prediction) -> Prediction:
@@ -110,8 +119,8 @@ def without_unknown(row: Prediction) -> Prediction:
 
 def _shared_mode(conditions: Mapping[str, Sequence[Prediction]]) -> str | None:
     """Return a decoding mode that every condition has, preferably free-running; None if there is none."""
-    modes = [dict.fromkeys(row.mode for row in rows) for rows in conditions.values()]
-    shared = [mode for mode in modes[0] if all(mode in others for others in modes)]
+    modes = [{row.mode for row in rows} for rows in conditions.values()]
+    shared = sorted(set.intersection(*modes))
     return "free_running" if "free_running" in shared else next(iter(shared), None)
 
 
@@ -121,11 +130,11 @@ def _one_mode(name: str, rows: list[Prediction], mode: str | None, notes: list[s
         raise UserError(f"{name}: holds no predictions; give another file.")
     counts = Counter(row.mode for row in rows)
     if mode is None:
-        mode = "free_running" if "free_running" in counts else next(iter(counts))
+        mode = "free_running" if "free_running" in counts else min(counts)
     if mode not in counts:
-        raise UserError(f"{name}: no {mode} predictions, only {', '.join(counts)}; choose another --mode.")
-    for other in counts.keys() - {mode}:
-        note = f"the {mode} predictions are judged; the {other} ones in the same file are ignored."
+        raise UserError(f"{name}: no {mode} predictions, only {', '.join(sorted(counts))}; choose another --mode.")
+    for other in sorted(counts.keys() - {mode}):
+        note = f"the {mode} predictions are judged; the {other} ones in the same file are ignored"
         if note not in notes:
             notes.append(note)
     return [without_unknown(row) for row in rows if row.mode == mode]
@@ -144,7 +153,7 @@ def _check_rows(name: str, rows: Sequence[Prediction]) -> None:
 def _match_shortened(keys: Keys, first: str, other: str) -> int:
     """Give a reference and its truncated version the same key in `keys`; return the number of such references."""
     a, b = set(keys[first]), set(keys[other])
-    only_first, only_other = ([text for text in side if len(text) >= MIN_PREFIX] for side in (a - b, b - a))
+    only_first, only_other = (sorted(text for text in side if len(text) >= MIN_PREFIX) for side in (a - b, b - a))
     same: dict[str, str] = {}
     for text in only_first:
         partners = [partner for partner in only_other if text.startswith(partner) or partner.startswith(text)]
@@ -162,7 +171,7 @@ def _readings(chosen: Chosen, keys: Keys) -> tuple[dict[str, list[tuple[int, str
     """
     known = all(row.subject for rows in chosen.values() for row in rows)
     readings = {
-        name: [(row.seed, key, row.subject if known else "") for row, key in zip(rows, keys[name], strict=True)]
+        name: [(row.seed, text, row.subject if known else "") for row, text in zip(rows, keys[name], strict=True)]
         for name, rows in chosen.items()
     }
     return readings, known
@@ -172,13 +181,7 @@ def _check_same(chosen: Chosen, keys: Keys, first: str, other: str, common: bool
     """Raise UserError if two conditions share no reference or, unless `common`, differ in references or row counts."""
     a, b = set(keys[first]), set(keys[other])
     if not a & b:
-        loosely = [{NOT_LETTERS.sub("", text.lower()) for text in side} for side in (a, b)]
-        why = (
-            "some references differ only in case and punctuation; write them alike"
-            if loosely[0] & loosely[1]
-            else "they are not predictions of the same sentences"
-        )
-        raise UserError(f"{first} and {other} share no reference; {why}.")
+        raise UserError(f"{first} and {other} share no reference; they are not predictions of the same sentences.")
     if common:
         return
     remedy = "give predictions of the same test set, or pass --common to judge what they share"
@@ -213,7 +216,8 @@ def _keep_shared(chosen: Chosen, keys: Keys) -> list[tuple[str, int, int]]:
     left_out = []
     for name, rows in chosen.items():
         left, kept = shared.copy(), []
-        for row, reading in zip(rows, readings[name], strict=True):
+        # If a condition has more rows of a reading than the others, the first by their text are kept.
+        for row, reading in sorted(zip(rows, readings[name], strict=True), key=lambda pair: _row_order(pair[0])):
             if left[reading] > 0:
                 left[reading] -= 1
                 kept.append((row, reading[1]))
@@ -223,78 +227,108 @@ def _keep_shared(chosen: Chosen, keys: Keys) -> list[tuple[str, int, int]]:
     return left_out
 
 
-def _assemble(
-    chosen: Chosen,
-    keys: Keys,
-    stratum_size: int,
-    notes: list[str],
-    shortened: int,
-    left_out: list[tuple[str, int, int]],
-) -> Aligned:
+def _row_order(row: Prediction) -> tuple[int, tuple[str, ...], str]:
+    """Order rows of a sentence by seed and text, not by names of subjects or places in the file."""
+    return row.seed, words(row.prediction), row.prediction
+
+
+def _assemble(chosen: Chosen, keys: Keys, notes: list[str], left_out: list[tuple[str, int, int]]) -> Aligned:
     """Assign sentences to strata, drop sentences that are alone in their stratum, and return the aligned conditions."""
-    first = next(iter(chosen))
-    order = list(dict.fromkeys(keys[first]))
-    tasks, n_words = _describe(chosen, keys, order, notes)
-    number = {key: index for index, key in enumerate(order)}
-    readers = readers_of(chosen[first], np.array([number[key] for key in keys[first]]), stratum_size)
-    reader_groups = int(readers.max()) + 1
-    if reader_groups > 1:
-        notes.append(f"{reader_groups} groups of subjects read different sentences: no stratum mixes these groups.")
-    strata = length_strata(
-        [f"{task}\n{group}" for task, group in zip(tasks, readers, strict=True)], n_words, stratum_size
-    )
+    first, order = next(iter(chosen)), sorted(set().union(*map(set, keys.values())))
+    tasks, n_words, shown = _describe(chosen, keys, order, notes)
+    strata, readers = _strata(chosen[first], keys[first], order, tasks, n_words, notes)
     keep = exchangeable(strata)
     if not keep.all():
-        notes.append(f"{(~keep).sum()} sentences are alone in their task; they have no content null and are left out.")
+        notes.append(f"{(~keep).sum()} sentences are alone in their task; they have no content null and are left out")
     if keep.sum() < MIN_SENTENCES:
         raise UserError(
             f"{first}: has only {keep.sum()} sentences that can be exchanged with each other; at least {MIN_SENTENCES} "
             "are needed for a test, 30 for a verdict, and about 100 to find small effects."
         )
-    order = list(itertools.compress(order, keep))
-    place = {key: index for index, key in enumerate(order)}
+    kept = np.flatnonzero(keep).tolist()
+    place = {order[old]: new for new, old in enumerate(kept)}
     seeds = tuple(sorted({row.seed for row in chosen[first]}))
-    conditions = []
-    for name, rows in chosen.items():
-        pairs = [(row, place[key]) for row, key in zip(rows, keys[name], strict=True) if key in place]
-        kept, sentence = zip(*pairs, strict=True)
-        seed = np.array([seeds.index(row.seed) for row in kept])
-        conditions.append(Condition(name, kept, np.array(sentence), seed))
+    ids = {row.sentence_id: place.get(text, -1) for n in chosen for row, text in zip(chosen[n], keys[n], strict=True)}
     return Aligned(
-        references=tuple(order),
-        tasks=tuple(itertools.compress(tasks, keep)),
+        references=tuple(shown[order[old]] for old in kept),
+        tasks=tuple(tasks[old] for old in kept),
+        readers=readers[keep],
         n_words=n_words[keep],
-        strata=np.unique(strata[keep], return_inverse=True)[1],
+        strata=np.unique(divided(strata[keep], [order[old] for old in kept]), return_inverse=True)[1],
         seeds=seeds,
-        conditions=tuple(conditions),
+        conditions=tuple(_condition(name, rows, keys[name], place, seeds, ids) for name, rows in chosen.items()),
         notes=tuple(notes),
-        shortened=shortened,
         left_out=tuple(left_out),
-        reader_groups=reader_groups,
     )
 
 
-def _describe(chosen: Chosen, keys: Keys, order: Sequence[str], notes: list[str]) -> tuple[list[str], np.ndarray]:
-    """Return the task and the number of words of each sentence.
+def _condition(
+    name: str,
+    rows: Sequence[Prediction],
+    keys: Sequence[str],
+    place: Mapping[str, int],
+    seeds: tuple[int, ...],
+    ids: Mapping[str, int],
+) -> Condition:
+    pairs = [(place[text], row) for row, text in zip(rows, keys, strict=True) if text in place]
+    pairs.sort(key=lambda pair: (pair[0], _row_order(pair[1])))
+    sentence = np.array([s for s, _ in pairs])
+    donor = np.array([ids.get(row.donor, -1) if row.donor else -1 for _, row in pairs])
+    seed = np.array([seeds.index(row.seed) for _, row in pairs])
+    return Condition(name, tuple(row for _, row in pairs), sentence, seed, np.where(donor == sentence, -1, donor))
 
-    Of several tasks the alphabetically first counts. The number of words is the median over the rows of the sentence.
-    If any sentence has no row with a number of words, the words of all references are counted instead.
-    """
-    tasks, lengths = defaultdict(set), defaultdict(list)
-    for name, rows in chosen.items():
-        for row, key in zip(rows, keys[name], strict=True):
-            tasks[key].update({row.task} - {""})
-            if row.n_words > 0:
-                lengths[key].append(row.n_words)
-    if unknown := sum(not tasks[key] for key in order):
-        which = "no sentence" if unknown == len(order) else f"only {len(order) - unknown} of {len(order)} sentences"
+
+def _strata(
+    rows: Sequence[Prediction],
+    keys: Sequence[str],
+    order: Sequence[str],
+    tasks: Sequence[str],
+    n_words: np.ndarray,
+    notes: list[str],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the stratum and the group of readers of each sentence, int `[S]`; `rows` and `keys` are EEG's."""
+    number = {text: index for index, text in enumerate(order)}
+    sentence = np.array([number[text] for text in keys])
+    readers = np.zeros(len(order), int)
+    if all(row.subject for row in rows):
+        subject = np.unique([row.subject for row in rows], return_inverse=True)[1]
+        readers = reader_groups(sentence, subject)
+    kinds = np.unique([f"{task}\n{group}" for task, group in zip(tasks, readers, strict=True)], return_inverse=True)[1]
+    if not all(tasks):
+        clusters, rows = np.zeros(len(order), int), np.bincount(sentence, minlength=len(order))
+        for kind in range(kinds.max() + 1):
+            members = np.flatnonzero(kinds == kind)
+            clusters[members] = text_clusters([order[s] for s in members.tolist()], rows[members])
+        kinds = np.unique(np.stack([kinds, clusters]), axis=1, return_inverse=True)[1].ravel()
         notes.append(
-            f"the task is known for {which}: the test exchanges sentences of equal length, and is repeated within "
-            "strata derived from the file's order and from the texts (to state tasks, give --meta with a task column)."
+            f"the task of {sum(not task for task in tasks)} of {len(order)} sentences is not known: strata are of "
+            f"{kinds.max() + 1} clusters of references that share words (state tasks with --meta)"
         )
-    words = {key: [len(key.split())] for key in order}
-    if not all(lengths[key] for key in order):
-        lengths = words
-    if all(set(lengths[key]) == set(words[key]) for key in order):
-        notes.append("strata: number of words of the reference (the rows give no other number of words).")
-    return [min(tasks[key], default="") for key in order], np.array([float(np.median(lengths[key])) for key in order])
+    if readers.any():
+        notes.append(f"{readers.max() + 1} groups of subjects read different sentences; no stratum mixes them")
+    return length_strata(kinds, n_words), readers
+
+
+def _describe(
+    chosen: Chosen, keys: Keys, order: Sequence[str], notes: list[str]
+) -> tuple[list[str], np.ndarray, dict[str, str]]:
+    """Return the task and the number of words of each sentence, and key -> text of the sentence.
+
+    Of several tasks or texts the first by the alphabet counts. The number of words is the median over the rows of the
+    sentence. If any sentence has no row with a number of words, the words of all references are counted instead.
+    """
+    tasks, lengths, texts = defaultdict(set), defaultdict(list), defaultdict(set)
+    for name, rows in chosen.items():
+        for row, text in zip(rows, keys[name], strict=True):
+            tasks[text].update({row.task} - {""})
+            texts[text].add(row.reference)
+            if row.n_words > 0:
+                lengths[text].append(row.n_words)
+    counted = {text: float(len(words(text))) for text in order}
+    if all(lengths[text] for text in order):
+        counted = {text: float(np.median(lengths[text])) for text in order}
+    return (
+        [min(tasks[text], default="") for text in order],
+        np.array([counted[text] for text in order]),
+        {text: min(texts[text]) for text in order},
+    )

@@ -1,37 +1,48 @@
 """The audit: does a model use the EEG, judged by its predictions or rankings under EEG and under controls?"""
 
 import dataclasses
-import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.auditing import fitness, red_flags
-from eeg2text_jax.auditing.align import align
-from eeg2text_jax.auditing.beyond_time import SAID_BEHIND, beyond_time, time_lines
-from eeg2text_jax.auditing.compare import Measured, compare, decide, measure, questions
-from eeg2text_jax.auditing.content_cells import donor_notes
-from eeg2text_jax.auditing.contrast import Contrast, Evidence
-from eeg2text_jax.auditing.endpoints import Endpoint
-from eeg2text_jax.auditing.levels import Level, curve, labels_of, measure_levels, sampled_groups
-from eeg2text_jax.auditing.provenance import AVERAGED, checked_proof, provenance_of
-from eeg2text_jax.auditing.rank_table import rank_table
-from eeg2text_jax.auditing.red_flags import LEVELS, Flag
-from eeg2text_jax.auditing.result import AuditResult
-from eeg2text_jax.auditing.retrieval import eeg_bits, retrieve
-from eeg2text_jax.auditing.statistics import design_effect
-from eeg2text_jax.auditing.strata import STRATUM_SIZE, thin_windows
-from eeg2text_jax.auditing.structure import contradictions, weighed
-from eeg2text_jax.auditing.table import Table
-from eeg2text_jax.auditing.text_table import text_table
-from eeg2text_jax.auditing.verdict import Comparison, deciding_one, is_above
-from eeg2text_jax.predictions.candidates import CandidateScores, Key
+from eeg2text_jax.auditing import notices
+from eeg2text_jax.auditing.align import Aligned, Condition, align
+from eeg2text_jax.auditing.contrast import Contrast, Strata, carriers, content_from, contrast, holm, variance_growth
+from eeg2text_jax.auditing.contrast import verdict_mde as mde_of
+from eeg2text_jax.auditing.endpoints import WORDS, Endpoint
+from eeg2text_jax.auditing.notices import Notice
+from eeg2text_jax.auditing.provenance import AVERAGED, Level, Provenance, checked_proof, provenance_of
+from eeg2text_jax.auditing.questions import GroupAnswer, answer_groups, answer_time, labels_of, questions
+from eeg2text_jax.auditing.rankings import RankFigures, figures_of, rank_endpoint, rank_figures, rank_scorer, rank_signs
+from eeg2text_jax.auditing.reported import reported_scores
+from eeg2text_jax.auditing.result import (
+    AuditResult,
+    ConditionSummary,
+    EegBits,
+    RowContent,
+    Secondary,
+    limits_of,
+)
+from eeg2text_jax.auditing.signs import Sign, Weight, signs_of
+from eeg2text_jax.auditing.strata import thin_windows
+from eeg2text_jax.auditing.table import Cells, fill, strata_members, text_scorer
+from eeg2text_jax.auditing.verdict import (
+    FOUND,
+    Comparison,
+    Ruling,
+    Verdict,
+    deciding_one,
+    in_words,
+    judge,
+    judge_alone,
+)
+from eeg2text_jax.auditing.verdict import Level as About
+from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.predictions.in_memory import as_conditions
 from eeg2text_jax.predictions.rankings import Ranking
-from eeg2text_jax.splits.neighbors import high_neighbors
 
-CURVE_RESAMPLES = 1000  # upper limit of the draws for `levels.curve`, which decides nothing
+SIGNALS = {"eeg": "EEG", "fmri": "fMRI", "meg": "MEG"}  # kind of recording -> its name in sentences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,51 +51,41 @@ class Options:
 
     Attributes:
       name: name of the EEG condition in the result.
-      endpoint: the score that decides, chosen before looking. For texts an `Endpoint`, or None for word BLEU-1; for
+      endpoint: the score that decides, chosen before looking. For texts an `Endpoint`, or None for `WORDS`; for
         rankings a name in `WHICH_SENTENCE`, or None for top-5.
       secondary: further endpoints of texts; they are computed and do not decide.
       margin: smallest difference in content that matters, in points of the endpoint, fixed before looking. None: the
         endpoint's default.
-      resamples: number of permutations and of bootstrap draws.
-      seed: random seed of permutations and bootstrap.
       common: judge the rows that all conditions share instead of refusing conditions that differ.
-      stratum_size: number of sentences of one task and similar length in a stratum.
       training_text: sentences of the training part; test sentences among them are reported.
       choices: the list of sentences that the decoder chose from, as its authors state; empty if it writes freely.
       proof: the authors' statement, a sentence or a URL, of how they know that no target reached the decoder. It is
         printed; findings that contradict it remain.
-      verified: the evidence that the run decoded these predictions itself; "": not verified.
+      verified: the evidence that the run decoded these predictions itself; "": none.
       stated_by: words that say who states the mode of the rows, such as "the file states".
       deciding: names of the controls that decide; the others ask questions of their own. None: all controls except
         those that keep the features of the words (`QUESTIONS`) and those of time.
-      candidates: condition -> candidate scores for retrieval, see `predictions.candidates`.
-      recording: "eeg" or "fmri". For fMRI, only windows that do not overlap are judged, and the report says
-        fMRI in place of EEG.
+      recording: a key of `SIGNALS`. For fMRI, only windows that do not overlap are judged.
       groups: column name -> reference -> its class, topic or story; content is measured between and within these.
-      with_curve: whether to measure the content within ever finer clusters of sentences, if content is found and no
-        groups are given.
-      neighbors: section `time` of the split's certificate, see `splits.neighbors.time_leakage`.
+      warnings: further sentences on what limits the verdict, such as on times of training samples.
+      plan: the plan that fixed these options beforehand, in words; "": none.
     """
 
     name: str = "eeg"
     endpoint: Endpoint | str | None = None
     secondary: Sequence[Endpoint] = ()
     margin: float | None = None
-    resamples: int = 10_000
-    seed: int = 0
     common: bool = False
-    stratum_size: int = STRATUM_SIZE
     training_text: Iterable[str] | None = None
     choices: Sequence[str] = ()
     proof: str = ""
     verified: str = ""
     stated_by: str = "the file states"
     deciding: Collection[str] | None = None
-    candidates: Mapping[str, Mapping[Key, CandidateScores]] | None = None
     recording: str = "eeg"
     groups: Mapping[str, Mapping[str, str]] | None = None
-    with_curve: bool = False
-    neighbors: Mapping[str, Any] | None = None
+    warnings: Sequence[str] = ()
+    plan: str = ""
 
 
 def audit(
@@ -106,7 +107,7 @@ def audit(
       references: the true texts, if predictions are lists of texts.
       mode: the decoding mode to judge, `free_running` or `teacher_forced`; None: free-running rows if there are any.
       options: further settings; None: the defaults.
-      changes: fields of `Options` to change, such as `resamples=2000`.
+      changes: fields of `Options` to change, such as `margin=2.0`.
 
     Raises:
       UserError: rows cannot be compared, or references have no label.
@@ -117,7 +118,7 @@ def audit(
       >>> rows = read_any("run/predictions.jsonl").predictions
       >>> own = [row for row in rows if row.train_condition == "eeg"]
       >>> conditions = {name: [row for row in own if row.eval_condition == name] for name in ("eeg", "noise")}
-      >>> found = audit(conditions.pop("eeg"), conditions, resamples=200)
+      >>> found = audit(conditions.pop("eeg"), conditions)
       >>> found.verdict.value == "uses EEG"
       False
     """
@@ -126,120 +127,267 @@ def audit(
         raise ValueError(f"a control has the name of the EEG condition, {options.name!r}")
     eeg, controls, seeds_stated = as_conditions(eeg, controls or {}, references, mode, options.name)
     options = dataclasses.replace(options, proof=checked_proof(options.proof))
-    eeg, controls, left_out = thin_windows(eeg, controls, options.recording)
-    conditions = {options.name: eeg, **controls}
-    aligned = align(conditions, mode=mode, common=options.common, stratum_size=options.stratum_size)
-    if isinstance(aligned.eeg.rows[0], Ranking):
-        table: Table = rank_table(aligned, cast(str, options.endpoint or "top-5"))
-    else:
-        table = text_table(aligned, cast("Endpoint | None", options.endpoint), options.secondary)
-    rng = np.random.default_rng(options.seed)
-    result = audit_table(table, options, rng)
-    draws: dict[str, Any] = {"resamples": options.resamples, "rng": rng}
-    bits = [eeg_bits(eeg, name, rows, **draws) for name, rows in controls.items()]
-    scores = dict(options.candidates or {})
-    ranked = scores.pop("eeg", {})
-    return dataclasses.replace(
-        result,
-        seeds_stated=seeds_stated,
-        notes=[*aligned.notes, *donor_notes(aligned), *left_out, *result.notes],
-        bits=[found for found in bits if found is not None],
-        retrieval=[retrieve(ranked, name, other, **draws) for name, other in scores.items()],
+    eeg, controls, thinned = thin_windows(eeg, controls, options.recording)
+    aligned = align({options.name: eeg, **controls}, mode=mode, common=options.common)
+    result = _Audit(aligned, options).result()
+    return dataclasses.replace(result, seeds_stated=seeds_stated, notes=[*thinned, *result.notes])
+
+
+class _Audit:
+    """One audit, from aligned conditions to the result."""
+
+    def __init__(self, aligned: Aligned, options: Options) -> None:
+        self.aligned, self.options = aligned, options
+        self.strata = Strata(strata_members(aligned.strata))
+        self.ranked: RankFigures | None = None
+        if isinstance(aligned.eeg.rows[0], Ranking):
+            self.endpoint, column = rank_endpoint(aligned, options.endpoint or "top-5")
+            self.ranked, self.scores = rank_figures(aligned, column), rank_scorer(column)
+            self.perfect = 100.0
+        else:
+            self.endpoint = options.endpoint or WORDS
+            self.scores, self.perfect = text_scorer(aligned, self.endpoint), _perfect(self.endpoint, aligned)
+        self.margin = self.endpoint.margin if options.margin is None else options.margin
+        self.cells = [
+            fill(condition, aligned.references, self.strata.members, self.scores) for condition in aligned.conditions
+        ]
+        growth = (aligned.n_words, self.strata.kept, self.perfect)
+        self.growth = 0.0 if self.ranked else variance_growth(aligned.eeg, *growth)
+
+    def result(self) -> AuditResult:
+        """Return the verdict with everything that leads to it."""
+        aligned, options = self.aligned, self.options
+        own = [self._contrast(self.cells, [i]) for i in range(len(self.cells))]
+        pairs = [self._contrast(self.cells, [0, i]) for i in range(1, len(self.cells))]
+        signs = self._signs()
+        contradicted = [f"{aligned.eeg.name}: {s.message}" for s in signs if s.weight is Weight.CONTRADICTED]
+        origin = provenance_of(
+            aligned.eeg.mode,
+            verified=options.verified,
+            proof=options.proof,
+            stated_by=options.stated_by,
+            contradictions=[] if options.verified else contradicted,
+        )
+        looks = None if self.ranked else [notices.look_of(condition) for condition in aligned.conditions]
+        limits = self._notices(signs, looks)
+        comparisons = self._decide(own[0], pairs, limits, origin)
+        main = deciding_one(comparisons)
+        labels = {column: labels_of(aligned, of, column) for column, of in (options.groups or {}).items()}
+        groups = self._groups(labels, comparisons)
+        ruling, time = self._ruling(main, comparisons, groups, labels)
+        deciding = [c.contrast for c in comparisons if not c.question]
+        mde = mde_of([*deciding, own[0]] if main.control else deciding, self.growth)
+        secondary, notes = self._secondary(comparisons)
+        reported, more = ([], []) if self.ranked else reported_scores(aligned, self.strata.members)
+        adjusted = holm([*(c.decisive_p for c in deciding), *(s.contrast.decisive_p for s in secondary)])
+        secondary = [
+            dataclasses.replace(s, adjusted=p) for s, p in zip(secondary, adjusted[len(deciding) :], strict=True)
+        ]
+        odd = [f"{aligned.eeg.name}: {s.message}" for s in signs if s.weight is Weight.ODD]
+        names = {"signal": ruling.recording, "points": "points" if self.ranked else f"points of {self.endpoint.label}"}
+        return AuditResult(
+            verdict=ruling,
+            sentence=in_words(main, own[0], mde, self.margin, names),
+            limits=limits_of(ruling, main, limits, origin, time, odd),
+            metric=self.endpoint.label,
+            signature=self.endpoint.signature,
+            mode=aligned.eeg.mode,
+            margin=self.margin,
+            mde=mde,
+            adjusted_p=adjusted[[c.control for c in deciding].index(main.control)],
+            n_rows=len(aligned.eeg.rows),
+            n_sentences=len(aligned.references),
+            n_subjects=len(set(aligned.eeg.subjects) - {""}),
+            n_strata=len(self.strata.members),
+            alike=aligned.alike,
+            seeds=aligned.seeds,
+            conditions=self._summaries(own, looks),
+            comparisons=comparisons,
+            secondary=secondary,
+            reported=reported,
+            groups=groups,
+            time=time,
+            notices=limits,
+            notes=[*aligned.notes, *notes, *more],
+            choices=self._choices(),
+            rows=self._rows(),
+            bits=[b for c in aligned.conditions[1:] if (b := eeg_bits(aligned.eeg, c)) is not None],
+            provenance=origin,
+            recording=options.recording,
+            **(vars(self.ranked) if self.ranked else {}),
+        )
+
+    def _contrast(self, cells: Sequence[Cells], chosen: Sequence[int]) -> Contrast:
+        """Compare EEG (index 0) with the other condition of `chosen`, or one condition with its null."""
+        sides = [(self.aligned.conditions[i], cells[i]) for i in chosen]
+        seeds, size = None, len(self.aligned.references)
+        if len(self.aligned.seeds) >= 3:
+            by_seed = [
+                content_from(sides, [side.seed == g for side, _ in sides], size) for g in range(len(self.aligned.seeds))
+            ]
+            seeds = np.array([np.nanmean(content) for content in by_seed])
+        name = sides[1][0].name if len(sides) > 1 else ""
+        return contrast(self.strata, *(c for _, c in sides), name=name, seeds=seeds, growth=self.growth)
+
+    def _signs(self) -> list[Sign]:
+        """Return signs of a target in EEG's rows; in a control's rows they make no claim easier."""
+        eeg = self.aligned.eeg
+        if self.ranked:
+            return rank_signs(eeg)
+        if eeg.mode == "teacher_forced":
+            return []
+        averaged = bool(AVERAGED.search(self.options.proof))
+        texts = (eeg.texts, self.aligned.references, eeg.sentence, eeg.subjects)
+        return signs_of(*texts, averaged=averaged, choices=self.options.choices)
+
+    def _notices(self, signs: Sequence[Sign], looks: Sequence[notices.Look] | None) -> list[Notice]:
+        aligned, options = self.aligned, self.options
+        found = notices.unfit(aligned)
+        if looks is not None:
+            found += notices.of_texts(aligned, looks, of_words=self.endpoint.of_words)
+        if aligned.eeg.mode == "teacher_forced":
+            message = f"{aligned.eeg.name}: teacher-forced, every token was predicted from the true tokens before it"
+            found.append(Notice("teacher_forced", message, notices.ALL))
+        found += notices.of_signs(signs, aligned.eeg.name, known_free=bool(options.verified))
+        if options.training_text is not None:
+            apart = bool(options.verified or options.choices)
+            found += notices.of_training_text(aligned, options.training_text, apart=apart)
+        found += notices.of_design(aligned)
+        return found + [Notice("time", message) for message in options.warnings]
+
+    def _decide(
+        self, own: Contrast, pairs: Sequence[Contrast], limits: Sequence[Notice], origin: Provenance
+    ) -> list[Comparison]:
+        """Return each comparison with its verdict."""
+        aligned, found = self.aligned, []
+        asked = questions(aligned, self.options.deciding)
+        for pair in pairs or [own]:
+            control = next((c for c in aligned.conditions[1:] if c.name == pair.control), None)
+            same = control is not None and not self.ranked and _same_rows(aligned.eeg, control)
+            verdict = judge(pair, own, self.margin, identical=same) if control else judge_alone(own, self.margin)
+            if origin.level is Level.UNKNOWN and verdict in (Verdict.USES_EEG, Verdict.CONTENT):
+                verdict = Verdict.UNPROVEN
+            if any(notice.bars == notices.ALL or pair.control in notice.bars for notice in limits):
+                verdict = Verdict.NOT_JUDGEABLE
+            found.append(Comparison(pair, verdict, asked.get(pair.control, "")))
+        return found
+
+    def _pair(self, control: str) -> tuple[Condition, ...]:
+        return (self.aligned.eeg, *(c for c in self.aligned.conditions[1:] if c.name == control))
+
+    def _groups(self, labels: Mapping[str, np.ndarray], comparisons: Sequence[Comparison]) -> list[GroupAnswer]:
+        pairs = [self._pair(c.control) for c in comparisons if not c.question]
+        answers = (answer_groups(self.aligned, of, column, pairs, self.scores) for column, of in labels.items())
+        return [answer for found in answers for answer in found]
+
+    def _ruling(
+        self,
+        main: Comparison,
+        comparisons: Sequence[Comparison],
+        groups: Sequence[GroupAnswer],
+        labels: Mapping[str, np.ndarray],
+    ) -> tuple[Ruling, str]:
+        """Return the verdict with its qualifiers, and the answer about time in words."""
+        status, time = answer_time(self.aligned, comparisons)
+        signal = SIGNALS.get(self.options.recording, self.options.recording)
+        if main.verdict not in FOUND:
+            return Ruling(main.verdict, recording=signal), time
+        about = About.UNKNOWN
+        if groups:  # over several columns and controls, the weakest answer counts
+            about = max((answer.level for answer in groups), key=[About.SENTENCE, About.KIND, About.UNKNOWN].index)
+        sides = [(c, self.cells[self.aligned.conditions.index(c)]) for c in self._pair(main.control)]
+        carried = carriers(main.contrast, sides, self.strata, labels)
+        return Ruling(main.verdict, about, status, tuple(carried), signal), time
+
+    def _secondary(self, comparisons: Sequence[Comparison]) -> tuple[list[Secondary], list[str]]:
+        """Return the further endpoints of each deciding comparison, and the notes of all metrics."""
+        found = []
+        for endpoint in self.options.secondary:
+            scores = text_scorer(self.aligned, endpoint)
+            cells = [
+                fill(condition, self.aligned.references, self.strata.members, scores)
+                for condition in self.aligned.conditions
+            ]
+            for comparison in comparisons:
+                if not comparison.question:
+                    names = [c.name for c in self.aligned.conditions]
+                    chosen = [0, names.index(comparison.control)] if comparison.control else [0]
+                    found.append(Secondary(endpoint.label, endpoint.signature, self._contrast(cells, chosen), 1.0))
+        return found, [note for e in (self.endpoint, *self.options.secondary) for note in e.notes()]
+
+    def _summaries(self, own: Sequence[Contrast], looks: Sequence[notices.Look] | None) -> list[ConditionSummary]:
+        figures = [figures_of(c) if self.ranked else None for c in self.aligned.conditions]
+        return [
+            ConditionSummary(condition.name, len(condition.rows), own[i], looks[i] if looks else None, figures[i])
+            for i, condition in enumerate(self.aligned.conditions)
+        ]
+
+    def _choices(self) -> list[str]:
+        """Return what is not the default, in words."""
+        options, default = self.options, WORDS if not self.ranked else None
+        found = [options.plan] if options.plan else []
+        if default is not None and self.endpoint.label != default.label:
+            found.append(f"endpoint {self.endpoint.label}")
+        if self.margin != self.endpoint.margin:
+            found.append(f"margin {self.margin:g} (default {self.endpoint.margin:g})")
+        if options.choices:
+            found.append(f"as stated, the decoder chose among {len(options.choices)} sentences")
+        if options.deciding is not None:
+            found.append(f"deciding: {', '.join(sorted(options.deciding))}")
+        return found + [f"{left} of {total} rows of {name} left out" for name, left, total in self.aligned.left_out]
+
+    def _rows(self) -> list[RowContent]:
+        """Return all rows with their content, for the report."""
+        return [
+            RowContent(condition.name, row.subject, self.aligned.references[s], row.prediction, float(value))
+            for condition, cells in zip(self.aligned.conditions, self.cells, strict=True)
+            for row, s, value in zip(condition.rows, condition.sentence.tolist(), cells.content, strict=True)
+        ]
+
+
+def _same_rows(eeg: Condition, control: Condition) -> bool:
+    return sorted(zip(eeg.sentence.tolist(), eeg.texts, strict=True)) == sorted(
+        zip(control.sentence.tolist(), control.texts, strict=True)
     )
 
 
-def audit_table(table: Table, options: Options, rng: np.random.Generator) -> AuditResult:
-    """Audit aligned conditions: score each, compare EEG with controls, collect findings, and decide the verdict."""
-    aligned, endpoint = table.aligned, table.endpoint
-    margin = endpoint.margin if options.margin is None else options.margin
-    measured = measure(table, stratum_size=options.stratum_size, resamples=options.resamples, rng=rng)
-    groups = options.groups or {}
-    labels = {column: labels_of(aligned, of, column) for column, of in groups.items()}
-    sampled = sampled_groups(labels, groups)
-    evidence, notes = compare(table, measured, sampled, resamples=options.resamples, rng=rng)
-    effect = design_effect(endpoint.score, measured.cells[0].rows.own, aligned.eeg.sentence)
-    flags = findings(table, measured, evidence, options, effect)
-    statements = {"verified": options.verified, "proof": options.proof, "stated_by": options.stated_by}
-    origin = provenance_of(aligned.eeg.mode, **statements, contradictions=contradictions(flags))
-    levels = _levels(table, labels, options)
-    asked = questions(aligned, options.deciding)
-    bars = [fitness.bars(flags, aligned.eeg.name, found.control) for found in evidence]
-    comparisons = [
-        decide(found, reasons, table, measured.conditions, margin, origin, asked, levels)
-        for found, reasons in zip(evidence, bars, strict=True)
-    ]
-    decisive = deciding_one(comparisons)
-    time = beyond_time(aligned, comparisons)
-    return AuditResult(
-        verdict=decisive.verdict,
-        sentence=" ".join([decisive.sentence, *time_lines(decisive.verdict, time)]),
-        metric=endpoint.label,
-        signature=endpoint.metric.signature,
-        margin=margin,
-        resamples=options.resamples,
-        seed=options.seed,
-        mode=aligned.eeg.mode,
-        n_rows=len(aligned.eeg.rows),
-        n_sentences=len(aligned.references),
-        n_subjects=len({row.subject for row in aligned.eeg.rows} - {""}),
-        n_strata=int(aligned.strata.max()) + 1,
-        task_known=aligned.task_known,
-        seeds=aligned.seeds,
-        design_effect=effect,
-        conditions=measured.conditions,
-        comparisons=comparisons,
-        flags=sorted(flags, key=lambda flag: LEVELS.index(flag.level)),
-        notes=[*map(str, sampled), *notes, *(note for e in (endpoint, *table.secondary) for note in e.metric.notes())],
-        recording=options.recording,
-        provenance=origin,
-        levels=levels,
-        curve=_curve(table, decisive, options) if options.with_curve and not options.groups else [],
-        time=time,
-        examples=table.examples(measured.cells[0].rows, rng),
-        **table.fields(),
+def _perfect(endpoint: Endpoint, aligned: Aligned, sample: int = 20) -> float:
+    """Return the mean points of predictions that are their references, over at most `sample` references."""
+    points, texts = endpoint.fit(aligned.references), aligned.references[:sample]
+    return float(np.mean(np.diag(points(texts, texts))))
+
+
+def eeg_bits(eeg: Condition, control: Condition) -> EegBits | None:
+    """Return the EEG bits against one control; None if no sample has an NLL in both conditions.
+
+    Samples are matched by seed, id and number of tokens. Interval and p are over sentences, by the normal distribution.
+    """
+    scored = {_bits_key(row): row.nll for row in control.rows if row.nll is not None and row.n_tokens}
+    gained, tokens = np.zeros((2, int(eeg.sentence.max()) + 1))
+    samples = 0
+    for row, s in zip(eeg.rows, eeg.sentence.tolist(), strict=True):
+        if row.nll is not None and row.n_tokens and (other := scored.get(_bits_key(row))) is not None:
+            gained[s] += (other - row.nll) / np.log(2)
+            tokens[s] += row.n_tokens
+            samples += 1
+    used = tokens > 0
+    if used.sum() < 2:
+        return None
+    mean = float(gained.sum() / tokens.sum())
+    spread = float(np.sqrt(((gained - mean * tokens)[used] ** 2).sum() * used.sum() / (used.sum() - 1)) / tokens.sum())
+    from statistics import NormalDist
+
+    normal = NormalDist()
+    return EegBits(
+        control=control.name,
+        bits_per_token=mean,
+        interval=(mean - 1.96 * spread, mean + 1.96 * spread),
+        p=1 - normal.cdf(mean / spread) if spread > 0 else float(mean <= 0),
+        samples=samples,
+        sentences=int(used.sum()),
+        off_distribution="shuffled" not in control.name,
     )
 
 
-def findings(
-    table: Table, measured: Measured, evidence: Sequence[Evidence], options: Options, effect: float
-) -> list[Flag]:
-    """Return all findings about the files, those that may bar the verdict first. `effect` is the design effect."""
-    aligned, score = table.aligned, table.endpoint.score
-    flags = fitness.unfit(aligned)
-    flags += table.signs(measured.conditions, averaged=bool(AVERAGED.search(options.proof)), choices=options.choices)
-    if options.training_text is not None:
-        apart = bool(options.verified or options.choices)
-        flags += fitness.training_overlap(aligned, options.training_text, apart=apart)
-    flags += measured.flags
-    flags = weighed(flags) if options.verified else flags
-    flags += [Flag("time", "warning", message) for message in high_neighbors(options.neighbors)]
-    flags += red_flags.alignment_flags(aligned, effect) + red_flags.seed_flags(aligned)
-    flags += table.warnings(measured.conditions, measured.plain, evidence)
-    for index, found in enumerate(evidence):
-        if is_above(found.primary):
-            chosen = [measured.cells[0], measured.cells[index + 1]] if found.control else measured.cells[:1]
-            totals = np.stack([t.sampled.own.sum(0) for t in chosen] + [t.sampled.null.sum(0) for t in chosen], 1)
-            flags += red_flags.sentence_flags(aligned, found.control, found.primary.effect, totals, score)
-    return flags
-
-
-def _levels(table: Table, labels: Mapping[str, np.ndarray], options: Options) -> list[Level]:
-    """Measure content between and within the groups of each column, with a random generator of its own."""
-    rng = np.random.default_rng((options.seed, 1))
-    draws: dict[str, Any] = {"resamples": options.resamples, "rng": rng, "stratum_size": options.stratum_size}
-    found = (measure_levels(table.aligned, of, name, table.endpoint, **draws) for name, of in labels.items())
-    return list(itertools.chain.from_iterable(found))
-
-
-def _curve(table: Table, decisive: Comparison, options: Options) -> list[tuple[int, Contrast]]:
-    """Return the curve of `levels.curve`, with a random generator of its own; empty if no content was found."""
-    if decisive.verdict not in SAID_BEHIND:
-        return []
-    return curve(
-        table.aligned,
-        table.endpoint,
-        decisive.control,
-        resamples=min(options.resamples, CURVE_RESAMPLES),
-        rng=np.random.default_rng((options.seed, 2)),
-        stratum_size=options.stratum_size,
-    )
+def _bits_key(row: Prediction) -> tuple[int, str, int | None]:
+    return row.seed, row.sample_id, row.n_tokens

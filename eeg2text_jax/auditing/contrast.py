@@ -1,294 +1,310 @@
-"""Content differences between conditions: p, interval and minimum detectable effect, overall and in each subject."""
+"""Content from tables of scores: effect, p, interval, minimum detectable effect, and who carries it.
+
+Everything is arithmetic on the table `D [sentence, reference]` of EEG minus control, or of EEG alone, within strata.
+docs/method.md has the formulas. **Null hypothesis**: within a stratum, predictions do not depend on which of its
+sentences was read. Then all pairings of predictions and references are equally likely, the same for EEG and control.
+"""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 
 import numpy as np
 
-from eeg2text_jax.auditing import statistics
 from eeg2text_jax.auditing.align import Condition
-from eeg2text_jax.auditing.content_cells import RowTable
-from eeg2text_jax.auditing.statistics import Resampled, Score
+from eeg2text_jax.auditing.table import Cells
 
-NOTHING = 1e-9  # a smaller spread of scores, in their unit, is rounding error
+ALPHA, POWER = 0.05, 0.9
+Z_ALPHA, Z_POWER, Z_95 = (NormalDist().inv_cdf(q) for q in (1 - ALPHA, POWER, 0.975))
+PAIRINGS = 10_000  # random pairings behind a p
+MOST_DRAWN = 1000  # more sentences than this need no draws: the sum over them is normal
+NOTHING = 1e-9  # a smaller spread of scores, in points, is rounding error
+STRONGEST = 0.02  # share of the sentences that are left out to see whether few of them carry the effect
 
 
-@dataclasses.dataclass(frozen=True)
-class SampledGroups:
-    """Groups (classes, topics or stories) of which a study tests some; another study would test others."""
+class Strata:
+    """The sentences that are judged, by stratum, and random pairings within the strata (the same for all tables).
 
-    column: str
-    labels: np.ndarray  # group of each sentence, int [S]
-    known: int  # number of groups of all texts, such as those of the training part
+    Attributes:
+      members: sentences of each stratum.
+      kept: all sentences of the strata, in the order of `members`, `[S']`.
+    """
 
-    @property
-    def tested(self) -> int:
-        return len(np.unique(self.labels))
+    def __init__(self, members: Sequence[np.ndarray]) -> None:
+        self.members = list(members)
+        self.kept = np.concatenate(self.members) if self.members else np.zeros(0, int)
+        self._pairings: list[np.ndarray] | None = None
 
-    def __str__(self) -> str:
-        return (
-            f"{self.tested} of {self.known} groups by {self.column} are tested; if their effects differ by more than "
-            "chance, the minimum detectable effect includes this spread, since another study would test other groups."
-        )
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def pairings(self) -> list[np.ndarray]:
+        """Return for each stratum the references of its sentences in each pairing, `[PAIRINGS, n]`; always the same."""
+        if self._pairings is None:
+            rng = np.random.default_rng(0)
+            self._pairings = [rng.random((PAIRINGS, len(m)), np.float32).argsort(1) for m in self.members]
+        return self._pairings
 
 
 @dataclasses.dataclass(frozen=True)
 class Contrast:
-    """The content of EEG (its score minus its null), minus the content of the control if there is one.
+    """The content of EEG, minus the content of the control if there is one, in points of the endpoint."""
 
-    Scores are in the metric's unit (percent), higher is better.
-    """
+    control: str  # "" for EEG alone
+    scores: tuple[float, ...]  # of EEG and control: mean over sentences of the score against the own reference
+    nulls: tuple[float, ...]  # the same against the other sentences of the stratum
+    effect: float
+    p: float  # one-sided: share of random pairings with at least this effect
+    p_less: float  # the same for less content with EEG
+    p_seeds: float | None  # one-sided t test over three or more training seeds; None: fewer seeds
+    se: float  # standard error of the effect over sentences (and seeds)
+    sd: float  # standard deviation of the effect of a random pairing
+    mde: float  # minimum detectable effect of this comparison alone
+    seed_effects: tuple[float, ...]
+    content: np.ndarray  # content of each sentence, in the order of `Strata.kept`; its mean is `effect`
+    centred: tuple[np.ndarray, ...]  # centred blocks of the table without the effect, for covariances
 
-    scores: tuple[float, ...]  # of each condition, EEG first
-    nulls: tuple[float, ...]  # of each condition: score of the same predictions against other sentences
-    observed: float  # score of EEG, minus the score of the control
-    gap_interval: tuple[float, float]  # 95 % interval of `observed` over sentences
-    effect: float  # content of EEG, minus the content of the control
-    p: float  # one-sided permutation p of more content with EEG
-    p_less: float  # the same p for less content
-    p_seeds: float | None  # p of a one-sided t test over the training seeds; None: fewer than three seeds
-    interval: tuple[float, float]  # two-sided 95 % interval of `effect`
-    interval_90: tuple[float, float]  # decides equivalence: two one-sided tests at 5 %
-    permutation_sd: float  # standard deviation of `null_draws` without the effect of references in their own place
-    mde: float  # minimum detectable effect
-    smallest_margin: float  # the margin from which on equivalence could be claimed
-    seed_effects: tuple[float, ...]  # `effect` in each training seed
-    null_draws: np.ndarray  # `observed` under permuted references, [B]
-    boot_draws: np.ndarray  # bootstrapped `effect`, [B]
+    def interval(self, z: float = Z_ALPHA) -> tuple[float, float]:
+        """Return the two-sided interval of the effect: of 90 %, or with `Z_95` of 95 %."""
+        return self.effect - z * self.se, self.effect + z * self.se
 
     @property
-    def p_primary(self) -> float:
-        """The p that decides on more content: of the permutation or, if larger, of the t test over 3 or more seeds."""
+    def decisive_p(self) -> float:
         return self.p if self.p_seeds is None else max(self.p, self.p_seeds)
 
     @property
-    def p_less_primary(self) -> float:
-        """The p that decides on less content with EEG; the t test over seeds is symmetric."""
-        return self.p_less if self.p_seeds is None else max(self.p_less, 1 - self.p_seeds)
+    def above(self) -> bool:
+        """Whether more content is claimed: p at most 5 %, and the 90 % interval above 0."""
+        return self.decisive_p <= ALPHA and self.interval()[0] > 0
+
+    @property
+    def below(self) -> bool:
+        """Whether less content is claimed."""
+        p_less = self.p_less if self.p_seeds is None else max(self.p_less, 1 - self.p_seeds)
+        return p_less <= ALPHA and self.interval()[1] < 0
+
+    @property
+    def reach(self) -> float:
+        """The largest absolute value of the 90 % interval: the smallest margin of equivalence."""
+        return max(map(abs, self.interval()))
 
     @property
     def varies(self) -> bool:
-        """Whether permuting the references changes the score (difference); if not, no effect can be found."""
-        return self.permutation_sd > NOTHING
+        """Whether other references would change the score; if not, no effect can be found."""
+        return self.sd > NOTHING
 
 
-def contrast(conditions: Sequence[Resampled], score: Score, groups: Sequence[SampledGroups] = ()) -> Contrast:
-    """Compare EEG with a control of the same sentences, or judge EEG alone.
+def centred(block: np.ndarray) -> np.ndarray:
+    """Return `n / (n - 1)` times a block `[n, n]` without its row means and column means: what a pairing adds up."""
+    n = len(block)
+    return n / (n - 1) * (block - block.mean(1, keepdims=True) - block.mean(0) + block.mean())
+
+
+def contrast(
+    strata: Strata,
+    eeg: Cells,
+    control: Cells | None = None,
+    *,
+    name: str = "",
+    seeds: np.ndarray | None = None,
+    growth: float = 0.0,
+) -> Contrast:
+    """Compare EEG with a control, or with its own null.
 
     Args:
-      conditions: EEG and the control, or EEG alone, from one call of `resample` or `content_tables`: draw b is the same
-        permutation, or the same sentences, in each condition.
-      score: summed statistics -> score, higher is better.
-      groups: groups of which only some are tested. The detectable effect includes the spread of the effect over them.
-
-    **Null hypothesis.** Within a stratum, predictions do not depend on which of its sentences was read. Then all
-    assignments of predictions to references are equally likely, if the predictions of EEG and control for one sentence
-    stay together and each reference keeps its number of rows. How predictions of EEG and control differ is left open:
-    style, length or collapse shifts the permuted differences as much as the observed one. Rows of a sentence are never
-    separated, so dependent rows do not count twice. Means over few rows vary more than means over many, and may be
-    assigned to references with many rows. So permuted differences vary a little more than the observed one: the test is
-    conservative, and the detectable effect includes this.
-
-    The interval is a bootstrap over sentences. It is widened, where necessary, to the effect plus and minus the normal
-    quantile times the standard deviation of the permutations, the wider of the two if a few sentences have most rows.
-    If no permutation changes any score (all scores are 0, for example), `mde` and `smallest_margin` are infinite.
+      strata: the strata of the cells.
+      eeg, control: tables of the two conditions.
+      name: name of the control.
+      seeds: content by training seed, EEG minus control, `[G]`, if there are three seeds or more.
+      growth: growth of the variance of the effect with each point of the effect, see `variance_growth`.
     """
-    signs = np.array([1.0, -1.0])[: len(conditions)]
-    scores = np.array([score(c.own.sum((0, 1))) for c in conditions])
-    nulls = np.array([score(c.null.sum((0, 1))) for c in conditions])
-    observed, effect = float(signs @ scores), float(signs @ (scores - nulls))
-    permuted = np.stack([score(c.permuted) for c in conditions])
-    null_draws = signs @ permuted
-    scores_vary = permuted.std(1).max() > NOTHING
-    gaps = signs @ np.stack([score(c.bootstrapped[:, 0]) for c in conditions])
-    boot_draws = statistics.content_difference(_stack([c.bootstrapped for c in conditions]), score)
-    by_seed = _stack([np.stack([c.own.sum(1), c.null.sum(1)], 1) for c in conditions])
-    seed_effects = statistics.content_difference(by_seed, score)
-
-    in_place = conditions[0].in_place
-    permutation_sd = float((null_draws - effect * in_place).std())
-    seeds_are_level = len(seed_effects) >= 3
-    low, high = _interval(effect, boot_draws, permutation_sd, 0.90)
-    growth = _growth(permuted[0])
-    if low > 0:  # then the interval shows the spread of the observed statistic at this effect, which limits the growth
-        seen = (effect - low) / statistics.normal_quantile(0.95)
-        growth = min(growth, max(seen**2 - permutation_sd**2, 0.0) / effect)
-    scatter = _scatter(conditions, score, groups)
-    share = _observed_share(conditions, score, signs) * scatter
-    mde = statistics.minimum_detectable_effect(permutation_sd, in_place, growth=growth, observed=share)
-    if seeds_are_level:
-        mde = max(mde, statistics.seed_detectable_effect(seed_effects))
-    by_interval = statistics.interval_detectable_effect(effect - low, effect, growth=growth, observed=scatter)
-    mde = max(mde, by_interval)
+    tables = [eeg] if control is None else [eeg, control]
+    blocks = [b - c for b, c in zip(eeg.blocks, control.blocks, strict=True)] if control else list(eeg.blocks)
+    parts = [centred(block) for block in blocks]
+    size = len(strata)
+    content = np.concatenate([np.diag(part) for part in parts])
+    effect = float(content.mean())
+    factors = np.repeat([n / (n - 1) for n in map(len, parts)], list(map(len, parts)))
+    variance = float((factors * (content - effect) ** 2).sum()) / (size - 1) / size
+    sd = float(np.sqrt(sum((part**2).sum() / (len(part) - 1) for part in parts))) / size
+    plain = tuple(centred(block - effect * np.eye(len(block))) for block in blocks)
+    sd_alone = float(np.sqrt(sum((part**2).sum() / (len(part) - 1) for part in plain))) / size
+    effects, p_seeds = (), None
+    if seeds is not None and len(seeds) >= 3:
+        effects, p_seeds = tuple(seeds.tolist()), seed_p(seeds)
+        variance += float(np.var(seeds, ddof=1)) / len(seeds)
+    p, p_less = _pairing_p(strata, parts, sd)
+    own = [np.concatenate([np.diag(b) for b in table.blocks]) for table in tables]
+    rest = [np.concatenate([(b.sum(1) - np.diag(b)) / (len(b) - 1) for b in table.blocks]) for table in tables]
+    mde = _solve(np.array([[sd_alone**2]]), growth)
     return Contrast(
-        scores=tuple(scores.tolist()),
-        nulls=tuple(nulls.tolist()),
-        observed=observed,
-        gap_interval=tuple(np.quantile(gaps, [0.025, 0.975]).tolist()),
+        control=name,
+        scores=tuple(float(values.mean()) for values in own),
+        nulls=tuple(float(values.mean()) for values in rest),
         effect=effect,
-        p=statistics.p_value(observed, null_draws),
-        p_less=statistics.p_value(-observed, -null_draws),
-        p_seeds=statistics.seed_p_value(seed_effects) if seeds_are_level else None,
-        interval=_interval(effect, boot_draws, permutation_sd, 0.95),
-        interval_90=(low, high),
-        permutation_sd=permutation_sd,
-        mde=float(mde) if scores_vary else float("inf"),
-        smallest_margin=max(-low, high) if scores_vary else float("inf"),
-        seed_effects=tuple(seed_effects.tolist()),
-        null_draws=null_draws,
-        boot_draws=boot_draws,
+        p=p,
+        p_less=p_less,
+        p_seeds=p_seeds,
+        se=float(np.sqrt(variance)),
+        sd=sd,
+        mde=max(mde, seed_mde(seeds) if p_seeds is not None else 0.0),
+        seed_effects=effects,
+        content=content,
+        centred=plain,
     )
 
 
-def _growth(permuted: np.ndarray) -> float:
-    """Return how much the variance of a score grows with each point of content, from permuted scores `[B]`.
+def _pairing_p(strata: Strata, parts: Sequence[np.ndarray], sd: float) -> tuple[float, float]:
+    """Return the one-sided p for more and for less content: (1 + pairings at least as extreme) / (1 + pairings)."""
+    observed = sum(float(np.trace(part)) for part in parts)
+    if sd <= NOTHING:
+        return 1.0, 1.0
+    if len(strata) > MOST_DRAWN:
+        z = NormalDist().cdf(observed / (sd * len(strata)))
+        return 1 - z, z
+    drawn = np.zeros(PAIRINGS)
+    for part, pairing in zip(parts, strata.pairings(), strict=True):
+        drawn += part[np.arange(len(part)), pairing].sum(1)
+    slack = 1e-9 * max(1.0, abs(observed))
+    more, less = (drawn >= observed - slack).sum(), (drawn <= observed + slack).sum()
+    return float(1 + more) / (1 + PAIRINGS), float(1 + less) / (1 + PAIRINGS)
 
-    The variance of a number of hits is proportional to this number: if 1 % of the words are right by chance and another
-    2 % by content, the variance is three times as large; in long texts the growth is close to 0. The result is 0 for
-    scores that can be negative (error rates, some similarities), as they do not count hits. It is too large if hits
-    come in clusters that EEG shares with the control, such as words of a class that both know; `contrast` limits it.
+
+def variance_growth(eeg: Condition, n_words: np.ndarray, kept: np.ndarray, perfect: float) -> float:
+    """Return by how much the variance of the effect grows with each point of content that is spread.
+
+    A right word of sentence s adds `perfect / n_words[s]` points to one of its different predictions. So content is a
+    binomial count, whose variance is its mean times this unit.
+
+    Args:
+      eeg: the condition whose predictions hold the content.
+      n_words: number of words of each sentence, `[S]`.
+      kept: sentences that are judged.
+      perfect: points of a prediction that is its reference.
     """
-    return float(permuted.var() / permuted.mean()) if permuted.min() >= 0 and permuted.mean() > NOTHING else 0.0
+    different = np.zeros(len(n_words))
+    pairs = {(s, row.prediction) for s, row in zip(eeg.sentence.tolist(), eeg.rows, strict=True)}
+    np.add.at(different, [s for s, _ in pairs], 1)
+    return float(np.mean(perfect / np.maximum(n_words[kept], 1) / np.maximum(different[kept], 1))) / len(kept)
 
 
-def _observed_share(conditions: Sequence[Resampled], score: Score, signs: np.ndarray) -> float:
-    """Return the ratio of the standard deviations of observed and permuted scores (or differences); 1 if not known."""
-    spread = conditions[0].spread
-    if spread is None:
-        return 1.0
-    gradient = np.zeros(len(spread.within))
-    for sign, condition in zip(signs, conditions, strict=True):
-        total = condition.own.sum((0, 1))
-        first = condition.place * len(total)
-        gradient[first : first + len(total)] = sign * statistics.gradient(score, total)
-    return spread.observed_share(gradient)
+def verdict_mde(contrasts: Sequence[Contrast], growth: float) -> float:
+    """Return the effect that all `contrasts` find together with power 90 %; they have EEG in common.
 
-
-def _scatter(conditions: Sequence[Resampled], score: Score, groups: Sequence[SampledGroups]) -> float:
-    """Return the ratio of two standard deviations of the effect: over studies of other groups, and of the same groups.
-
-    The largest ratio of all `groups` counts. It is 1 if the linearized effect differs between groups by no more than
-    chance: a test at 5 %, which takes the sentences as independent. If K of N known groups are tested, the share
-    1 - K / N of the variance between groups counts, as for any sample without replacement.
+    The effects of a study are normal around d, with the covariance of random pairings plus the growth at d.
     """
-    if not groups:
-        return 1.0
-    from scipy import stats  # slow to import, and scoring a file needs none of it
-
-    totals = _stack([np.stack([c.own.sum(0), c.null.sum(0)], 1) for c in conditions])  # [S, 2 * conditions, K]
-    size, *parts = totals.shape
-
-    def effect(rows: np.ndarray) -> np.ndarray:
-        return statistics.content_difference(rows.reshape(*rows.shape[:-1], *parts), score)
-
-    largest = 1.0
-    for sampled in groups:
-        tested, free = sampled.tested, sampled.tested - 1
-        ratio = np.nan_to_num(statistics.design_effect(effect, totals.reshape(size, -1), sampled.labels))
-        squares = ratio * tested * (size - 1) / size
-        if squares > stats.chi2.ppf(0.95, free):
-            largest = max(largest, 1 + (squares / free - 1) * (1 - tested / sampled.known))
-    return float(np.sqrt(largest))
+    size = len(contrasts[0].content)
+    covariance = np.array(
+        [
+            [sum((x * y).sum() / (len(x) - 1) for x, y in zip(a.centred, b.centred, strict=True)) for b in contrasts]
+            for a in contrasts
+        ]
+    )
+    return max(_solve(covariance / size**2, growth), *(c.mde for c in contrasts))
 
 
-def _stack(totals: Sequence[np.ndarray]) -> np.ndarray:
-    """Join totals (own, null) `[..., 2, K]` of all conditions to `[..., 2 * conditions, K]`: all own, then all null."""
-    return np.concatenate([t[..., :1, :] for t in totals] + [t[..., 1:, :] for t in totals], axis=-2)
+def _solve(covariance: np.ndarray, growth: float) -> float:
+    """Return the least d for which normal effects around d all exceed their critical values with power `POWER`."""
+    if not covariance.any():
+        return 0.0
+    count = len(covariance)
+    draws = np.random.default_rng(0).standard_normal((20_000, count)) if count > 1 else None
+    found = 0.0
+    for _ in range(50):
+        whole = covariance + growth * found
+        critical = Z_ALPHA * np.sqrt(np.diag(whole))
+        if draws is None:
+            new = critical[0] + Z_POWER * np.sqrt(whole[0, 0])
+        else:
+            values, vectors = np.linalg.eigh(whole)
+            effects = draws @ (vectors * np.sqrt(np.maximum(values, 0))).T
+            new = float(np.quantile((critical + effects).max(1), POWER))
+        if abs(new - found) < 1e-6 * new:
+            break
+        found = float(new)
+    return found
 
 
-def _interval(effect: float, draws: np.ndarray, sd: float, level: float) -> tuple[float, float]:
-    tail = (1 - level) / 2
-    low, high = np.quantile(draws, [tail, 1 - tail])
-    reach = statistics.normal_quantile(1 - tail) * sd
-    return float(min(low, effect - reach)), float(max(high, effect + reach))
+def seed_p(effects: np.ndarray) -> float:
+    """Return the one-sided p of a t test that the mean effect of training seeds, at least three, is above 0."""
+    from scipy import stats  # slow to import
+
+    spread = np.std(effects, ddof=1)
+    if spread == 0:
+        return 0.0 if np.mean(effects) > 0 else 1.0
+    return float(stats.t.sf(np.mean(effects) / (spread / np.sqrt(len(effects))), len(effects) - 1))
+
+
+def seed_mde(effects: np.ndarray) -> float:
+    """Return the smallest mean effect of seeds with this spread that `seed_p` finds with power `POWER`."""
+    from scipy import optimize, stats  # slow to import
+
+    n = len(effects)
+    critical = stats.t.ppf(1 - ALPHA, n - 1)
+    shift = optimize.brentq(lambda nc: stats.nct.sf(critical, n - 1, nc) - POWER, 0, 100)
+    return float(shift * np.std(effects, ddof=1) / np.sqrt(n))
+
+
+def by_sentence(condition: Condition, values: np.ndarray, chosen: np.ndarray, size: int) -> np.ndarray:
+    """Return the mean of the chosen rows' values for each sentence, `[S]`; NaN for a sentence without such a row."""
+    with np.errstate(invalid="ignore"):
+        total = np.bincount(condition.sentence[chosen], values[chosen], size)
+        return total / np.bincount(condition.sentence[chosen], minlength=size)
+
+
+Side = tuple[Condition, Cells]  # a condition with its table
+
+
+def content_from(sides: Sequence[Side], chosen: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Return the content of each sentence, EEG's minus the control's if there is one, from the chosen rows, `[S]`.
+
+    `chosen` says for each side which rows count, bool `[N]`.
+    """
+    parts = [by_sentence(side, cells.content, rows, size) for (side, cells), rows in zip(sides, chosen, strict=True)]
+    return parts[0] - parts[1] if len(parts) > 1 else parts[0]
 
 
 @dataclasses.dataclass(frozen=True)
-class SubjectEffect:
-    """Content difference for one subject, with a 95 % interval by bootstrap over the sentences the subject read.
+class Carrier:
+    """A reader, a group or a few sentences without which less than half of the effect is left."""
 
-    Only the subject's rows count: its predictions for one sentence are compared with the references of the other
-    sentences that it read, each with its number of rows.
+    name: str
+    left: float  # the effect without it
+
+    def __str__(self) -> str:
+        return f"carried by {self.name}: without it {self.left:+.2f}"
+
+
+def carriers(whole: Contrast, sides: Sequence[Side], strata: Strata, groups: Mapping[str, np.ndarray]) -> list[Carrier]:
+    """Return who carries an effect: each reader, each group of `groups` (column -> labels `[S]`), the strongest 2 %.
+
+    The effect goes, and not the power: less than half is left, and even the upper end of the interval of what is left
+    is below the whole effect. For the strongest sentences, as many of the weakest are left out, as chance has both.
     """
-
-    subject: str
-    sentences: int
-    effect: float
-    interval: tuple[float, float]
-
-
-def subject_effects(
-    conditions: Sequence[Condition],
-    tables: Sequence[RowTable],
-    score: Score,
-    *,
-    resamples: int,
-    rng: np.random.Generator,
-) -> list[SubjectEffect]:
-    """Return the effect in each subject, sorted by name; empty if rows have no subject.
-
-    `conditions` and `tables` are of EEG and the control, or of EEG alone. If a subject read only one sentence of a
-    stratum, this sentence has no null and is left out. A subject with no sentence left is left out, too.
-    """
-    known = [np.array([row.subject for row in condition.rows]) for condition in conditions]
-    orders = [np.argsort(subjects, kind="stable") for subjects in known]
-    n_sentences = 1 + int(conditions[0].sentence.max())  # all conditions have the same sentences
-    effects = []
-    for name in sorted(set(known[0].tolist()) - {""}):
-        own, null, read = [], [], np.zeros(n_sentences, bool)
-        for condition, table, subjects, order in zip(conditions, tables, known, orders, strict=True):
-            first, last = (np.searchsorted(subjects, name, side, sorter=order) for side in ("left", "right"))
-            mine = order[first:last]
-            mine = mine[~np.isnan(table.null[mine, 0])]
-            place = condition.sentence[mine]
-            read[place] = True
-            own.append(_summed(table.own[mine], place, n_sentences))
-            null.append(_summed(table.null[mine], place, n_sentences))
-        if not read.any():
-            continue
-        stacked = np.stack([*own, *null], 1)[read]  # [sentences read, 2 * conditions, K]
-        value = float(statistics.content_difference(stacked.sum(0), score))
-        totals = statistics.bootstrap_totals(stacked[None], resamples, rng)
-        draws = np.concatenate([statistics.content_difference(total, score) for total in totals])
-        low, high = np.quantile(draws, [0.025, 0.975]).tolist()
-        effects.append(SubjectEffect(name, int(read.sum()), value, (low, high)))
-    return effects
+    size = int(strata.kept.max()) + 1
+    names = sorted({row.subject for side, _ in sides for row in side.rows} - {""})
+    subjects = [np.array(side.subjects) for side, _ in sides]
+    found = []
+    for name in names if len(names) > 1 else ():
+        content = content_from(sides, [readers != name for readers in subjects], size)[strata.kept]
+        found.append((f"reader {name}", content[~np.isnan(content)]))
+    for column, labels in groups.items():
+        for label in sorted(set(labels[strata.kept].tolist())):
+            found.append((f"{column} {label}", whole.content[labels[strata.kept] != label]))
+    ordered, few = np.sort(whole.content), int(np.ceil(STRONGEST * len(strata)))
+    found.append((f"{few} of {len(strata)} sentences", ordered[few : len(ordered) - few]))
+    return [Carrier(name, float(rest.mean())) for name, rest in found if len(rest) > 1 and _goes(whole.effect, rest)]
 
 
-def _summed(rows: np.ndarray, place: np.ndarray, size: int) -> np.ndarray:
-    """Return sums `[size, K]`; sum p is over the rows `[N, K]` with `place` (int `[N]`) equal to p."""
-    return np.stack([np.bincount(place, column, minlength=size) for column in rows.T], 1)
+def _goes(effect: float, rest: np.ndarray) -> bool:
+    upper = rest.mean() + Z_ALPHA * rest.std(ddof=1) / np.sqrt(len(rest))
+    return bool(rest.mean() < effect / 2 and upper < effect)
 
 
-@dataclasses.dataclass(frozen=True)
-class Secondary:
-    """Result of an endpoint that does not decide. Higher is better, except for `scores`, which are as printed."""
-
-    label: str
-    signature: str
-    scores: tuple[float, ...]
-    gap_interval: tuple[float, float]
-    effect: float
-    interval: tuple[float, float]
-    p: float
-    p_holm: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Evidence:
-    """The comparison of EEG with one control, or with its own null if `control` is "".
-
-    `primary` is within the strata of the alignment. `derived` repeats it within other strata; its keys say what these
-    are made from. A claim must hold within all strata.
-    """
-
-    control: str
-    primary: Contrast
-    derived: dict[str, Contrast]
-    secondary: list[Secondary]
-    subjects: list[SubjectEffect]
-
-    @property
-    def contrasts(self) -> list[Contrast]:
-        """The contrast within the strata of the alignment, then within each of the other strata."""
-        return [self.primary, *self.derived.values()]
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p values adjusted by Holm's step-down method."""
+    order = np.argsort(p_values)
+    adjusted = np.maximum.accumulate(np.asarray(p_values)[order] * np.arange(len(order), 0, -1))
+    result = np.empty(len(order))
+    result[order] = np.minimum(adjusted, 1)
+    return result.tolist()

@@ -1,46 +1,106 @@
-"""The endpoints of the audit: scores of predictions, of which one decides the verdict."""
+"""Endpoints: scores of every prediction against every reference, of which one decides the verdict.
+
+An endpoint is additive over predictions: the score of a set is the mean of the scores of its rows. Corpus scores
+(BLEU, WER) are not, so they are reported and decide nothing.
+"""
 
 import dataclasses
+import importlib
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy import sparse
 
+from eeg2text_jax.auditing.forms import RULE, words
 from eeg2text_jax.errors import UserError, did_you_mean
-from eeg2text_jax.metrics.bleu import word_bleu
-from eeg2text_jax.metrics.error_rates import word_error_rate
 from eeg2text_jax.metrics.metric import Metric
-from eeg2text_jax.metrics.ranks import RankMetric
-from eeg2text_jax.metrics.rouge import rouge
-from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS, WHICH_SENTENCE, Named
+from eeg2text_jax.study.metric_names import ENDPOINTS, Named
+
+Points = Callable[[Sequence[str], Sequence[str]], np.ndarray]  # texts P and R -> scores [P, R], higher is better
 
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """One column of a metric as a score; higher is better."""
+    """An additive score.
+
+    Attributes:
+      label: its name in tables.
+      fit: all references of a test set -> `Points`.
+      margin: default of the smallest difference that matters, in points.
+      signature: what changes the score, in words.
+      of_words: whether it compares plain words, so that both sides need the same form.
+      notes: what the metric says about the texts that it scored.
+    """
 
     label: str
-    metric: Metric
-    column: int  # index in `metric.columns`
-    margin: float = 1.0  # default of the smallest difference that matters, in points
+    fit: Callable[[Sequence[str]], Points]
+    margin: float = 1.0
+    signature: str = ""
+    of_words: bool = False
+    notes: Callable[[], list[str]] = list
 
-    @property
-    def sign(self) -> int:
-        return -1 if self.metric.lower_is_better else 1
 
-    @property
-    def is_words(self) -> bool:
-        """Whether this is word BLEU-1, the endpoint of warnings and of the side channel."""
-        return self.label == ENDPOINTS[BLEU_1].label
+def word_f1(weights: Callable[[str], float]) -> Points:
+    """Return a score of shared words: 200 x weight of the shared words / weight of all words of both texts.
 
-    def score(self, totals: np.ndarray) -> np.ndarray:
-        """Return the score `[...]` of summed statistics `[..., K]`.
+    A word that occurs k times in both texts is shared k times. With equal weights this is ROUGE-1 F.
+    """
 
-        Resampled sums of the null may be slightly below the least value of a statistic; they are set to this value.
-        """
-        return self.sign * self.metric.corpus(np.maximum(totals, self.metric.least))[..., self.column]
+    def points(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        columns: dict[tuple[str, int], int] = {}
+        theirs, their_weight = _occurrences(references, columns, weights, grow=True)
+        ours, our_weight = _occurrences(predictions, columns, weights, grow=False)
+        shared = (ours @ theirs.T).toarray()
+        return 200 * shared / np.maximum(our_weight[:, None] + their_weight, 1e-9)
+
+    return points
+
+
+def _occurrences(
+    texts: Sequence[str], columns: dict[tuple[str, int], int], weights: Callable[[str], float], *, grow: bool
+) -> tuple[sparse.csr_array, np.ndarray]:
+    """Return the square root of the weight of the k-th occurrence of each word, `[N, V]`, and the texts' weights."""
+    starts, places, roots, totals = [0], [], [], []
+    for text in texts:
+        total = 0.0
+        for word, count in Counter(words(text)).items():
+            weight = weights(word)
+            total += weight * count
+            for k in range(count):
+                place = columns.setdefault((word, k), len(columns)) if grow else columns.get((word, k))
+                if place is not None:
+                    places.append(place)
+                    roots.append(weight**0.5)
+        starts.append(len(places))
+        totals.append(total)
+    width = max(len(columns), 1)
+    return sparse.csr_array((roots, places, starts), shape=(len(texts), width)), np.array(totals)
+
+
+def rare_words(references: Sequence[str]) -> Points:
+    """Return `word_f1` with the weight `log((S + 1) / (n + 1))` of a word that is in n of the S references."""
+    among = Counter(word for text in references for word in set(words(text)))
+    return word_f1(lambda word: float(np.log((len(references) + 1) / (among[word] + 1))))
+
+
+def of_metric(named: Named, metric: Metric) -> Endpoint:
+    """Return one figure of a metric of single pairs, such as BERTScore, as an endpoint."""
+    column, sign = metric.columns.index(named.figure), -1 if metric.lower_is_better else 1
+
+    def points(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        return sign * metric.corpus(metric.pairwise(predictions, references))[..., column]
+
+    return Endpoint(named.label, lambda references: points, named.margin, metric.signature, notes=metric.notes)
+
+
+WORDS = Endpoint("words", rare_words, 1.0, f"shared words weighted by rarity in the references|{RULE}", True)
+ROUGE_1 = Endpoint("ROUGE-1 F", lambda references: word_f1(lambda word: 1.0), 1.0, f"shared words|{RULE}", True)
+BY_NAME = {"words": WORDS, "rouge-1": ROUGE_1}
 
 
 def named(name: str, what: str = "--endpoint") -> Named:
-    """Return label, metric, column and margin of the text endpoint `name`; `what` is the flag in the error message.
+    """Return the entry `name` of `ENDPOINTS`; `what` is the option in the error message.
 
     Raises:
       UserError: the endpoint does not exist.
@@ -50,37 +110,27 @@ def named(name: str, what: str = "--endpoint") -> Named:
     return ENDPOINTS[name]
 
 
-def endpoint_of(name: str, metric: Metric) -> Endpoint:
-    """Return the text endpoint `name` as a column of `metric`, which computes it."""
-    found = named(name)
-    return Endpoint(found.label, metric, metric.columns.index(found.figure), found.margin)
-
-
-def primary_endpoint() -> Endpoint:
-    """Return word BLEU-1, the default endpoint of texts."""
-    return endpoint_of(BLEU_1, word_bleu())
-
-
-def rank_endpoints(name: str) -> list[Endpoint]:
-    """Return all endpoints of rankings, `name` first.
+def function_endpoint(name: str) -> Endpoint:
+    """Return the endpoint `MODULE:FUNCTION`: a function of predictions and references to points `[P, R]`.
 
     Raises:
-      UserError: the endpoint does not exist.
+      UserError: the module or the function cannot be imported.
     """
-    if name not in WHICH_SENTENCE:
-        names = ", ".join(WHICH_SENTENCE)
+    module, _, function = name.partition(":")
+    try:
+        points = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
         raise UserError(
-            f"--endpoint={name}: for rankings, expected one of {names}; {did_you_mean(name, WHICH_SENTENCE)}"
-        )
-    metric = RankMetric()
-    ordered = [name, *(other for other in WHICH_SENTENCE if other != name)]
-    found = [(WHICH_SENTENCE[key], metric.columns.index(key)) for key in ordered]
-    return [Endpoint(ranked.label, metric, column, ranked.margin) for ranked, column in found]
+            f"--endpoint={name}: {error}; expected MODULE:FUNCTION, a Python function of lists of predictions and "
+            "references that returns an array of points [predictions, references], higher is better."
+        ) from error
+    return Endpoint(name, lambda references: points, 1.0, f"the function {name}")
 
 
-def secondary_endpoints(words: Endpoint) -> list[Endpoint]:
-    """Return BLEU-4, WER, ROUGE-1 and ROUGE-L, which every audit of texts computes; `words` is word BLEU-1."""
-    errors, summaries = word_error_rate(), rouge()
-    columns = {"ROUGE-1 F": "rouge-1-f", "ROUGE-L F": "rouge-l-f"}
-    overlaps = [Endpoint(label, summaries, summaries.columns.index(name)) for label, name in columns.items()]
-    return [Endpoint("BLEU-4", words.metric, 3), Endpoint("WER", errors, 0), *overlaps]
+def checked_points(found: np.ndarray, predictions: int, references: int, label: str) -> np.ndarray:
+    """Return points `[P, R]` as float64. Raises UserError for another shape, or a number that is not finite."""
+    found = np.asarray(found, float)
+    if found.shape != (predictions, references) or not np.isfinite(found).all():
+        what = f"an array of shape {found.shape}" if found.shape != (predictions, references) else "NaN or infinity"
+        raise UserError(f"endpoint {label}: returned {what}; expected finite points [{predictions}, {references}].")
+    return found

@@ -6,7 +6,6 @@ A false statement cannot be detected, so the report says whose statement it is.
 import dataclasses
 import datetime
 import enum
-import html
 import re
 import shlex
 import sys
@@ -15,8 +14,6 @@ from pathlib import Path
 
 from etils import epath
 
-from eeg2text_jax.auditing.page import table
-from eeg2text_jax.auditing.verdict import FOUND, Verdict
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
 from eeg2text_jax.versions import __version__
@@ -100,23 +97,6 @@ def checked_proof(text: str) -> str:
     return " ".join(text.split())
 
 
-def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict, str]:
-    """Adjust a verdict and its explanation to the provenance of the predictions; return both.
-
-    Content becomes content of unproven origin if nothing says that predictions are free-running.
-    """
-    if outcome not in FOUND:
-        return outcome, reading
-    # The origin of content below the margin does not matter.
-    if origin.level is Level.UNKNOWN and outcome is not Verdict.BELOW_MARGIN:
-        return Verdict.UNPROVEN, (
-            "there is content of unproven origin: nothing says that the predictions ran free, and a target in the "
-            "decoder would look the same; state free running with --mode=free_running or --proof, or show it with "
-            "--again for a run of eeg2text"
-        )
-    return outcome, f"{reading} (free running is {origin.text})"
-
-
 @dataclasses.dataclass(frozen=True)
 class JudgedFile:
     """One audited file of predictions."""
@@ -148,17 +128,3 @@ class Judged:
             command = ["eeg2text", *sys.argv[1:]]
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
         return dataclasses.replace(self, command=shlex.join(command) or "a call from Python", date=now)
-
-
-def judged_part(judged: Judged | None) -> str:
-    """Return the report's section about the audited files in HTML; "" if rows come from no file."""
-    if judged is None:
-        return ""
-    judged = judged if judged.date else judged.dated()
-    rows = [(file.name, str(file.rows), file.sha256) for file in judged.files]
-    lines = "".join(f"<li>{html.escape(line)}</li>" for file in judged.files for line in file.read)
-    how = f"<h3>How the files were read</h3><ul>{lines}</ul>" if lines else ""
-    by = f"<code>{html.escape(judged.command)}</code>, eeg2text_jax {judged.version}"
-    return (
-        f"<h2>What was judged</h2>{table(('file', 'rows', 'SHA-256'), rows)}<p>Judged {judged.date} by {by}.</p>{how}"
-    )

@@ -1,6 +1,7 @@
-"""The result of an audit, as JSON, as plain text, and as rows of tables."""
+"""The result of an audit: as a value, as JSON, as lines for a console, and as rows of tables."""
 
 import dataclasses
+import enum
 import html
 import math
 from collections.abc import Sequence
@@ -8,67 +9,118 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.auditing.beyond_time import NOT_BEYOND, NOT_BEYOND_STATUS, NOT_EXCLUDED, SAID_BEHIND, BeyondTime
-from eeg2text_jax.auditing.contrast import Contrast
-from eeg2text_jax.auditing.levels import HEADINGS as LEVEL_HEADINGS
-from eeg2text_jax.auditing.levels import Level, curve_text, level_rows
-from eeg2text_jax.auditing.page import said, table
+from eeg2text_jax.auditing.contrast import Z_95, Contrast
+from eeg2text_jax.auditing.notices import Look, Notice
 from eeg2text_jax.auditing.provenance import Judged, Provenance
-from eeg2text_jax.auditing.red_flags import Flag
-from eeg2text_jax.auditing.retrieval import EegBits, Retrieval
-from eeg2text_jax.auditing.table import ConditionSummary, Example
+from eeg2text_jax.auditing.questions import GroupAnswer
+from eeg2text_jax.auditing.reported import Reported
 from eeg2text_jax.auditing.verdict import (
-    EXIT_STATUS,
+    FOUND,
     Comparison,
+    Level,
+    Ruling,
+    Time,
     Verdict,
-    because,
     deciding_one,
+    figures_text,
     interval_text,
     p_cell,
     p_text,
+    unseen,
 )
 from eeg2text_jax.metrics.ranks import Figures
+
+MOST_SHOWN = 4  # conditions in the console's table
+MOST_LIMITS = 3  # lines on what limits the verdict
+
+
+@dataclasses.dataclass(frozen=True)
+class ConditionSummary:
+    """One condition: its content above its own null, and what its outputs look like."""
+
+    name: str
+    rows: int
+    content: Contrast
+    look: Look | None = None  # of texts
+    figures: Figures | None = None  # of rankings
+
+
+@dataclasses.dataclass(frozen=True)
+class Secondary:
+    """A further endpoint against a control, with p adjusted over all p that the audit prints (Holm)."""
+
+    label: str
+    signature: str
+    contrast: Contrast
+    adjusted: float
+
+
+@dataclasses.dataclass(frozen=True)
+class RowContent:
+    """One row for the report: texts, and the row's content in points."""
+
+    condition: str
+    subject: str
+    reference: str
+    prediction: str
+    content: float
+
+
+@dataclasses.dataclass(frozen=True)
+class EegBits:
+    """Bits per token that the EEG adds to the likelihood of its sentence, compared with one control.
+
+    p is one-sided, over sentences. The bits show content only against `shuffled`, the EEG of another sentence. Any
+    other control is `off_distribution`: its likelihoods may be lower because its input is unlike the training data.
+    """
+
+    control: str
+    bits_per_token: float
+    interval: tuple[float, float]
+    p: float
+    samples: int
+    sentences: int
+    off_distribution: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class AuditResult:
     """The verdict of an audit, and everything that the report prints."""
 
-    verdict: Verdict
-    sentence: str  # on the deciding comparison; then on the recording time, if it may explain the verdict
+    verdict: Ruling
+    sentence: str  # the verdict for a lay reader, with effect, interval and p
+    limits: list[str]  # what limits the verdict, the most important first
     metric: str
     signature: str
     mode: str
     margin: float
-    resamples: int
-    seed: int
+    mde: float  # of the verdict: the effect that all deciding comparisons find with power 90 %
+    adjusted_p: float  # p of the deciding comparison, adjusted over all that are printed (Holm)
     n_rows: int
     n_sentences: int
     n_subjects: int
     n_strata: int
-    task_known: bool
+    alike: str  # what sentences of a stratum have in common
     seeds: tuple[int, ...]
-    design_effect: float
+    seeds_stated: bool = True  # whether the rows state their training seed
     conditions: list[ConditionSummary]
     comparisons: list[Comparison]
-    flags: list[Flag]
+    secondary: list[Secondary]
+    reported: list[Reported]
+    groups: list[GroupAnswer]
+    time: str  # whether content goes beyond the time of the recording, in a sentence
+    notices: list[Notice]
     notes: list[str]
-    examples: list[Example]
-    bits: list[EegBits] = dataclasses.field(default_factory=list)
-    retrieval: list[Retrieval] = dataclasses.field(default_factory=list)
-    recording: str = "eeg"  # eeg or fmri; its name replaces EEG in sentences, see `page.said`
+    choices: list[str]  # what is not the default
+    rows: list[RowContent]
+    bits: list[EegBits]
     provenance: Provenance
     judged: Judged | None = None  # the files that the rows come from, if any
-    seeds_stated: bool = True  # whether the rows state their training seed
-    time: BeyondTime
-    levels: list[Level] = dataclasses.field(default_factory=list)  # content between and within given groups
-    # (number of clusters, content within them), if no groups are given
-    curve: list[tuple[int, Contrast]] = dataclasses.field(default_factory=list)
-    # this and the next three fields: for rankings only, see `rank_table.RankTable`
-    candidates: tuple[int, int] | None = None
-    chance: float | None = None
+    recording: str = "eeg"
+    candidates: tuple[int, int] | None = None  # of rankings: fewest and most candidates
+    chance: float | None = None  # of rankings: score by chance, in percent
     chance_interval: tuple[float, float] | None = None
-    by_length: Figures | None = None
+    by_length: Figures | None = None  # of rankings: a baseline that knows only the number of words
 
     @property
     def deciding(self) -> Comparison:
@@ -78,49 +130,50 @@ class AuditResult:
     @property
     def exit_status(self) -> int:
         """The exit status of `eeg2text audit`."""
-        status = EXIT_STATUS[self.verdict]
-        return NOT_BEYOND_STATUS if status == 0 and self.time.status == NOT_BEYOND else status
-
-    @property
-    def verdict_text(self) -> str:
-        """The verdict and, if the controls of time tell, whether the content goes beyond the recording time."""
-        decided = self.time.status != NOT_EXCLUDED and self.verdict in SAID_BEHIND
-        return f"{self.verdict.value}: {self.time.status}" if decided else self.verdict.value
+        return self.verdict.exit_status
 
     def __repr__(self) -> str:
-        return f"AuditResult({self.verdict_text}: {self.sentence})"
+        return f"AuditResult({self.verdict.headline}. {self.sentence})"
 
     def _repr_html_(self) -> str:
         """Return the verdict, its sentence and the comparisons as HTML for notebooks."""
+        from eeg2text_jax.auditing.page import table
+
         shown = table(EFFECT_HEADINGS, effect_rows(self.comparisons))
-        page = f"<p><b>{self.verdict_text}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
-        return said(page, self.recording)
+        return f"<p><b>{html.escape(self.verdict.headline)}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, without arrays; NaN and infinity become null."""
-        return said({**_plain(self), "exit_status": self.exit_status}, self.recording)
+        shown = {"verdict": self.verdict.value, "headline": self.verdict.headline, "exit_status": self.exit_status}
+        qualifiers = {name: _plain(value) for name, value in vars(self.verdict).items() if name != "base"}
+        return shown | {"qualifiers": qualifiers} | {k: _plain(v) for k, v in vars(self).items() if k != "verdict"}
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Contrast):
+        left_out = ("content", "centred")
+        intervals = {"interval_90": value.interval(), "interval": value.interval(Z_95)}
+        return {k: _plain(v) for k, v in (vars(value) | intervals).items() if k not in left_out}
     if dataclasses.is_dataclass(value):
-        value = {name: item for name, item in vars(value).items() if not isinstance(item, np.ndarray)}
+        return {name: _plain(item) for name, item in vars(value).items()}
+    if isinstance(value, enum.Enum):
+        return value.value
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, Verdict):
-        return value.value
+    if isinstance(value, np.generic):
+        value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-HEADINGS = ("condition", "rows", "score", "null", "content", "distinct")
-RANK_HEADINGS = ("condition", "rows", "top-1", "top-5", "rank", "null", "content")
-EFFECT_HEADINGS = ("against", "gap", "content difference", "90 % CI", "p", "MDE", "smallest margin", "verdict")
-DERIVED_HEADINGS = ("against", "strata by length and", "content difference", "90 % CI", "p", "smallest margin")
+CONDITION_HEADINGS = ("condition", "rows", "score", "others", "content", "p", "distinct")
+RANK_HEADINGS = ("condition", "rows", "top-1", "top-5", "rank", "others", "content", "p")
+EFFECT_HEADINGS = ("against", "content difference", "90 % CI", "p", "MDE", "verdict")
 
 
 def condition_headings(result: AuditResult) -> tuple[str, ...]:
-    return HEADINGS if result.chance is None else RANK_HEADINGS
+    return CONDITION_HEADINGS if result.chance is None else RANK_HEADINGS
 
 
 def condition_rows(result: AuditResult) -> list[tuple[str, ...]]:
@@ -128,7 +181,7 @@ def condition_rows(result: AuditResult) -> list[tuple[str, ...]]:
     rows = [_condition_row(condition) for condition in result.conditions]
     if result.by_length is not None:
         lengths = (f"{value:.1f}" for value in dataclasses.astuple(result.by_length))
-        rows.append(("number of words alone", "–", *lengths, "–", "–"))
+        rows.append(("number of words alone", "–", *lengths, "–", "–", "–"))
     return rows
 
 
@@ -136,117 +189,119 @@ def _condition_row(c: ConditionSummary) -> tuple[str, ...]:
     content = c.content
     if c.figures is not None:
         figures = (f"{value:.1f}" for value in dataclasses.astuple(c.figures))
-        return c.name, str(c.rows), *figures, f"{content.nulls[0]:.1f}", f"{content.effect:+.1f} ({p_text(c.p)})"
-    scores = f"{content.scores[0]:.2f}", f"{content.nulls[0]:.2f}", f"{content.effect:+.2f} ({p_text(c.p)})"
-    return c.name, str(c.rows), *scores, str(c.collapse.distinct)
-
-
-def chance_lines(result: AuditResult) -> list[str]:
-    """Return a list with a sentence about the chance level of rankings; [] for texts."""
-    if result.chance is None:
-        return []
-    low, high = result.chance_interval
-    sizes = " to ".join(map(str, dict.fromkeys(result.candidates)))
-    return [
-        f"{result.metric} by chance: {result.chance:.1f} % (95 % of scores by chance: {low:.1f} to {high:.1f} %; each "
-        f"of {result.n_sentences} independent sentences was ranked among {sizes})"
-    ]
+        return c.name, str(c.rows), *figures, f"{content.nulls[0]:.1f}", f"{content.effect:+.1f}", p_cell(content.p)
+    scores = f"{content.scores[0]:.2f}", f"{content.nulls[0]:.2f}", f"{content.effect:+.2f}", p_cell(content.p)
+    return c.name, str(c.rows), *scores, str(c.look.distinct) if c.look else "–"
 
 
 def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
     """Return the rows of a text table of comparisons; its columns are `EFFECT_HEADINGS`."""
-    differences = (Verdict.USES_EEG, Verdict.CONTROL_BETTER)  # verdicts to which no margin of equivalence applies
     return [
         (
-            c.control or "its null",
-            f"{c.primary.observed:+.2f}" if c.control else "–",
-            f"{c.primary.effect:+.2f}",
-            interval_text(c.primary.interval_90),
-            directed_p(c.verdict, c.primary),
-            f"{c.mde:.2f}",
-            f"{abs(c.primary.smallest_margin):.2f}" if c.control and c.verdict not in differences else "–",
-            c.verdict.value,
+            c.control or "other sentences",
+            f"{c.contrast.effect:+.2f}",
+            interval_text(c.contrast.interval()),
+            f"{p_cell(c.contrast.p_less)} (less)"
+            if c.verdict is Verdict.CONTROL_BETTER
+            else p_cell(c.contrast.decisive_p),
+            f"{c.contrast.mde:.2f}",
+            f"{c.verdict.value}{' (does not decide)' if c.question else ''}",
         )
         for c in comparisons
     ]
 
 
-def directed_p(verdict: Verdict, found: Contrast) -> str:
-    """Return the p for more content as text; for the verdict *control better* the p for less content and "(less)"."""
-    return f"{p_cell(found.p_less_primary)} (less)" if verdict is Verdict.CONTROL_BETTER else p_cell(found.p_primary)
-
-
-def derived_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
-    """Return the rows of a text table of comparisons within other strata, under `DERIVED_HEADINGS`; [] if none."""
+def secondary_rows(result: AuditResult) -> list[tuple[str, ...]]:
+    """Return the rows of a table of further endpoints: endpoint, control, effect, 90 % CI, p, adjusted p."""
     return [
         (
-            c.control or "its null",
-            source,
-            f"{found.effect:+.2f}",
-            interval_text(found.interval_90),
-            directed_p(c.verdict, found),
-            f"{abs(found.smallest_margin):.2f}" if c.control else "–",
+            s.label,
+            s.contrast.control or "other sentences",
+            f"{s.contrast.effect:+.2f}",
+            interval_text(s.contrast.interval()),
+            p_cell(s.contrast.decisive_p),
+            p_cell(s.adjusted),
         )
-        for c in comparisons
-        if c.derived
-        for source, found in ({"nothing else": c.primary} | c.derived).items()
+        for s in result.secondary
     ]
 
 
 def evidence_lines(result: AuditResult) -> list[str]:
-    """Return a sentence about each result in `bits` and `retrieval`."""
+    """Return a sentence about each result in `bits`, and about the chance level of rankings."""
     lines = []
+    if result.chance is not None:
+        (low, high), sizes = result.chance_interval, " to ".join(map(str, dict.fromkeys(result.candidates)))
+        lines.append(
+            f"{result.metric} by chance: {result.chance:.1f} % (95 % of scores by chance: {low:.1f} to {high:.1f} %; "
+            f"each of {result.n_sentences} independent sentences was ranked among {sizes})."
+        )
     for b in result.bits:
         caution = "; off-distribution input alone can do that" if b.off_distribution else ""
         lines.append(
             f"EEG bits against {b.control}: {b.bits_per_token:+.4f} bits a token (95 % CI {b.interval[0]:+.4f} to "
-            f"{b.interval[1]:+.4f}; {p_text(b.p)}; {b.sentences} sentences){caution}"
-        )
-    for r in result.retrieval:
-        lines.append(
-            f"Retrieval against {r.control}: right sentence first in {r.top1:.1%} of {r.samples} samples (chance "
-            f"{r.chance_top1:.1%}; {p_text(r.p)}), among the first five in {r.top5:.1%} (chance {r.chance_top5:.1%}), "
-            f"mean rank {r.mean_rank:.2f} (chance {r.chance_rank:.2f})"
+            f"{b.interval[1]:+.4f}; {p_text(b.p)}; {b.sentences} sentences){caution}."
         )
     return lines
 
 
-def result_text(result: AuditResult) -> str:
-    """Return the whole audit as plain text."""
-    size = f"{result.n_rows} rows of {result.n_sentences} independent sentences in {result.n_strata} strata"
-    lines = [
-        f"{size}; {result.metric}, mode {result.mode}, margin {result.margin:g}, {result.resamples} resamples",
-        *chance_lines(result),
-        *_columns(condition_headings(result), *condition_rows(result)),
-        "",
-        *_columns(EFFECT_HEADINGS, *effect_rows(result.comparisons)),
-        "",
-        *_derived_lines(result),
-        *_level_lines(result),
-        *evidence_lines(result),
-        *(f"{flag.level}: {flag.message}." for flag in result.flags),
-        *(f"note: {note}" for note in result.notes),
-        "",
-        f"Provenance: {result.provenance.text}.",
-        *(c.sentence for c in result.comparisons if c is not result.deciding),
-        result.sentence,
-        f"VERDICT: {result.verdict_text}",
-    ]
-    return said("\n".join(lines), result.recording)
+def limits_of(
+    ruling: Ruling, main: Comparison, notices: Sequence[Notice], provenance: Provenance, time: str, odd: Sequence[str]
+) -> list[str]:
+    """Return sentences on what limits a verdict, the most important first."""
+    if ruling.base is Verdict.NOT_JUDGEABLE:
+        return [f"{notice.message}." for notice in notices if notice.bars]
+    found = [f"{carrier}." for carrier in map(str, ruling.carriers)]
+    if ruling.base in FOUND:
+        found.append(f"Free running is {provenance.text}.")
+        found += [f"Unusual, as a decoder or a target may make it: {message}." for message in odd]
+        found += [time] if ruling.time is not Time.BEYOND else []
+        if ruling.level is Level.UNKNOWN:
+            found.append("Whether content is about the sentence or about its kind, --groups=COLUMN tells.")
+    return found + [f"{notice.message}." for notice in notices if not notice.bars and notice.code not in odd]
 
 
-def _derived_lines(result: AuditResult) -> list[str]:
-    rows = derived_rows(result.comparisons)
-    why = because(result.comparisons[0].derived)
-    return [f"Since {why}, again within other strata:", *_columns(DERIVED_HEADINGS, *rows), ""] if rows else []
+def result_text(result: AuditResult, *, verbose: bool = False) -> str:
+    """Return the audit for a console: at most 12 lines, or all of it if `verbose`."""
+    more = len(result.conditions) - MOST_SHOWN
+    rows = condition_rows(result)
+    rows = rows if verbose else rows[:MOST_SHOWN]
+    size = f"{result.n_rows} rows, {result.n_sentences} sentences, {result.n_strata} strata of {result.alike}"
+    lines = [f"{result.metric} in points; {size}", *_columns(condition_headings(result), *rows)]
+    if more > 0 and not verbose:
+        lines.append(f"and {more} more")
+    if verbose:
+        lines += ["", *_verbose_lines(result)]
+    lines += ["", result.sentence]
+    lines += result.limits if verbose else result.limits[:MOST_LIMITS]
+    if result.choices:
+        lines.append(f"Chosen, and not the default: {'; '.join(result.choices)}.")
+    if not verbose:
+        lines.append("All figures: -v; the report, with every row: --html=report.html")
+    return "\n".join([*lines, f"VERDICT: {result.verdict.headline}"])
 
 
-def _level_lines(result: AuditResult) -> list[str]:
-    if result.curve:
-        return [f"{curve_text(result.curve)}.", ""]
-    if not result.levels:
-        return []
-    return ["Content between and within groups:", *_columns(LEVEL_HEADINGS, *level_rows(result.levels)), ""]
+def _verbose_lines(result: AuditResult) -> list[str]:
+    """Return tables of comparisons, further endpoints and reported scores, and all notes."""
+    lines = [*_columns(EFFECT_HEADINGS, *effect_rows(result.comparisons)), ""]
+    lines += [f"The verdict's minimum detectable effect: {result.mde:.2f}; margin {result.margin:g}."]
+    if result.secondary:
+        heads = ("endpoint", "against", "content difference", "90 % CI", "p", "p (Holm)")
+        lines += ["", *_columns(heads, *secondary_rows(result)), ""]
+    if result.reported:
+        heads = ("as papers print it", *(c.name for c in result.conditions))
+        cells = [
+            (r.label, *(f"{own:.2f} ({null:.2f})" for own, null in zip(r.scores, r.nulls, strict=True)))
+            for r in result.reported
+        ]
+        lines += ["", *_columns(heads, *cells), "(in brackets: against other sentences)"]
+    lines += [f"Groups {answer.text}." for answer in result.groups]
+    lines += evidence_lines(result)
+    lines += [f"{c.control}: {c.question} {figures_text(c.contrast)}." for c in result.comparisons if c.question]
+    lines += [result.time, f"Free running: {result.provenance.text}."]
+    for notice in result.notices:
+        lines.append(f"{notice.message}.")
+        lines += [f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in notice.rows]
+    return lines + [f"{note[:1].upper()}{note[1:]}." for note in result.notes] + [unseen(result.n_sentences)]
 
 
 def _columns(*rows: Sequence[str]) -> list[str]:

@@ -1,47 +1,73 @@
-"""Strata: sentences that may be exchanged because they share the task and nearly the length; and disjoint windows."""
+"""Strata: sentences that may be exchanged, because what is known of them apart from their words is the same.
 
-import dataclasses
+A stratum is a function of the set of rows. What is known of the design comes first (task, readers), then clusters of
+the references where tasks are not known, then the number of words. Sentences with equal values are never separated.
+"""
+
+import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
+from scipy import sparse
 
+from eeg2text_jax.auditing.forms import words
 from eeg2text_jax.predictions.file import Prediction
 
 Row = TypeVar("Row", bound=Prediction)
-STRATUM_SIZE = 6
-MIN_SENTENCES = 5  # 5! = 120 permutations; with 4! = 24, even the smallest p is hardly below 0.05
+LEAST = 6  # fewest sentences of a stratum, if there are as many of its kind
+MOST = 200  # a larger stratum is divided at random: its parts of 100 or more add at most 1 % to the variance
+MIN_SENTENCES = 5  # 5! = 120 pairings; with 4! = 24, even the smallest p is hardly below 0.05
+CLUSTER = 7  # mean number of sentences of a cluster of references
+AXES = 4  # principal components in which references are clustered: two and three hidden genres were found best with 4
 
 
-def length_strata(
-    tasks: Sequence[str] | np.ndarray, n_words: Sequence[float] | np.ndarray, size: int = STRATUM_SIZE
-) -> np.ndarray:
-    """Return the stratum of each sentence, int `[S]`: one task, similar numbers of words.
+def length_strata(kinds: Sequence[str] | np.ndarray, n_words: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return the stratum of each sentence, int `[S]`: one kind, and neighboring numbers of words.
 
-    The sentences of a task are sorted by their number of words (ties keep their order) and cut into `floor(n / size)`
-    groups, at least one, whose sizes differ by at most one. With the default a stratum has 6 to 11 sentences: so few
-    that knowing the length gains nothing, and so many that a random permutation moves 5 sentences of 6.
+    The numbers of words of a kind are joined from the smallest on until a stratum has `LEAST` sentences; what is left
+    at the end joins the last stratum. Sentences of one kind and length are always in one stratum.
     """
-    tasks, n_words = np.asarray(tasks), np.asarray(n_words, float)
-    strata = np.empty(len(tasks), int)
-    used = 0
-    for task in np.unique(tasks):
-        members = np.flatnonzero(tasks == task)
-        members = members[np.argsort(n_words[members], kind="stable")]
-        for group in np.array_split(members, max(1, len(members) // size)):
-            strata[group] = used
-            used += 1
+    kinds, n_words = np.asarray(kinds), np.asarray(n_words, float)
+    strata, used = np.empty(len(kinds), int), 0
+    for kind in np.unique(kinds):
+        members = np.flatnonzero(kinds == kind)
+        lengths, sizes = np.unique(n_words[members], return_counts=True)
+        first, size, place = used, 0, {}
+        for length, more in zip(lengths.tolist(), sizes.tolist(), strict=True):
+            place[length], size = used, size + more
+            if size >= LEAST:
+                used, size = used + 1, 0
+        strata[members] = [place[length] for length in n_words[members].tolist()]
+        if size and used > first:
+            strata[members[strata[members] == used]] = used - 1
+        used += bool(size and used == first)
     return strata
 
 
-def reader_groups(sentence: np.ndarray, subject: np.ndarray, size: int = STRATUM_SIZE) -> np.ndarray:
+def divided(strata: np.ndarray, keys: Sequence[str]) -> np.ndarray:
+    """Return strata of at most `MOST` sentences, int `[S]`; larger ones are divided by a hash of the references."""
+    order, parts = hashes(keys), np.zeros(len(strata), int)
+    for stratum in np.flatnonzero(np.bincount(strata) > MOST):
+        members = np.flatnonzero(strata == stratum)
+        for part, some in enumerate(np.array_split(members[np.argsort(order[members])], -(-len(members) // MOST))):
+            parts[some] = part
+    return np.unique(np.stack([strata, parts]), axis=1, return_inverse=True)[1].ravel()
+
+
+def hashes(keys: Sequence[str]) -> np.ndarray:
+    """Return a number for each text by which texts have a random order, the same in every file, uint64 `[S]`."""
+    return np.array([int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest()) for key in keys], np.uint64)
+
+
+def reader_groups(sentence: np.ndarray, subject: np.ndarray) -> np.ndarray:
     """Group sentences by the subjects who read them: int `[S]`, from the sentence and subject of each row, int `[R]`.
 
     A model that knows only the subject also knows the group, so sentences of different groups are not exchangeable. A
     sentence joins a group if at least half of its readers, or of the readers of the group's first sentence, are in both
-    sets: a missing recording does not separate sentences. If a group would have fewer than `size` sentences, all
+    sets: a missing recording does not separate sentences. If a group would have fewer than `LEAST` sentences, all
     sentences form one group.
     """
     readers: dict[int, set[int]] = {}
@@ -49,26 +75,73 @@ def reader_groups(sentence: np.ndarray, subject: np.ndarray, size: int = STRATUM
         readers.setdefault(s, set()).add(u)
     leaders: list[set[int]] = []
     groups = np.zeros(len(readers), int)
-    known: dict[frozenset[int], int] = {}
-    for s in sorted(readers):
-        mine = frozenset(readers[s])
-        if mine not in known:
-            alike = (i for i, a in enumerate(leaders) if len(a & mine) >= 0.5 * min(len(a), len(mine)))
-            known[mine] = next(alike, len(leaders))
-            if known[mine] == len(leaders):
-                leaders.append(set(mine))
-        groups[s] = known[mine]
-    return groups if np.bincount(groups).min() >= size else np.zeros(len(groups), int)
+    # Sentences with the most readers first: a group's first sentence does not lack a reader by chance.
+    for s in sorted(readers, key=lambda s: (-len(readers[s]), s)):
+        mine = readers[s]
+        alike = (i for i, a in enumerate(leaders) if len(a & mine) >= 0.5 * min(len(a), len(mine)))
+        groups[s] = next(alike, len(leaders))
+        if groups[s] == len(leaders):
+            leaders.append(mine)
+    return groups if np.bincount(groups).min() >= LEAST else np.zeros(len(groups), int)
 
 
-def readers_of(rows: Sequence[Prediction], place: np.ndarray, size: int) -> np.ndarray:
-    """Return the group of readers of each sentence, int `[S]`, see `reader_groups`; one group if subjects are unknown.
+def text_clusters(references: Sequence[str], rows: np.ndarray) -> np.ndarray:
+    """Return the cluster of each reference, int `[S]`: texts of one kind share words, and numbers of rows, int `[S]`.
 
-    `place` is the sentence of each row, int `[R]`.
+    Ward's method on the first principal components of tf-idf vectors, with the logarithm of the number of rows as one
+    more axis if it varies. All references are one cluster if they are too few, or share too few words.
     """
-    if not all(row.subject for row in rows):
-        return np.zeros(place.max() + 1, int)
-    return reader_groups(place, np.unique([row.subject for row in rows], return_inverse=True)[1], size)
+    from scipy.cluster import hierarchy  # slow to import, and not needed where tasks are known
+
+    axes = _text_axes(references)
+    if len(np.unique(rows)) > 1:
+        counts = np.log(rows)
+        scale = max(axes.std(0).max(initial=0), 1e-3)
+        axes = np.column_stack([axes, scale * (counts - counts.mean()) / counts.std()])
+    count = len(references) // CLUSTER
+    if count < 2 or not axes.shape[1]:
+        return np.zeros(len(references), int)
+    return _joined(hierarchy.fcluster(hierarchy.linkage(axes, "ward"), count, "maxclust") - 1, axes)
+
+
+def _joined(clusters: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    """Join clusters of fewer than `LEAST` sentences, the smallest first, with the cluster whose mean is nearest."""
+    clusters = clusters.copy()
+    while True:
+        sizes = np.bincount(clusters)
+        there = np.flatnonzero(sizes)
+        smallest = there[np.argmin(sizes[there])]
+        if sizes[smallest] >= LEAST or len(there) == 1:
+            return clusters
+        means = np.stack([axes[clusters == cluster].mean(0) for cluster in there])
+        distances = np.linalg.norm(means - axes[clusters == smallest].mean(0), axis=1)
+        distances[there == smallest] = np.inf
+        clusters[clusters == smallest] = there[np.argmin(distances)]
+
+
+def _text_axes(references: Sequence[str]) -> np.ndarray:
+    """Return principal components of tf-idf vectors of unit length, `[S, AXES]`; `[S, 0]` if texts share few words."""
+    texts = [set(words(text)) for text in references]
+    among = Counter(word for text in texts for word in text)
+    column = {word: index for index, word in enumerate(sorted(word for word, n in among.items() if n > 1))}
+    if min(len(texts), len(column)) <= AXES + 1:
+        return np.zeros((len(texts), 0))
+    places = [
+        (row, column[word], among[word]) for row, text in enumerate(texts) for word in sorted(text & column.keys())
+    ]
+    rows, columns, counts = (np.array(values) for values in zip(*places, strict=True))
+    table = sparse.csr_array((np.log(len(texts) / counts), (rows, columns)), shape=(len(texts), len(column)))
+    norms = np.sqrt(np.asarray((table * table).sum(1)).ravel())
+    table = sparse.diags_array(1 / np.maximum(norms, 1e-12)) @ table
+    mean = np.asarray(table.mean(0)).ravel()
+    centred = sparse.linalg.LinearOperator(
+        table.shape,
+        matvec=lambda x: table @ x.ravel() - mean @ x.ravel(),
+        rmatvec=lambda x: table.T @ x.ravel() - mean * x.sum(),
+        dtype=float,
+    )
+    left, sizes, _ = sparse.linalg.svds(centred, k=AXES, v0=np.ones(min(table.shape)))
+    return np.round(left * sizes, 9)
 
 
 def exchangeable(strata: np.ndarray) -> np.ndarray:
@@ -108,62 +181,3 @@ def _window(row: Prediction) -> tuple[str, float, float]:
     story, _, first = row.sentence_id.rpartition(":")  # not `row.task`, which may contain the fold, too
     start, stop = (int(first), int(first) + row.n_words) if row.story_time is None else row.story_time
     return story, start, stop
-
-
-@dataclasses.dataclass(frozen=True)
-class Blocks:
-    """The cells (s, t) of a table: predictions for sentence s against the reference of sentence t of its stratum.
-
-    All `C` cells lie on one axis, sorted by the size of the stratum, then stratum, then s, then t. A sentence alone in
-    its stratum has no cell.
-    """
-
-    n_sentences: int
-    groups: tuple[np.ndarray, ...]  # for each size m, the sentences of the Q strata of this size, int [Q, m]
-
-    @property
-    def n_cells(self) -> int:
-        return sum(members.size * members.shape[1] for members in self.groups)
-
-    @cached_property
-    def _places(self) -> list[tuple[int, int, int]]:
-        """For each group: index of its first cell, number of its strata, and sentences in a stratum."""
-        firsts = np.cumsum([0, *(members.size * members.shape[1] for members in self.groups)]).tolist()
-        return [(first, *members.shape) for first, members in zip(firsts, self.groups, strict=False)]
-
-    @cached_property
-    def sentences(self) -> np.ndarray:
-        """Indices of the S' sentences that have cells, in the order of the cells, int `[S']`."""
-        return np.concatenate([members.ravel() for members in self.groups])
-
-    @cached_property
-    def own(self) -> np.ndarray:
-        """Index of the cell (s, s) of each sentence s in `sentences`, int `[S']`."""
-        cells = [
-            first + np.arange(count)[:, None] * size**2 + np.arange(size) * (size + 1)
-            for first, count, size in self._places
-        ]
-        return np.concatenate([group.ravel() for group in cells])
-
-    def views(self, cells: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the sentences `[Q, m]` of each group, and a view `[..., Q, m, m, K]` of its part of `cells`."""
-        for (first, count, size), members in zip(self._places, self.groups, strict=True):
-            block = cells[..., first : first + count * size**2, :]
-            yield members, block.reshape(*cells.shape[:-2], count, size, size, cells.shape[-1])
-
-    def permuted(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Return the cell indices of `n` random assignments of references to sentences within strata, int `[n, S']`."""
-        drawn = []
-        for first, count, size in self._places:
-            order = np.argsort(rng.random((n, count, size)), axis=-1)
-            rows = first + np.arange(count * size).reshape(count, size) * size
-            drawn.append((rows + order).reshape(n, -1))
-        return np.concatenate(drawn, axis=1)
-
-
-def blocks_of(strata: np.ndarray) -> Blocks:
-    """Return the blocks of the strata of all sentences, int `[S]`; sentences of a stratum keep their order."""
-    order = np.argsort(strata, kind="stable")
-    _, first, sizes = np.unique(strata[order], return_index=True, return_counts=True)
-    groups = tuple(order[first[sizes == m][:, None] + np.arange(m)] for m in np.unique(sizes).tolist() if m > 1)
-    return Blocks(len(strata), groups)

@@ -1,102 +1,99 @@
-"""The table that an audit judges: aligned rows, and how a row is scored against the references of its stratum.
+"""The table of an audit: the mean score of the predictions made for a sentence against every reference of its stratum.
 
-A new kind of evidence is a subclass of `Table` and a function that makes it, as in `text_table` and `rank_table`.
+Cell (s, t) of a block is the mean over the rows of sentence s of their scores against reference t. So every sentence
+weighs the same, however many rows it has. The diagonal holds the scores, the other cells what the scores are worth.
+
+A row of the control `shuffled` was made from the recording of another sentence, its donor. A working decoder writes the
+donor's sentence there, so the score against this sentence is replaced by the row's mean over other sentences.
 """
 
-import abc
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from scipy import sparse
 
 from eeg2text_jax.auditing.align import Aligned, Condition
-from eeg2text_jax.auditing.collapse import Collapse
-from eeg2text_jax.auditing.content_cells import ContentTable, RowTable
-from eeg2text_jax.auditing.contrast import Contrast, Evidence
-from eeg2text_jax.auditing.endpoints import Endpoint
-from eeg2text_jax.auditing.levels import Level
-from eeg2text_jax.auditing.red_flags import Flag
-from eeg2text_jax.auditing.side_channel import SideChannel
-from eeg2text_jax.auditing.verdict import Verdict
-from eeg2text_jax.metrics.ranks import Figures
+from eeg2text_jax.auditing.endpoints import Endpoint, checked_points
+from eeg2text_jax.progress import ProgressLine
+
+PROGRESS_ROWS = 50_000  # number of rows from which progress is shown
+Scorer = Callable[[Condition, np.ndarray, Sequence[str]], np.ndarray]  # rows, references -> scores [rows, references]
 
 
 @dataclasses.dataclass(frozen=True)
-class ConditionSummary:
-    """The score of one condition, how much of it is content, and a description of its predictions."""
+class Cells:
+    """Scores of one condition, in points; higher is better.
 
-    name: str
-    rows: int
-    content: Contrast
-    derived: dict[str, Contrast]  # the source of other strata -> content within them
-    side_channel: SideChannel
-    collapse: Collapse | None = None  # description of predicted texts
-    figures: Figures | None = None  # scores of rankings
+    Attributes:
+      blocks: for each stratum the cells `[n, n]`.
+      own: each row's score against its own reference, `[N]`.
+      others: each row's mean score against the other sentences of its stratum, `[N]`.
+    """
+
+    blocks: tuple[np.ndarray, ...]
+    own: np.ndarray
+    others: np.ndarray
 
     @property
-    def p(self) -> float:
-        """The largest p of the content: of the strata of the alignment and all other strata."""
-        return max(c.p_primary for c in (self.content, *self.derived.values()))
+    def content(self) -> np.ndarray:
+        """Content of each row: its score minus its score against other sentences, `[N]`."""
+        return self.own - self.others
 
 
-@dataclasses.dataclass(frozen=True)
-class Example:
-    """A reference and what each condition predicted for it, shown in the report."""
-
-    reference: str
-    subject: str
-    predictions: tuple[str, ...]  # EEG first
-    best: bool  # whether the row has one of the highest scores; otherwise it was drawn at random
+def strata_members(strata: np.ndarray) -> list[np.ndarray]:
+    """Return the sentences of each stratum with two sentences or more, from strata int `[S]`."""
+    order = np.argsort(strata, kind="stable")
+    parts = np.split(order, np.cumsum(np.bincount(strata))[:-1])
+    return [members for members in parts if len(members) > 1]
 
 
-@dataclasses.dataclass(frozen=True)
-class Table(abc.ABC):
-    """Aligned conditions, and the endpoints that score their rows."""
+def text_scorer(aligned: Aligned, endpoint: Endpoint) -> Scorer:
+    """Return a scorer of texts; equal texts are scored once."""
+    points = endpoint.fit(aligned.references)
 
-    aligned: Aligned
-    endpoint: Endpoint  # decides the verdict
-    plain: Endpoint  # scores rows for warnings and for the length side channel
-    secondary: tuple[Endpoint, ...]  # computed, but do not decide
+    def scores(condition: Condition, rows: np.ndarray, references: Sequence[str]) -> np.ndarray:
+        texts: dict[str, int] = {}
+        which = [texts.setdefault(condition.rows[row].prediction, len(texts)) for row in rows.tolist()]
+        found = points(list(texts), references)
+        return checked_points(found, len(texts), len(references), endpoint.label)[which]
 
-    @abc.abstractmethod
-    def describe(self, condition: Condition, cells: ContentTable, rng: np.random.Generator) -> dict[str, Any]:
-        """Return the fields of `ConditionSummary` that only this kind of predictions has."""
+    return scores
 
-    @abc.abstractmethod
-    def signs(
-        self, conditions: Sequence[ConditionSummary], *, averaged: bool, choices: Sequence[str] = ()
-    ) -> list[Flag]:
-        """Return findings that bar a verdict, such as signs of the target in the predictions.
 
-        Args:
-          conditions: summaries of the conditions, EEG first.
-          averaged: whether, as the authors state, one prediction was made for all readers of a sentence.
-          choices: the sentences that the decoder chose from, as the authors state.
-        """
+def fill(condition: Condition, references: Sequence[str], strata: Sequence[np.ndarray], scores: Scorer) -> Cells:
+    """Score the rows of a condition against all references of their strata (`strata_members`)."""
+    n = len(condition.rows)
+    own, others, blocks = np.full(n, np.nan), np.full(n, np.nan), []
+    starts = np.searchsorted(condition.sentence, np.arange(condition.sentence.max() + 2))
+    for members in _with_progress(condition, strata):
+        rows = np.concatenate([np.arange(starts[s], starts[s + 1]) for s in members.tolist()])
+        sizes = (starts[members + 1] - starts[members]).tolist()
+        place = np.repeat(np.arange(len(members)), sizes)
+        found = scores(condition, rows, [references[s] for s in members.tolist()])
+        own[rows] = found[np.arange(len(rows)), place]
+        _replace_donors(found, place, condition.donor[rows], members)
+        others[rows] = (found.sum(1) - own[rows]) / (len(members) - 1)
+        share = 1 / np.repeat(sizes, sizes)
+        mean = sparse.csr_array((share, (place, np.arange(len(rows)))), shape=(len(members), len(rows)))
+        blocks.append(mean @ found)
+    return Cells(tuple(blocks), own, others)
 
-    @abc.abstractmethod
-    def warnings(
-        self, conditions: Sequence[ConditionSummary], cells: Sequence[ContentTable], evidence: Sequence[Evidence]
-    ) -> list[Flag]:
-        """Return findings that do not change the verdict; `cells` has each condition under the endpoint `plain`."""
 
-    @abc.abstractmethod
-    def in_figures(self, found: Evidence, outcome: Verdict) -> str:
-        """Return the scores, difference and p of a comparison in words; p is for less content if *control better*."""
+def _replace_donors(found: np.ndarray, place: np.ndarray, donor: np.ndarray, members: np.ndarray) -> None:
+    """Replace the scores of rows against their donors' sentences, in place; `donor` `[rows]` has -1 for none."""
+    where = {s: index for index, s in enumerate(members.tolist())}
+    for row in np.flatnonzero(donor >= 0).tolist():
+        if (column := where.get(int(donor[row]))) is not None and len(members) > 2:
+            rest = found[row].sum() - found[row, column] - found[row, place[row]]
+            found[row, column] = rest / (len(members) - 2)
 
-    def same_predictions(self, control: str) -> bool:
-        """Return whether a control has exactly the predictions of EEG."""
-        return False
 
-    def content_is_about(self, levels: Sequence[Level], control: str) -> str:
-        """Return in words whether the content beyond a control tells sentences or groups; "" if not measured."""
-        return ""
-
-    def examples(self, rows: RowTable, rng: np.random.Generator) -> list[Example]:
-        """Return rows to show in the report; `rows` are the scores of EEG's rows."""
-        return []
-
-    def fields(self) -> dict[str, Any]:
-        """Return fields of `AuditResult` that only this kind of table has."""
-        return {}
+def _with_progress(condition: Condition, strata: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+    if len(condition.rows) < PROGRESS_ROWS:
+        yield from strata
+        return
+    with ProgressLine(f"scoring {condition.name}", len(strata)) as line:
+        for members in strata:
+            yield members
+            line.advance(1)

@@ -1,30 +1,47 @@
-"""The verdict of an audit: rules, explanation in words, and exit status for scripts."""
+"""The verdict of an audit: one value with its qualifiers, from which text, color and exit status are made."""
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from eeg2text_jax.auditing.contrast import Contrast, Evidence
-from eeg2text_jax.auditing.guessed_strata import EQUAL_LENGTHS
+from eeg2text_jax.auditing.contrast import Carrier, Contrast
 
-ALPHA = 0.05  # significance level of one-sided tests
-SHOWN = 0.005  # smallest score (in points) that is not printed as 0.00
+ALL_THREE = 3.0  # rule of three: with S sentences, a share of up to 3 / S may be unseen, at 95 %
 
 
 class Verdict(enum.StrEnum):
+    """What one comparison, or the whole audit, says."""
+
     USES_EEG = "uses EEG"
+    CONTENT = "content above its null"
     BELOW_MARGIN = "detectable but below the margin"
     UNDERPOWERED = "underpowered"
     EQUIVALENT = "equivalent to control"
     CONTROL_BETTER = "control better"
-    CONTENT = "content above its null"
     NO_CONTENT = "no content found above its null"
     UNPROVEN = "content of unproven origin"
     NOT_JUDGEABLE = "not judgeable"
 
 
+class Level(enum.StrEnum):
+    """What content is about."""
+
+    SENTENCE = "of the sentence"
+    KIND = "of its kind"
+    UNKNOWN = "of the sentence or of its kind: not known"
+
+
+class Time(enum.StrEnum):
+    """Whether content goes beyond what the time of the recording tells."""
+
+    BEYOND = "beyond its time"
+    NOT_BEYOND = "not beyond its time"
+    UNKNOWN = "beyond its time: not known"
+
+
+FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT, Verdict.UNPROVEN)  # verdicts on content that is there
 # Statuses 1 and 2 have other meanings: Python crashed, and a user error.
-EXIT_STATUS = {
+EXIT_STATUS: dict[str, int] = {
     Verdict.USES_EEG: 0,
     Verdict.CONTENT: 0,
     Verdict.BELOW_MARGIN: 3,
@@ -34,10 +51,9 @@ EXIT_STATUS = {
     Verdict.NO_CONTENT: 7,
     Verdict.NOT_JUDGEABLE: 8,
     Verdict.UNPROVEN: 9,
+    Time.NOT_BEYOND: 10,  # a claim of content with this qualifier
+    Level.KIND: 11,  # likewise
 }
-
-FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT)  # verdicts that claim content
-
 # With several controls EEG must beat all of them: the overall verdict is the first of these that any comparison has.
 PRECEDENCE = (
     Verdict.NOT_JUDGEABLE,
@@ -52,70 +68,105 @@ PRECEDENCE = (
 )
 
 
-def judge(
-    contrast: Contrast,
-    margin: float,
-    derived: Sequence[Contrast] = (),
-    *,
-    scores_vary: bool = True,
-    identical: bool = False,
-) -> Verdict:
-    """Return the verdict of EEG against one control.
+@dataclasses.dataclass(frozen=True)
+class Ruling:
+    """The verdict of the audit with its qualifiers; those of a claim are empty where nothing is claimed.
 
-    A difference needs a permutation p of at most 5 % and a 90 % interval on one side of 0; both, so that the printed
-    figures agree with the verdict. Equivalence needs a 90 % interval inside the margin: two one-sided tests at 5 %.
-
-    Args:
-      contrast: the comparison within the strata of the alignment.
-      margin: the smallest difference that matters, in points.
-      derived: the comparison within other strata; a claim must hold in these, too.
-      scores_vary: whether other references would have changed EEG's score; if not, nothing can be concluded.
-      identical: whether EEG and control have the same predictions; they are equivalent then.
+    Attributes:
+      base: the verdict without qualifiers.
+      level: what the content is about.
+      time: whether the content goes beyond the time of the recording.
+      carriers: the readers, groups or few sentences without which the effect goes.
+      recording: name of the recordings in sentences, EEG or fMRI.
     """
-    found = [contrast, *derived]
-    if identical:
-        return Verdict.EQUIVALENT
-    if not scores_vary:
-        return Verdict.UNDERPOWERED
-    inside = all(c.smallest_margin < margin for c in found)
-    if all(map(is_above, found)):
-        return Verdict.BELOW_MARGIN if inside else Verdict.USES_EEG
-    if inside:
-        return Verdict.EQUIVALENT
-    if all(map(_is_below, found)):
-        return Verdict.CONTROL_BETTER
-    return Verdict.UNDERPOWERED
 
+    base: Verdict
+    level: Level | None = None
+    time: Time | None = None
+    carriers: tuple[Carrier, ...] = ()
+    recording: str = "EEG"
 
-def judge_alone(contrast: Contrast, margin: float, derived: Sequence[Contrast] = ()) -> Verdict:
-    """Return the verdict of EEG without a control; content below the margin in all strata is `BELOW_MARGIN`."""
-    found = [contrast, *derived]
-    if not all(map(is_above, found)):
-        return Verdict.NO_CONTENT
-    return Verdict.BELOW_MARGIN if all(c.smallest_margin < margin for c in found) else Verdict.CONTENT
+    @property
+    def restrictions(self) -> list[str]:
+        """The qualifiers that restrict a claim."""
+        found = [str(self.time)] if self.time is Time.NOT_BEYOND else []
+        found += [str(self.level)] if self.level is Level.KIND else []
+        return found + [f"carried by {carrier.name}" for carrier in self.carriers]
 
+    @property
+    def value(self) -> str:
+        """The verdict with the qualifiers that restrict it, as JSON and Python have it."""
+        name = self.base.value.replace("EEG", self.recording)
+        return f"{name}: {', '.join(self.restrictions)}" if self.restrictions else name
 
-def is_above(contrast: Contrast) -> bool:
-    """Return whether EEG has significantly more content, by the permutation p and by the 90 % interval."""
-    return contrast.p_primary <= ALPHA and contrast.effect >= SHOWN and contrast.interval_90[0] > 0
+    @property
+    def headline(self) -> str:
+        """The verdict with all qualifiers that are known, and whether the content is about the sentence."""
+        more = [str(q) for q in (self.time, self.level) if q and str(q) not in self.restrictions]
+        more = [q for q in more if q != Time.UNKNOWN]
+        name = self.base.value.replace("EEG", self.recording)
+        said = [*self.restrictions, *more]
+        return f"{name}: {', '.join(said)}" if said else name
 
+    @property
+    def color(self) -> str:
+        """The class of the report's box: good for a claim that nothing restricts, bad, or open."""
+        if self.base is Verdict.USES_EEG:
+            return "open" if self.restrictions else "good"
+        return "open" if self.base in (Verdict.CONTENT, Verdict.UNPROVEN, Verdict.UNDERPOWERED) else "bad"
 
-def _is_below(contrast: Contrast) -> bool:
-    return contrast.p_less_primary <= ALPHA and contrast.effect < 0 and contrast.interval_90[1] < 0
+    @property
+    def exit_status(self) -> int:
+        status = EXIT_STATUS[self.base]
+        restricting = [q for q in (self.time, self.level) if q in EXIT_STATUS]
+        return EXIT_STATUS[restricting[0]] if status == 0 and restricting else status
+
+    def __str__(self) -> str:
+        return self.headline
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison(Evidence):
-    """The comparison of EEG with one control, with its verdict."""
+class Comparison:
+    """The comparison of EEG with one control, or with its own null, with its verdict."""
 
+    contrast: Contrast
     verdict: Verdict
-    sentence: str  # the figures in words, then the reading
     question: str = ""  # what a control that does not decide asks; "" if the control decides
-    reading: str = ""  # the conclusion that the verdict permits
 
     @property
-    def mde(self) -> float:
-        return verdict_mde(self.primary, self.derived.values())
+    def control(self) -> str:
+        return self.contrast.control
+
+
+def judge(found: Contrast, own: Contrast, margin: float, *, identical: bool = False) -> Verdict:
+    """Return the verdict of EEG against one control; `own` is EEG against its own null.
+
+    More content needs a p of at most 5 % and a 90 % interval above 0, also against EEG's own null: a control that fits
+    other sentences better than its own makes any predictions look better. Equivalence needs a 90 % interval inside the
+    margin: two one-sided tests at 5 %.
+
+    Args:
+      identical: whether EEG and control have the same predictions; they are equivalent then.
+    """
+    if identical:
+        return Verdict.EQUIVALENT
+    if not own.varies:
+        return Verdict.UNDERPOWERED
+    inside = found.reach < margin
+    if found.above:
+        if not own.above:
+            return Verdict.NO_CONTENT
+        return Verdict.BELOW_MARGIN if inside else Verdict.USES_EEG
+    if inside:
+        return Verdict.EQUIVALENT
+    return Verdict.CONTROL_BETTER if found.below else Verdict.UNDERPOWERED
+
+
+def judge_alone(own: Contrast, margin: float) -> Verdict:
+    """Return the verdict of EEG without a control."""
+    if not own.above:
+        return Verdict.NO_CONTENT
+    return Verdict.BELOW_MARGIN if own.reach < margin else Verdict.CONTENT
 
 
 def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
@@ -125,11 +176,68 @@ def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
     or, for *equivalent to control*, with the widest margin.
     """
 
-    def rank(c: Comparison) -> tuple[int, float]:
-        favor = -c.primary.smallest_margin if c.verdict is Verdict.EQUIVALENT else c.primary.effect
-        return PRECEDENCE.index(c.verdict), favor
+    def rank(c: Comparison) -> tuple[int, float, str]:
+        favor = -c.contrast.reach if c.verdict is Verdict.EQUIVALENT else c.contrast.effect
+        return PRECEDENCE.index(c.verdict), favor, c.control
 
     return min((c for c in comparisons if not c.question), key=rank)
+
+
+def in_words(main: Comparison, own: Contrast, mde: float, margin: float, names: Mapping[str, str]) -> str:
+    """Return the verdict in a sentence that a lay reader understands; `names` has `signal`, `eeg` and `points`.
+
+    The figures are the effect, its 90 % interval and p.
+    """
+    signal, points = names["signal"], names["points"]
+    against = f"with {main.control}" if main.control else "against other sentences"
+    figures = f"{figures_text(main.contrast)} {points}"
+    match main.verdict:
+        case Verdict.USES_EEG | Verdict.BELOW_MARGIN if main.control:
+            less = f", but by less than the margin of {margin:g}" if main.verdict is Verdict.BELOW_MARGIN else ""
+            return f"The outputs fit their own sentences better with {signal} than {against}: {figures}{less}."
+        case Verdict.CONTENT | Verdict.BELOW_MARGIN:
+            return f"The outputs fit their own sentences better than others: {figures}. Without a control, nothing says why."
+        case Verdict.NOT_JUDGEABLE:
+            return "There is no verdict, and nothing follows from the figures."
+        case Verdict.UNPROVEN:
+            return f"The outputs fit their own sentences better than others, but nothing says that no target reached the decoder: {figures}."
+        case Verdict.EQUIVALENT if not main.contrast.varies:
+            return f"The outputs with {signal} and {against} are the same."
+        case Verdict.EQUIVALENT:
+            return (
+                f"Content that is spread over the sentences differs by less than {margin:g} points from the control's: "
+                f"{figures}. {unseen(len(main.contrast.content))}"
+            )
+        case Verdict.CONTROL_BETTER:
+            return f"The outputs fit their own sentences less well with {signal} than {against}: {figures}."
+        case Verdict.UNDERPOWERED if not own.varies:
+            return "The outputs score the same against every sentence, so nothing can be found in them."
+        case Verdict.UNDERPOWERED:
+            return (
+                f"Too few sentences to tell: {figures}; an effect of {mde:.2f} would have been found in 90 % of such "
+                "studies."
+            )
+        case Verdict.NO_CONTENT if main.control and main.contrast.above:
+            return (
+                f"The outputs fit their own sentences no better than others ({figures_text(own)} {points}); the "
+                f"difference from {main.control} says only that its outputs fit other sentences better than their own."
+            )
+        case _:
+            return (
+                f"The outputs fit their own sentences no better than others: {figures}; an effect of {mde:.2f} would "
+                "have been found in 90 % of such studies."
+            )
+
+
+def unseen(sentences: int) -> str:
+    """Return the share of sentences that may have been decoded whole without being seen, in words."""
+    return f"Up to {min(1.0, ALL_THREE / sentences):.1%} of the sentences may be decoded whole and not be in this test."
+
+
+def figures_text(found: Contrast) -> str:
+    """Return effect, interval and p in words; p is for less content where EEG has less."""
+    p, word = (found.decisive_p, "") if found.effect >= 0 or not found.below else (found.p_less, " for less")
+    return f"{found.effect:+.2f} (90 % CI {interval_text(found.interval())}; {p_text(p)}{word})"
 
 
 def p_cell(p: float) -> str:
@@ -142,134 +250,3 @@ def p_text(p: float) -> str:
 
 def interval_text(interval: tuple[float, float]) -> str:
     return f"{interval[0]:+.2f} to {interval[1]:+.2f}"
-
-
-def verdict_mde(contrast: Contrast, derived: Iterable[Contrast] = ()) -> float:
-    """Return the largest minimum detectable effect of all strata, as a claim must hold in all of them."""
-    return max(c.mde for c in (contrast, *derived))
-
-
-def detectable(contrast: Contrast, derived: Iterable[Contrast] = ()) -> str:
-    """Return the minimum detectable effect in words, also if it is infinite."""
-    least = verdict_mde(contrast, derived)
-    return f"minimum detectable effect {least:.2f}" if least < float("inf") else "no effect was detectable"
-
-
-def uncountable(contrast: Contrast) -> str:
-    """Return why no effect is detectable, however many sentences there are; "" if an effect is detectable."""
-    if contrast.mde < float("inf"):
-        return ""
-    if max(map(abs, contrast.scores)) < SHOWN:
-        return "no words can be counted here: every score is 0, also against other sentences"
-    return "the outputs do not depend on the sentence: they score the same against any other sentence"
-
-
-def exchanged(task_known: bool) -> str:
-    """Describe what the sentences of a stratum have in common."""
-    return "equal task and length" if task_known else "equal length"
-
-
-def both_p(contrast: Contrast, less: bool) -> str:
-    """Return in words the p for more (or `less`) content: of the permutation and, if there is one, of the seeds."""
-    p = p_text(contrast.p_less if less else contrast.p)
-    if contrast.p_seeds is None:
-        return p
-    p_seeds = 1 - contrast.p_seeds if less else contrast.p_seeds
-    return f"{p}; over {len(contrast.seed_effects)} seeds {p_text(p_seeds)}"
-
-
-def derived_text(derived: Mapping[str, Contrast], less: bool = False) -> str:
-    """Return in words the difference if strata are formed in other ways, and why they are; "" if `derived` is empty."""
-    if not derived:
-        return ""
-    found = " and ".join(
-        f"{c.effect:+.2f} by {source} ({p_text(c.p_less_primary if less else c.p_primary)})"
-        for source, c in derived.items()
-    )
-    return f"; {because(derived)}, and within other strata it was {found}"
-
-
-def because(derived: Mapping[str, Contrast]) -> str:
-    """Return why the test was repeated within other strata, by the names of these strata."""
-    unknown = ["the tasks are not known"] if derived.keys() - {EQUAL_LENGTHS} else []
-    leaks = ["the number of words leaks in one condition only"] if EQUAL_LENGTHS in derived else []
-    return " and ".join(unknown + leaks)
-
-
-def paired_reading(
-    verdict: Verdict,
-    contrast: Contrast,
-    derived: Sequence[Contrast],
-    *,
-    eeg: str,
-    control: str,
-    p_control: float,
-    margin: float,
-    own: Contrast | None = None,
-) -> str:
-    """Return the conclusion of one comparison in words, for any verdict but *not judgeable*.
-
-    `own` is EEG's content above its own null; `p_control` is the p of the control's content above its null.
-    """
-    if verdict is Verdict.USES_EEG:
-        return f"the model uses the EEG, as measured against {control}"
-    if verdict is Verdict.BELOW_MARGIN:
-        return f"more content than with {control}, but by less than the margin of {margin:g}"
-    widest = abs(max(c.smallest_margin for c in (contrast, *derived)))
-    smallest = f"smallest margin that would have passed{' in all strata' if derived else ''} {widest:.2f}"
-    if verdict is Verdict.EQUIVALENT and widest == float("inf"):
-        return f"equivalent to {control} within ±{margin:g}, as the outputs of both are the same"
-    if verdict is Verdict.EQUIVALENT:
-        return (
-            f"equivalent to {control} within ±{margin:g}{_small_p(contrast, derived)} ({smallest}; "
-            f"{detectable(contrast, derived)})"
-        )
-    if verdict is Verdict.CONTROL_BETTER:
-        has_content = p_control <= ALPHA
-        return (
-            f"less content with {eeg} than with {control}, which speaks against {eeg} and not for {control}; "
-            f"on its own {control} has {'content' if has_content else 'none'} above its null ({p_text(p_control)}), "
-            f"{'look for its source' if has_content else 'one comparison in twenty ends like this by chance'}"
-        )
-    own_why = uncountable(own) if own else ""
-    if why := uncountable(contrast) or (f"{eeg}: {own_why}" if own_why else ""):
-        return f"{why}; neither a difference nor equivalence within ±{margin:g} can be claimed"
-    return (
-        f"underpowered, neither a difference nor equivalence within ±{margin:g} can be claimed"
-        f"{_small_p(contrast, derived)} ({detectable(contrast, derived)}; {smallest})"
-    )
-
-
-def not_its_own(content: Contrast, p: float, eeg: str, control: str) -> str:
-    """Return the conclusion if EEG has more content than the control, but none (`content`, `p`) above its own null."""
-    return (
-        f"no content found: {eeg} has none above its own null ({content.effect:+.2f}, {p_text(p)}; "
-        f"{detectable(content)}), so the difference only says that {control} fits other sentences better than its own"
-    )
-
-
-def _small_p(contrast: Contrast, derived: Sequence[Contrast]) -> str:
-    """Explain a small p beside a verdict that claims no difference; "" if p is large."""
-    if min(contrast.p_primary, contrast.p_less_primary) > ALPHA:
-        return ""
-    if all(map(_is_below, (contrast, *derived))):
-        return ", with less content by a detectable difference that does not matter"
-    if is_above(contrast) or _is_below(contrast):
-        return "; the difference within equal length does not hold within all strata and is not claimed"
-    return "; p alone shows a difference, but the interval includes 0, so none is claimed"
-
-
-def alone_reading(verdict: Verdict, contrast: Contrast, derived: Sequence[Contrast], margin: float) -> str:
-    """Return in words the conclusion about EEG if there is no control."""
-    if verdict is Verdict.BELOW_MARGIN:
-        return f"more content than with other sentences, but by less than the margin of {margin:g}"
-    if verdict is Verdict.CONTENT:
-        return (
-            "the file holds content about the sentences; whether it comes from the EEG or from something that goes "
-            "with the sentence (length, recording, subject, memory of training text), only a control can tell"
-        )
-    if contrast.p_primary <= ALPHA:
-        return f"the file shows no content that can be claimed{_small_p(contrast, derived)}"
-    if why := uncountable(contrast):
-        return f"the file shows no content: {why}"
-    return f"the file shows no content ({detectable(contrast, derived)}: a smaller effect would not have been found)"
