@@ -339,9 +339,16 @@ class _Audit:
     def _rows(self) -> list[RowContent]:
         """Return all rows with their content, for the report."""
         return [
-            RowContent(condition.name, row.subject, self.aligned.references[s], row.prediction, float(value))
+            RowContent(condition.name, row.subject, self.aligned.references[s], row.prediction, own, others, content)
             for condition, cells in zip(self.aligned.conditions, self.cells, strict=True)
-            for row, s, value in zip(condition.rows, condition.sentence.tolist(), cells.content, strict=True)
+            for row, s, own, others, content in zip(
+                condition.rows,
+                condition.sentence.tolist(),
+                cells.own.tolist(),
+                cells.others.tolist(),
+                cells.content.tolist(),
+                strict=True,
+            )
         ]
 
 
