@@ -74,7 +74,7 @@ def section_part(section: Section) -> str:
 
 
 def bullets(lines: Iterable[str]) -> str:
-    """Return sentences as an HTML list; "" if there are none. A first word gets a capital, but no name before a colon."""
+    """Return sentences as an HTML list; "" if there are none. First words get a capital, names before a colon none."""
     said = (re.sub("^[a-z]+ ", lambda word: word[0].capitalize(), line) for line in lines)
     items = "".join(f"<li>{html.escape(line)}</li>" for line in said)
     return f"<ul>{items}</ul>" if items else ""

@@ -263,7 +263,7 @@ def limits_of(
         return [f"{notice.message}." for notice in notices if notice.bars]
     found = [f"Carried by {c.name}: without it {c.left:+.2f}." for c in ruling.carriers]
     if ruling.base in FOUND:
-        found.append(f"Free running is {provenance.text.removesuffix('.')}.")
+        found.append(provenance.sentence)
         found += [f"Unusual, as a decoder or a target may make it: {message}." for message in odd]
         found += [time] if ruling.time is not Time.BEYOND else []
         if ruling.level is Level.UNKNOWN:
@@ -303,7 +303,7 @@ def _verbose_lines(result: AuditResult) -> list[str]:
     lines += [f"Groups {answer.text}." for answer in result.groups]
     lines += evidence_lines(result)
     lines += [f"{c.control}: {c.question} {figures_text(c.contrast)}." for c in result.comparisons if c.question]
-    lines += [result.time, f"Free running: {result.provenance.text}."]
+    lines += [result.time, result.provenance.sentence]
     for notice in result.notices:
         lines.append(f"{notice.message}.")
         lines += [f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in notice.rows]
