@@ -195,7 +195,7 @@ def _row_part(result: AuditResult) -> str:
     """Return a searchable table of all rows, sentence by sentence, conditions in their order."""
     order = {condition.name: place for place, condition in enumerate(result.conditions)}
     rows = sorted(result.rows, key=lambda row: (row.reference, order[row.condition], row.subject))
-    cut = f"The first {MOST_ROWS} of {len(rows)} rows; the JSON of the audit has all. " if rows[MOST_ROWS:] else ""
+    cut = f"The first {MOST_ROWS} of {len(rows)} rows. " if rows[MOST_ROWS:] else ""
     heads = ("reference", "output", "condition", "reader", "own", "others", "content")
     note = f"<p>{cut}Some of many outputs match their sentence by chance: single rows prove nothing.</p>"
     cells = []
