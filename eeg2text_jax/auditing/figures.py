@@ -42,7 +42,7 @@ def sentence_figure(result: AuditResult) -> str:
     points = [sentence_points(result, name) for name in names]
     low, high = (f([f(p, 0, initial=0.0) for p in points], 0) for f in (np.min, np.max))
     pad = 0.06 * np.maximum(high - low, 1e-6)
-    low, high = low - pad, high + pad * (1, 4)  # room for a label
+    top, low, high = high[1], low - pad, high + pad * (1, 4)  # room for a label
 
     def draw(figure: Figure) -> None:
         grid = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]
@@ -53,6 +53,7 @@ def sentence_figure(result: AuditResult) -> str:
             _sentence_panel(axes, dots, low, high)
         label = "above the line: fits\nits own sentence better"
         grid[0].text(0.03, 0.98, label, va="top", fontsize=9, color=DARK, transform=grid[0].transAxes)
+        grid[0].set_yticks([tick for tick in grid[0].get_yticks() if low[1] <= tick <= top])
         grid[0].set_ylabel("score against its own sentence")
         figure.supxlabel("score against other sentences", fontsize=10)
 
