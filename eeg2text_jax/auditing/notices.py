@@ -166,7 +166,7 @@ def of_training_text(aligned: Aligned, training: Iterable[str], *, apart: bool) 
 
 
 def of_signs(signs: Sequence[Sign], name: str, *, known_free: bool) -> list[Notice]:
-    """Return signs of a target as notices. Contradictions bar the verdict unless the rows are `known_free` of targets."""
+    """Return signs of a target as notices; contradictions bar the verdict unless rows are `known_free` of targets."""
     return [
         Notice(
             s.code, f"{name}: {s.message}", ALL if s.weight is Weight.CONTRADICTED and not known_free else (), s.rows

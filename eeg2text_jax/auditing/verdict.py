@@ -196,11 +196,14 @@ def in_words(main: Comparison, own: Contrast, mde: float, margin: float, names: 
             less = f", but by less than the margin of {margin:g}" if main.verdict is Verdict.BELOW_MARGIN else ""
             return f"The outputs fit their own sentences better with {signal} than {against}: {figures}{less}."
         case Verdict.CONTENT | Verdict.BELOW_MARGIN:
-            return f"The outputs fit their own sentences better than others: {figures}. Without a control, nothing says why."
+            return f"The outputs fit their own sentences better than others: {figures}. Only a control could say why."
         case Verdict.NOT_JUDGEABLE:
             return "There is no verdict, and nothing follows from the figures."
         case Verdict.UNPROVEN:
-            return f"The outputs fit their own sentences better than others, but nothing says that no target reached the decoder: {figures}."
+            return (
+                f"The outputs fit their own sentences better than others: {figures}. Nothing says that no target "
+                "reached the decoder, which would look the same."
+            )
         case Verdict.EQUIVALENT if not main.contrast.varies:
             return f"The outputs with {signal} and {against} are the same."
         case Verdict.EQUIVALENT:
