@@ -29,6 +29,7 @@ from eeg2text_jax.auditing.strata import thin_windows
 from eeg2text_jax.auditing.table import Cells, fill, strata_members, text_scorer
 from eeg2text_jax.auditing.verdict import (
     FOUND,
+    RULE_OF_THREE,
     Comparison,
     Ruling,
     Verdict,
@@ -42,6 +43,7 @@ from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.predictions.in_memory import as_conditions
 from eeg2text_jax.predictions.rankings import Ranking
 
+MOST_LISTED = 20_000  # rows that a report lists
 SIGNALS = {"eeg": "EEG", "fmri": "fMRI", "meg": "MEG"}  # kind of recording -> its name in sentences
 
 
@@ -291,7 +293,9 @@ class _Audit:
         status, time = answer_time(self.aligned, comparisons)
         signal = SIGNALS.get(self.options.recording, self.options.recording)
         if main.verdict not in FOUND:
-            return Ruling(main.verdict, recording=signal), time
+            spread = main.verdict is Verdict.EQUIVALENT and main.contrast.varies
+            unseen = min(1.0, RULE_OF_THREE / len(self.strata)) if spread else None
+            return Ruling(main.verdict, recording=signal, unseen=unseen), time
         about = About.UNKNOWN
         if groups:  # over several columns and controls, the weakest answer counts
             about = max((answer.level for answer in groups), key=[About.SENTENCE, About.KIND, About.UNKNOWN].index)
@@ -337,7 +341,9 @@ class _Audit:
         return found + [f"{left} of {total} rows of {name} left out" for name, left, total in self.aligned.left_out]
 
     def _rows(self) -> list[RowContent]:
-        """Return all rows with their content, for the report."""
+        """Return all rows with their content, for the report; none if they are too many for a page."""
+        if sum(len(condition.rows) for condition in self.aligned.conditions) > MOST_LISTED:
+            return []
         return [
             RowContent(condition.name, row.subject, self.aligned.references[s], row.prediction, float(value))
             for condition, cells in zip(self.aligned.conditions, self.cells, strict=True)
