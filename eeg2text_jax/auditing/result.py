@@ -145,7 +145,11 @@ class AuditResult:
         """Return all fields but the rows as JSON values, without arrays; NaN and infinity become null."""
         shown = {"verdict": self.verdict.value, "headline": self.verdict.headline, "exit_status": self.exit_status}
         qualifiers = {name: _plain(value) for name, value in vars(self.verdict).items() if name != "base"}
-        return shown | {"qualifiers": qualifiers} | {k: _plain(v) for k, v in vars(self).items() if k not in ("verdict", "rows")}
+        return (
+            shown
+            | {"qualifiers": qualifiers}
+            | {k: _plain(v) for k, v in vars(self).items() if k not in ("verdict", "rows")}
+        )
 
 
 def _plain(value: Any) -> Any:
