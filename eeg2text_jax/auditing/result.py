@@ -311,3 +311,8 @@ def _columns(*rows: Sequence[str]) -> list[str]:
     """Return rows of cells as lines of text, with the columns aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def columns_text(*rows: Sequence[str]) -> str:
+    """Return rows of cells as text, with the columns aligned."""
+    return "\n".join(_columns(*rows))
