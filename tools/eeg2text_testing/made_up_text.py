@@ -1,7 +1,8 @@
 """Made-up sentences of several genres and languages, from small grammars: text that no data set holds.
 
 `sentences(kind, count, seed)` returns distinct sentences with their genres. Kinds: `english` (six genres, 4 to 35
-words), `german`, `chinese` (no spaces), `captions` (of 40 classes; the genre is the class), `digits` (spoken numbers).
+words; `english-2`: the first two genres), `german`, `chinese` (no spaces), `captions` (of 40 classes; the genre is the
+class), `digits` (spoken numbers).
 """
 
 import random
@@ -174,8 +175,8 @@ def _one(kind: str, rng: random.Random) -> tuple[str, str]:
     if kind == "captions":
         genre = rng.choice(CLASSES)
         return expand({**CAPTIONS, "class": genre}, "S", rng), genre
-    if kind == "english":
-        genre = rng.choice(list(ENGLISH))
+    if kind.startswith("english"):
+        genre = rng.choice(list(ENGLISH)[: int(kind.partition("-")[2] or len(ENGLISH))])
         return expand(ENGLISH[genre], "S", rng), genre
     return expand(OTHERS[kind], "S", rng), kind
 
