@@ -42,7 +42,6 @@ class Job(NamedTuple):
     kind: str
     quality: float
     seed: int
-    resamples: int
     alone: bool
     proof: str | None
 
@@ -64,13 +63,11 @@ def judged(job: Job) -> Found:
     """Audit one set."""
     found = draw_null(job.kind, job.seed) if job.kind in NULLS else draw(job.kind, job.quality, job.seed)
     controls = {} if job.alone else found.controls
-    result = audit(found.eeg, controls, resamples=job.resamples, **({"proof": job.proof} if job.proof else {}))
-    said = json.loads(json.dumps(result.to_json()))
-    first = (said.get("comparisons") or [{}])[0].get("primary") or {}
-    why = ",".join(sorted({flag["code"] for flag in said.get("flags", ()) if flag["level"] not in ("warning", "note")}))
-    headline = str(said.get("headline") or said.get("sentence") or "")
-    verdict = str(getattr(result.verdict, "value", result.verdict))
-    return Found(job.kind, job.quality, job.seed, verdict, result.exit_status, first.get("effect"), why, headline)
+    result = audit(found.eeg, controls, **({"proof": job.proof} if job.proof else {}))
+    effect = result.comparisons[0].contrast.effect
+    why = ",".join(sorted({notice.code for notice in result.notices if notice.bars}))
+    plain = result.verdict.base.value if not result.verdict.restrictions else result.verdict.value
+    return Found(job.kind, job.quality, job.seed, plain, result.exit_status, effect, why, result.verdict.headline)
 
 
 def family(kind: str) -> str:
@@ -138,7 +135,6 @@ def main() -> int:
     parser.add_argument("--sets", type=int, default=10, help="sets of each kind and quality")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--resamples", type=int, default=500)
     parser.add_argument("--alone", action="store_true", help="without the control")
     parser.add_argument("--proof", help="a statement of the authors, as the option of the audit")
     parser.add_argument("--out", type=Path, help="JSON lines with every verdict")
@@ -150,7 +146,7 @@ def main() -> int:
             f"--kinds: {unknown[0]} is not known; choose from {', '.join([*FAMILIES, *HONEST, *LEAKS, *NULLS])}"
         )
     jobs = [
-        Job(kind, quality, seed, flags.resamples, flags.alone, flags.proof)
+        Job(kind, quality, seed, flags.alone, flags.proof)
         for kind in kinds
         for quality in ((0.0,) if kind in NULLS else flags.qualities)
         for seed in range(flags.first_seed, flags.first_seed + flags.sets)
