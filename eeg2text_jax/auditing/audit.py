@@ -10,7 +10,7 @@ from eeg2text_jax.auditing import notices
 from eeg2text_jax.auditing.align import Aligned, Condition, align
 from eeg2text_jax.auditing.contrast import Contrast, Strata, carriers, content_from, contrast, holm, variance_growth
 from eeg2text_jax.auditing.contrast import verdict_mde as mde_of
-from eeg2text_jax.auditing.endpoints import WORDS, Endpoint
+from eeg2text_jax.auditing.endpoints import WORDS, Endpoint, text_endpoint
 from eeg2text_jax.auditing.notices import Notice
 from eeg2text_jax.auditing.provenance import AVERAGED, Level, Provenance, checked_proof, provenance_of
 from eeg2text_jax.auditing.questions import GroupAnswer, answer_groups, answer_time, labels_of, questions
@@ -53,8 +53,8 @@ class Options:
 
     Attributes:
       name: name of the EEG condition in the result.
-      endpoint: the score that decides, chosen before looking. For texts an `Endpoint`, or None for `WORDS`; for
-        rankings a name in `WHICH_SENTENCE`, or None for top-5.
+      endpoint: the score that decides, chosen before looking. For texts an `Endpoint`, `words`, `rouge-1` or
+        MODULE:FUNCTION; for rankings a name in `WHICH_SENTENCE`, or None for top-5.
       secondary: further endpoints of texts; they are computed and do not decide.
       margin: smallest difference in content that matters, in points of the endpoint, fixed before looking. None: the
         endpoint's default.
@@ -147,7 +147,7 @@ class _Audit:
             self.ranked, self.scores = rank_figures(aligned, column), rank_scorer(column)
             self.perfect = 100.0
         else:
-            self.endpoint = options.endpoint or WORDS
+            self.endpoint = text_endpoint(options.endpoint)
             self.scores, self.perfect = text_scorer(aligned, self.endpoint), _perfect(self.endpoint, aligned)
         self.margin = self.endpoint.margin if options.margin is None else options.margin
         self.cells = [
