@@ -176,7 +176,7 @@ class _Audit:
         main = deciding_one(comparisons)
         labels = {column: labels_of(aligned, of, column) for column, of in (options.groups or {}).items()}
         groups = self._groups(labels, comparisons)
-        ruling, time = self._ruling(main, comparisons, groups, labels)
+        ruling, time = self._ruling(main, comparisons, groups, labels, limits)
         deciding = [c.contrast for c in comparisons if not c.question]
         mde = mde_of([*deciding, own[0]] if main.control else deciding, self.growth)
         secondary, notes = self._secondary(comparisons)
@@ -244,9 +244,8 @@ class _Audit:
 
     def _notices(self, signs: Sequence[Sign], looks: Sequence[notices.Look] | None) -> list[Notice]:
         aligned, options = self.aligned, self.options
-        found = notices.unfit(aligned)
-        if looks is not None:
-            found += notices.of_texts(aligned, looks, of_words=self.endpoint.of_words)
+        found = [] if looks is None else notices.of_texts(aligned, looks, of_words=self.endpoint.of_words)
+        found += notices.unfit(aligned)
         if aligned.eeg.mode == "teacher_forced":
             message = f"{aligned.eeg.name}: teacher-forced, every token was predicted from the true tokens before it"
             found.append(Notice("teacher_forced", message, notices.ALL))
@@ -288,6 +287,7 @@ class _Audit:
         comparisons: Sequence[Comparison],
         groups: Sequence[GroupAnswer],
         labels: Mapping[str, np.ndarray],
+        limits: Sequence[Notice],
     ) -> tuple[Ruling, str]:
         """Return the verdict with its qualifiers, and the answer about time in words."""
         status, time = answer_time(self.aligned, comparisons)
@@ -295,7 +295,9 @@ class _Audit:
         if main.verdict not in FOUND:
             spread = main.verdict is Verdict.EQUIVALENT and main.contrast.varies
             unseen = min(1.0, RULE_OF_THREE / len(self.strata)) if spread else None
-            return Ruling(main.verdict, recording=signal, unseen=unseen), time
+            barring = [notice.code for notice in limits if notice.bars]
+            reason = notices.REASONS.get(barring[0], notices.TARGET) if main.verdict is Verdict.NOT_JUDGEABLE else ""
+            return Ruling(main.verdict, recording=signal, unseen=unseen, reason=reason), time
         about = About.UNKNOWN
         if groups:  # over several columns and controls, the weakest answer counts
             about = max((answer.level for answer in groups), key=[About.SENTENCE, About.KIND, About.UNKNOWN].index)

@@ -252,7 +252,11 @@ def limits_of(
 ) -> list[str]:
     """Return sentences on what limits a verdict, the most important first."""
     if ruling.base is Verdict.NOT_JUDGEABLE:
-        return [f"{notice.message}." for notice in notices if notice.bars]
+        shown = [pair for notice in notices if notice.bars for pair in notice.rows][:2]
+        return [
+            *(f"{notice.message[:1].upper()}{notice.message[1:]}." for notice in notices if notice.bars),
+            *(f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in shown),
+        ]
     found = [f"{carrier}." for carrier in map(str, ruling.carriers)]
     if ruling.base in FOUND:
         found.append(f"Free running is {provenance.text}.")

@@ -79,6 +79,7 @@ class Ruling:
       carriers: the readers, groups or few sentences without which the effect goes.
       recording: name of the recordings in sentences, EEG or fMRI.
       unseen: share of the sentences that may be decoded whole without being in the test; of *equivalent* alone.
+      reason: why nothing is judged; of *not judgeable* alone.
     """
 
     base: Verdict
@@ -87,6 +88,7 @@ class Ruling:
     carriers: tuple[Carrier, ...] = ()
     recording: str = "EEG"
     unseen: float | None = None
+    reason: str = ""
 
     @property
     def restrictions(self) -> list[str]:
@@ -107,7 +109,7 @@ class Ruling:
         more = [str(q) for q in (self.time, self.level) if q and str(q) not in self.restrictions]
         more = [q for q in more if q != Time.UNKNOWN]
         name = self.base.value.replace("EEG", self.recording)
-        said = [*self.restrictions, *more]
+        said = [*self.restrictions, *more, *filter(None, [self.reason])]
         if self.unseen is not None:
             said.append(f"content that is spread; up to {self.unseen:.1%} of the sentences may be decoded unseen")
         return f"{name}: {', '.join(said)}" if said else name
