@@ -131,11 +131,11 @@ def audit(
     options = dataclasses.replace(options, proof=checked_proof(options.proof))
     eeg, controls, thinned = thin_windows(eeg, controls, options.recording)
     aligned = align({options.name: eeg, **controls}, mode=mode, common=options.common)
-    result = _Audit(aligned, options).result()
+    result = Audit(aligned, options).result()
     return dataclasses.replace(result, seeds_stated=seeds_stated, notes=[*thinned, *result.notes])
 
 
-class _Audit:
+class Audit:
     """One audit, from aligned conditions to the result."""
 
     def __init__(self, aligned: Aligned, options: Options) -> None:
@@ -159,8 +159,7 @@ class _Audit:
     def result(self) -> AuditResult:
         """Return the verdict with everything that leads to it."""
         aligned, options = self.aligned, self.options
-        own = [self._contrast(self.cells, [i]) for i in range(len(self.cells))]
-        pairs = [self._contrast(self.cells, [0, i]) for i in range(1, len(self.cells))]
+        own, pairs = self.contrasts()
         signs = self._signs()
         contradicted = [f"{aligned.eeg.name}: {s.message}" for s in signs if s.weight is Weight.CONTRADICTED]
         origin = provenance_of(
@@ -178,7 +177,7 @@ class _Audit:
         groups = self._groups(labels, comparisons)
         ruling, time = self._ruling(main, comparisons, groups, labels, limits)
         deciding = [c.contrast for c in comparisons if not c.question]
-        mde = mde_of([*deciding, own[0]] if main.control else deciding, self.growth)
+        mde = self.mde(deciding, own[0])
         secondary, notes = self._secondary(comparisons)
         reported, more = ([], []) if self.ranked else reported_scores(aligned, self.strata.members)
         adjusted = holm([*(c.decisive_p for c in deciding), *(s.contrast.decisive_p for s in secondary)])
@@ -218,6 +217,15 @@ class _Audit:
             recording=options.recording,
             **(vars(self.ranked) if self.ranked else {}),
         )
+
+    def contrasts(self) -> tuple[list[Contrast], list[Contrast]]:
+        """Return every condition against its own null, EEG first, and EEG against every control."""
+        own = [self._contrast(self.cells, [i]) for i in range(len(self.cells))]
+        return own, [self._contrast(self.cells, [0, i]) for i in range(1, len(self.cells))]
+
+    def mde(self, deciding: Sequence[Contrast], own: Contrast) -> float:
+        """Return the minimum detectable effect of a verdict; against controls, EEG must beat its own null, too."""
+        return mde_of([*deciding, own] if deciding[0].control else [own], self.growth)
 
     def _contrast(self, cells: Sequence[Cells], chosen: Sequence[int]) -> Contrast:
         """Compare EEG (index 0) with the other condition of `chosen`, or one condition with its null."""
