@@ -42,9 +42,9 @@ def build() -> Any:
         with gr.Row():
             with gr.Column(scale=3, min_width=320):
                 choices, proof, options = _choices(gr)
-                read = gr.HTML(elem_id="read")
                 button = gr.Button("Judge", variant="primary", elem_id="judge")
                 result = gr.HTML(elem_id="verdict")
+                read = gr.HTML(elem_id="read")
                 report = gr.HTML(elem_id="report")
             with gr.Column(scale=2, min_width=320):
                 gr.Markdown("### Published outputs, judged by the same program\nClick a heading to sort.")

@@ -27,11 +27,12 @@ FIELDS = {
     r"with --mode=free_running or --proof, or show it with --again for a run of eeg2text": "with the mode or a proof",
     r"--mode(?:=\w+)?": "the mode",
     r"--proof(?:='[^']*')?": "the proof",
+    r"--groups=COLUMN": "a column of groups in the file",
     r"; see `eeg2text score --help` for the layouts": "",
 }
 CSS = """
 .judged { border-left: 6px solid #D55E00; padding: .6rem 1rem; background: rgba(128, 128, 128, .08); }
-.judged.good { border-color: #0072B2; } .judged.open { border-color: #8A8A8A; }
+.judged.good { border-color: #009E73; } .judged.open { border-color: #8A8A8A; }
 .judged b { font-size: 1.5rem; }
 .scroll { overflow-x: auto; max-width: 100%; }
 .scroll table { border-collapse: collapse; font-size: 14px; margin: .5rem 0; }
@@ -67,15 +68,14 @@ def reading(found: Mapping[str, Any]) -> str:
 
 
 def verdict(found: Mapping[str, Any]) -> str:
-    """Return the worker's answer to `judge` as HTML: verdict, its explanation, provenance, tables and findings."""
-    origin = f"<p>Provenance: {text(found['provenance'], 2000)}.</p>"
+    """Return the worker's answer to `judge` as HTML: the verdict with what limits it, and tables."""
+    limits = "".join(f"<li>{text(on_page(limit), 2000)}</li>" for limit in found["limits"])
     if found["verdict"].startswith(UNPROVEN):
-        origin += f"<p>Mode and proof can be stated above, under <i>{OPTIONS}</i>; then judge again.</p>"
-    flags = "".join(f"<li>{text(flag, 2000)}</li>" for flag in found["flags"]) or "<li>none</li>"
-    sentence = text(on_page(found["sentence"]), 2000)
+        limits += f"<li>Mode and proof can be stated above, under <i>{OPTIONS}</i>; then judge again.</li>"
     return (
-        f'<div class="said"><div class="judged {found["kind"]}"><b>{text(found["verdict"])}</b><p>{sentence}</p>'
-        f"{origin}</div>{''.join(map(table, found['tables']))}<h3>Findings</h3><ul>{flags}</ul></div>"
+        f'<div class="said"><div class="judged {found["color"]}"><b>{text(found["verdict"])}</b>'
+        f"<p>{text(on_page(found['sentence']), 2000)}</p><ul>{limits}</ul></div>"
+        f"{''.join(map(table, found['tables']))}</div>"
     )
 
 

@@ -26,7 +26,6 @@ from eeg2text_jax.predictions.selection import read_conditions
 MEMORY = 4 * 2**30  # limit of the process's address space, in bytes
 UNPACKED = 256 * 2**20  # largest size of a decompressed file, in bytes
 ROWS = 200_000  # most rows of a file that are accepted
-CURVE_ROWS = 20_000  # a longer file gets no curve of content within clusters, which takes half of the time
 EXAMPLES = 3  # number of rows that the page shows of each file
 COLUMNS = 40  # most column names that the page offers to choose from
 ROLES = ("eeg", "control")
@@ -90,10 +89,10 @@ def look(request: Request) -> dict[str, Any]:
 
 
 def judge(request: Request) -> dict[str, Any]:
-    """Judge the files like `eeg2text audit` with defaults; write `report.html`, return verdict, tables, findings."""
+    """Judge the files like `eeg2text audit` with defaults; write `report.html`, return verdict, limits and tables."""
     from eeg2text_jax.auditing.audit import audit
     from eeg2text_jax.auditing.provenance import Judged, JudgedFile, checked_proof
-    from eeg2text_jax.auditing.report import CLASSES, write_report
+    from eeg2text_jax.auditing.report import write_report
     from eeg2text_jax.auditing.result import EFFECT_HEADINGS, condition_headings, condition_rows, effect_rows
     from eeg2text_jax.predictions.groups import groups_of, likely_groups
 
@@ -119,7 +118,6 @@ def judge(request: Request) -> dict[str, Any]:
         stated_by="the visitor states" if request.get("mode") else "the file states",
         recording=str(first.header.get("recording", "eeg")),
         groups=labels,
-        with_curve=len(first.predictions) <= CURVE_ROWS,
     )
     judged_files = tuple(
         JudgedFile(str(one.path), one.digest, len(one.predictions), tuple(describe(one).splitlines())) for one in sets
@@ -129,15 +127,14 @@ def judge(request: Request) -> dict[str, Any]:
     print("writing the report", flush=True)
     write_report(result, Path("report.html"))
     return {
-        "verdict": result.verdict_text,
-        "kind": CLASSES[result.verdict],
-        "sentence": " ".join([result.sentence, *(f"{note}." for note in notes)]),
-        "provenance": result.provenance.text,
+        "verdict": result.verdict.headline,
+        "color": result.verdict.color,
+        "sentence": result.sentence,
+        "limits": [*dict.fromkeys([*result.limits, result.provenance.sentence, *(f"{note}." for note in notes)])],
         "tables": [
             [condition_headings(result), *condition_rows(result)],
             [EFFECT_HEADINGS, *effect_rows(result.comparisons)],
         ],
-        "flags": [f"{flag.level}: {flag.message}" for flag in result.flags],
         "said": [line for file in judged_files for line in file.read],
     }
 

@@ -355,9 +355,16 @@ class Audit:
         if sum(len(condition.rows) for condition in self.aligned.conditions) > MOST_LISTED:
             return []
         return [
-            RowContent(condition.name, row.subject, self.aligned.references[s], row.prediction, float(value))
+            RowContent(condition.name, row.subject, self.aligned.references[s], row.prediction, own, others, content)
             for condition, cells in zip(self.aligned.conditions, self.cells, strict=True)
-            for row, s, value in zip(condition.rows, condition.sentence.tolist(), cells.content, strict=True)
+            for row, s, own, others, content in zip(
+                condition.rows,
+                condition.sentence.tolist(),
+                cells.own.tolist(),
+                cells.others.tolist(),
+                cells.content.tolist(),
+                strict=True,
+            )
         ]
 
 

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages from Markdown, tables and images; tables become cards on a phone."""
+"""Self-contained HTML pages from Markdown, tables, images and folded sections; tables become cards on a phone."""
 
 import base64
 import dataclasses
@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from etils import epath
 
@@ -15,27 +14,11 @@ from eeg2text_jax.files import write_text
 
 RULE = re.compile(r"\|(\s*:?-+:?\s*\|)+")  # the line below the headings of a Markdown table
 ESCAPED = re.compile(r"\\([\\`*_\[\]|#~<>])")
-NAMES = {"eeg": "EEG", "fmri": "fMRI"}  # kind of recording -> its name in sentences
-# EEG as a word of a sentence, not as a part of an embedded image, a path or an option.
-_EEG = re.compile(r"(?<![\w+/])EEG(?![\w+/=])|(?<![\w+/.=-])eeg(?![\w+/=]|\.\w)")
-
-
-def said(text: Any, recording: str) -> Any:
-    """Replace the word EEG by the name of the recording in a text, or in all texts of lists and dictionaries.
-
-    Two things are kept: the text "eeg" alone, as it is the name of a condition, and the values of keys "examples".
-    """
-    if recording not in NAMES or recording == "eeg":
-        return text
-    if isinstance(text, dict):
-        return {name: value if name == "examples" else said(value, recording) for name, value in text.items()}
-    if isinstance(text, list | tuple):
-        return type(text)(said(value, recording) for value in text)
-    return _EEG.sub(NAMES[recording], text) if isinstance(text, str) and text != "eeg" else text
+STYLE_SHEET = Path(__file__).with_name("report.css")
 
 
 def markdown_html(text: str) -> str:
-    """Convert Markdown to HTML: pipe tables, headings, paragraphs, bold and underlined text."""
+    """Convert Markdown to HTML: pipe tables, paragraphs, bold and underlined text."""
     blocks = [block.strip().split("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
     return "".join(map(_block, blocks))
 
@@ -45,9 +28,6 @@ def _block(lines: Sequence[str]) -> str:
         cells = [line.strip().removeprefix("|").removesuffix("|") for line in lines if not RULE.fullmatch(line.strip())]
         heads, *rows = [[_inline(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)] for line in cells]
         return _html_table(heads, rows)
-    heading = re.match(r"#+ (.*)", lines[0])
-    if heading and len(lines) == 1:
-        return f"<h3>{_inline(heading[1])}</h3>"
     return f"<p>{_inline(' '.join(lines))}</p>"
 
 
@@ -58,9 +38,6 @@ def _inline(text: str) -> str:
     pieces = [html.escape(ESCAPED.sub(r"\1", piece)) for piece in pieces]
     marked = "".join(f"<b>{piece}</b>" if index % 2 else piece for index, piece in enumerate(pieces))
     return marked.replace("\x01", "<u>").replace("\x02", "</u>")
-
-
-STYLE_SHEET = Path(__file__).with_name("report.css")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,12 +60,24 @@ def write_page(path: str | os.PathLike[str], title: str, parts: Iterable[str]) -
     write_text(path, page)
 
 
+def folded(title: str, body: str, *, name: str = "") -> str:
+    """Return a section in HTML that opens when its title is clicked; "" if its body is empty."""
+    return f'<details class="part {name}"><summary>{html.escape(title)}</summary>{body}</details>' if body else ""
+
+
 def section_part(section: Section) -> str:
     """Return a section of the report in HTML, with its images embedded."""
     kinds = {".svg": "svg+xml", ".png": "png"}
     paths = map(epath.Path, section.images)
     images = "".join(f"<figure>{image(p.read_bytes(), p.stem, kinds[p.suffix])}</figure>" for p in paths)
-    return f'<h2>{html.escape(section.title)}</h2>{markdown_html(section.markdown)}<div class="figures">{images}</div>'
+    return folded(section.title, f'{markdown_html(section.markdown)}<div class="figures">{images}</div>')
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """Return sentences as an HTML list; "" if there are none. First words get a capital, names before a colon none."""
+    said = (re.sub("^[a-z]+ ", lambda word: word[0].capitalize(), line) for line in lines)
+    items = "".join(f"<li>{html.escape(line)}</li>" for line in said)
+    return f"<ul>{items}</ul>" if items else ""
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -99,10 +88,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return an HTML table from HTML cells; every cell repeats its heading, as a phone shows each row as a card."""
     labels = [re.sub(r"<[^>]*>", "", head) for head in heads]
-    body = ""
-    for row in rows:
-        cells = (f'<td data-label="{label}">{cell}</td>' for label, cell in zip(labels, row, strict=True))
-        body += f"<tr>{''.join(cells)}</tr>"
+    cells = ((f'<td data-label="{a}">{cell}</td>' for a, cell in zip(labels, row, strict=True)) for row in rows)
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     head = "".join(f"<th>{cell}</th>" for cell in heads)
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 

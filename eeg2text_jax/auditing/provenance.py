@@ -50,6 +50,10 @@ class Provenance:
     def text(self) -> str:
         return f"{self.level.value}{f': {self.statement}' if self.statement else ''}"
 
+    @property
+    def sentence(self) -> str:
+        return f"Free running is {self.text.removesuffix('.')}."
+
 
 def provenance_of(mode: str, *, verified: str, proof: str, stated_by: str, contradictions: list[str]) -> Provenance:
     """Return the provenance of predictions; contradictions in their structure override every statement.

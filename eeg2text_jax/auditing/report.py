@@ -1,46 +1,41 @@
-"""The HTML report of an audit: one self-contained file, readable on a screen, on a phone and on paper."""
+"""The HTML report of an audit: one self-contained file, readable on a screen, on a phone and on paper.
+
+Its head has the verdict, at most four figures and one picture. Everything else is folded below.
+"""
 
 import html
+import math
 import os
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 
-from eeg2text_jax.auditing.beyond_time import time_lines
-from eeg2text_jax.auditing.figures import bootstrap_figure, curve_figure, effect_figure, null_figure, subject_figure
-from eeg2text_jax.auditing.levels import curve_text, level_rows
-from eeg2text_jax.auditing.page import NAMES, Section, image, said, section_part, table, write_page
-from eeg2text_jax.auditing.provenance import Level, judged_part
-from eeg2text_jax.auditing.result import (
-    DERIVED_HEADINGS,
-    EFFECT_HEADINGS,
-    LEVEL_HEADINGS,
-    AuditResult,
-    chance_lines,
-    condition_headings,
-    condition_rows,
-    derived_rows,
-    directed_p,
-    effect_rows,
-    evidence_lines,
-)
-from eeg2text_jax.auditing.side_channel import GAP_CODES
-from eeg2text_jax.auditing.table import ConditionSummary, Example
-from eeg2text_jax.auditing.verdict import Verdict, because, exchanged, interval_text, p_cell, p_text
+import numpy as np
+
+from eeg2text_jax.auditing import result as results
+from eeg2text_jax.auditing.figures import effect_figure, sentence_figure, signal_name
+from eeg2text_jax.auditing.page import Section, bullets, folded, image, section_part, table, write_page
+from eeg2text_jax.auditing.provenance import Judged
+from eeg2text_jax.auditing.result import AuditResult
+from eeg2text_jax.auditing.verdict import FOUND, Verdict, figures_text, interval_text, p_cell, p_text
 from eeg2text_jax.versions import BIBTEX
 
-CITATION = f"<details><summary>BibTeX</summary><pre>{html.escape(BIBTEX)}</pre></details>"
-TERMS = (
-    "<details><summary>Terms</summary><dl>"
-    "<dt>null</dt><dd>the score of the same predictions against other sentences: what style and length are worth</dd>"
-    "<dt>content</dt><dd>score minus null: the part that is about this sentence</dd>"
-    "<dt>margin</dt><dd>fixed before looking: a smaller difference in content does not matter</dd>"
-    "<dt>MDE, minimum detectable effect</dt><dd>the smallest effect that 90 % of such studies would show</dd>"
-    "<dt>smallest margin</dt><dd>the margin with which equivalence would have been claimed</dd>"
-    "<dt>strata</dt><dd>groups of sentences of one task and length, within which references are exchanged</dd>"
-    "</dl></details>"
-)
-CLASSES = dict.fromkeys(Verdict, "bad") | {Verdict.USES_EEG: "good", Verdict.CONTENT: "good"}  # verdict -> CSS class
-CLASSES |= {Verdict.UNDERPOWERED: "open", Verdict.UNPROVEN: "open"}
-TITLES = "Does the model use the EEG?", "Does the recording tell which sentence was read?"  # for texts, for rankings
+MOST_ROWS = 5000  # rows of the searchable table
+LIMITS = "What limits the verdict, and notes"  # title of a section
+SEARCH = """<p class="search" hidden><input type="search" placeholder="words of a sentence, an output, a reader"
+aria-label="Search all rows"> <button type="button">highest content first</button> <span role="status"></span></p>"""
+SCRIPT = """<script>{
+const part = document.querySelector('details.rows'), rows = [...part.querySelectorAll('tbody tr')];
+const [bar, box, button, status] = ['.search', 'input', 'button', 'span'].map(name => part.querySelector(name));
+const texts = rows.map(row => row.textContent.toLowerCase());
+const content = row => parseFloat(row.lastChild.textContent) || 0;
+bar.hidden = false;
+box.oninput = () => {
+  const words = box.value.toLowerCase().split(/\\s+/);
+  rows.forEach((row, i) => row.hidden = !words.every(word => texts[i].includes(word)));
+  status.textContent = rows.filter(row => !row.hidden).length + ' of ' + rows.length + ' rows';
+};
+button.onclick = () => rows[0].parentNode.append(...[...rows].sort((a, b) => content(b) - content(a)));
+}</script>"""
 
 
 def write_report(
@@ -53,223 +48,191 @@ def write_report(
       title: heading of the page; "": the question that the audit answers.
       sections: further sections, before the method; their images are embedded.
     """
-    title = title or TITLES[result.chance is not None]
-    parts = [verdict_part(result), _effect_part(result), _condition_part(result)]
-    if result.chance is None:
-        parts += [flag_part(result), _collapse_part(result), _example_part(result)]
-    else:
-        parts += [_subject_part(result), flag_part(result)]
-    parts += [*map(section_part, sections), _method_part(result)]
-    parts = [*said([*parts, TERMS], result.recording), judged_part(result.judged), CITATION]
-    write_page(path, said(title, result.recording), parts)
+    question = f"Does the model use the {result.verdict.recording}?"
+    if result.chance is not None:
+        question = "Does the recording tell which sentence was read?"
+    more = result.secondary and "<p>These do not decide. Higher is better.</p>" + table(
+        results.SECONDARY_HEADINGS, results.secondary_rows(result)
+    )
+    parts = [
+        verdict_part(result),
+        folded("Against each control", _comparison_part(result)),
+        folded("Each condition: scores, and what the outputs look like", _condition_part(result)),
+        folded("What the content is about, and who carries it", _question_part(result)),
+        folded("Further endpoints", more or ""),
+        folded("Scores as papers print them", _reported_part(result)),
+        folded(LIMITS, _notice_part(result)),
+        folded("Every row", _row_part(result), name="rows"),
+        *map(section_part, sections),
+        folded("What was judged", _judged_part(result.judged)),
+        folded("Method and terms", _method_part(result)),
+        folded("Citation", f"<pre>{html.escape(BIBTEX)}</pre>"),
+        SCRIPT,
+    ]
+    write_page(path, title or question, parts)
 
 
 def verdict_part(result: AuditResult) -> str:
-    """Return the HTML of the verdict, its explanation and provenance, and boxes with the main numbers."""
-    main, origin = result.deciding, result.provenance
-    numbers = {
-        "independent sentences": str(result.n_sentences),
-        "rows": str(result.n_rows),
-        "design effect": "–" if result.design_effect != result.design_effect else f"{result.design_effect:.1f}",
-        "subjects": str(result.n_subjects or "unknown"),
-        "training seeds": str(len(result.seeds)) if result.seeds_stated else "unknown",
-        "content difference": f"{main.primary.effect:+.2f}",
-        "p of the difference": directed_p(result.verdict, main.primary),
-        "minimum detectable effect": f"{main.mde:.2f}",
-        "margin": f"±{result.margin:g}",
-        "free running": origin.level.value,
-    }
-    repeated = origin.level is Level.CONTRADICTED and origin.statement in main.reading
-    lines = [
-        f"{main.reading[:1].upper()}{main.reading[1:]}.",
-        f"Provenance: {origin.level.value if repeated else origin.text}.",
-        *time_lines(result.verdict, result.time),
+    """Return the head in HTML: the verdict with what limits it, at most four figures, and a picture."""
+    lines, more = result.limits[: results.MOST_LIMITS], len(result.limits) - results.MOST_LIMITS
+    lines += [f"{more} more below, under “{LIMITS}”."] if more > 0 else []
+    lines += [f"Chosen, and not the default: {'; '.join(result.choices)}."] if result.choices else []
+    box = (
+        f'<section class="verdict {result.verdict.color}"><p class="label">Verdict</p><p class="big">'
+        f"{html.escape(result.verdict.headline)}</p><p>{html.escape(result.sentence)}</p>{bullets(lines)}</section>"
+    ).replace("0 %", "0&nbsp;%")
+    if result.verdict.base is Verdict.NOT_JUDGEABLE:  # the figures mean nothing, so the evidence against them is shown
+        return box + "".join(table(("reference", "output"), n.rows) for n in result.notices if n.bars and n.rows)
+    main, less = result.deciding.contrast, result.verdict.base is Verdict.CONTROL_BETTER
+    readers = f", {result.n_subjects} readers" if result.n_subjects > 1 else ""
+    what, size = "content difference" if main.control else "content", "as little" if less else "as much"
+    numbers = [
+        (f"{main.effect:+.2f}", f"{what} in points, 90&nbsp;% interval {interval_text(main.interval())}"),
+        (p_cell(main.p_less if less else main.decisive_p), f"p: how often chance alone gives {size}"),
+        (f"{result.mde:.2f}", "smallest detectable effect: 90&nbsp;% of such studies would find it"),
+        (str(result.n_sentences), f"sentences ({result.n_rows} rows{readers})"),
     ]
-    boxes = "".join(f"<div><b>{html.escape(value)}</b><span>{name}</span></div>" for name, value in numbers.items())
-    return (
-        f'<section class="verdict {CLASSES[result.verdict]}"><p class="label">Verdict</p>'
-        f'<p class="big">{result.verdict_text}</p>{"".join(f"<p>{html.escape(line)}</p>" for line in lines)}</section>'
-        f'<div class="numbers">{boxes}</div>'
+    boxes = "".join(f"<div><b>{html.escape(number)}</b><span>{said}</span></div>" for number, said in numbers)
+    return f'{box}<div class="numbers">{boxes}</div>{_picture_part(result)}'
+
+
+def _picture_part(result: AuditResult) -> str:
+    """Return the picture of all sentences under EEG and under the deciding control, with its explanation."""
+    found = {c.name: c.content.effect for c in result.conditions}
+    names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
+    means = " and ".join(f"{found[name]:+.2f} with {signal_name(result, name)}" for name in names)
+    text = (
+        f"Each dot is a sentence: how well its outputs fit it (upwards), and other sentences of {result.alike} (to the "
+        "right). On the line they fit it no better than others: no content. The diamond is the mean; its height above "
+        f"the line is the content: {means}."
     )
+    text += " The verdict is about the difference." if result.deciding.control else ""
+    alt = f"Score of each sentence against itself and against others. Mean height above the line: {means}."
+    drawn = image(sentence_figure(result).encode(), alt)
+    return f'<figure class="picture">{drawn}<figcaption>{html.escape(text)}</figcaption></figure>'
 
 
-def _effect_part(result: AuditResult) -> str:
-    """Return the HTML on comparisons: tables, figures, other strata, levels of content, secondary endpoints."""
-    alike = exchanged(result.task_known)
-    explained = (
-        "<p>A gap between two conditions can be style: outputs that are longer, or fuller of frequent words, score "
-        f"higher against any sentence. So both are also scored against other sentences of {alike}; what a score loses "
-        "by that is <b>content</b>, and the verdict is about the difference in content.</p>"
-    )
-    if result.chance is not None:
-        explained = (
-            "<p>A score above chance need not be content: whoever knows how long a sentence is finds it among "
-            "sentences of other lengths. So the verdict is about <b>content</b>, with EEG and with every control: how "
-            f"much more often the sentence that was read is found than others of {alike}.</p>"
-        )
-    evidence = "".join(f"<li>{html.escape(line)}</li>" for line in evidence_lines(result))
-    more = f"<h3>More sensitive evidence</h3><ul>{evidence}</ul>" if evidence else ""
-    rows = table(EFFECT_HEADINGS, effect_rows(result.comparisons))
-    return (
-        f"<h2>The effect</h2>{explained}<p>In one sentence: {html.escape(result.sentence)}</p>"
-        f'{rows}{derived_part(result)}{level_part(result)}<div class="figures">{effect_figures(result)}</div>{more}'
-        f"{secondary_part(result)}"
-    )
-
-
-def effect_figures(result: AuditResult) -> str:
-    """Return figures of the content difference as HTML: intervals, null distributions, subjects and seeds."""
-    main, eeg = result.deciding, result.conditions[0].name
-    if eeg == "eeg" != result.recording:
-        eeg = NAMES.get(result.recording, eeg)
-    against = f", against {main.control}" if main.control else ""
-    figures = [("Content difference against the equivalence band", effect_figure(result))] if against else []
-    for c in result.comparisons:
-        name = f"Score gap under permuted references: {c.control}" if c.control else "Score under permuted references"
-        figures.append((name, null_figure(c, eeg)))
-    if main.subjects:
-        figures.append((f"Each subject{against}", subject_figure(main, result.metric)))
-    if len(main.primary.seed_effects) >= 3:
-        figures.append(("Training seeds", bootstrap_figure(main.primary, result.metric)))
-    return "".join(
-        f"<figure><figcaption>{html.escape(name)}</figcaption>{image(svg.encode(), name)}</figure>"
-        for name, svg in figures
-    )
-
-
-def derived_part(result: AuditResult) -> str:
-    """Return the HTML table of comparisons within other strata; "" if there are none."""
-    rows = derived_rows(result.comparisons)
-    if not rows:
-        return ""
-    note = (
-        f"<p>The test was run again, since {because(result.comparisons[0].derived)}: sentences of one task are written "
-        "alike, and within strata of nearly one length, the exact length still tells something about the sentence. A "
-        "claim must hold within all of these strata.</p>"
-    )
-    return f"<h3>Again, within other strata</h3>{note}{table(DERIVED_HEADINGS, rows)}"
-
-
-def level_part(result: AuditResult) -> str:
-    """Return HTML on what content tells, the group of a sentence or the sentence within it; "" if not measured."""
-    if result.curve:
-        drawn = image(curve_figure(result.curve, result.metric).encode(), "content left within ever finer clusters")
-        drawn = f'<div class="figures"><figure>{drawn}</figure></div>'
-        return f"<h3>How fine the content is</h3><p>{html.escape(curve_text(result.curve))}.</p>{drawn}"
-    if not result.levels:
-        return ""
-    note = (
-        "<p>Between groups, whole groups are exchanged: content that tells the group. Within groups, sentences of one "
-        "group are exchanged: content that tells the sentence.</p>"
-    )
-    return f"<h3>Between and within groups</h3>{note}{table(LEVEL_HEADINGS, level_rows(result.levels))}"
-
-
-def secondary_part(result: AuditResult) -> str:
-    """Return the HTML table of secondary endpoints, which do not decide."""
-    rows = [
-        (
-            c.control or "its null",
-            s.label,
-            " / ".join(f"{score:.2f}" for score in s.scores),
-            f"{s.effect:+.2f}",
-            interval_text(s.interval),
-            p_cell(s.p),
-            p_cell(s.p_holm),
-        )
-        for c in result.comparisons
-        for s in c.secondary
-    ]
-    headings = ("against", "figure", "scores", "content difference", "95 % CI", "p", "p (Holm)")
-    note = "<p>These figures do not decide. Content differences: higher is better. Holm adjusts over all p.</p>"
-    return f"<h3>Secondary figures</h3>{note}{table(headings, rows)}"
+def _comparison_part(result: AuditResult) -> str:
+    """Return the table and the picture of all comparisons, and further evidence."""
+    main, first = result.deciding.contrast, result.conditions[0]
+    lines = [f"{c.control}: {c.question} {figures_text(c.contrast)}." for c in result.comparisons if c.question]
+    if main.control:
+        lines += [f"Every control has to be beaten; {main.control} decides."] if result.comparisons[1:] else []
+        lines.append(f"Without a control, {first.name} against other sentences: {figures_text(first.content)}.")
+    if main.p_seeds is not None:
+        seeds = ", ".join(f"{effect:+.2f}" for effect in main.seed_effects)
+        lines.append(f"Training seeds: {seeds}; t test over seeds {p_text(main.p_seeds)}; the larger p decides.")
+    lines.append(f"Deciding comparison, adjusted over all p here (Holm): {p_text(result.adjusted_p)}.")
+    drawn = image(effect_figure(result).encode(), "Content difference to each control with 90 % and 95 % intervals")
+    shown = table(results.EFFECT_HEADINGS, results.effect_rows(result.comparisons))
+    return f"{shown}<figure>{drawn}</figure>{bullets([*lines, *results.evidence_lines(result)])}"
 
 
 def _condition_part(result: AuditResult) -> str:
-    """Return the HTML table of conditions with scores, nulls, content and length side channels."""
-    channels = [f"{c.side_channel.worth:+.2f} ({p_text(c.side_channel.p)})" for c in result.conditions]
-    rows = [(*row, channel) for row, channel in zip(condition_rows(result), [*channels, "–"], strict=False)]
-    note = "Content null: the same predictions against other sentences."
-    headings = ("condition", "rows", result.metric, "content null", "content", "distinct outputs")
-    if result.chance is not None:
-        headings = condition_headings(result)
-        (line,) = chance_lines(result)
-        note = f"{html.escape(line)}. Null: how often another sentence of equal task and length is found."
-    cancels = "it cancels in the verdict"
-    if any(flag.code in GAP_CODES for flag in result.flags):
-        cancels = "in one condition it is more than in the other, see the warnings"
-    note = f"<p>{note} Length channel: what knowing task and length alone is worth; {cancels}.</p>"
-    return f"<h2>Conditions</h2>{table((*headings, 'length channel'), rows)}{note}"
-
-
-def _subject_part(result: AuditResult) -> str:
-    """Return the HTML table of content differences in each subject; "" if subjects are unknown."""
+    """Return tables of the conditions: scores with their nulls, and what the outputs look like."""
+    heads = ("condition", "distinct outputs", "most frequent output", "words", "empty", "sentences with one output")
     rows = [
-        (c.control or "its null", s.subject, str(s.sentences), f"{s.effect:+.1f}", interval_text(s.interval))
-        for c in result.comparisons
-        for s in c.subjects
+        (
+            c.name,
+            f"{look.distinct} of {look.rows}",
+            f"{look.top} times: {look.top_text:.70}" if look.top > 1 else "each once",
+            f"{look.mean_words:.1f}",
+            str(look.empty),
+            f"{look.alike} of {look.several}" if look.several else "–",
+        )
+        for c in result.conditions
+        if (look := c.look) is not None
     ]
-    headings = ("against", "subject", "sentences", "content difference", "95 % CI")
-    return f"<h2>Each subject</h2>{table(headings, rows)}" if rows else ""
+    note = f"<p>others: the same outputs against other sentences of {html.escape(result.alike)}.</p>"
+    shown = table(results.condition_headings(result), results.condition_rows(result))
+    return f"{shown}{note}{table(heads, rows) if rows else ''}"
 
 
-def flag_part(result: AuditResult) -> str:
-    items = "".join(f'<li class="{f.level}"><b>{f.level}</b> {html.escape(f.message)}.</li>' for f in result.flags)
-    notes = "".join(f"<li><b>note</b> {html.escape(note)}</li>" for note in result.notes)
-    return f'<h2>Warnings</h2><ul class="flags">{items or "<li>none</li>"}{notes}</ul>'
+def _question_part(result: AuditResult) -> str:
+    """Return what the content is about (the sentence, its kind, its time), who carries it, and content by reader."""
+    heads = ("groups", "against", "between groups (the kind)", "within groups (the sentence)", "content is")
+    groups = []
+    for a in result.groups:
+        figures = ("too few to tell" if c is None else figures_text(c) for c in (a.between, a.within))
+        groups.append((f"{a.column} ({a.groups})", a.control or "other sentences", *figures, str(a.level)))
+    lines = [result.time, *(f"{carrier}." for carrier in result.verdict.carriers)]
+    if result.verdict.base in FOUND and not result.verdict.carriers:
+        lines.append("Without any one reader or group, or the strongest 2 % of the sentences, the effect stays.")
+    names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in result.rows:
+        if row.subject and not math.isnan(row.content):
+            found[row.subject][row.condition].append(row.content)
+    readers = [
+        (reader, str(len(of[names[0]])), *(f"{np.mean(of[name]):+.2f}" if of[name] else "–" for name in names))
+        for reader, of in sorted(found.items())
+    ]
+    by_reader = ("reader", "rows", *(f"content with {signal_name(result, name)}" for name in names))
+    shown = table(heads, groups) if groups else ""
+    return shown + bullets(lines) + (table(by_reader, readers) if len(readers) > 1 else "")
 
 
-def _collapse_part(result: AuditResult) -> str:
-    """Return the HTML table of descriptive figures of the predictions, a column for each condition."""
-    columns = [_collapse_column(c) for c in result.conditions]
-    rows = [(name, *(column[name] for column in columns)) for name in columns[0]]
-    return f"<h2>What the outputs look like</h2>{table(['', *(c.name for c in result.conditions)], rows)}"
+def _reported_part(result: AuditResult) -> str:
+    """Return corpus scores of each condition, each with its null; "" if there are none."""
+    if not result.reported:
+        return ""
+    shown = table(("score", *(c.name for c in result.conditions)), results.reported_rows(result))
+    note = "<p>In brackets: the same outputs against other sentences. These scores test nothing.</p>"
+    return shown + note + bullets(dict.fromkeys(r.signature for r in result.reported))
 
 
-def _collapse_column(condition: ConditionSummary) -> dict[str, str]:
-    c = condition.collapse
-    correlation = "–" if c.length_correlation != c.length_correlation else f"{c.length_correlation:.2f}"
-    return {
-        "distinct outputs": f"{c.distinct} of {c.rows}",
-        "most frequent output": f"{c.top_share:.0%}: {c.top_text:.70}{'…' if len(c.top_text) > 70 else ''}",
-        "most frequent beginning": f"{c.top_start_share:.0%}: {c.top_start}",
-        "same for all readers": f"{c.input_independent} of {c.several_readers} sentences",
-        "words repeated within an output": f"{c.repetition:.0%}",
-        "words two outputs share": f"{c.overlap:.0%} (references {c.reference_overlap:.0%})",
-        "vocabulary": f"{c.vocabulary} (references {c.reference_vocabulary})",
-        "words per output": f"{c.mean_words:.1f}",
-        "length follows reference, r": correlation,
-        "empty outputs": str(c.empty),
-    }
-
-
-def _example_part(result: AuditResult) -> str:
-    """Return HTML with examples of predictions: drawn at random, and the best ones."""
-    names = [c.name for c in result.conditions]
-    drawn, best = ("".join(_example(e, names) for e in result.examples if e.best is best) for best in (False, True))
-    note = "<p>Among many outputs some match by chance; the best ones prove nothing.</p>"
-    return f"<h2>Examples</h2><h3>At random</h3>{drawn}<h3>The highest scores</h3>{note}{best}"
-
-
-def _example(example: Example, names: Sequence[str]) -> str:
-    lines = [("reference", example.reference), *zip(names, example.predictions, strict=True)]
-    items = "".join(
-        f"<dt>{html.escape(name)}</dt><dd>{html.escape(text) or '<i>empty</i>'}</dd>" for name, text in lines
+def _notice_part(result: AuditResult) -> str:
+    """Return all limits, the notices with the rows that show them, and notes on how rows were matched."""
+    lines = [*result.limits, result.provenance.sentence]
+    shown = "".join(
+        f"<p>{html.escape(n.message)}:</p>{table(('reference', 'output'), n.rows)}" for n in result.notices if n.rows
     )
-    return f'<dl class="example">{items}</dl>'
+    lines += [f"{n.message}." for n in result.notices if not any(n.message in line for line in lines)]
+    return bullets(dict.fromkeys(lines)) + shown + bullets(f"{note}." for note in result.notes)
+
+
+def _row_part(result: AuditResult) -> str:
+    """Return a searchable table of all rows, sentence by sentence, conditions in their order."""
+    order = {condition.name: place for place, condition in enumerate(result.conditions)}
+    rows = sorted(result.rows, key=lambda row: (row.reference, order[row.condition], row.subject))
+    cut = f"The first {MOST_ROWS} of {len(rows)} rows. " if rows[MOST_ROWS:] else ""
+    heads = ("reference", "output", "condition", "reader", "own", "others", "content")
+    note = f"<p>{cut}Some of many outputs match their sentence by chance: single rows prove nothing.</p>"
+    cells = []
+    for r in rows[:MOST_ROWS]:
+        shown = ("–", "–", "–") if math.isnan(r.content) else (f"{r.own:.1f}", f"{r.others:.1f}", f"{r.content:+.1f}")
+        cells.append((r.reference, r.prediction or "(empty)", r.condition, r.subject or "–", *shown))
+    return f"{note}{SEARCH}{table(heads, cells)}"
+
+
+def _judged_part(judged: Judged | None) -> str:
+    """Return the audited files in HTML; "" if rows come from no file."""
+    if judged is None:
+        return ""
+    judged = judged if judged.date else judged.dated()
+    rows = [(file.name, str(file.rows), file.sha256) for file in judged.files]
+    how = bullets(line for file in judged.files for line in file.read)
+    by = f"<code>{html.escape(judged.command)}</code>, eeg2text_jax {judged.version}"
+    return f"{table(('file', 'rows', 'SHA-256'), rows)}<p>Judged {judged.date} by {by}.</p>{how}"
 
 
 def _method_part(result: AuditResult) -> str:
-    """Return the statistical method in words, as HTML."""
-    mode = html.escape(result.mode.replace("_", " "))
-    seeds = " and seeds" if len(result.seeds) >= 3 else ""
-    words = "word " if result.chance is None else ""
-    return (
-        f"<h2>Method</h2><p>Endpoint: {words}{html.escape(result.metric)} "
-        f"(<code>{html.escape(result.signature)}</code>), {mode}. p: {result.resamples} permutations of sentence to "
-        f"reference within {result.n_strata} strata of {exchanged(result.task_known)}, the same for every condition, "
-        "one-sided; every reference keeps its number of rows. A difference also needs a 90 % interval that excludes 0. "
-        f"Intervals: as many bootstrap draws over sentences{seeds}. Equivalence: 90 % interval inside "
-        f"±{result.margin:g}. Minimum detectable effect: 90 % power at one-sided 5 %. With several controls all must "
-        f"be beaten; the weakest answer decides. Random seed {result.seed}.</p>"
-    )
+    """Return the method in words, term by term, as HTML."""
+    seeds = " and training seeds" if len(result.seeds) >= 3 else ""
+    terms = {
+        "score": f"{result.metric} ({result.signature}), of {result.mode.replace('_', ' ')} outputs. Every sentence "
+        "weighs the same.",
+        "stratum": f"Sentences of {result.alike}; {result.n_strata} strata.",
+        "content": "The score of outputs against their own sentence, minus their score against the other sentences of "
+        "its stratum. Longer outputs and frequent words fit all of these better, so they add no content.",
+        "control": "The same decoder, fed something that holds no recording of the sentence, such as noise. EEG must "
+        "beat every control that decides.",
+        "p": "How often outputs and sentences, paired at random within strata and for all conditions alike, give at "
+        "least this content (one-sided).",
+        "90 % interval": f"Over sentences{seeds}. More content needs a p of at most 5 % and an interval above 0.",
+        "margin": f"Fixed before looking: a difference of less than {result.margin:g} does not matter. Equivalent: the "
+        "90 % interval lies inside the margin (two one-sided tests at 5 %).",
+        "smallest detectable effect (MDE)": "90 % of such studies find it, against all deciding controls together.",
+    }
+    shown = "".join(f"<dt>{term}</dt><dd>{html.escape(meaning)}</dd>" for term, meaning in terms.items())
+    return f"<dl>{shown}</dl><p>The formulas are in docs/method.md.</p>"

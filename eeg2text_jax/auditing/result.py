@@ -56,13 +56,15 @@ class Secondary:
 
 @dataclasses.dataclass(frozen=True)
 class RowContent:
-    """One row for the report: texts, and the row's content in points."""
+    """One row for the report: its texts and scores in points; scores are NaN for a sentence without a stratum."""
 
     condition: str
     subject: str
     reference: str
     prediction: str
-    content: float
+    own: float  # score against its own reference
+    others: float  # mean score against the other sentences of its stratum
+    content: float  # `own` minus `others`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +174,7 @@ def _plain(value: Any) -> Any:
 
 CONDITION_HEADINGS = ("condition", "rows", "score", "others", "content", "p", "distinct")
 RANK_HEADINGS = ("condition", "rows", "top-1", "top-5", "rank", "others", "content", "p")
+SECONDARY_HEADINGS = ("endpoint", "against", "content difference", "90 % CI", "p", "p (Holm)")
 EFFECT_HEADINGS = ("against", "content difference", "90 % CI", "p", "MDE", "verdict")
 
 
@@ -215,7 +218,7 @@ def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
 
 
 def secondary_rows(result: AuditResult) -> list[tuple[str, ...]]:
-    """Return the rows of a table of further endpoints: endpoint, control, effect, 90 % CI, p, adjusted p."""
+    """Return the rows of a text table of further endpoints; its columns are `SECONDARY_HEADINGS`."""
     return [
         (
             s.label,
@@ -226,6 +229,14 @@ def secondary_rows(result: AuditResult) -> list[tuple[str, ...]]:
             p_cell(s.adjusted),
         )
         for s in result.secondary
+    ]
+
+
+def reported_rows(result: AuditResult) -> list[tuple[str, ...]]:
+    """Return the rows of a table of scores as papers print them: name, then each condition's score and its null."""
+    return [
+        (r.label, *(f"{own:.2f} ({null:.2f})" for own, null in zip(r.scores, r.nulls, strict=True)))
+        for r in result.reported
     ]
 
 
@@ -257,9 +268,9 @@ def limits_of(
             *(f"{notice.message[:1].upper()}{notice.message[1:]}." for notice in notices if notice.bars),
             *(f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in shown),
         ]
-    found = [f"{carrier}." for carrier in map(str, ruling.carriers)]
+    found = [f"Carried by {c.name}: without it {c.left:+.2f}." for c in ruling.carriers]
     if ruling.base in FOUND:
-        found.append(f"Free running is {provenance.text}.")
+        found.append(provenance.sentence)
         found += [f"Unusual, as a decoder or a target may make it: {message}." for message in odd]
         found += [time] if ruling.time is not Time.BEYOND else []
         if ruling.level is Level.UNKNOWN:
@@ -292,19 +303,14 @@ def _verbose_lines(result: AuditResult) -> list[str]:
     lines = [*_columns(EFFECT_HEADINGS, *effect_rows(result.comparisons)), ""]
     lines += [f"The verdict's minimum detectable effect: {result.mde:.2f}; margin {result.margin:g}."]
     if result.secondary:
-        heads = ("endpoint", "against", "content difference", "90 % CI", "p", "p (Holm)")
-        lines += ["", *_columns(heads, *secondary_rows(result)), ""]
+        lines += ["", *_columns(SECONDARY_HEADINGS, *secondary_rows(result)), ""]
     if result.reported:
         heads = ("as papers print it", *(c.name for c in result.conditions))
-        cells = [
-            (r.label, *(f"{own:.2f} ({null:.2f})" for own, null in zip(r.scores, r.nulls, strict=True)))
-            for r in result.reported
-        ]
-        lines += ["", *_columns(heads, *cells), "(in brackets: against other sentences)"]
+        lines += ["", *_columns(heads, *reported_rows(result)), "(in brackets: against other sentences)"]
     lines += [f"Groups {answer.text}." for answer in result.groups]
     lines += evidence_lines(result)
     lines += [f"{c.control}: {c.question} {figures_text(c.contrast)}." for c in result.comparisons if c.question]
-    lines += [result.time, f"Free running: {result.provenance.text}."]
+    lines += [result.time, result.provenance.sentence]
     for notice in result.notices:
         lines.append(f"{notice.message}.")
         lines += [f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in notice.rows]

@@ -1,25 +1,26 @@
 """The report stands alone, shows everything and lets nothing of a prediction through as markup."""
 
+import dataclasses
 import html
 import re
-import types
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from rows import changed, row, simulated_rows
+from rows import changed, simulated_rows
 
-from eeg2text_jax.auditing.align import align
+from eeg2text_jax.auditing import report
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.collapse import measure_collapse
+from eeg2text_jax.auditing.endpoints import ROUGE_1
 from eeg2text_jax.auditing.page import Section, markdown_html, write_page
-from eeg2text_jax.auditing.report import _collapse_part, _method_part, write_report
+from eeg2text_jax.auditing.provenance import Judged, JudgedFile
+from eeg2text_jax.auditing.report import write_report
 
-VOID = {"meta", "img", "br", "hr"}
+VOID = {"meta", "img", "br", "hr", "input"}
 
 
 class Page(HTMLParser):
-    """Checks that tags are balanced; collects sources, tags and text."""
+    """Checks that tags are balanced; collects tags, sources, alternative texts and text."""
 
     def __init__(self, text):
         super().__init__()
@@ -31,6 +32,7 @@ class Page(HTMLParser):
         self.tags.append(tag)
         self.alts += [value for name, value in attrs if name == "alt"]
         self.sources += [value for name, value in attrs if name in ("src", "href")]
+        assert not any(name.startswith("on") for name, _ in attrs)
         if tag not in VOID:
             self.open.append(tag)
 
@@ -43,26 +45,131 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def result():
-    eeg, noise = simulated_rows(information=0.2, seeds=3, sentences=20)
+    """Three seeds, groups, a further endpoint, texts that are markup."""
+    eeg, noise = simulated_rows(information=0.2, seeds=3, sentences=60)
     eeg = changed(eeg, prediction=lambda r: f"<script>alert('{r.prediction}')</script> & so")
-    return audit(eeg, {"noise <b>": noise}, resamples=150)
+    groups = {"class": {row.reference: "AB"[len(row.reference) % 2] for row in eeg}}
+    return audit(eeg, {"noise <b>": noise}, secondary=[ROUGE_1], groups=groups, margin=2.5)
 
 
-def test_report_is_self_contained_and_complete(result, tmp_path):
+@pytest.fixture(scope="module")
+def null():
+    eeg, noise = simulated_rows(seed=1, sentences=60)
+    return audit(eeg, {"noise": noise})
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(found, **options):
+        write_report(found, tmp_path / "report.html", **options)
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+        return (tmp_path / "report.html").read_text(encoding="utf8")
+
+    return write
+
+
+def head(text):
+    return text.partition("<details")[0]
+
+
+def cells(text, title):
+    """The cells of all tables in the section `title`."""
+    (part,) = re.findall(rf"<summary>{re.escape(title)}</summary>(.*?)</details>", text, re.DOTALL)
+    return [html.unescape(cell) for cell in re.findall("<td[^>]*>(.*?)</td>", part)]
+
+
+def test_nothing_comes_from_outside_and_no_text_is_markup(result, written, tmp_path):
     (tmp_path / "loss.png").write_bytes(b"\x89PNG not looked into")
     sections = [Section("Scores", "| model | BLEU |\n| --- | ---: |\n| **x** | 1.0 |", [tmp_path / "loss.png"])]
-    write_report(result, tmp_path / "report.html", sections=sections)
-    page = Page((tmp_path / "report.html").read_text(encoding="utf8"))
-    assert "script" not in page.tags
+    text = written(result, sections=sections)
+    page = Page(text)
+    assert page.tags.count("script") == 1  # the search
     assert page.sources
     assert all(source.startswith("data:image/") for source in page.sources)
-    assert len(set(page.alts)) == 5
+    assert not re.search(r"@import|url\(|<link|fetch\(", text)
+    assert page.tags.count("img") == len(set(page.alts)) == 3  # sentences, comparisons, loss
     assert all(len(alt) >= len("loss") for alt in page.alts)
-    assert page.tags.count("img") == 5  # effect, null, subjects, seeds, loss
-    headings = ("Warnings", "What the outputs look like", "Examples", "Method")
-    for expected in (result.verdict.value, result.sentence, *headings, "noise <b>", "<script>alert("):
-        assert expected in page.text
-    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+    assert "noise <b>" in page.text
+    assert "<script>alert(" in page.text
+
+
+def test_the_head_has_the_verdict_four_figures_and_one_picture(result, null, written):
+    for found in (result, null):
+        top = head(written(found))
+        page = Page(top + "</main></body></html>")
+        assert page.text.count(found.verdict.headline) == 1
+        assert html.unescape(top).replace("\xa0", " ").count(found.sentence) == 1
+        assert f'class="verdict {found.verdict.color}"' in top
+        assert page.tags.count("img") == page.tags.count("figure") == 1
+        assert top.count("<div><b>") <= 4
+        assert page.tags.count("li") <= 5
+        assert "table" not in page.tags
+    assert "margin 2.5 (default 1)" in head(written(result))
+    assert f"{result.deciding.contrast.effect:+.2f}" in head(written(result))
+
+
+def test_every_row_is_there_with_its_content_and_more_than_can_be_shown_are_counted(null, written, monkeypatch):
+    shown = np.array(cells(written(null), "Every row")).reshape(-1, 7)
+    assert len(shown) == len(null.rows)
+    assert {tuple(row) for row in shown} == {
+        (r.reference, r.prediction, r.condition, r.subject, f"{r.own:.1f}", f"{r.others:.1f}", f"{r.content:+.1f}")
+        for r in null.rows
+    }
+    for row in null.rows:
+        assert row.content == pytest.approx(row.own - row.others)
+    monkeypatch.setattr(report, "MOST_ROWS", 100)
+    assert len(cells(written(null), "Every row")) == 700
+    assert f"The first 100 of {len(null.rows)} rows" in written(null)
+
+
+def test_what_is_folded_below_the_head(result, written):
+    file = JudgedFile("a <file>.csv", "0123abcd", 7, ("layout F & so",))
+    text = written(dataclasses.replace(result, judged=Judged((file,), command="eeg2text audit", date="today")))
+    below = html.unescape(text.partition("<details")[2])
+    main = result.deciding.contrast
+    for expected in (
+        f"{main.p_seeds:.3f}" if main.p_seeds >= 0.001 else "p < 0.001",
+        *(f"{effect:+.2f}" for effect in main.seed_effects),
+        *(r.label for r in result.reported),
+        *(f"{r.scores[0]:.2f} ({r.nulls[0]:.2f})" for r in result.reported),
+        "ROUGE-1 F",
+        "class (2)",
+        result.time,
+        result.provenance.sentence,
+        "0123abcd",
+        "a <file>.csv",
+        "Layout F & so",
+        "docs/method.md",
+        result.signature,
+        "Are {EEG}-to-Text Models Working?",
+    ):
+        assert expected in below, expected
+    readers = cells(text, "What the content is about, and who carries it")
+    assert {row.subject for row in result.rows} <= set(readers)
+
+
+def test_without_a_verdict_there_are_no_figures_but_its_reasons(written):
+    eeg, noise = simulated_rows(sentences=40)
+    found = audit(changed(eeg, mode="teacher_forced"), {"noise": changed(noise, mode="teacher_forced")})
+    top = head(written(found))
+    assert "not judgeable" in top
+    assert "teacher-forced" in top
+    assert "<img" not in top
+    assert 'class="numbers"' not in top
+
+
+def test_the_signal_has_its_name(written):
+    eeg, noise = simulated_rows(sentences=60)
+    text = written(audit(eeg, {"noise": noise}, recording="meg"))
+    assert "Does the model use the MEG?" in text
+    assert "EEG" not in head(text)
+
+
+def test_one_file_has_one_panel_and_no_control(written):
+    eeg, _ = simulated_rows(sentences=60)
+    text = written(audit(eeg))
+    assert Page(text).tags.count("img") == 2
+    assert "about the difference" not in head(text)
 
 
 def test_a_title_is_shown_to_the_letter(tmp_path):
@@ -73,22 +180,14 @@ def test_a_title_is_shown_to_the_letter(tmp_path):
     shown = re.findall("<(title|h1)>(.*?)</(?:title|h1)>", text)
     assert [(tag, html.unescape(inner)) for tag, inner in shown] == [("title", title), ("h1", title)]
     assert f"</h1>{part}{part}<" in text
-    page = Page(text)
-    assert "b" not in page.tags
-    assert page.text.count(title) == 2
-
-
-def test_report_of_one_file(tmp_path):
-    eeg, _ = simulated_rows(sentences=20)
-    write_report(audit(eeg, {}, resamples=100), tmp_path / "report.html")
-    assert Page((tmp_path / "report.html").read_text(encoding="utf8")).tags.count("img") == 2
+    assert Page(text).text.count(title) == 2
 
 
 def test_markdown():
-    text = "# Title\n\nOne **bold** & <u>low</u> line.\n\n| a | b\\|c |\n|---|---:|\n| **x** | &lt;i&gt; \\* |"
+    text = "One **bold** & <u>low</u> line.\n\n| a | b\\|c |\n|---|---:|\n| **x** | &lt;i&gt; \\* |"
     page = Page(markdown_html(text))
     assert page.tags.count("td") == 2
-    assert {"h3", "p", "b", "u", "table"} <= set(page.tags)
+    assert {"p", "b", "u", "table"} <= set(page.tags)
     assert "i" not in page.tags
     assert "b|c" in page.text
     assert "<i> *" in page.text
@@ -97,62 +196,3 @@ def test_markdown():
 def test_cells_repeat_their_heading_as_plain_text():
     shown = markdown_html("| **A** of <u>all</u> **B** | c < d |\n|---|---|\n| **1** | 2 |\n| 3 | 4 |")
     assert re.findall('data-label="([^"]*)"', shown) == ["A of all B", "c &lt; d"] * 2
-
-
-def test_the_method_says_what_was_drawn_and_with_which_seed(result):
-    """Training seeds are drawn, too, where there are three or more."""
-    three = _method_part(result)
-    eeg, noise = simulated_rows(seeds=2, sentences=20)
-    two = _method_part(audit(eeg, {"noise": noise}, resamples=100, seed=7, margin=2.5))
-    for said in ("150 permutations", "bootstrap draws over sentences and seeds. ", "±1.", "Random seed 0."):
-        assert said in three
-    for said in ("100 permutations", "bootstrap draws over sentences. ", "±2.5.", "Random seed 7."):
-        assert said in two
-
-
-def test_the_table_of_outputs_has_every_figure_of_every_condition():
-    said = [*["it is it is"] * 8, "go", "", "number 5", "number 5"]  # of six sentences, each with two readers
-    rows = [row(i // 2, sample_id=f"{i}", subject="AB"[i % 2], prediction=text) for i, text in enumerate(said)]
-    aligned, rng = align({"eeg": rows, "noise": changed(rows, prediction="go")}), np.random.default_rng(0)
-    looks = [(c.name, measure_collapse(c, aligned.references, rng)) for c in aligned.conditions]
-    shown = _collapse_part(
-        types.SimpleNamespace(conditions=[types.SimpleNamespace(name=a, collapse=b) for a, b in looks])
-    )
-    assert re.findall("<th>(.*?)</th>", shown) == ["", "eeg", "noise"]
-    cells = re.findall("<td[^>]*>(.*?)</td>", shown)
-    found = dict(zip(cells[::3], zip(cells[1::3], cells[2::3], strict=True), strict=True))
-    # Two of six references share five of their seven words.
-    assert found.pop("words two outputs share")[1] == "100% (references 71%)"
-    assert found == {
-        "distinct outputs": ("4 of 12", "1 of 12"),
-        "most frequent output": ("67%: it is it is", "100%: go"),
-        "most frequent beginning": ("67%: it is", "100%: go"),
-        "same for all readers": ("5 of 6 sentences", "6 of 6 sentences"),
-        "words repeated within an output": ("33%", "0%"),
-        "vocabulary": ("5 (references 11)", "1 (references 11)"),
-        "words per output": ("3.1", "1.0"),
-        "length follows reference, r": ("–", "–"),
-        "empty outputs": ("1", "0"),
-    }
-
-
-def test_the_claim_stands_alone_and_reasons_once_in_the_box(result, tmp_path):
-    """The figures follow below; the best examples are of different sentences."""
-
-    def box(found):
-        write_report(found, tmp_path / "report.html")
-        whole = (tmp_path / "report.html").read_text(encoding="utf8")
-        return whole[whole.index('<section class="verdict') : whole.index('<div class="numbers"')]
-
-    assert "one-sided" not in box(result)
-    eeg, noise = simulated_rows(information=0.2, sentences=40)
-    copied = audit(changed(eeg, prediction=lambda r: r.reference), {"noise": noise}, resamples=150)
-    assert box(copied).count("hold their reference to the letter") == 1
-    best = [e.reference for e in copied.examples if e.best]
-    assert len(set(best)) == len(best) == 4
-    alone = audit(noise, {}, resamples=150)
-    box(alone)
-    page = Page((tmp_path / "report.html").read_text(encoding="utf8")).text
-    assert "Score under permuted references" in page
-    assert "Score gap" not in page
-    assert "minimum detectable effectthe smallest effect" in page.replace("MDE, ", "")

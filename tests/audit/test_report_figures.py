@@ -1,98 +1,97 @@
-"""Figures of the report: bins that fit the values, and text that stays inside of the picture."""
+"""Figures of the report: what is drawn, and text that stays inside of the picture."""
 
-import base64
 import dataclasses
-import re
-import types
+import itertools
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from rows import simulated_rows
 
-from eeg2text_jax.auditing import figures
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.figures import bin_edges, bootstrap_figure, effect_figure, null_figure, subject_figure
-from eeg2text_jax.auditing.report import effect_figures
-
-
-@pytest.mark.parametrize(("step", "values"), [(100 / 36, 30), (100 / 112, 100), (0.5, 40), (1.0, 1)])
-def test_every_bin_of_a_histogram_holds_as_many_of_the_possible_values(step, values):
-    draws = step * np.arange(values) - 3.0
-    counts, _ = np.histogram(draws, bin_edges(draws))
-    assert counts.sum() == values
-    assert len(counts) <= 46
-    assert len(set(counts[:-1])) <= 1
-    assert counts[-1] <= counts[0]
-
-
-def test_draws_that_are_not_multiples_of_a_step_fill_equal_bins():
-    draws = np.random.default_rng(0).normal(size=2000)
-    edges = bin_edges(draws)
-    assert len(edges) == 45
-    np.testing.assert_allclose(np.diff(edges), edges[1] - edges[0])
-    assert np.histogram(draws, edges)[0].sum() == len(draws)
+from eeg2text_jax.auditing.contrast import Z_95
+from eeg2text_jax.auditing.figures import effect_figure, sentence_figure
 
 
 @pytest.fixture(scope="module")
 def result():
-    eeg, noise = simulated_rows(information=0.5, seeds=3, sentences=24)
-    return audit(eeg, {"the arm trained on label_shuffle, seed 1": noise, "noise": noise}, resamples=100)
+    eeg, noise = simulated_rows(information=0.5, sentences=60)
+    return audit(eeg, {"the arm trained on label_shuffle, seed 1": noise, "noise": noise})
 
 
-@pytest.mark.parametrize("name", ["effect", "long", "null", "subjects", "seeds"])
-def test_text_of_a_figure_stays_inside(result, name, monkeypatch):
-    """Also where the effect is far from the equivalence band, whose label is long."""
-    drawn, save = [], Figure.savefig
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that were saved."""
+    found, save = [], Figure.savefig
 
     def keep(figure, *arguments, **options):
         save(figure, *arguments, **options)
-        drawn.append(figure)
+        found.append(figure)
 
     monkeypatch.setattr(Figure, "savefig", keep)
-    main = result.deciding
-    {
-        "effect": lambda: effect_figure(result),
-        "long": lambda: effect_figure(dataclasses.replace(result, metric="mean rank (percentile)")),
-        "null": lambda: null_figure(main, "eeg"),
-        "subjects": lambda: subject_figure(main, result.metric),
-        "seeds": lambda: bootstrap_figure(main.primary, result.metric),
-    }[name]()
+    return found
+
+
+@pytest.mark.parametrize("draw", [effect_figure, sentence_figure])
+def test_text_of_a_figure_stays_inside(result, draw, drawn):
+    """Also where names are long."""
+    draw(dataclasses.replace(result, metric="mean rank (percentile)"))
     (figure,) = drawn
     figure.draw_without_rendering()
-    box = figure.bbox
-    (axes,) = figure.axes
-    low, high = sorted(axes.get_ylim())
-    rows = [label for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True) if low < place < high]
-    texts = [*axes.texts, axes.xaxis.label, *rows]
-    assert len(texts) > 1 or name == "seeds"
+    texts = [figure._supxlabel] if figure._supxlabel else []
+    for axes in figure.axes:
+        low, high = sorted(axes.get_ylim())
+        ticks = zip(axes.get_yticks(), axes.get_yticklabels(), strict=False)  # the second panel has no labels
+        texts += [axes.title, *axes.texts, axes.xaxis.label, axes.yaxis.label]
+        texts += [label for place, label in ticks if low < place < high]
+    assert len([text for text in texts if text.get_text().strip()]) > 2
     for text in texts:
         if text.get_text().strip() and text.get_visible():
             extent = text.get_window_extent()
-            assert box.x0 - 1 <= extent.x0, text.get_text()
-            assert extent.x1 <= box.x1 + 1, text.get_text()
-            assert box.y0 - 1 <= extent.y0, text.get_text()
-            assert extent.y1 <= box.y1 + 1, text.get_text()
+            assert figure.bbox.x0 - 1 <= extent.x0, text.get_text()
+            assert extent.x1 <= figure.bbox.x1 + 1, text.get_text()
+            assert figure.bbox.y0 - 1 <= extent.y0, text.get_text()
+            assert extent.y1 <= figure.bbox.y1 + 1, text.get_text()
+    titles = [axes.title.get_window_extent() for axes in figure.axes if axes.get_title()]
+    assert all(left.x1 <= right.x0 for left, right in itertools.pairwise(titles))
 
 
-def test_each_control_has_a_thick_bar_of_90_percent_and_a_thin_one_of_95(monkeypatch):
-    values = {"noise": ((-1.0, 2.0), (-2.0, 3.0), 0.5), "zero": ((2.0, 4.0), (1.5, 5.0), 3.0)}
-    primary = [types.SimpleNamespace(interval_90=i, interval=j, effect=effect) for i, j, effect in values.values()]
-    controls = [types.SimpleNamespace(control=name, primary=p) for name, p in zip(values, primary, strict=True)]
-    axes = Figure().subplots()
-    monkeypatch.setattr(figures, "_svg", lambda draw, height: draw(axes))
-    effect_figure(types.SimpleNamespace(comparisons=controls, margin=1.5, metric="BLEU-1"))
-    drawn = {(*line.get_ydata(), line.get_linewidth()): tuple(line.get_xdata()) for line in axes.lines}
-    for place, (thick, thin, effect) in enumerate(values.values()):
-        assert drawn[place, place, 4] == thick
-        assert drawn[place, place, 1.5] == thin
-        assert (effect,) in [x for (y, *_), x in drawn.items() if y == place]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["noise", "zero"]
-    assert (axes.patches[0].get_x(), axes.patches[0].get_width()) == (-1.5, 3.0)
+def test_each_control_has_a_thick_bar_of_90_percent_and_a_thin_one_of_95(result, drawn):
+    effect_figure(result)
+    (axes,) = drawn[0].axes
+    lines = {(*line.get_ydata(), line.get_linewidth()): tuple(line.get_xdata()) for line in axes.lines}
+    for place, comparison in enumerate(result.comparisons):
+        assert lines[place, place, 4] == comparison.contrast.interval()
+        assert lines[place, place, 1.5] == comparison.contrast.interval(Z_95)
+        assert (comparison.contrast.effect,) in [x for (y, *_), x in lines.items() if y == place]
+    assert axes.get_yticklabels()[1].get_text() == "noise"
+    assert (axes.patches[0].get_x(), axes.patches[0].get_width()) == (-result.margin, 2 * result.margin)
 
 
-def test_figures_of_another_recording_do_not_say_eeg(result):
-    page = effect_figures(dataclasses.replace(result, recording="fmri"))
-    drawn = "".join(base64.b64decode(svg).decode() for svg in re.findall(r"base64,([^\"]+)", page))
-    assert "score of fMRI minus noise" in drawn
-    assert "score of eeg" not in drawn
+def test_each_sentence_is_a_dot_and_the_diamond_is_as_high_above_the_line_as_the_content(result, drawn):
+    """With EEG and with the deciding control, on the same axes, on which the line has equal scores."""
+    sentence_figure(result)
+    panels = drawn[0].axes
+    names = ["eeg", result.deciding.control]
+    assert panels[0].get_xlim() == panels[1].get_xlim()
+    assert panels[0].get_ylim() == panels[1].get_ylim()
+    for axes, name in zip(panels, names, strict=True):
+        dots = axes.collections[-1].get_offsets()
+        rows = [row for row in result.rows if row.condition == name]
+        assert len(dots) == len({row.reference for row in rows}) == 60
+        line, mean = axes.lines
+        np.testing.assert_array_equal(line.get_xdata(), line.get_ydata())
+        (x,), (y,) = mean.get_data()
+        (content,) = [c.content.effect for c in result.conditions if c.name == name]
+        assert y - x == pytest.approx(content)
+        np.testing.assert_allclose([x, y], dots.mean(0), atol=0.01)
+
+
+def test_sentences_in_one_place_are_one_larger_dot(drawn):
+    eeg, noise = simulated_rows(sentences=60)
+    same = [dataclasses.replace(row, prediction="nothing of it") for row in eeg]
+    sentence_figure(audit(same, {"noise": noise}))
+    same, apart = (axes.collections[-1] for axes in drawn[0].axes)
+    assert len(same.get_offsets()) < 10
+    assert len(apart.get_offsets()) == 60
+    assert sum(same.get_sizes()) == pytest.approx(sum(apart.get_sizes()))
