@@ -112,24 +112,29 @@ def frequent_words(scene: Scene, rng: random.Random, condition: str) -> Texts:
     return said(scene, lambda row: rng.choices(top, k=len(row.words)) if frequent else scene.babble(row, rng))
 
 
-@null()
-def others_of_the_length(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """A good decoder's outputs, exchanged among sentences of exactly the same length; a single one gets babble."""
+def _others(scene: Scene, rng: random.Random, condition: str, off: int) -> Texts:
+    """Decode sentences that nobody read, each about as long as the sentence that was read."""
     if condition == "noise":
         return babble(scene, rng, condition)
-    groups: dict[int, list[int]] = {}
-    for i, text in enumerate(scene.sentences):
-        groups.setdefault(len(text.split()), []).append(i)
-    order = [rng.sample(group, len(group)) for group in groups.values() if len(group) > 1]
-    donor = {i: other for group in order for i, other in zip(group, group[1:] + group[:1], strict=True)}
+    texts = rng.sample([text.split() for text, _ in scene.training], len(scene.training))
+    lengths = [len(text.split()) + rng.randint(-off, off) for text in scene.sentences]
+    others = [min(texts, key=lambda words: abs(len(words) - length)) for length in lengths]
+    return said(scene, lambda row: recognized(scene, rng, dataclasses.replace(row, words=others[row.sentence]), 0.6))
 
-    def words(row: Row) -> list[str]:
-        if row.sentence not in donor:
-            return scene.babble(row, rng)
-        other = dataclasses.replace(row, words=scene.sentences[donor[row.sentence]].split())
-        return recognized(scene, rng, other, 0.6)
 
-    return said(scene, words)
+@null()
+def others_of_the_length(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """A good decoder's outputs for other sentences of exactly the same length.
+
+    Sentences of one length are often of one template, so that this is no content only among equal lengths.
+    """
+    return _others(scene, rng, condition, 0)
+
+
+@null()
+def others_of_similar_length(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """A good decoder's outputs for other sentences of a length within three words."""
+    return _others(scene, rng, condition, 3)
 
 
 def _own_genre(scene: Scene, rng: random.Random, condition: str) -> Texts:

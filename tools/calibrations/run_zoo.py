@@ -87,17 +87,14 @@ def falls(found: Sequence[Found]) -> list[str]:
     ]
 
 
-def table(found: Sequence[Found]) -> None:
-    """Print the counts of verdicts, with the mean effect and what barred a verdict."""
-    cells: dict[tuple[str, float], list[Found]] = defaultdict(list)
-    for one in found:
-        cells[one.kind, one.quality].append(one)
-    for (kind, quality), ones in cells.items():
-        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(o.verdict for o in ones).most_common())
-        effects = [one.effect for one in ones if one.effect is not None]
-        effect = f"{sum(effects) / len(effects):+7.2f}" if effects else "      –"
-        why = ", ".join(sorted({one.why for one in ones} - {""}))
-        print(f"{family(kind):7} {kind:23} {quality:4g} {effect}  {verdicts}{f'  [{why}]' if why else ''}")
+def line(ones: Sequence[Found]) -> str:
+    """Return the counts of verdicts of one kind and quality, with the mean effect and what barred a verdict."""
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(o.verdict for o in ones).most_common())
+    effects = [one.effect for one in ones if one.effect is not None]
+    effect = f"{sum(effects) / len(effects):+7.2f}" if effects else "      –"
+    why = ", ".join(sorted({one.why for one in ones} - {""}))
+    kind, quality = ones[0].kind, ones[0].quality
+    return f"{family(kind):7} {kind:24} {quality:4g} {effect}  {verdicts}{f'  [{why}]' if why else ''}"
 
 
 def summary(found: Sequence[Found]) -> int:
@@ -155,9 +152,10 @@ def main() -> int:
     with multiprocessing.get_context("spawn").Pool(flags.jobs) as pool:
         for one in pool.imap(judged, jobs):
             found.append(one)
-            if flags.out:
-                flags.out.write_text("".join(f"{json.dumps(o._asdict(), ensure_ascii=False)}\n" for o in found))
-    table(found)
+            if len(found) % flags.sets == 0:
+                print(line(found[-flags.sets :]), flush=True)
+    if flags.out:
+        flags.out.write_text("".join(f"{json.dumps(one._asdict(), ensure_ascii=False)}\n" for one in found))
     accused = summary(found)
     print(f"\n{len(found)} audits in {time.perf_counter() - start:.0f} s")
     return min(accused, 1)
