@@ -376,10 +376,8 @@ def get_config() -> ConfigDict:
     c.metrics.judge = ""  # for lattescore: the folder DIR/judge of `eeg2text judge`
 
     c.audit = ConfigDict()  # audit of the EEG arms: EEG against every other evaluation condition
-    c.audit.endpoint = "bleu-1"  # score that decides: bleu-1 | bertscore-f | similarity | lattescore-mean
+    c.audit.endpoint = "words"  # score that decides: words | rouge-1 | bertscore-f | similarity | lattescore-mean
     c.audit.secondary = ()  # further endpoints to compute
     c.audit.margin = 0.0  # smallest content difference that matters, in points; 0: the endpoint's default
-    c.audit.resamples = 10_000  # permutations and bootstrap draws
-    c.audit.seed = 0
 
     return c

@@ -10,7 +10,7 @@ import time
 import jax
 import jax.numpy as jnp
 
-from eeg2text_jax.auditing.fitness import MIN_JUDGED
+from eeg2text_jax.auditing.notices import MIN_JUDGED
 from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.opening import check_before
 from eeg2text_jax.splits.certificate import size_lines, verdict

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from eeg2text_jax.auditing.endpoints import Endpoint, endpoint_of, named, primary_endpoint
+from eeg2text_jax.auditing.endpoints import BY_NAME, Endpoint, named, of_metric
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.metric import Metric
-from eeg2text_jax.study.metric_names import BLEU_1, ENCODED, JUDGED
+from eeg2text_jax.study.metric_names import ENCODED, JUDGED
 
 if TYPE_CHECKING:  # the import takes 30 ms, which `eeg2text score` need not wait for
     from eeg2text_jax.study.sections import Settings
@@ -105,4 +105,4 @@ def check_configured(config: "Settings") -> None:
 def endpoints(names: Sequence[str], makers: Makers | None) -> list[Endpoint]:
     """Return the endpoints (scores for an audit) with these names; `makers` makes metrics that need a model."""
     made = {metric.name: metric for metric in makers([])} if makers else {}
-    return [primary_endpoint() if name == BLEU_1 else endpoint_of(name, made[named(name).metric]) for name in names]
+    return [BY_NAME[name] if name in BY_NAME else of_metric(named(name), made[named(name).metric]) for name in names]

@@ -27,6 +27,7 @@ from eeg2text_jax.parallel.distributed import is_main, wait_for_all
 from eeg2text_jax.predictions.file import MODES, Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.search.settings import search_name
+from eeg2text_jax.splits.neighbors import high_neighbors
 from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.study.config_file import write_configuration
@@ -169,7 +170,7 @@ def _facts(study: Study) -> dict[str, Any]:
     return {
         "training_text": [str(text) for text in study.data.sentence[study.split.parts["train"]]],
         "recording": study.data.recording,
-        "neighbors": read_split_file(path).record.get("time") if path.exists() else None,
+        "warnings": high_neighbors(read_split_file(path).record.get("time") if path.exists() else None),
     }
 
 

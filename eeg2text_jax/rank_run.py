@@ -164,9 +164,8 @@ def audit_ranked(config: Settings, rows: Iterable[Ranking], **facts: Any) -> Aud
 
 
 def audit_conditions(config: Settings, conditions: dict[str, list[Any]], **options: Any) -> AuditResult:
-    """Audit EEG against the other conditions (name -> rows), with `config`'s resamples, seed and deciding controls."""
-    options |= {"resamples": config.audit.resamples, "seed": config.audit.seed, "deciding": config.grid.controls}
-    return audit(conditions.pop("eeg"), conditions, **options)
+    """Audit EEG against the other conditions (name -> rows), with `config`'s deciding controls."""
+    return audit(conditions.pop("eeg"), conditions, deciding=config.grid.controls, **options)
 
 
 def judge_ranked(

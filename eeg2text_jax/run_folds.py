@@ -11,7 +11,7 @@ from typing import Any
 
 from etils import epath
 
-from eeg2text_jax.auditing.collapse import plain_words
+from eeg2text_jax.auditing.forms import key
 from eeg2text_jax.auditing.result import AuditResult
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
@@ -117,9 +117,9 @@ def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
     """Return the test sentences that are in the training part of their fold; case and punctuation do not count."""
     found = []
     for split in splits:
-        known = {tuple(plain_words(str(text))) for text in data.sentence[split.parts["train"]]}
+        known = {key(str(text)) for text in data.sentence[split.parts["train"]]}
         tested = dict.fromkeys(str(text) for text in data.sentence[split.parts["test"]])
-        found += [text for text in tested if tuple(plain_words(text)) in known]
+        found += [text for text in tested if key(text) in known]
     return found
 
 

@@ -84,13 +84,20 @@ class Aligned:
         return f"equal {kind} and similar length"
 
 
-def align(conditions: Mapping[str, Sequence[Prediction]], *, mode: str | None = None, common: bool = False) -> Aligned:
+def align(
+    conditions: Mapping[str, Sequence[Prediction]],
+    *,
+    mode: str | None = None,
+    common: bool = False,
+    rows_alike: bool = True,
+) -> Aligned:
     """Align conditions over the same sentences, and assign the sentences to strata.
 
     Args:
       conditions: name -> rows, EEG first.
       mode: the decoding mode to judge; None: a mode that all conditions have, preferably free-running.
       common: keep the rows that all conditions share instead of refusing conditions that differ.
+      rows_alike: whether conditions must have the same rows of a sentence; if not, sentences that all have are kept.
 
     Raises:
       UserError: no rows, a duplicate sample, an empty reference, conditions with different references or numbers of
@@ -105,8 +112,10 @@ def align(conditions: Mapping[str, Sequence[Prediction]], *, mode: str | None = 
     keys = {name: [key(row.reference) for row in rows] for name, rows in chosen.items()}
     if shortened := sum(_match_shortened(keys, first, other) for other in others):
         notes.append(f"{shortened} references end earlier in one file than in the other; the shorter ones count")
+    if not rows_alike:
+        _keep_sentences(chosen, keys, notes)
     for other in others:
-        _check_same(chosen, keys, first, other, common)
+        _check_same(chosen, keys, first, other, common or not rows_alike)
     left_out = _keep_shared(chosen, keys) if common else []
     return _assemble(chosen, keys, notes, left_out)
 
@@ -203,6 +212,16 @@ def _check_same(chosen: Chosen, keys: Keys, first: str, other: str, common: bool
             f"{first} has {len(chosen[first])} rows and {other} {len(chosen[other])}, and they differ in the number of "
             f"rows for some {what}; {remedy}."
         )
+
+
+def _keep_sentences(chosen: Chosen, keys: Keys, notes: list[str]) -> None:
+    """Drop the rows of sentences that some condition lacks; add a note on their number to `notes`."""
+    everywhere = set.intersection(*map(set, keys.values()))
+    if dropped := len(set().union(*keys.values()) - everywhere):
+        notes.append(f"{dropped} sentences are not in all files and are left out")
+    for name, texts in keys.items():
+        chosen[name] = [row for row, text in zip(chosen[name], texts, strict=True) if text in everywhere]
+        keys[name] = [text for text in texts if text in everywhere]
 
 
 def _keep_shared(chosen: Chosen, keys: Keys) -> list[tuple[str, int, int]]:

@@ -10,7 +10,7 @@ from eeg2text_jax.auditing import notices
 from eeg2text_jax.auditing.align import Aligned, Condition, align
 from eeg2text_jax.auditing.contrast import Contrast, Strata, carriers, content_from, contrast, holm, variance_growth
 from eeg2text_jax.auditing.contrast import verdict_mde as mde_of
-from eeg2text_jax.auditing.endpoints import WORDS, Endpoint
+from eeg2text_jax.auditing.endpoints import WORDS, Endpoint, text_endpoint
 from eeg2text_jax.auditing.notices import Notice
 from eeg2text_jax.auditing.provenance import AVERAGED, Level, Provenance, checked_proof, provenance_of
 from eeg2text_jax.auditing.questions import GroupAnswer, answer_groups, answer_time, labels_of, questions
@@ -29,6 +29,7 @@ from eeg2text_jax.auditing.strata import thin_windows
 from eeg2text_jax.auditing.table import Cells, fill, strata_members, text_scorer
 from eeg2text_jax.auditing.verdict import (
     FOUND,
+    RULE_OF_THREE,
     Comparison,
     Ruling,
     Verdict,
@@ -42,6 +43,7 @@ from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.predictions.in_memory import as_conditions
 from eeg2text_jax.predictions.rankings import Ranking
 
+MOST_LISTED = 20_000  # rows that a report lists
 SIGNALS = {"eeg": "EEG", "fmri": "fMRI", "meg": "MEG"}  # kind of recording -> its name in sentences
 
 
@@ -51,8 +53,8 @@ class Options:
 
     Attributes:
       name: name of the EEG condition in the result.
-      endpoint: the score that decides, chosen before looking. For texts an `Endpoint`, or None for `WORDS`; for
-        rankings a name in `WHICH_SENTENCE`, or None for top-5.
+      endpoint: the score that decides, chosen before looking. For texts an `Endpoint`, `words`, `rouge-1` or
+        MODULE:FUNCTION; for rankings a name in `WHICH_SENTENCE`, or None for top-5.
       secondary: further endpoints of texts; they are computed and do not decide.
       margin: smallest difference in content that matters, in points of the endpoint, fixed before looking. None: the
         endpoint's default.
@@ -129,11 +131,11 @@ def audit(
     options = dataclasses.replace(options, proof=checked_proof(options.proof))
     eeg, controls, thinned = thin_windows(eeg, controls, options.recording)
     aligned = align({options.name: eeg, **controls}, mode=mode, common=options.common)
-    result = _Audit(aligned, options).result()
+    result = Audit(aligned, options).result()
     return dataclasses.replace(result, seeds_stated=seeds_stated, notes=[*thinned, *result.notes])
 
 
-class _Audit:
+class Audit:
     """One audit, from aligned conditions to the result."""
 
     def __init__(self, aligned: Aligned, options: Options) -> None:
@@ -145,7 +147,7 @@ class _Audit:
             self.ranked, self.scores = rank_figures(aligned, column), rank_scorer(column)
             self.perfect = 100.0
         else:
-            self.endpoint = options.endpoint or WORDS
+            self.endpoint = text_endpoint(options.endpoint)
             self.scores, self.perfect = text_scorer(aligned, self.endpoint), _perfect(self.endpoint, aligned)
         self.margin = self.endpoint.margin if options.margin is None else options.margin
         self.cells = [
@@ -157,8 +159,7 @@ class _Audit:
     def result(self) -> AuditResult:
         """Return the verdict with everything that leads to it."""
         aligned, options = self.aligned, self.options
-        own = [self._contrast(self.cells, [i]) for i in range(len(self.cells))]
-        pairs = [self._contrast(self.cells, [0, i]) for i in range(1, len(self.cells))]
+        own, pairs = self.contrasts()
         signs = self._signs()
         contradicted = [f"{aligned.eeg.name}: {s.message}" for s in signs if s.weight is Weight.CONTRADICTED]
         origin = provenance_of(
@@ -174,9 +175,9 @@ class _Audit:
         main = deciding_one(comparisons)
         labels = {column: labels_of(aligned, of, column) for column, of in (options.groups or {}).items()}
         groups = self._groups(labels, comparisons)
-        ruling, time = self._ruling(main, comparisons, groups, labels)
+        ruling, time = self._ruling(main, comparisons, groups, labels, limits)
         deciding = [c.contrast for c in comparisons if not c.question]
-        mde = mde_of([*deciding, own[0]] if main.control else deciding, self.growth)
+        mde = self.mde(deciding, own[0])
         secondary, notes = self._secondary(comparisons)
         reported, more = ([], []) if self.ranked else reported_scores(aligned, self.strata.members)
         adjusted = holm([*(c.decisive_p for c in deciding), *(s.contrast.decisive_p for s in secondary)])
@@ -217,6 +218,15 @@ class _Audit:
             **(vars(self.ranked) if self.ranked else {}),
         )
 
+    def contrasts(self) -> tuple[list[Contrast], list[Contrast]]:
+        """Return every condition against its own null, EEG first, and EEG against every control."""
+        own = [self._contrast(self.cells, [i]) for i in range(len(self.cells))]
+        return own, [self._contrast(self.cells, [0, i]) for i in range(1, len(self.cells))]
+
+    def mde(self, deciding: Sequence[Contrast], own: Contrast) -> float:
+        """Return the minimum detectable effect of a verdict; against controls, EEG must beat its own null, too."""
+        return mde_of([*deciding, own] if deciding[0].control else [own], self.growth)
+
     def _contrast(self, cells: Sequence[Cells], chosen: Sequence[int]) -> Contrast:
         """Compare EEG (index 0) with the other condition of `chosen`, or one condition with its null."""
         sides = [(self.aligned.conditions[i], cells[i]) for i in chosen]
@@ -242,9 +252,8 @@ class _Audit:
 
     def _notices(self, signs: Sequence[Sign], looks: Sequence[notices.Look] | None) -> list[Notice]:
         aligned, options = self.aligned, self.options
-        found = notices.unfit(aligned)
-        if looks is not None:
-            found += notices.of_texts(aligned, looks, of_words=self.endpoint.of_words)
+        found = [] if looks is None else notices.of_texts(aligned, looks, of_words=self.endpoint.of_words)
+        found += notices.unfit(aligned)
         if aligned.eeg.mode == "teacher_forced":
             message = f"{aligned.eeg.name}: teacher-forced, every token was predicted from the true tokens before it"
             found.append(Notice("teacher_forced", message, notices.ALL))
@@ -286,12 +295,17 @@ class _Audit:
         comparisons: Sequence[Comparison],
         groups: Sequence[GroupAnswer],
         labels: Mapping[str, np.ndarray],
+        limits: Sequence[Notice],
     ) -> tuple[Ruling, str]:
         """Return the verdict with its qualifiers, and the answer about time in words."""
         status, time = answer_time(self.aligned, comparisons)
         signal = SIGNALS.get(self.options.recording, self.options.recording)
         if main.verdict not in FOUND:
-            return Ruling(main.verdict, recording=signal), time
+            spread = main.verdict is Verdict.EQUIVALENT and main.contrast.varies
+            unseen = min(1.0, RULE_OF_THREE / len(self.strata)) if spread else None
+            barring = [notice.code for notice in limits if notice.bars]
+            reason = notices.REASONS.get(barring[0], notices.TARGET) if main.verdict is Verdict.NOT_JUDGEABLE else ""
+            return Ruling(main.verdict, recording=signal, unseen=unseen, reason=reason), time
         about = About.UNKNOWN
         if groups:  # over several columns and controls, the weakest answer counts
             about = max((answer.level for answer in groups), key=[About.SENTENCE, About.KIND, About.UNKNOWN].index)
@@ -337,7 +351,9 @@ class _Audit:
         return found + [f"{left} of {total} rows of {name} left out" for name, left, total in self.aligned.left_out]
 
     def _rows(self) -> list[RowContent]:
-        """Return all rows with their content, for the report."""
+        """Return all rows with their content, for the report; none if they are too many for a page."""
+        if sum(len(condition.rows) for condition in self.aligned.conditions) > MOST_LISTED:
+            return []
         return [
             RowContent(condition.name, row.subject, self.aligned.references[s], row.prediction, own, others, content)
             for condition, cells in zip(self.aligned.conditions, self.cells, strict=True)

@@ -65,8 +65,12 @@ class Contrast:
     centred: tuple[np.ndarray, ...]  # centred blocks of the table without the effect, for covariances
 
     def interval(self, z: float = Z_ALPHA) -> tuple[float, float]:
-        """Return the two-sided interval of the effect: of 90 %, or with `Z_95` of 95 %."""
-        return self.effect - z * self.se, self.effect + z * self.se
+        """Return the two-sided interval of the effect: of 90 %, or with `Z_95` of 95 %.
+
+        The factor is the normal quantile z with the first term of its expansion to Student's t of S - 1 degrees.
+        """
+        reach = z * (1 + (z**2 + 1) / (4 * max(len(self.content) - 1, 1))) * self.se
+        return self.effect - reach, self.effect + reach
 
     @property
     def decisive_p(self) -> float:

@@ -110,6 +110,19 @@ def named(name: str, what: str = "--endpoint") -> Named:
     return ENDPOINTS[name]
 
 
+def text_endpoint(given: Endpoint | str | None) -> Endpoint:
+    """Return an endpoint of texts that needs no model: itself, `words` (also for None), `rouge-1` or MODULE:FUNCTION.
+
+    Raises:
+      UserError: there is no such endpoint.
+    """
+    if given is None or isinstance(given, Endpoint):
+        return given or WORDS
+    if given not in BY_NAME and ":" not in given:
+        raise UserError(f"endpoint={given}: there is no such endpoint of texts; {did_you_mean(given, BY_NAME)}")
+    return BY_NAME[given] if given in BY_NAME else function_endpoint(given)
+
+
 def function_endpoint(name: str) -> Endpoint:
     """Return the endpoint `MODULE:FUNCTION`: a function of predictions and references to points `[P, R]`.
 

@@ -23,6 +23,7 @@ CONTINUED = re.compile(r"(?<=\w)@@ | ##(?=\w)")  # marks of BPE and WordPiece wi
 APOSTROPHES = "'\u2019\u02bc`"
 FEW_SHARED = 0.05  # smallest share of the predicted words that are somewhere in the references, in the same form
 MIN_WORDS = 30  # fewest predicted words that tell the form
+UNLIKE = 1.5  # ratio of mean lengths from which on words are other units, such as phonemes; misspelt words are not
 
 
 class _Plain(dict):
@@ -57,22 +58,27 @@ def key(text: str) -> str:
 
 def other_form(predictions: Iterable[str], references: Sequence[str]) -> str:
     """Return why the two sides are not in the same form, such as phonemes beside words; "" if they are."""
-    known = {word for text in references for word in words(text)}
+    known = Counter(word for text in references for word in words(text))
     written = Counter(word for text in predictions for word in words(text))
     shared = sum(count for word, count in written.items() if word in known)
     if written.total() < MIN_WORDS or shared >= FEW_SHARED * written.total():
         return ""
-    scripts = _script(written), _script(Counter(known))
+    scripts, lengths = (_script(written), _script(known)), (_mean_length(written), _mean_length(known))
+    if scripts[0] == scripts[1] and max(lengths) < UNLIKE * min(lengths):
+        return ""
     different = f" ({scripts[0]} and {scripts[1]} letters)" if scripts[0] != scripts[1] else ""
     return (
         f"{shared / written.total():.0%} of the predicted words are in any reference{different}; most frequent words: "
-        f"{_frequent(written)} in the predictions, {_frequent(Counter(w for t in references for w in words(t)))} in "
-        "the references"
+        f"{_frequent(written)} in the predictions, {_frequent(known)} in the references"
     )
 
 
 def _frequent(counts: Counter[str]) -> str:
     return ", ".join(sorted(counts, key=lambda word: (-counts[word], word))[:4])
+
+
+def _mean_length(counts: Counter[str]) -> float:
+    return sum(len(word) * count for word, count in counts.items()) / max(counts.total(), 1)
 
 
 def _script(counts: Counter[str]) -> str:

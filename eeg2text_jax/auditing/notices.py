@@ -38,6 +38,14 @@ class Notice:
 
 
 ALL = ("",)
+REASONS = {  # code of a notice that bars a verdict -> the reason in the headline; of a sign of a target: TARGET
+    "other_form": "the two columns are not in the same form",
+    "too_few_sentences": "too few sentences",
+    "modes_differ": "the decoding modes differ",
+    "teacher_forced": "teacher-forced",
+    "training_text": "remembered, not decoded",
+}
+TARGET = "a target reached the decoder"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Look:
     top_text: str  # the most frequent prediction
     top: int  # rows with it
     mean_words: float
-    spoken: int  # sentences with a prediction that has a word
+
     several: int  # sentences with at least two rows
     alike: int  # of these, sentences whose rows all have the same prediction
 
@@ -71,7 +79,6 @@ def look_of(condition: Condition) -> Look:
         top_text=top_text,
         top=top,
         mean_words=float(np.mean([len(text.split()) for text in texts])),
-        spoken=sum(any(rows) for rows in by_sentence.values()),
         several=len(several),
         alike=sum(len(set(rows)) == 1 for rows in several),
     )
@@ -95,17 +102,10 @@ def unfit(aligned: Aligned) -> list[Notice]:
 def of_texts(aligned: Aligned, looks: Sequence[Look], *, of_words: bool) -> list[Notice]:
     """Return notices about predicted texts: their form, silence, collapse, and controls with the same predictions."""
     found = []
+    if of_words and (why := other_form(aligned.eeg.texts, aligned.references)):
+        found.append(Notice("other_form", f"{REASONS['other_form']}: {why}", ALL, _two(aligned)))
     for condition, look in zip(aligned.conditions, looks, strict=True):
-        bars = ALL if condition is aligned.eeg else (condition.name,)
-        if of_words and condition is aligned.eeg and (why := other_form(condition.texts, aligned.references)):
-            found.append(Notice("other_form", f"the two columns are not in the same form: {why}", bars, _two(aligned)))
-        if look.spoken < min(MIN_JUDGED, len(aligned.references)):
-            message = (
-                f"{condition.name}: the predictions say nothing in {len(aligned.references) - look.spoken} of "
-                f"{len(aligned.references)} sentences ({look.empty} of {look.rows} rows are empty)"
-            )
-            found.append(Notice("silent", message, bars))
-        elif look.empty:
+        if look.empty:
             found.append(Notice("empty", f"{condition.name}: {look.empty} of {look.rows} predictions are empty"))
         if look.distinct <= max(1, COLLAPSED * look.rows):
             message = f"{condition.name}: {look.distinct} distinct predictions in {look.rows} rows"
@@ -166,7 +166,7 @@ def of_training_text(aligned: Aligned, training: Iterable[str], *, apart: bool) 
 
 
 def of_signs(signs: Sequence[Sign], name: str, *, known_free: bool) -> list[Notice]:
-    """Return signs of a target as notices. Contradictions bar the verdict unless the rows are `known_free` of targets."""
+    """Return signs of a target as notices; contradictions bar the verdict unless rows are `known_free` of targets."""
     return [
         Notice(
             s.code, f"{name}: {s.message}", ALL if s.weight is Weight.CONTRADICTED and not known_free else (), s.rows

@@ -26,7 +26,6 @@ from eeg2text_jax.auditing.verdict import (
     interval_text,
     p_cell,
     p_text,
-    unseen,
 )
 from eeg2text_jax.metrics.ranks import Figures
 
@@ -145,10 +144,14 @@ class AuditResult:
         return f"<p><b>{html.escape(self.verdict.headline)}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields as JSON values, without arrays; NaN and infinity become null."""
+        """Return all fields but the rows as JSON values, without arrays; NaN and infinity become null."""
         shown = {"verdict": self.verdict.value, "headline": self.verdict.headline, "exit_status": self.exit_status}
         qualifiers = {name: _plain(value) for name, value in vars(self.verdict).items() if name != "base"}
-        return shown | {"qualifiers": qualifiers} | {k: _plain(v) for k, v in vars(self).items() if k != "verdict"}
+        return (
+            shown
+            | {"qualifiers": qualifiers}
+            | {k: _plain(v) for k, v in vars(self).items() if k not in ("verdict", "rows")}
+        )
 
 
 def _plain(value: Any) -> Any:
@@ -260,7 +263,11 @@ def limits_of(
 ) -> list[str]:
     """Return sentences on what limits a verdict, the most important first."""
     if ruling.base is Verdict.NOT_JUDGEABLE:
-        return [f"{notice.message}." for notice in notices if notice.bars]
+        shown = [pair for notice in notices if notice.bars for pair in notice.rows][:2]
+        return [
+            *(f"{notice.message[:1].upper()}{notice.message[1:]}." for notice in notices if notice.bars),
+            *(f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in shown),
+        ]
     found = [f"Carried by {c.name}: without it {c.left:+.2f}." for c in ruling.carriers]
     if ruling.base in FOUND:
         found.append(provenance.sentence)
@@ -307,10 +314,15 @@ def _verbose_lines(result: AuditResult) -> list[str]:
     for notice in result.notices:
         lines.append(f"{notice.message}.")
         lines += [f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in notice.rows]
-    return lines + [f"{note[:1].upper()}{note[1:]}." for note in result.notes] + [unseen(result.n_sentences)]
+    return lines + [f"{note[:1].upper()}{note[1:]}." for note in result.notes]
 
 
 def _columns(*rows: Sequence[str]) -> list[str]:
     """Return rows of cells as lines of text, with the columns aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def columns_text(*rows: Sequence[str]) -> str:
+    """Return rows of cells as text, with the columns aligned."""
+    return "\n".join(_columns(*rows))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from eeg2text_jax.auditing.contrast import Carrier, Contrast
 
-ALL_THREE = 3.0  # rule of three: with S sentences, a share of up to 3 / S may be unseen, at 95 %
+RULE_OF_THREE = 3.0  # of S sentences that were not decoded, a share of up to 3 / S could have been, at 95 %
 
 
 class Verdict(enum.StrEnum):
@@ -78,6 +78,8 @@ class Ruling:
       time: whether the content goes beyond the time of the recording.
       carriers: the readers, groups or few sentences without which the effect goes.
       recording: name of the recordings in sentences, EEG or fMRI.
+      unseen: share of the sentences that may be decoded whole without being in the test; of *equivalent* alone.
+      reason: why nothing is judged; of *not judgeable* alone.
     """
 
     base: Verdict
@@ -85,6 +87,8 @@ class Ruling:
     time: Time | None = None
     carriers: tuple[Carrier, ...] = ()
     recording: str = "EEG"
+    unseen: float | None = None
+    reason: str = ""
 
     @property
     def restrictions(self) -> list[str]:
@@ -105,7 +109,9 @@ class Ruling:
         more = [str(q) for q in (self.time, self.level) if q and str(q) not in self.restrictions]
         more = [q for q in more if q != Time.UNKNOWN]
         name = self.base.value.replace("EEG", self.recording)
-        said = [*self.restrictions, *more]
+        said = [*self.restrictions, *more, *filter(None, [self.reason])]
+        if self.unseen is not None:
+            said.append(f"content that is spread; up to {self.unseen:.1%} of the sentences may be decoded unseen")
         return f"{name}: {', '.join(said)}" if said else name
 
     @property
@@ -196,17 +202,20 @@ def in_words(main: Comparison, own: Contrast, mde: float, margin: float, names: 
             less = f", but by less than the margin of {margin:g}" if main.verdict is Verdict.BELOW_MARGIN else ""
             return f"The outputs fit their own sentences better with {signal} than {against}: {figures}{less}."
         case Verdict.CONTENT | Verdict.BELOW_MARGIN:
-            return f"The outputs fit their own sentences better than others: {figures}. Without a control, nothing says why."
+            return f"The outputs fit their own sentences better than others: {figures}. Only a control could say why."
         case Verdict.NOT_JUDGEABLE:
             return "There is no verdict, and nothing follows from the figures."
         case Verdict.UNPROVEN:
-            return f"The outputs fit their own sentences better than others, but nothing says that no target reached the decoder: {figures}."
+            return (
+                f"The outputs fit their own sentences better than others: {figures}. Nothing says that no target "
+                "reached the decoder, which would look the same."
+            )
         case Verdict.EQUIVALENT if not main.contrast.varies:
             return f"The outputs with {signal} and {against} are the same."
         case Verdict.EQUIVALENT:
             return (
                 f"Content that is spread over the sentences differs by less than {margin:g} points from the control's: "
-                f"{figures}. {unseen(len(main.contrast.content))}"
+                f"{figures}."
             )
         case Verdict.CONTROL_BETTER:
             return f"The outputs fit their own sentences less well with {signal} than {against}: {figures}."
@@ -227,11 +236,6 @@ def in_words(main: Comparison, own: Contrast, mde: float, margin: float, names: 
                 f"The outputs fit their own sentences no better than others: {figures}; an effect of {mde:.2f} would "
                 "have been found in 90 % of such studies."
             )
-
-
-def unseen(sentences: int) -> str:
-    """Return the share of sentences that may have been decoded whole without being seen, in words."""
-    return f"Up to {min(1.0, ALL_THREE / sentences):.1%} of the sentences may be decoded whole and not be in this test."
 
 
 def figures_text(found: Contrast) -> str:

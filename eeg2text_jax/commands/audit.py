@@ -2,7 +2,9 @@
 
 import argparse
 import dataclasses
+import datetime
 import json
+import tomllib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,17 +12,14 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.auditing.audit import Options, audit
-from eeg2text_jax.auditing.beyond_time import NOT_BEYOND_STATUS
-from eeg2text_jax.auditing.compare import deciding_of
-from eeg2text_jax.auditing.endpoints import Endpoint, named, rank_endpoints
+from eeg2text_jax.auditing.endpoints import Endpoint, function_endpoint, named
 from eeg2text_jax.auditing.provenance import Judged, JudgedFile, checked_proof
 from eeg2text_jax.auditing.result import AuditResult, result_text
-from eeg2text_jax.auditing.strata import STRATUM_SIZE
 from eeg2text_jax.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest, write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
-from eeg2text_jax.predictions.candidates import read_candidates, read_choices
+from eeg2text_jax.predictions.candidates import read_choices
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet
 from eeg2text_jax.predictions.foreign import mode_name
 from eeg2text_jax.predictions.groups import LIKELY, groups_of, likely_groups
@@ -28,7 +27,8 @@ from eeg2text_jax.predictions.packed import read_text
 from eeg2text_jax.predictions.rankings import Ranking, RankingSet, describe_rankings, is_rankings, read_rankings
 from eeg2text_jax.predictions.read import REFERENCE, check_given_once, describe, read_any
 from eeg2text_jax.predictions.selection import join_metadata, read_conditions, select_arms
-from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS
+from eeg2text_jax.splits.neighbors import high_neighbors
+from eeg2text_jax.study.metric_names import ENCODED, ENDPOINTS, JUDGED, WORDS_ENDPOINT
 from eeg2text_jax.study.own_run import is_of_its_run, neighbors_of_run
 from eeg2text_jax.study.workdir import check_unchanged
 
@@ -36,20 +36,25 @@ EPILOG = (
     """
 The file given with --eeg may have several evaluation conditions, as predictions.jsonl of a run has: then the
 predictions from EEG are judged against the predictions of the same arms under the other conditions. Without a control,
-the scores of the predictions are judged against their scores for other sentences. For a file of rankings
-(rankings.jsonl), --endpoint is top-5, top-1 or rank.
+the predictions are judged against other sentences. For a file of rankings (rankings.jsonl), --endpoint is top-5, top-1
+or rank. `eeg2text read` shows what would be judged; its options (--columns, ...) work here, too.
 
 exit status: """
     + ", ".join(f"{status} {verdict}" for verdict, status in EXIT_STATUS.items())
-    + f", {NOT_BEYOND_STATUS} uses EEG or content: not beyond its time; 2 bad input"
+    + "; 2 bad input"
 )
+PLANNED = ("endpoint", "margin", "deciding", "groups", "mode", "common")  # options that a plan fixes
 
 
 def main(argv: list[str]) -> int:
     flags = parse(argv)
-    result = audit_rankings(flags) if is_rankings(flags.eeg) else audit_texts(flags)
+    if flags.write_plan:
+        write_plan(flags)
+        return 0
+    plan = read_plan(flags) if flags.plan else ""
+    result = audit_rankings(flags, plan) if is_rankings(flags.eeg) else audit_texts(flags, plan)
     result = dataclasses.replace(result, judged=result.judged.dated(["eeg2text", "audit", *argv]))
-    print(result_text(result))
+    print(result_text(result, verbose=flags.verbose))
     if flags.json:
         write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")
     if flags.html:
@@ -59,7 +64,40 @@ def main(argv: list[str]) -> int:
     return result.exit_status
 
 
-def options_of(flags: argparse.Namespace, name: str, controls: Collection[str], header: dict[str, Any]) -> Options:
+def write_plan(flags: argparse.Namespace) -> None:
+    """Write the options of `PLANNED` to a TOML file, with today's date."""
+    values = {name: getattr(flags, name) for name in PLANNED if getattr(flags, name) not in (None, "", False)}
+    lines = [f"written = {datetime.date.today()}", *(f"{name} = {json.dumps(v)}" for name, v in values.items())]
+    write_text(flags.write_plan, "\n".join(["# A plan for `eeg2text audit --plan`.", *lines]) + "\n")
+    print(f"wrote {flags.write_plan}; audit with --plan={flags.write_plan}")
+
+
+def read_plan(flags: argparse.Namespace) -> str:
+    """Set the options of a plan in `flags`, and return a phrase that names the plan.
+
+    Raises:
+      UserError: not a plan, or an option is also given with another value.
+    """
+    try:
+        values = tomllib.loads(flags.plan.read_text(encoding="utf8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{flags.plan}: cannot be read as a plan ({error}); make one with --write-plan.") from error
+    written = values.pop("written", None)
+    if unknown := sorted(values.keys() - set(PLANNED)):
+        raise UserError(f"{flags.plan}: has {unknown[0]!r}; expected written, {', '.join(PLANNED)}.")
+    defaults = parse(["--eeg", str(flags.eeg)])
+    for name in PLANNED:
+        planned, given = values.get(name, getattr(defaults, name)), getattr(flags, name)
+        if given not in (getattr(defaults, name), planned):
+            raise UserError(f"--{name}={given}: the plan {flags.plan} has {planned!r}; leave --{name} out.")
+        setattr(flags, name, planned)
+    check_ranges(flags)
+    return f"fixed by {flags.plan.name} of {written} (SHA-256 {file_digest(flags.plan)[:12]})"
+
+
+def options_of(
+    flags: argparse.Namespace, name: str, controls: Collection[str], header: dict[str, Any], plan: str
+) -> Options:
     """Return the options of the audit that apply to files of texts and to files of rankings alike.
 
     `name` is the condition of the predictions from EEG, `controls` names the controls, `header` is of the EEG file.
@@ -67,18 +105,31 @@ def options_of(flags: argparse.Namespace, name: str, controls: Collection[str], 
     return Options(
         name=name,
         margin=flags.margin,
-        resamples=flags.resamples,
-        seed=flags.seed,
         common=flags.common,
-        stratum_size=flags.stratum_size,
         training_text=read_text(flags.train_text).split("\n") if flags.train_text else None,
         proof=flags.proof,
         deciding=deciding_of(flags.deciding, controls),
         recording=str(header.get("recording", "eeg")),
+        plan=plan,
     )
 
 
-def audit_texts(flags: argparse.Namespace) -> AuditResult:
+def deciding_of(names: str, controls: Collection[str]) -> list[str] | None:
+    """Return the controls named by `--deciding`; None if it is not given.
+
+    Raises:
+      UserError: a name is not a control of the files.
+    """
+    found = [name.strip() for name in names.split(",")] if names else None
+    for name in found or ():
+        if name not in controls:
+            raise UserError(
+                f"--deciding={names}: {name!r} is not a control of these files; expected some of {', '.join(controls)}."
+            )
+    return found
+
+
+def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
     """Audit the files of predicted texts that the flags name."""
     sets: list[PredictionSet] = []
 
@@ -98,7 +149,7 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
 
     columns = flags.columns.split(",") if flags.columns else None
     groups = flags.groups.split(",") if flags.groups else []
-    endpoint, *secondary = endpoints_of(flags)
+    endpoint, *secondary = endpoints_of(flags.endpoint)
     for note in check_given_once([flags.eeg, *flags.control], flags.reference):
         print(note)
     conditions = read_conditions(flags.eeg, flags.control, read, flags.arm)
@@ -114,16 +165,14 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
         rows,
         conditions,
         mode=flags.mode,
-        options=options_of(flags, name, conditions, sets[0].header),
+        options=options_of(flags, name, conditions, sets[0].header, plan),
         endpoint=endpoint,
         secondary=secondary,
         verified=evidence_of(sets) if flags.again else "",
         stated_by="the caller states, by --mode," if flags.mode else stated_by(sets),
-        candidates=read_candidates(flags.candidates) if flags.candidates else None,
         choices=read_choices(flags.choices) if flags.choices else (),
         groups=labels,
-        with_curve=True,
-        neighbors=neighbors_of_run(sets[0]),
+        warnings=high_neighbors(neighbors_of_run(sets[0])),
     )
     files = tuple(
         JudgedFile(str(one.path), one.digest, len(one.predictions), tuple(describe(one).splitlines())) for one in sets
@@ -131,13 +180,11 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
     return dataclasses.replace(result, judged=Judged(files), seeds_stated=all(found.seeds_stated for found in sets))
 
 
-def audit_rankings(flags: argparse.Namespace) -> AuditResult:
+def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
     """Audit the files of rankings (candidate sentences by score, for each recording) that the flags name."""
     for name in ("groups", "choices"):
         if value := getattr(flags, name):
             raise UserError(f"--{name}={value}: is for decoded text, not for rankings; leave --{name} out.")
-    endpoint = "top-5" if flags.endpoint == BLEU_1 else flags.endpoint
-    rank_endpoints(endpoint)
     sets: list[RankingSet] = []
 
     def read(path: Path) -> list[Ranking]:
@@ -157,8 +204,8 @@ def audit_rankings(flags: argparse.Namespace) -> AuditResult:
     result = audit(
         rows,
         conditions,
-        options=options_of(flags, name, conditions, sets[0].header),
-        endpoint=endpoint,
+        options=options_of(flags, name, conditions, sets[0].header, plan),
+        endpoint=None if flags.endpoint == WORDS_ENDPOINT else flags.endpoint,
         verified=evidence_of(sets) if flags.again else "",
         stated_by=stated_by(sets),
     )
@@ -179,83 +226,82 @@ def stated_by(sets: Sequence[PredictionSet | RankingSet]) -> str:
     return "the workdir, whose digests agree, states" if all(map(is_of_its_run, sets)) else "the file states"
 
 
-def endpoints_of(flags: argparse.Namespace) -> list[Endpoint]:
-    """Return the endpoint (score) that decides, then secondary ones; JAX and weights are loaded only if one needs them.
+def endpoints_of(text: str) -> list[Endpoint]:
+    """Return the endpoints of `--endpoint`, separated by commas: the one that decides, then further ones.
 
-    Raises UserError for an unknown endpoint, one without its encoder or judge, or a flag that no endpoint uses.
+    JAX and weights are loaded only if an endpoint needs them. Raises UserError for an unknown endpoint, one that is
+    given twice, or one without its encoder or judge.
     """
-    names = [flags.endpoint, *filter(None, flags.secondary.split(","))]
-    metrics = [named(name, "--secondary" if i else "--endpoint").metric for i, name in enumerate(names)]
-    if len(set(names)) < len(names):
-        raise UserError(
-            f"--secondary={flags.secondary}: the endpoint {max(names, key=names.count)!r} is given twice; expected "
-            "each endpoint once in --endpoint and --secondary together; remove one mention."
-        )
-    makers = makers_of(
-        metrics, flags.encoder, flags.judge, layer=flags.layer, rescale=flags.rescale, truncate=flags.truncate
-    )
-    return endpoints(names, makers)
+    names = [name.partition(":")[0] for name in text.split(",")]
+    if len(set(text.split(","))) < len(names):
+        raise UserError(f"--endpoint={text}: an endpoint is given twice; expected each one once.")
+    models = dict(zip(names, (name.partition(":")[2] for name in text.split(",")), strict=True))
+    functions = [name for name in text.split(",") if ":" in name and name.partition(":")[0] not in ENDPOINTS]
+    known = [name for name in names if models[name] == "" or name in ENDPOINTS]
+    metrics = [named(name).metric for name in known]
+    encoder = next((models[name] for name in known if ENDPOINTS[name].metric in ENCODED), None)
+    judge = next((models[name] for name in known if ENDPOINTS[name].metric in JUDGED), None)
+    makers = makers_of(metrics, encoder or None, judge or None, spelled="--endpoint=NAME:{}")
+    made = iter(endpoints(known, makers))
+    return [function_endpoint(name) if name in functions else next(made) for name in text.split(",")]
 
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "eeg2text audit", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add = parser.add_argument
+    _add_judged(parser.add_argument_group("what is judged"))
+    _add_known(parser.add_argument_group("what is known of it"))
+    _add_decided(parser.add_argument_group("how it is decided"))
+    add = parser.add_argument_group("what is written").add_argument
+    add("--json", type=epath.Path, metavar="OUT", help="write all numbers of the audit to this file")
+    add("--html", type=epath.Path, metavar="OUT", help="write a self-contained report to this file")
+    add("-v", "--verbose", action="store_true", help="print all figures and notes")
+    return parser
+
+
+def _add_judged(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add("--eeg", required=True, type=Path, metavar="FILE", help="predictions from EEG")
     add("--control", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="predictions of a control")
     add("--reference", type=Path, metavar="FILE", help=REFERENCE)
-    add("--json", type=epath.Path, metavar="OUT", help="write all numbers of the audit to this file")
-    add("--html", type=epath.Path, metavar="OUT", help="write a self-contained report to this file")
-    margins = ", ".join(f"{name} {found.margin:g}" for name, found in ENDPOINTS.items())
-    add("--endpoint", default=BLEU_1, help=f"the score that decides: {', '.join(ENDPOINTS)} ({BLEU_1})")
-    add("--secondary", default="", metavar="NAMES", help="further endpoints to compute, separated by commas")
-    add("--encoder", metavar="NAME", help="text encoder of bertscore-f and similarity: a checkpoint, or minilm")
-    add("--layer", type=int, help="layer of the encoder that bertscore-f compares; default: the best one known")
-    add("--rescale", metavar="TSV", help="rescale bertscore-f by bert-score's baseline file for the encoder")
-    add("--judge", metavar="DIR", help="for lattescore-mean: the folder DIR/judge of `eeg2text judge`")
-    add("--truncate", action="store_true", help="lattescore-mean cuts pairs longer than the judge's input")
-    add("--margin", type=float, help=f"equivalence margin in points of the endpoint ({margins})")
-    add("--resamples", type=int, default=10_000, help="permutations and bootstrap draws (10000)")
-    add("--seed", type=int, default=0, help="random seed of permutations and bootstrap draws (0)")
     add("--mode", type=mode_name, choices=MODES, help="mode to judge, or the mode of a file that does not state it")
     add("--arm", help="training condition to judge, if a file has several")
+    add("--common", action="store_true", help="judge the samples that all files have, if files have different samples")
+    add("--format", metavar="LAYOUT", help=argparse.SUPPRESS)
+    add("--columns", metavar="REF,PRED", help=argparse.SUPPRESS)
+
+
+def _add_known(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     columns = "subject, task, n_words or time (recording, onset, duration, order)"
     add("--meta", type=Path, metavar="CSV", help=f"references with {columns}, if the files lack them")
-    groups = "columns of the file or of --meta, separated by commas, with the class, topic or story of each reference; "
-    groups += "the audit then tests whether the text tells more than these groups"
+    groups = "columns of the file or of --meta, separated by commas, with the class, topic or story of each reference: "
+    groups += "does the text tell more than these groups?"
     add("--groups", metavar="COLUMNS", default="", help=groups)
     add("--train-text", type=Path, metavar="FILE", help="training sentences, one per line")
+    add("--choices", type=Path, metavar="FILE", help="the sentences, one per line, that the decoder chose from")
     proof = "a sentence or URL on how it is known that no target reached the decoder; it is printed as the authors' "
     proof += "statement, and overrides no finding in the outputs"
     add("--proof", metavar="TEXT", type=str, default="", help=proof)
-    deciding = "controls that decide, separated by commas; default: all but time_reversed, phase_randomized and the "
-    deciding += "controls of time, which answer other questions"
-    add("--deciding", metavar="NAMES", default="", help=deciding)
     again = "decode again with the checkpoints in the workdir of the files and compare every row, as evidence that the "
     again += "run wrote the files"
     add("--again", action="store_true", help=again)
-    add("--candidates", type=Path, metavar="FILE", help="candidate scores for retrieval (JSON lines)")
-    add(
-        "--choices",
-        type=Path,
-        metavar="FILE",
-        help="the sentences, one per line, that a decoder of sentences chose from",
-    )
-    add(
-        "--common",
-        action="store_true",
-        help="judge only the samples that all files have, instead of refusing files with different samples",
-    )
-    add(
-        "--stratum-size",
-        type=int,
-        default=STRATUM_SIZE,
-        help=f"fewest sentences in a stratum of one task and similar length ({STRATUM_SIZE})",
-    )
-    add("--format", metavar="LAYOUT", help="layout of the files, if it is recognised wrongly")
-    add("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
-    return parser
+
+
+def _add_decided(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    endpoint = f"the score that decides, and further ones after commas: {', '.join(ENDPOINTS)} or MODULE:FUNCTION "
+    endpoint += f"({WORDS_ENDPOINT}); bertscore-f:ENCODER and similarity:ENCODER take a checkpoint or minilm, "
+    endpoint += "lattescore-mean:DIR the folder DIR/judge of `eeg2text judge`"
+    add("--endpoint", default=WORDS_ENDPOINT, metavar="NAMES", help=endpoint)
+    margins = ", ".join(f"{name} {found.margin:g}" for name, found in ENDPOINTS.items())
+    add("--margin", type=float, help=f"smallest difference that matters, in points of the endpoint ({margins})")
+    deciding = "controls that decide, separated by commas; default: all but time_reversed, phase_randomized and the "
+    deciding += "controls of time, which answer other questions"
+    add("--deciding", metavar="NAMES", default="", help=deciding)
+    add("--plan", type=Path, metavar="TOML", help="take these choices from a plan, and say so in the verdict")
+    add("--write-plan", type=epath.Path, metavar="TOML", help="write the choices to a plan, before looking at results")
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -263,14 +309,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
     flags = make_parser().parse_args(argv)
     given = any(argument.split("=")[0] == "--proof" for argument in argv)
     flags.proof = checked_proof(flags.proof or (" " if given else ""))
-    if flags.margin is not None and not 0 < flags.margin < float("inf"):
-        raise UserError(f"--margin={flags.margin}: expected a number above 0, in points of the endpoint, such as 1.0.")
-    for name, least, most in (("resamples", 100, 1_000_000), ("stratum_size", 2, None), ("seed", 0, None)):
-        value = getattr(flags, name)
-        if value < least or (most and value > most):
-            bounds = f"from {least} to {most}" if most else f"of at least {least}"
-            raise UserError(f"--{name.replace('_', '-')}={value}: expected a whole number {bounds}.")
-    for out in (flags.json, flags.html):
+    check_ranges(flags)
+    for out in (flags.json, flags.html, flags.write_plan):
         if out and not out.parent.is_dir():
             raise UserError(f"{out}: there is no folder {out.parent}; make it first.")
     return flags
+
+
+def check_ranges(flags: argparse.Namespace) -> None:
+    """Raise UserError for a margin that is not a number above 0."""
+    margin = flags.margin
+    if margin is not None and (not isinstance(margin, int | float) or not 0 < margin < float("inf")):
+        raise UserError(f"--margin={margin}: expected a number above 0, in points of the endpoint, such as 1.0.")

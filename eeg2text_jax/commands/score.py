@@ -10,7 +10,7 @@ from etils import epath
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from eeg2text_jax.auditing.fitness import file_flags
+from eeg2text_jax.auditing.notices import file_notices
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.detail import by_subject, row_figures
@@ -216,9 +216,10 @@ def add_flags(cells: Sequence[dict[str, Any]], rows_of: RowsOf) -> None:
             message = f"every prediction or reference of the {cell['mode']} rows is empty; they are not scored"
             cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]
             continue
-        bleu1 = cell["metrics"].get("word_bleu-1", {"value": float("nan")})["value"]
-        found = file_flags(title_of(cell), rows, bleu1)
-        cell["flags"] = [{"code": flag.code, "level": flag.level, "message": flag.message} for flag in found]
+        cell["flags"] = [
+            {"code": found.code, "level": "severe" if found.bars else "warning", "message": found.message}
+            for found in file_notices(title_of(cell), rows)
+        ]
 
 
 def title_of(cell: dict[str, Any]) -> str:

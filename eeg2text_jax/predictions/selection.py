@@ -81,7 +81,7 @@ def read_conditions(
             f"{twice[-1]}: the file is given twice, but a condition cannot be its own control; give another file."
         )
     cells = select_cells(read(eeg), arm)
-    names = _names(paths)
+    names = names_of(paths)
     conditions = {names[0]: next(iter(cells.values()))} if len(cells) == 1 else dict(cells)
     for path, name in zip(controls, names[1:], strict=True):
         for condition, rows in _control_cells(read(path), name).items():
@@ -93,7 +93,7 @@ def read_conditions(
     return conditions
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
+def names_of(paths: Sequence[Path]) -> list[str]:
     """Return short distinct names of files: without suffix, and without the common beginning up to a `_`."""
     stems = [path.stem for path in paths]
     if len(set(stems)) < len(stems):

@@ -13,7 +13,8 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import remove, write_text
 from eeg2text_jax.study import lengths
 from eeg2text_jax.study.configuration import STAGES, differences, from_stage, stage_of, to_json
-from eeg2text_jax.study.ranges import RENAMED
+from eeg2text_jax.study.metric_names import WORDS_ENDPOINT
+from eeg2text_jax.study.ranges import REMOVED, RENAMED
 from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.workdir import Workdir, check_ours, read_object
 
@@ -44,6 +45,11 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
         (section, name), (_, renamed) = old.split("."), new.split(".")
         if name in content.get(section, {}):
             content[section][renamed] = content[section].pop(name)
+    for field in REMOVED:
+        section, _, name = field.partition(".")
+        content.get(section, {}).pop(name, None)
+    if content.get("audit", {}).get("endpoint") == "bleu-1":  # of version 0.2; a corpus score no longer decides
+        content["audit"]["endpoint"] = WORDS_ENDPOINT
     return content
 
 

@@ -205,8 +205,6 @@ class AuditSettings:
     endpoint: Annotated[str, one_of(*ENDPOINTS)]
     secondary: Annotated[tuple[str, ...], many(one_of(*ENDPOINTS), least=0)]
     margin: Annotated[float, number(0, 100)]
-    resamples: Annotated[int, whole(100, 1_000_000)]
-    seed: Seed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,80 @@
+"""docs/method.md, computed again from the page alone: no code of the audit but its alignment of the rows."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from eeg2text_jax import audit
+from eeg2text_jax.predictions.file import Prediction
+
+NOUNS = "river engine garden letter doctor window market forest bottle captain ladder violin tunnel pepper kitten".split()
+VERBS = "found lost painted carried watched opened moved counted".split()
+Z = 1.6448536269514722
+
+
+def rows_of(seed: int, words_right: float, sentences: int = 60, readers: int = 3) -> tuple[list, list, list]:
+    rng = np.random.default_rng(seed)
+    texts, rows = [], {"eeg": [], "noise": []}
+    for s in range(sentences):
+        size = int(rng.integers(5, 9))
+        texts.append(" ".join([f"name{s}", *(str(rng.choice(NOUNS + VERBS)) for _ in range(size))]))
+    for name, share in (("eeg", words_right), ("noise", 0.0)):
+        for s, text in enumerate(texts):
+            for u in range(readers):
+                words = [
+                    str(rng.choice(text.split())) if rng.random() < share else str(rng.choice(NOUNS + VERBS))
+                    for _ in range(6)
+                ]
+                about = (f"s{s}-u{u}", f"u{u}", "reading", f"s{s}", 0, "eeg", name, 0, "free_running")
+                rows[name].append(Prediction(*about, text, " ".join(words)))
+    return texts, rows["eeg"], rows["noise"]
+
+
+def by_hand(texts: list[str], eeg: list, noise: list) -> tuple[float, float, float, tuple[float, float]]:
+    """Return effect, p by the normal tail's z, sd and 90 % interval from docs/method.md."""
+    texts = sorted(texts)
+    among = Counter(w for t in texts for w in set(t.split()))
+    weigh = lambda w: np.log((len(texts) + 1) / (among[w] + 1))  # noqa: E731
+
+    def score(p: str, r: str) -> float:
+        a, b = Counter(p.split()), Counter(r.split())
+        total = sum(weigh(w) * n for c in (a, b) for w, n in c.items())
+        return 200 * sum(weigh(w) * n for w, n in (a & b).items()) / total
+
+    def table(rows: list) -> np.ndarray:
+        made = [[r.prediction for r in rows if r.reference == t] for t in texts]
+        return np.array([[np.mean([score(p, t) for p in own]) for t in texts] for own in made])
+
+    d, lengths = table(eeg) - table(noise), np.array([len(t.split()) for t in texts])
+    strata, group = [], []
+    for length in sorted(set(lengths)):
+        group += np.flatnonzero(lengths == length).tolist()
+        if len(group) >= 6:
+            strata, group = [*strata, group], []
+    strata[-1] = strata[-1] + group
+    content, variance, factors = [], 0.0, []
+    for members in strata:
+        m, n = d[np.ix_(members, members)], len(members)
+        c = n / (n - 1) * (m - m.mean(0) - m.mean(1)[:, None] + m.mean())
+        content += np.diag(c).tolist()
+        variance += (c**2).sum() / (n - 1)
+        factors += [n / (n - 1)] * n
+    c, size = np.array(content), len(content)
+    effect = c.mean()
+    se = np.sqrt((factors * (c - effect) ** 2).sum() / (size - 1) / size)
+    reach = Z * (1 + (Z**2 + 1) / (4 * (size - 1))) * se
+    return effect, np.sqrt(variance) / size, se, (effect - reach, effect + reach)
+
+
+@pytest.mark.parametrize(("seed", "right"), [(1, 0.0), (2, 0.0), (3, 0.02), (4, 0.1), (5, 0.5)])
+def test_every_figure_follows_from_the_page(seed: int, right: float) -> None:
+    texts, eeg, noise = rows_of(seed, right)
+    found = audit(eeg, {"noise": noise}).comparisons[0].contrast
+    effect, sd, se, interval = by_hand(texts, eeg, noise)
+    np.testing.assert_allclose(
+        (found.effect, found.sd, found.se, *found.interval()), (effect, sd, se, *interval), rtol=1e-9, atol=1e-9
+    )
+    from scipy.stats import norm
+
+    assert found.p == pytest.approx(norm.sf(effect / sd), abs=0.02)  # drawn pairings against their normal limit

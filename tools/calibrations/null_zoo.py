@@ -1,0 +1,225 @@
+"""Simulated prediction sets without content: what differs is style, length, kind of sentence, or the layout of rows.
+
+Each kind is a function `(scene, rng, condition) -> texts`, one text for each row of the scene, or None where a reader
+did not read the sentence. `condition` is `eeg` or `noise`. `draw_null(kind, seed)` makes a set. No content of the
+sentence may be claimed in more sets than the audit's error rate; `GENRES_ALONE` hold content of the hidden genre, which
+must not be claimed as content of the sentence. `run_zoo.py` audits them.
+"""
+
+import dataclasses
+import random
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # tools/
+
+from decoder_zoo import recognized
+
+from eeg2text_testing.scenes import Bigrams, DecodedSet, Row, Scene, predictions, scene_of
+
+Texts = list[str | None]
+Null = Callable[[Scene, random.Random, str], Texts]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What a kind of null needs of its scene; None: as the seed says."""
+
+    text: str = "english"
+    size: int | None = None
+    readers: int | None = None
+    tasks_known: bool | None = None
+
+    def scene(self, seed: int) -> Scene:
+        scene = scene_of(self.text, seed, self.size, self.readers)
+        return scene if self.tasks_known is None else dataclasses.replace(scene, tasks_known=self.tasks_known)
+
+
+NULLS: dict[str, tuple[Null, Layout]] = {}
+GENRES_ALONE = ("two_genres", "three_genres")
+
+
+def null(**layout: str | int | bool) -> Callable[[Null], Null]:
+    """Register a null with the layout that it needs."""
+    return lambda f: NULLS.setdefault(f.__name__, (f, Layout(**layout))) and f
+
+
+def said(scene: Scene, text: Callable[[Row], Sequence[str] | None]) -> Texts:
+    """Return the text of each row from a function that gives its words, or None."""
+    words = map(text, scene.rows())
+    return [None if w is None else " ".join(w) for w in words]
+
+
+@null()
+def babble(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """Babble under EEG and under noise."""
+    return said(scene, lambda row: scene.babble(row, rng))
+
+
+@null()
+def exact_length(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """Babble with the reference's exact number of words under EEG alone."""
+    lengths = {"eeg": lambda row: len(row.words), "noise": lambda row: scene.length(row, rng)}
+    return said(scene, lambda row: scene.model.babble(lengths[condition](row), rng))
+
+
+@null()
+def another_style(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """Babble of the language of the readings under EEG, random words under noise."""
+    if condition == "eeg":
+        return babble(scene, rng, condition)
+    return said(scene, lambda row: [scene.model.draw("", rng) for _ in range(scene.length(row, rng))])
+
+
+def _by_genre(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """Sentences of some genres have three times as many rows; under EEG, all babble is of these genres' style."""
+    often = sorted(set(scene.genres))[::2]
+    texts = [text for text, genre in scene.training if genre in often or condition == "noise"]
+    model = Bigrams(texts)
+
+    def words(row: Row) -> list[str] | None:
+        reads = row.genre in often or row.reader < scene.readers // 3
+        return model.babble(scene.length(row, rng), rng) if reads else None
+
+    return said(scene, words)
+
+
+@null(readers=9, tasks_known=True)
+def rows_by_known_task(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """The number of rows goes with the task, and the task is in the file."""
+    return _by_genre(scene, rng, condition)
+
+
+@null(readers=9, tasks_known=False)
+def rows_by_unknown_task(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """The number of rows goes with the task, and the task is not in the file."""
+    return _by_genre(scene, rng, condition)
+
+
+@null()
+def one_sentence(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """One sentence for all rows, another under noise."""
+    text = rng.choice(scene.training)[0].split()
+    return said(scene, lambda row: text)
+
+
+@null()
+def frequent_words(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """The most frequent words, at random, as many as were read; noise has babble."""
+    top = [word for word, _ in scene.model.words.most_common(12)]
+    frequent = condition == "eeg"
+    return said(scene, lambda row: rng.choices(top, k=len(row.words)) if frequent else scene.babble(row, rng))
+
+
+def _others(scene: Scene, rng: random.Random, condition: str, off: int) -> Texts:
+    """Decode sentences that nobody read, each about as long as the sentence that was read."""
+    if condition == "noise":
+        return babble(scene, rng, condition)
+    texts = rng.sample([text.split() for text, _ in scene.training], len(scene.training))
+    lengths = [len(text.split()) + rng.randint(-off, off) for text in scene.sentences]
+    others = [min(texts, key=lambda words: abs(len(words) - length)) for length in lengths]
+    return said(scene, lambda row: recognized(scene, rng, dataclasses.replace(row, words=others[row.sentence]), 0.6))
+
+
+@null()
+def others_of_the_length(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """A good decoder's outputs for other sentences of exactly the same length.
+
+    Sentences of one length are often of one template, so that this is no content only among equal lengths.
+    """
+    return _others(scene, rng, condition, 0)
+
+
+@null()
+def others_of_similar_length(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """A good decoder's outputs for other sentences of a length within three words."""
+    return _others(scene, rng, condition, 3)
+
+
+def _own_genre(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """Babble of the own genre under EEG, of any genre under noise."""
+    models, knows = scene.genre_models, condition == "eeg"
+    return said(scene, lambda row: (models[row.genre] if knows else scene.model).babble(scene.length(row, rng), rng))
+
+
+@null(text="english-2", tasks_known=False)
+def two_genres(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """Two genres that the file does not name; EEG tells the genre and nothing else."""
+    return _own_genre(scene, rng, condition)
+
+
+@null(text="english-3", tasks_known=False)
+def three_genres(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """Three genres that the file does not name; EEG tells the genre and nothing else."""
+    return _own_genre(scene, rng, condition)
+
+
+@null(tasks_known=True)
+def known_genres(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """Six genres that the file names as tasks; EEG tells the task and nothing else."""
+    return _own_genre(scene, rng, condition)
+
+
+@null()
+def collapsed_control(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """The control says one sentence for all, EEG babbles."""
+    return (babble if condition == "eeg" else one_sentence)(scene, rng, condition)
+
+
+@null()
+def collapsed_eeg(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """EEG says one sentence for all, the control babbles."""
+    return (one_sentence if condition == "eeg" else babble)(scene, rng, condition)
+
+
+@null(size=30, readers=4)
+def thirty_sentences(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """Babble for as few sentences as are judged at all."""
+    return babble(scene, rng, condition)
+
+
+@null(size=60, readers=18)
+def eighteen_readers(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """Babble in a style of each reader's own, the same under EEG and noise."""
+    styles = [Bigrams([text for text, _ in scene.training[r :: scene.readers]]) for r in range(scene.readers)]
+    return said(scene, lambda row: styles[row.reader].babble(scene.length(row, rng), rng))
+
+
+@null(readers=9)
+def copies_across_readers(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """One text of babble for all readers of a sentence."""
+    texts = [scene.model.babble(len(text.split()), rng) for text in scene.sentences]
+    return said(scene, lambda row: texts[row.sentence])
+
+
+@null(size=104, readers=6, tasks_known=False)
+def readers_with_own_lists(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """Each reader reads sentences of one genre; EEG outputs have the reader's style, and with it the genre's."""
+    genres = sorted(set(scene.genres))
+    model = {"eeg": lambda row: scene.genre_models[row.genre], "noise": lambda row: scene.model}[condition]
+
+    def words(row: Row) -> list[str] | None:
+        reads = genres.index(row.genre) == row.reader
+        return model(row).babble(scene.length(row, rng), rng) if reads else None
+
+    return said(scene, words)
+
+
+@null(size=60, readers=60)
+def half_of_all_rows(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """One sentence has half of all rows; each other sentence has one."""
+    own = [random.Random(f"{scene.seed} {i}").randrange(4) for i in range(len(scene.sentences))]
+    return said(scene, lambda r: scene.babble(r, rng) if r.sentence == 0 or r.reader == own[r.sentence] else None)
+
+
+def draw_null(kind: str, seed: int) -> DecodedSet:
+    """Return a set without content."""
+    made, layout = NULLS[kind]
+    scene = layout.scene(seed)
+    rows = {}
+    for condition in ("eeg", "noise"):
+        texts = made(scene, random.Random(f"{seed} {kind} {condition}"), condition)
+        all_rows = predictions(scene, [text or "" for text in texts], condition)
+        rows[condition] = [row for row, text in zip(all_rows, texts, strict=True) if text is not None]
+    return DecodedSet(kind, rows.pop("eeg"), rows, scene)
