@@ -22,6 +22,10 @@ class Verdict(enum.StrEnum):
     UNPROVEN = "content of unproven origin"
     NOT_JUDGEABLE = "not judgeable"
 
+    def named(self, recording: str) -> str:
+        """Return the verdict with the name of the recordings, EEG or another."""
+        return self.value.replace("EEG", recording)
+
 
 class Level(enum.StrEnum):
     """What content is about."""
@@ -100,7 +104,7 @@ class Ruling:
     @property
     def value(self) -> str:
         """The verdict with the qualifiers that restrict it, as JSON and Python have it."""
-        name = self.base.value.replace("EEG", self.recording)
+        name = self.base.named(self.recording)
         return f"{name}: {', '.join(self.restrictions)}" if self.restrictions else name
 
     @property
@@ -108,7 +112,7 @@ class Ruling:
         """The verdict with all qualifiers that are known, and whether the content is about the sentence."""
         more = [str(q) for q in (self.time, self.level) if q and str(q) not in self.restrictions]
         more = [q for q in more if q != Time.UNKNOWN]
-        name = self.base.value.replace("EEG", self.recording)
+        name = self.base.named(self.recording)
         said = [*self.restrictions, *more, *filter(None, [self.reason])]
         if self.unseen is not None:
             said.append(f"content that is spread; up to {self.unseen:.1%} of the sentences may be decoded unseen")
