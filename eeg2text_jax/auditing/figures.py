@@ -67,8 +67,8 @@ def _sentence_panel(axes: Axes, dots: np.ndarray, low: np.ndarray, high: np.ndar
     axes.plot(ends, ends, color="black", lw=1)
     places, counts = np.unique(np.round(dots, 3), axis=0, return_counts=True)
     size = np.clip(600 / max(len(dots), 1), 6, 14) * counts
-    look = {"color": BLUE, "alpha": 0.45, "lw": 0, "rasterized": len(places) > MOST_VECTORS}
-    axes.scatter(places[:, 0], places[:, 1], size, **look)
+    x, y = places.T
+    axes.scatter(x, y, size, color=BLUE, alpha=0.45, lw=0, rasterized=len(places) > MOST_VECTORS)
     axes.plot(*dots.mean(0), "D", color=ORANGE, markeredgecolor="white", ms=9, mew=1.2)
     axes.set_xlim(low[0], high[0])
     axes.set_ylim(low[1], high[1])
