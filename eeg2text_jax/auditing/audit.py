@@ -185,7 +185,7 @@ class Audit:
             dataclasses.replace(s, adjusted=p) for s, p in zip(secondary, adjusted[len(deciding) :], strict=True)
         ]
         odd = [f"{aligned.eeg.name}: {s.message}" for s in signs if s.weight is Weight.ODD]
-        names = {"signal": ruling.recording, "points": "points" if self.ranked else f"points of {self.endpoint.label}"}
+        names = {"signal": ruling.recording, "points": "points"}
         return AuditResult(
             verdict=ruling,
             sentence=in_words(main, own[0], mde, self.margin, names),

@@ -99,7 +99,9 @@ def of_metric(named: Named, metric: Metric) -> Endpoint:
 
 
 WORDS = Endpoint("words", rare_words, 1.0, f"shared words weighted by rarity in the references|{RULE}", True)
-ROUGE_1 = Endpoint("ROUGE-1 F", lambda references: shared_words(lambda word: 1.0, harmonic=True), 1.0, f"shared words|{RULE}", True)
+ROUGE_1 = Endpoint(
+    "ROUGE-1 F", lambda references: shared_words(lambda word: 1.0, harmonic=True), 1.0, f"shared words|{RULE}", True
+)
 BY_NAME = {"words": WORDS, "rouge-1": ROUGE_1}
 
 

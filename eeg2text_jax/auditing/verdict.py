@@ -110,13 +110,12 @@ class Ruling:
     @property
     def headline(self) -> str:
         """The verdict with all qualifiers that are known, and whether the content is about the sentence."""
-        more = [str(q) for q in (self.time, self.level) if q and str(q) not in self.restrictions]
-        more = [q for q in more if q != Time.UNKNOWN]
-        name = self.base.named(self.recording)
-        said = [*self.restrictions, *more, *filter(None, [self.reason])]
+        good = [str(q) for q in (self.time, self.level) if q in (Time.BEYOND, Level.SENTENCE)]
+        said = [*good, *self.restrictions, *filter(None, [self.reason])]
+        open_end = f" ({self.level})" if self.level is Level.UNKNOWN else ""
         if self.unseen is not None:
-            said.append(f"content that is spread; up to {self.unseen:.1%} of the sentences may be decoded unseen")
-        return f"{name}: {', '.join(said)}" if said else name
+            open_end = f" (content that is spread; up to {self.unseen:.1%} of the sentences may be decoded unseen)"
+        return self.base.named(self.recording) + (f": {', '.join(said)}" if said else "") + open_end
 
     @property
     def color(self) -> str:

@@ -8,8 +8,8 @@ import pytest
 from eeg2text_jax import audit
 from eeg2text_jax.predictions.file import Prediction
 
-NOUNS = "river engine garden letter doctor window market forest bottle captain ladder violin tunnel pepper kitten".split()
-VERBS = "found lost painted carried watched opened moved counted".split()
+NOUNS = ["river", "engine", "garden", "letter", "doctor", "window", "market", "forest", "bottle", "captain", "ladder"]
+VERBS = ["found", "lost", "painted", "carried", "watched", "opened", "moved", "counted"]
 Z = 1.6448536269514722
 
 
