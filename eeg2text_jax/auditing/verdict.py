@@ -2,7 +2,7 @@
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from eeg2text_jax.auditing.contrast import Carrier, Contrast
 
@@ -192,14 +192,10 @@ def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
     return min((c for c in comparisons if not c.question), key=rank)
 
 
-def in_words(main: Comparison, own: Contrast, mde: float, margin: float, names: Mapping[str, str]) -> str:
-    """Return the verdict in a sentence that a lay reader understands; `names` has `signal`, `eeg` and `points`.
-
-    The figures are the effect, its 90 % interval and p.
-    """
-    signal, points = names["signal"], names["points"]
+def in_words(main: Comparison, own: Contrast, mde: float, margin: float, signal: str) -> str:
+    """Return the verdict in a sentence that a lay reader understands; `signal` is EEG, fMRI or MEG."""
     against = f"with {main.control}" if main.control else "against other sentences"
-    figures = f"{figures_text(main.contrast)} {points}"
+    figures = figures_text(main.contrast)
     match main.verdict:
         case Verdict.USES_EEG | Verdict.BELOW_MARGIN if main.control:
             less = f", but by less than the margin of {margin:g}" if main.verdict is Verdict.BELOW_MARGIN else ""
@@ -231,7 +227,7 @@ def in_words(main: Comparison, own: Contrast, mde: float, margin: float, names: 
             )
         case Verdict.NO_CONTENT if main.control and main.contrast.above:
             return (
-                f"The outputs fit their own sentences no better than others ({figures_text(own)} {points}); the "
+                f"The outputs fit their own sentences no better than others ({figures_text(own)}); the "
                 f"difference from {main.control} says only that its outputs fit other sentences better than their own."
             )
         case _:
@@ -244,7 +240,7 @@ def in_words(main: Comparison, own: Contrast, mde: float, margin: float, names: 
 def figures_text(found: Contrast) -> str:
     """Return effect, interval and p in words; p is for less content where EEG has less."""
     p, word = (found.decisive_p, "") if found.effect >= 0 or not found.below else (found.p_less, " for less")
-    return f"{found.effect:+.2f} (90 % CI {interval_text(found.interval())}; {p_text(p)}{word})"
+    return f"{found.effect:+.2f} points (90 % CI {interval_text(found.interval())}; {p_text(p)}{word})"
 
 
 def p_cell(p: float) -> str:
