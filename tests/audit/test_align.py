@@ -1,4 +1,4 @@
-"""Alignment: which rows are compared, what is matched, what is refused in one sentence, and that order plays no part."""
+"""Alignment: which rows are compared, what is matched, what is refused; the order of rows plays no part."""
 
 import dataclasses
 import random

@@ -1,4 +1,4 @@
-"""Strata: a function of the set of sentences; the known design first, no tie in length cut, clusters of unknown kinds."""
+"""Strata: a function of the set of sentences; known design first, no tie in length cut, clusters of unknown kinds."""
 
 import random
 from collections import Counter
