@@ -38,7 +38,10 @@ CSS = """
 .scroll table { border-collapse: collapse; font-size: 14px; margin: .5rem 0; }
 .scroll td, .scroll th { padding: .25rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid #8884; }
 .scroll td { overflow-wrap: break-word; min-width: 4.5rem; }
-@media (max-width: 600px) { .scroll td, .scroll th { padding: .2rem; font-size: 12px; min-width: 3rem; } }
+@media (max-width: 600px) {
+  .judged b { font-size: 1.2rem; }
+  .scroll td, .scroll th { padding: .2rem; font-size: 12px; min-width: 3rem; }
+}
 .refused { border-left: 6px solid #a3271f; padding: .6rem 1rem; }
 iframe.report { width: 100%; height: 70vh; border: 1px solid #8884; background: #fff; }
 """
@@ -72,10 +75,11 @@ def verdict(found: Mapping[str, Any]) -> str:
     limits = "".join(f"<li>{text(on_page(limit), 2000)}</li>" for limit in found["limits"])
     if found["verdict"].startswith(UNPROVEN):
         limits += f"<li>Mode and proof can be stated above, under <i>{OPTIONS}</i>; then judge again.</li>"
+    tables = "".join(table(list(zip(*rows, strict=True))) for rows in found["tables"])  # a column of each condition
     return (
         f'<div class="said"><div class="judged {found["color"]}"><b>{text(found["verdict"])}</b>'
         f"<p>{text(on_page(found['sentence']), 2000)}</p><ul>{limits}</ul></div>"
-        f"{''.join(map(table, found['tables']))}</div>"
+        f"{tables}</div>"
     )
 
 

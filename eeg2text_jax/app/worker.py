@@ -133,7 +133,7 @@ def judge(request: Request) -> dict[str, Any]:
         "limits": [*dict.fromkeys([*result.limits, result.provenance.sentence, *(f"{note}." for note in notes)])],
         "tables": [
             [condition_headings(result), *condition_rows(result)],
-            [EFFECT_HEADINGS, *effect_rows(result.comparisons)],
+            [EFFECT_HEADINGS, *effect_rows(result.comparisons, result.verdict.recording)],
         ],
         "said": [line for file in judged_files for line in file.read],
     }

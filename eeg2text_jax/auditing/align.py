@@ -80,8 +80,7 @@ class Aligned:
     @property
     def alike(self) -> str:
         """What the sentences of a stratum have in common, in words."""
-        kind = "task" if self.task_known else "kind of words"
-        return f"equal {kind} and similar length"
+        return "equal task and similar length" if self.task_known else "similar words and length"
 
 
 def align(

@@ -185,10 +185,9 @@ class Audit:
             dataclasses.replace(s, adjusted=p) for s, p in zip(secondary, adjusted[len(deciding) :], strict=True)
         ]
         odd = [f"{aligned.eeg.name}: {s.message}" for s in signs if s.weight is Weight.ODD]
-        names = {"signal": ruling.recording, "points": "points" if self.ranked else f"points of {self.endpoint.label}"}
         return AuditResult(
             verdict=ruling,
-            sentence=in_words(main, own[0], mde, self.margin, names),
+            sentence=in_words(main, own[0], mde, self.margin, ruling.recording),
             limits=limits_of(ruling, main, limits, origin, time, odd),
             metric=self.endpoint.label,
             signature=self.endpoint.signature,

@@ -43,18 +43,22 @@ class Endpoint:
     notes: Callable[[], list[str]] = list
 
 
-def word_f1(weights: Callable[[str], float]) -> Points:
-    """Return a score of shared words: 200 x weight of the shared words / weight of all words of both texts.
+def shared_words(weights: Callable[[str], float], *, harmonic: bool = False) -> Points:
+    """Return a score of shared words in points: the mean of precision and recall by weight.
 
-    A word that occurs k times in both texts is shared k times. With equal weights this is ROUGE-1 F.
+    A word that occurs k times in both texts is shared k times. The arithmetic mean does not favor outputs of the own
+    sentence's length: words drawn at random share in proportion to both lengths, so precision goes with one length
+    alone, and recall with the other. In the `harmonic` mean (with equal weights: ROUGE-1 F) the lengths interact.
     """
 
     def points(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         columns: dict[tuple[str, int], int] = {}
         theirs, their_weight = _occurrences(references, columns, weights, grow=True)
         ours, our_weight = _occurrences(predictions, columns, weights, grow=False)
-        shared = (ours @ theirs.T).toarray()
-        return 200 * shared / np.maximum(our_weight[:, None] + their_weight, 1e-9)
+        shared = 100 * (ours @ theirs.T).toarray()
+        if harmonic:
+            return 2 * shared / np.maximum(our_weight[:, None] + their_weight, 1e-9)
+        return shared * (0.5 / np.maximum(our_weight, 1e-9)[:, None] + 0.5 / np.maximum(their_weight, 1e-9))
 
     return points
 
@@ -81,9 +85,9 @@ def _occurrences(
 
 
 def rare_words(references: Sequence[str]) -> Points:
-    """Return `word_f1` with the weight `log((S + 1) / (n + 1))` of a word that is in n of the S references."""
+    """Return `shared_words` with the weight `log((S + 1) / (n + 1))` of a word that is in n of the S references."""
     among = Counter(word for text in references for word in set(words(text)))
-    return word_f1(lambda word: float(np.log((len(references) + 1) / (among[word] + 1))))
+    return shared_words(lambda word: float(np.log((len(references) + 1) / (among[word] + 1))))
 
 
 def of_metric(named: Named, metric: Metric) -> Endpoint:
@@ -97,7 +101,9 @@ def of_metric(named: Named, metric: Metric) -> Endpoint:
 
 
 WORDS = Endpoint("words", rare_words, 1.0, f"shared words weighted by rarity in the references|{RULE}", True)
-ROUGE_1 = Endpoint("ROUGE-1 F", lambda references: word_f1(lambda word: 1.0), 1.0, f"shared words|{RULE}", True)
+ROUGE_1 = Endpoint(
+    "ROUGE-1 F", lambda references: shared_words(lambda word: 1.0, harmonic=True), 1.0, f"shared words|{RULE}", True
+)
 BY_NAME = {"words": WORDS, "rouge-1": ROUGE_1}
 
 

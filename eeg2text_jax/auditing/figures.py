@@ -42,7 +42,7 @@ def sentence_figure(result: AuditResult) -> str:
     points = [sentence_points(result, name) for name in names]
     low, high = (f([f(p, 0, initial=0.0) for p in points], 0) for f in (np.min, np.max))
     pad = 0.06 * np.maximum(high - low, 1e-6)
-    low, high = low - pad, high + pad * (1, 4)  # room for a label
+    top, low, high = high[1], low - pad, high + pad * (1, 4)  # room for a label
 
     def draw(figure: Figure) -> None:
         grid = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]
@@ -53,6 +53,7 @@ def sentence_figure(result: AuditResult) -> str:
             _sentence_panel(axes, dots, low, high)
         label = "above the line: fits\nits own sentence better"
         grid[0].text(0.03, 0.98, label, va="top", fontsize=9, color=DARK, transform=grid[0].transAxes)
+        grid[0].set_yticks([tick for tick in grid[0].get_yticks() if low[1] <= tick <= top])
         grid[0].set_ylabel("score against its own sentence")
         figure.supxlabel("score against other sentences", fontsize=10)
 
@@ -66,7 +67,8 @@ def _sentence_panel(axes: Axes, dots: np.ndarray, low: np.ndarray, high: np.ndar
     axes.plot(ends, ends, color="black", lw=1)
     places, counts = np.unique(np.round(dots, 3), axis=0, return_counts=True)
     size = np.clip(600 / max(len(dots), 1), 6, 14) * counts
-    axes.scatter(*places.T, s=size, color=BLUE, alpha=0.45, lw=0, rasterized=len(places) > MOST_VECTORS)
+    x, y = places.T
+    axes.scatter(x, y, size, color=BLUE, alpha=0.45, lw=0, rasterized=len(places) > MOST_VECTORS)
     axes.plot(*dots.mean(0), "D", color=ORANGE, markeredgecolor="white", ms=9, mew=1.2)
     axes.set_xlim(low[0], high[0])
     axes.set_ylim(low[1], high[1])

@@ -51,15 +51,13 @@ def write_report(
     question = f"Does the model use the {result.verdict.recording}?"
     if result.chance is not None:
         question = "Does the recording tell which sentence was read?"
-    more = result.secondary and "<p>These do not decide. Higher is better.</p>" + table(
-        results.SECONDARY_HEADINGS, results.secondary_rows(result)
-    )
+    further = table(results.SECONDARY_HEADINGS, results.secondary_rows(result)) if result.secondary else ""
     parts = [
         verdict_part(result),
         folded("Against each control", _comparison_part(result)),
         folded("Each condition: scores, and what the outputs look like", _condition_part(result)),
         folded("What the content is about, and who carries it", _question_part(result)),
-        folded("Further endpoints", more or ""),
+        folded("Further endpoints, which do not decide", further),
         folded("Scores as papers print them", _reported_part(result)),
         folded(LIMITS, _notice_part(result)),
         folded("Every row", _row_part(result), name="rows"),
@@ -124,7 +122,7 @@ def _comparison_part(result: AuditResult) -> str:
         lines.append(f"Training seeds: {seeds}; t test over seeds {p_text(main.p_seeds)}; the larger p decides.")
     lines.append(f"Deciding comparison, adjusted over all p here (Holm): {p_text(result.adjusted_p)}.")
     drawn = image(effect_figure(result).encode(), "Content difference to each control with 90 % and 95 % intervals")
-    shown = table(results.EFFECT_HEADINGS, results.effect_rows(result.comparisons))
+    shown = table(results.EFFECT_HEADINGS, results.effect_rows(result.comparisons, result.verdict.recording))
     return f"{shown}<figure>{drawn}</figure>{bullets([*lines, *results.evidence_lines(result)])}"
 
 

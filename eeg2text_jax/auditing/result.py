@@ -140,18 +140,17 @@ class AuditResult:
         """Return the verdict, its sentence and the comparisons as HTML for notebooks."""
         from eeg2text_jax.auditing.page import table
 
-        shown = table(EFFECT_HEADINGS, effect_rows(self.comparisons))
+        shown = table(EFFECT_HEADINGS, effect_rows(self.comparisons, self.verdict.recording))
         return f"<p><b>{html.escape(self.verdict.headline)}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields but the rows as JSON values, without arrays; NaN and infinity become null."""
         shown = {"verdict": self.verdict.value, "headline": self.verdict.headline, "exit_status": self.exit_status}
         qualifiers = {name: _plain(value) for name, value in vars(self.verdict).items() if name != "base"}
-        return (
-            shown
-            | {"qualifiers": qualifiers}
-            | {k: _plain(v) for k, v in vars(self).items() if k not in ("verdict", "rows")}
-        )
+        found = {k: _plain(v) for k, v in vars(self).items() if k not in ("verdict", "rows")}
+        for comparison, values in zip(self.comparisons, found["comparisons"], strict=True):
+            values["verdict"] = comparison.verdict.named(self.verdict.recording)
+        return shown | {"qualifiers": qualifiers} | found
 
 
 def _plain(value: Any) -> Any:
@@ -200,7 +199,7 @@ def _condition_row(c: ConditionSummary) -> tuple[str, ...]:
     return c.name, str(c.rows), *scores, str(c.look.distinct) if c.look else "–"
 
 
-def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
+def effect_rows(comparisons: Sequence[Comparison], recording: str = "EEG") -> list[tuple[str, ...]]:
     """Return the rows of a text table of comparisons; its columns are `EFFECT_HEADINGS`."""
     return [
         (
@@ -211,7 +210,7 @@ def effect_rows(comparisons: Sequence[Comparison]) -> list[tuple[str, ...]]:
             if c.verdict is Verdict.CONTROL_BETTER
             else p_cell(c.contrast.decisive_p),
             f"{c.contrast.mde:.2f}",
-            f"{c.verdict.value}{' (does not decide)' if c.question else ''}",
+            f"{c.verdict.named(recording)}{' (does not decide)' if c.question else ''}",
         )
         for c in comparisons
     ]
@@ -300,7 +299,7 @@ def result_text(result: AuditResult, *, verbose: bool = False) -> str:
 
 def _verbose_lines(result: AuditResult) -> list[str]:
     """Return tables of comparisons, further endpoints and reported scores, and all notes."""
-    lines = [*_columns(EFFECT_HEADINGS, *effect_rows(result.comparisons)), ""]
+    lines = [*_columns(EFFECT_HEADINGS, *effect_rows(result.comparisons, result.verdict.recording)), ""]
     lines += [f"The verdict's minimum detectable effect: {result.mde:.2f}; margin {result.margin:g}."]
     if result.secondary:
         lines += ["", *_columns(SECONDARY_HEADINGS, *secondary_rows(result)), ""]

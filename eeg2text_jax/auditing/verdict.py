@@ -2,7 +2,7 @@
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from eeg2text_jax.auditing.contrast import Carrier, Contrast
 
@@ -21,6 +21,10 @@ class Verdict(enum.StrEnum):
     NO_CONTENT = "no content found above its null"
     UNPROVEN = "content of unproven origin"
     NOT_JUDGEABLE = "not judgeable"
+
+    def named(self, recording: str) -> str:
+        """Return the verdict with the name of the recordings, EEG or another."""
+        return self.value.replace("EEG", recording)
 
 
 class Level(enum.StrEnum):
@@ -100,19 +104,18 @@ class Ruling:
     @property
     def value(self) -> str:
         """The verdict with the qualifiers that restrict it, as JSON and Python have it."""
-        name = self.base.value.replace("EEG", self.recording)
+        name = self.base.named(self.recording)
         return f"{name}: {', '.join(self.restrictions)}" if self.restrictions else name
 
     @property
     def headline(self) -> str:
         """The verdict with all qualifiers that are known, and whether the content is about the sentence."""
-        more = [str(q) for q in (self.time, self.level) if q and str(q) not in self.restrictions]
-        more = [q for q in more if q != Time.UNKNOWN]
-        name = self.base.value.replace("EEG", self.recording)
-        said = [*self.restrictions, *more, *filter(None, [self.reason])]
+        good = [str(q) for q in (self.time, self.level) if q in (Time.BEYOND, Level.SENTENCE)]
+        said = [*good, *self.restrictions, *filter(None, [self.reason])]
+        open_end = f" ({self.level})" if self.level is Level.UNKNOWN else ""
         if self.unseen is not None:
-            said.append(f"content that is spread; up to {self.unseen:.1%} of the sentences may be decoded unseen")
-        return f"{name}: {', '.join(said)}" if said else name
+            open_end = f" (content that is spread; up to {self.unseen:.1%} of the sentences may be decoded unseen)"
+        return self.base.named(self.recording) + (f": {', '.join(said)}" if said else "") + open_end
 
     @property
     def color(self) -> str:
@@ -189,14 +192,10 @@ def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
     return min((c for c in comparisons if not c.question), key=rank)
 
 
-def in_words(main: Comparison, own: Contrast, mde: float, margin: float, names: Mapping[str, str]) -> str:
-    """Return the verdict in a sentence that a lay reader understands; `names` has `signal`, `eeg` and `points`.
-
-    The figures are the effect, its 90 % interval and p.
-    """
-    signal, points = names["signal"], names["points"]
+def in_words(main: Comparison, own: Contrast, mde: float, margin: float, signal: str) -> str:
+    """Return the verdict in a sentence that a lay reader understands; `signal` is EEG, fMRI or MEG."""
     against = f"with {main.control}" if main.control else "against other sentences"
-    figures = f"{figures_text(main.contrast)} {points}"
+    figures = figures_text(main.contrast)
     match main.verdict:
         case Verdict.USES_EEG | Verdict.BELOW_MARGIN if main.control:
             less = f", but by less than the margin of {margin:g}" if main.verdict is Verdict.BELOW_MARGIN else ""
@@ -228,7 +227,7 @@ def in_words(main: Comparison, own: Contrast, mde: float, margin: float, names: 
             )
         case Verdict.NO_CONTENT if main.control and main.contrast.above:
             return (
-                f"The outputs fit their own sentences no better than others ({figures_text(own)} {points}); the "
+                f"The outputs fit their own sentences no better than others ({figures_text(own)}); the "
                 f"difference from {main.control} says only that its outputs fit other sentences better than their own."
             )
         case _:
@@ -241,7 +240,7 @@ def in_words(main: Comparison, own: Contrast, mde: float, margin: float, names: 
 def figures_text(found: Contrast) -> str:
     """Return effect, interval and p in words; p is for less content where EEG has less."""
     p, word = (found.decisive_p, "") if found.effect >= 0 or not found.below else (found.p_less, " for less")
-    return f"{found.effect:+.2f} (90 % CI {interval_text(found.interval())}; {p_text(p)}{word})"
+    return f"{found.effect:+.2f} points (90 % CI {interval_text(found.interval())}; {p_text(p)}{word})"
 
 
 def p_cell(p: float) -> str:

@@ -5,7 +5,6 @@ import json
 import numpy as np
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.page import said
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.strata import disjoint
@@ -43,29 +42,25 @@ def test_windows_that_only_drift_are_not_called_content():
     found = []
     for seed in range(10):
         eeg, noise = smooth(np.random.default_rng(seed), 60, 4, False)
-        found.append(audit(eeg, {"noise": noise}, resamples=200, recording="fmri").verdict.value)
-    assert found.count("uses EEG") <= 2
+        found.append(audit(eeg, {"noise": noise}, recording="fmri").verdict.value)
+    assert sum(verdict.startswith("uses fMRI") for verdict in found) <= 2
 
 
 def test_the_words_are_those_of_the_recording(tmp_path):
     eeg, noise = smooth(np.random.default_rng(1), 200, 4, True)
-    result = audit(eeg, {"noise": noise}, resamples=200, recording="fmri", proof="it was decoded without any targets")
+    given = {"proof": "it was decoded without any targets"}
+    result = audit(eeg, {"noise": noise}, recording="fmri", **given)
     text = result_text(result)
     assert "VERDICT: uses fMRI" in text
-    assert "uses the fMRI" in text
-    assert "windows overlap: 80 of 800 rows share no segment" in text
+    assert "better with fMRI than with noise" in text
     assert "EEG" not in text
-    assert result.to_json()["verdict"] == "uses fMRI"
+    assert result.to_json()["verdict"].startswith("uses fMRI")
     assert "EEG" not in json.dumps(result.to_json())
     write_report(result, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "Does the model use the fMRI?" in page
     assert "Are {EEG}-to-Text Models Working?" in page  # the title of a paper stays
-    assert "EEG" not in page.partition("<details>")[0]
+    assert "EEG" not in page.partition("<details")[0]
     assert "with eeg" not in page + text
     assert json.loads(json.dumps(result.to_json()))["conditions"][0]["name"] == "eeg"
-    assert "with eeg" not in json.dumps(result.to_json())
-    of_eeg = audit(eeg, {"noise": noise}, resamples=200, proof="it was decoded without any targets")
-    assert of_eeg.to_json()["verdict"] == "uses EEG"
-    assert said("uses EEG, /EEG+ stays", "fmri") == "uses fMRI, /EEG+ stays"
-    assert said("with eeg. --eeg eeg.jsonl data/eeg stay", "fmri") == "with fMRI. --eeg eeg.jsonl data/eeg stay"
+    assert audit(eeg, {"noise": noise}, **given).to_json()["verdict"].startswith("uses EEG")

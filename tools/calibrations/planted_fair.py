@@ -14,7 +14,6 @@ import json
 from pathlib import Path
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.page import said
 from eeg2text_jax.auditing.provenance import DECODED_HERE
 from eeg2text_jax.cli import main as eeg2text
 from eeg2text_jax.predictions.file import read_predictions
@@ -63,7 +62,7 @@ def ratio(workdir: Path) -> str:
         found = json.loads((workdir / "audit.json").read_text())["verdict"]
     return (
         f"{workdir.name:<9} BLEU-1 {scores['eeg']:6.2f} with recordings, {scores['noise']:6.2f} with noise: "
-        f"{scores['eeg'] / max(scores['noise'], 1e-9):.2f} times; {said(found, 'fmri')}"
+        f"{scores['eeg'] / max(scores['noise'], 1e-9):.2f} times; {found}"
     )
 
 
