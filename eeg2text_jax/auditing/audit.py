@@ -10,7 +10,7 @@ from eeg2text_jax.auditing import notices
 from eeg2text_jax.auditing.align import Aligned, Condition, align
 from eeg2text_jax.auditing.contrast import Contrast, Strata, carriers, content_from, contrast, holm, variance_growth
 from eeg2text_jax.auditing.contrast import verdict_mde as mde_of
-from eeg2text_jax.auditing.endpoints import WORDS, Endpoint, text_endpoint
+from eeg2text_jax.auditing.endpoints import WORDS, Endpoint, checked_points, text_endpoint
 from eeg2text_jax.auditing.notices import Notice
 from eeg2text_jax.auditing.provenance import AVERAGED, Level, Provenance, checked_proof, provenance_of
 from eeg2text_jax.auditing.questions import GroupAnswer, answer_groups, answer_time, labels_of, questions
@@ -376,7 +376,7 @@ def _same_rows(eeg: Condition, control: Condition) -> bool:
 def _perfect(endpoint: Endpoint, aligned: Aligned, sample: int = 20) -> float:
     """Return the mean points of predictions that are their references, over at most `sample` references."""
     points, texts = endpoint.fit(aligned.references), aligned.references[:sample]
-    return float(np.mean(np.diag(points(texts, texts))))
+    return float(np.mean(np.diag(checked_points(points(texts, texts), len(texts), len(texts), endpoint.label))))
 
 
 def eeg_bits(eeg: Condition, control: Condition) -> EegBits | None:
