@@ -1,6 +1,7 @@
 """Controls of time: what a clock is fed, what it copies, and whose recording stands in for a neighbor's."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -8,10 +9,12 @@ from reading_grids import data_of
 from tiny_run import tiny_settings
 
 from eeg2text_jax.conditions.donors import donor_table, label_rows
-from eeg2text_jax.conditions.time_controls import PERIODS, clock_features, nearest_texts, neighbor_table
+from eeg2text_jax.conditions.time_controls import PERIODS, clock_features, clock_note, nearest_texts, neighbor_table
 from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.text import train_tokenizer
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.neighbors import time_leakage
 from eeg2text_jax.splits.split import Split, readings_of
 from eeg2text_jax.study.study import make_samples
 
@@ -67,10 +70,13 @@ def test_the_neighbor_is_near_of_another_text_and_length(data):
     for part in PARTS:
         for i in part:
             j = table.donor[i]
-            assert j in part
             assert data.sentence[i] != data.sentence[j]
             assert data.clock.recording[i] == data.clock.recording[j]
             assert abs(i - j) == 1
+    train, dev, test = PARTS
+    assert set(table.donor[train]) <= {*train}
+    assert set(table.donor[dev]) - {*dev} == {29, 69}, "dev may be beside train, never beside test"
+    assert set(table.donor[test]) - {*test} == {33, 73}
     assert "100.0% of the test samples have a neighbor in their recording, a median of 4 s away" in table.note
     assert "0.0% of the pairs are of different groups (task)" in table.note
 
@@ -126,11 +132,100 @@ def test_a_neighbor_of_a_like_length_goes_before_a_nearer_one(data):
     before = donors.copy()
     table = neighbor_table(data, parts, donors)
     np.testing.assert_array_equal(donors, before)
-    kept = np.setdiff1d(np.concatenate(parts), [10, 74])
+    kept = np.setdiff1d(np.concatenate(parts), [10])
     assert (np.abs(table.donor[kept] - kept) == 2).all()
     assert abs(table.donor[10] - 10) == 1
+    assert "100.0% of the test samples have a neighbor in their recording, a median of 8 s away" in table.note
+    lonely = dataclasses.replace(data, clock=dataclasses.replace(data.clock, recording=data.clock.recording.copy()))
+    lonely.clock.recording[74] = "alone"
+    table = neighbor_table(lonely, parts, donors)
     assert table.donor[74] == donors[74]
     assert "neighbor: 85.7% of the test samples have a neighbor in their recording, a median of 8 s away" in table.note
+
+
+def test_a_neighbor_is_the_nearest_sample_of_any_part(data):
+    """In a random split, of samples that are in no part, too; of equal lengths, the next sentence is 4 s away."""
+    data = dataclasses.replace(data, offsets=np.arange(81), features=data.features[:80])
+    test = np.arange(2, 80, 9)
+    parts = [np.setdiff1d(np.arange(0, 80, 3), test), np.setdiff1d(np.arange(1, 80, 12), test), test]
+    table = neighbor_table(data, parts, donor_table(data, parts, 0).donor)
+    assert (np.abs(table.donor[test] - test) == 1).all()
+    assert "a median of 4 s away" in table.note
+
+
+def test_a_neighbor_is_never_another_reading_of_the_same_sentence(data):
+    """Each sentence is read twice in a row, with other capitals the second time."""
+    twice = [f"text {k // 2}" if k % 2 else f"Text {k // 2}" for k in range(80)]
+    data = dataclasses.replace(data, sentence=np.array(twice, object))
+    table = neighbor_table(data, PARTS, donor_table(data, PARTS, 0).donor)
+    rows = np.concatenate(PARTS)
+    assert (table.donor[rows] // 2 != rows // 2).all()
+    assert (data.clock.recording[table.donor[rows]] == data.clock.recording[rows]).all()
+    assert (np.abs(table.donor[rows] - rows) <= 2).all()
+
+
+def counted_from(data, begins):
+    """The data, where the recorder of each recording began at another time."""
+    _, label = np.unique(data.clock.recording.astype(str), return_inverse=True)
+    clock = dataclasses.replace(data.clock, onset=data.clock.onset + np.array(begins)[label])
+    return dataclasses.replace(data, clock=clock)
+
+
+@pytest.mark.parametrize("begins", [(36000.0, 41234.5), (1.7e9, 1.7e9 + 86400.25), (-5.0, 1.9e9)])
+def test_time_is_counted_from_the_first_sample_of_each_recording(data, begins):
+    """Onsets from 0, in seconds of a day, as Unix time: the same clock, neighbors, copied texts, split and figures."""
+    moved = counted_from(data, begins)
+    one, other = (clock_features(given, PARTS[0], 0) for given in (data, moved))
+    np.testing.assert_allclose(other, one, atol=1e-3)
+    assert clock_note(moved, PARTS[0], other) == clock_note(data, PARTS[0], one)
+    elsewhere, _ = nearest_texts(moved, np.arange(40), np.arange(40, 50))
+    assert elsewhere.tolist() == list(range(10))
+    lent = donor_table(data, PARTS, 0).donor
+    np.testing.assert_array_equal(neighbor_table(moved, PARTS, lent).donor, neighbor_table(data, PARTS, lent).donor)
+    splits = [make_split(given, "blocks", (0.6, 0.2, 0.2), 0, "", 5.0) for given in (data, moved)]
+    assert splits[0].digest() == splits[1].digest()
+    said = [time_leakage(readings_of(given), splits[0].parts, {}) for given in (data, moved)]
+    assert said[0]["neighbors"] == said[1]["neighbors"]
+
+
+@pytest.mark.parametrize(("row", "onset"), [(7, 5e7), (45, 1.7e9), (0, -1.7e9), (12, 2e4)])
+def test_one_wrong_onset_spoils_no_clock(data, row, onset):
+    """Whether it is before or after the others: the clock tells the times of all other samples as before."""
+    onsets = data.clock.onset.copy()
+    onsets[row] = onset
+    wrong = dataclasses.replace(data, clock=dataclasses.replace(data.clock, onset=onsets))
+    found = clock_features(wrong, PARTS[0], 0)
+    assert "a linear fit of its input tells the time to within" in clock_note(wrong, PARTS[0], found)
+    for own in (np.arange(40), np.arange(40, 80)):
+        own = own[own != row]
+        apart = np.sqrt(np.square(np.diff(found[own], axis=0)).sum(1))
+        assert apart.min() > 0.5, "samples that follow each other have other inputs"
+    train = PARTS[0][PARTS[0] != row]
+    longest = found[train][:, 2]  # cosine of the longest period
+    assert np.ptp(longest) > 0.25, "in the course of a recording, the slowest wave changes, too"
+
+
+def test_a_clock_that_tells_no_time_is_refused(data):
+    """As the input is where times are taken as they are from 1970 on; it still tells the recording."""
+    known = clock_features(data, PARTS[0], 0)
+    note = clock_note(data, PARTS[0], known)
+    assert re.search(r"tells the time to within \d\.\d% of a recording's length \(median\)", note)
+    assert "the recording of 100.0% of the samples, the task of" in note
+    blind = known.copy()
+    blind[:, 2:] = np.cos(2 * np.pi * (1.7e9 + data.clock.onset[:, None]) / (3.4e9 / 2.0 ** np.arange(28)))
+    blind[:, 12:] = 0
+    with pytest.raises(UserError, match="an arm trained on it would be no control of time"):
+        clock_note(data, PARTS[0], blind)
+    with pytest.raises(UserError, match="cannot be fed"):
+        clock_note(without_time(data, PARTS[0]), PARTS[0], known)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 8, 21])
+def test_a_narrow_clock_tells_the_time_first(data, width):
+    narrow = dataclasses.replace(data, features=np.ones((len(data.features), width), np.float32))
+    found = clock_features(narrow, PARTS[0], 0)
+    assert found.shape == (80, width)
+    assert float(re.search(r"within (\S+)%", clock_note(narrow, PARTS[0], found))[1]) < 5
 
 
 def test_a_text_of_unknown_time_is_not_copied(data):
