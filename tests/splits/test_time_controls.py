@@ -11,6 +11,7 @@ from tiny_run import tiny_settings
 from eeg2text_jax.conditions.donors import donor_table, label_rows
 from eeg2text_jax.conditions.time_controls import PERIODS, clock_features, clock_note, nearest_texts, neighbor_table
 from eeg2text_jax.data.clock import Clock
+from eeg2text_jax.data.prompt import make_prompt
 from eeg2text_jax.data.text import train_tokenizer
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.methods import make_split
@@ -254,3 +255,16 @@ def test_samples_of_a_run_hold_the_tables_of_its_conditions(data):
         np.testing.assert_allclose(means[row], (own.mean(0) - centre) / spread, atol=1e-5)
         assert set(samples.subject[data.subject == subject]) == {row}
     np.testing.assert_allclose(means[2], 0, atol=1e-5)
+
+
+def test_the_prompt_of_a_sample_names_its_own_subject_and_task(data):
+    config = tiny_settings(grid__eval_conditions=("eeg",))
+    config = dataclasses.replace(config, text=dataclasses.replace(config.text, template="{subject} in {task} <eeg>"))
+    split = Split("file", 0, dict(zip(("train", "dev", "test"), PARTS, strict=True)), readings_of(data).sample_id)
+    tokenizer = train_tokenizer([*data.sentence, "S1 S2 in A B"], 300)
+    samples, _ = make_samples(config, data, split, tokenizer, 1, alone=True)
+    before, after = samples.prompts
+    for i in range(len(data)):
+        own = make_prompt(tokenizer, f"{data.subject[i]} in {data.task[i]} <eeg>", chat=False)
+        assert (before[i][before[i] >= 0].tolist(), after[i].tolist()) == (list(own.before), list(own.after))
+    assert len({tuple(row) for row in before.tolist()}) == 4
