@@ -40,10 +40,13 @@ def test_the_clock_knows_recording_and_onset_alone(data):
     found = clock_features(data, PARTS[0], 0)
     assert found.shape == (80, 30)
     assert len(np.unique(found[:, :2], axis=0)) == 2, "one-hot of the recording"
-    np.testing.assert_array_equal(found[:40, 2:], found[40:, 2:])  # the same onsets
-    assert len(np.unique(found[:40, 2:].round(4), axis=0)) == 40
-    for part in (found[:, :2], found[:, 2 : 2 + 2 * PERIODS]):
+    shared, own = found[:, 2 : 2 + 2 * PERIODS], found[:, 2 + 2 * PERIODS :]
+    np.testing.assert_array_equal(shared[:40], shared[40:])  # the same onsets
+    assert len(np.unique(shared[:40].round(4), axis=0)) == 40
+    for part in (found[:, :2], shared):
         assert np.square(part).mean() == pytest.approx(1.0, rel=1e-5)
+    assert np.square(own).mean() == pytest.approx(1.0, rel=0.2)
+    assert (np.abs(own[:40] - own[40:]).max(axis=1) > 0.5).all(), "the same onset of two recordings"
     other = dataclasses.replace(data, sentence=data.sentence[::-1], features=data.features + 1)
     np.testing.assert_array_equal(clock_features(other, PARTS[0], 0), found)
     narrow = dataclasses.replace(data, features=data.features[:, :5])
@@ -111,8 +114,10 @@ def test_a_clock_has_no_code_of_what_training_did_not_see(data):
     found = clock_features(data, np.arange(30), 0)
     assert (found[:40, 0] == 1).all()
     assert not found[40:, 0].any()
-    np.testing.assert_array_equal(found[:40, 1:], found[40:, 1:])
-    assert not found[:, 1 + 2 * PERIODS :].any()
+    shared = slice(1, 1 + 2 * PERIODS)
+    np.testing.assert_array_equal(found[:40, shared], found[40:, shared])
+    assert found[:40, 1 + 2 * PERIODS :].any(axis=0).all()
+    assert not found[40:, 1 + 2 * PERIODS :].any()
     lost, whole = (clock_features(given, PARTS[0], 0) for given in (without_time(data, [5]), data))
     assert not lost[5].any()
     np.testing.assert_array_equal(np.delete(lost, 5, 0), np.delete(whole, 5, 0))
@@ -163,6 +168,22 @@ def test_a_neighbor_is_never_another_reading_of_the_same_sentence(data):
     assert (table.donor[rows] // 2 != rows // 2).all()
     assert (data.clock.recording[table.donor[rows]] == data.clock.recording[rows]).all()
     assert (np.abs(table.donor[rows] - rows) <= 2).all()
+
+
+def test_a_linear_model_tells_blocks_in_another_order_in_each_recording():
+    """Six groups in blocks, three recordings with orders of their own; every fourth sentence is not trained on."""
+    rows = [(f"S{s}", "T", k, f"text {k}") for s in range(3) for k in range(120)]
+    data = data_of(rows)
+    clock = Clock.of({"recording": [r[0] for r in rows], "onset": [4.0 * (k % 120) for k in range(360)],
+                      "duration": [np.nan] * 360, "order": [-1] * 360})  # fmt: skip
+    data = dataclasses.replace(data, clock=clock, features=np.ones((360, 60), np.float32))
+    rng = np.random.default_rng(0)
+    group = np.concatenate([np.repeat(rng.permutation(6), 20) for _ in range(3)])
+    train = np.flatnonzero(np.arange(360) % 4)
+    found = clock_features(data, train, 0).astype(float)
+    weights = np.linalg.solve(found[train].T @ found[train] + 3 * np.eye(60), found[train].T @ np.eye(6)[group[train]])
+    told = (found @ weights).argmax(axis=1) == group
+    assert told[::4].mean() > 0.85
 
 
 def counted_from(data, begins):
