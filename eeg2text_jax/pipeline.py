@@ -18,7 +18,7 @@ from eeg2text_jax.decoding.attributions import ChannelShares, own_texts
 from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.decoding.topomap import map_figure, read_map
 from eeg2text_jax.metrics.ranks import score_rankings
-from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
+from eeg2text_jax.metrics.render import markdown_text, print_table, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_side
 from eeg2text_jax.model_metrics import configured, endpoints
@@ -227,4 +227,11 @@ def data_section(data: DataFile) -> Section:
     about = f"{len(data)} samples of {len(set(data.subject))} subjects and {len(set(data.sentence))} different texts"
     lines = [f"{about}; dropped: {dropped or 'none'}.", f"Features: {data.features_are}."]
     lines += data.provenance.get("notes", ())
+    if data.clock is not None and data.clock.ranges:
+        rows = [
+            f"| {markdown_text(name)} | {first:.10g} | {last:.10g} |"
+            for name, (first, last) in data.clock.ranges.items()
+        ]
+        heads = f"| recording | first sample ({data.clock.unit}) | last sample ({data.clock.unit}) |"
+        lines += [*data.clock.notes(), "\n".join([heads, "| --- | --- | --- |", *rows])]
     return Section("Data", "\n\n".join(lines))

@@ -183,6 +183,8 @@ def test_scores_of_the_judge_read_again_are_those_it_was_tested_with(finished):
     np.testing.assert_array_equal(rows[:, 0] > 0, [True, *(s[1:] >= results["threshold"]["value"])])
     bound = LatteScore(dataclasses.replace(made, threshold=float(s[1])), frozen)
     assert bound.statistics([pairs[1][1]], [pairs[1][0]])[0, 0] == 1, "a score at the threshold is accepted"
+    above = LatteScore(dataclasses.replace(made, threshold=float(np.nextafter(s[1], 2))), frozen)
+    assert above.statistics([pairs[1][1]], [pairs[1][0]])[0, 0] == 0, "and one below it is not, whatever the judge"
     texts, others = [hypothesis for _, hypothesis in pairs], ["the girl sold two houses in paris"] * 3
     table = metric.pairwise(texts, [pairs[0][0], others[0]])
     np.testing.assert_allclose(table[:, 0], rows, atol=1e-6)
