@@ -117,9 +117,7 @@ def publish(
 
 def rank(study: Study) -> None:
     """Rank the candidate sentences with each arm's best parameters under every condition; write `rankings.jsonl`."""
-    contrastive = study.config.objective == "contrastive"
-    header = header_of(study) | {"scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE}
-    candidates = candidates_of(study)
+    header, candidates = header_of_rankings(study), candidates_of(study)
     rows = ranked_rows(study, candidates)
     if not is_main():
         collections.deque(rows, maxlen=0)  # other hosts only take part in the computation
@@ -129,6 +127,12 @@ def rank(study: Study) -> None:
     write_rankings(study.workdir.rankings, header, rows)
     study.workdir.record(study.workdir.rankings.name, *study.workdir.unrecorded(*DECODED))
     print(f"wrote {study.workdir.rankings}: {len(candidates)} candidates")
+
+
+def header_of_rankings(study: Study) -> dict[str, Any]:
+    """Return the header of the rankings file, without the candidates: digests of its inputs, and what scores are."""
+    contrastive = study.config.objective == "contrastive"
+    return header_of(study) | {"scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE}
 
 
 def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
@@ -160,7 +164,7 @@ def audit_ranked(config: Settings, rows: Iterable[Ranking], **facts: Any) -> Aud
     if not can_audit(config.grid):
         return None
     endpoint, margin = config.retrieval.endpoint, config.retrieval.margin or None
-    return audit_conditions(config, select_arms(rows), endpoint=endpoint, margin=margin, verified=RANKED_HERE, **facts)
+    return audit_conditions(config, select_arms(rows), endpoint=endpoint, margin=margin, decoded=RANKED_HERE, **facts)
 
 
 def audit_conditions(config: Settings, conditions: dict[str, list[Any]], **options: Any) -> AuditResult:

@@ -15,7 +15,7 @@ from eeg2text_jax.auditing.content_cells import donor_notes
 from eeg2text_jax.auditing.contrast import Contrast, Evidence
 from eeg2text_jax.auditing.endpoints import Endpoint
 from eeg2text_jax.auditing.levels import Level, curve, labels_of, measure_levels, sampled_groups
-from eeg2text_jax.auditing.provenance import AVERAGED, checked_proof, provenance_of
+from eeg2text_jax.auditing.provenance import AVERAGED, Provenance, checked_proof, provenance_of
 from eeg2text_jax.auditing.rank_table import rank_table
 from eeg2text_jax.auditing.red_flags import LEVELS, Flag
 from eeg2text_jax.auditing.result import AuditResult
@@ -53,7 +53,7 @@ class Options:
       choices: the list of sentences that the decoder chose from, as its authors state; empty if it writes freely.
       proof: the authors' statement, a sentence or a URL, of how they know that no target reached the decoder. It is
         printed; findings that contradict it remain.
-      verified: the evidence that the run decoded these predictions itself; "": not verified.
+      decoded: the provenance of predictions that eeg2text decoded, here or again; None: it did not.
       stated_by: words that say who states the mode of the rows, such as "the file states".
       deciding: names of the controls that decide; the others ask questions of their own. None: all controls except
         those that keep the features of the words (`QUESTIONS`) and those of time.
@@ -77,7 +77,7 @@ class Options:
     training_text: Iterable[str] | None = None
     choices: Sequence[str] = ()
     proof: str = ""
-    verified: str = ""
+    decoded: Provenance | None = None
     stated_by: str = "the file states"
     deciding: Collection[str] | None = None
     candidates: Mapping[str, Mapping[Key, CandidateScores]] | None = None
@@ -159,8 +159,13 @@ def audit_table(table: Table, options: Options, rng: np.random.Generator) -> Aud
     evidence, notes = compare(table, measured, sampled, resamples=options.resamples, rng=rng)
     effect = design_effect(endpoint.score, measured.cells[0].rows.own, aligned.eeg.sentence)
     flags = findings(table, measured, evidence, options, effect)
-    statements = {"verified": options.verified, "proof": options.proof, "stated_by": options.stated_by}
-    origin = provenance_of(aligned.eeg.mode, **statements, contradictions=contradictions(flags))
+    origin = provenance_of(
+        aligned.eeg.mode,
+        decoded=options.decoded,
+        proof=options.proof,
+        stated_by=options.stated_by,
+        contradictions=contradictions(flags),
+    )
     levels = _levels(table, labels, options)
     asked = questions(aligned, options.deciding)
     bars = [fitness.bars(flags, aligned.eeg.name, found.control) for found in evidence]
@@ -208,10 +213,10 @@ def findings(
     flags = fitness.unfit(aligned)
     flags += table.signs(measured.conditions, averaged=bool(AVERAGED.search(options.proof)), choices=options.choices)
     if options.training_text is not None:
-        apart = bool(options.verified or options.choices)
+        apart = bool(options.decoded or options.choices)
         flags += fitness.training_overlap(aligned, options.training_text, apart=apart)
     flags += measured.flags
-    flags = weighed(flags) if options.verified else flags
+    flags = weighed(flags) if options.decoded else flags
     flags += [Flag("time", "warning", message) for message in high_neighbors(options.neighbors)]
     flags += red_flags.alignment_flags(aligned, effect) + red_flags.seed_flags(aligned)
     flags += table.warnings(measured.conditions, measured.plain, evidence)

@@ -21,8 +21,6 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
 from eeg2text_jax.versions import __version__
 
-DECODED_HERE = "decoded by eeg2text, whose free-running decoder takes no target"
-RANKED_HERE = "ranked by eeg2text, which scores every candidate alike"
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
 RANKED = ("contrastive", "likelihood")  # modes of rankings
 PROOF_WORDS = 4  # fewest different words of a `--proof` that is no URL
@@ -36,7 +34,8 @@ AVERAGED = re.compile(r"\b(averag|pooled|mean of)", re.IGNORECASE)
 class Level(enum.StrEnum):
     """Levels of evidence that predictions are free-running."""
 
-    VERIFIED = "verified"
+    DECODED_HERE = "decoded here"
+    DECODED_AGAIN = "decoded again"
     STATED = "stated"
     UNKNOWN = "not known"
     CONTRADICTED = "contradicted"
@@ -48,26 +47,42 @@ class Provenance:
 
     level: Level
     statement: str = ""  # the evidence and its source, or the findings that contradict it
+    checked: tuple[str, ...] = ()  # of rows that were decoded again: sentences on what else was checked
+    not_checked: tuple[str, ...] = ()  # sentences on what was not
 
     @property
     def text(self) -> str:
         return f"{self.level.value}{f': {self.statement}' if self.statement else ''}"
 
+    @property
+    def lines(self) -> list[str]:
+        """What was and was not checked, a sentence each."""
+        return [
+            *(f"Checked: {line}." for line in self.checked),
+            *(f"Not checked: {line}." for line in self.not_checked),
+        ]
 
-def provenance_of(mode: str, *, verified: str, proof: str, stated_by: str, contradictions: list[str]) -> Provenance:
+
+DECODED_HERE = Provenance(Level.DECODED_HERE, "by this run of eeg2text, whose free-running decoder takes no target")
+RANKED_HERE = Provenance(Level.DECODED_HERE, "ranked by this run of eeg2text, which scores every candidate alike")
+
+
+def provenance_of(
+    mode: str, *, decoded: Provenance | None, proof: str, stated_by: str, contradictions: list[str]
+) -> Provenance:
     """Return the provenance of predictions; contradictions in their structure override every statement.
 
     Args:
       mode: the decoding mode that the rows state.
-      verified: evidence that the run decoded the predictions itself; "" if there is none.
+      decoded: the provenance of predictions that eeg2text decoded, here or again; None: it did not.
       proof: the authors' statement; "" if there is none.
       stated_by: words that say who states the mode, such as "the file states".
       contradictions: messages of findings that only a target in the decoder explains.
     """
     if contradictions:
         return Provenance(Level.CONTRADICTED, "; ".join(contradictions))
-    if verified:
-        return Provenance(Level.VERIFIED, verified)
+    if decoded:
+        return decoded
     if proof:
         return Provenance(Level.STATED, f"the authors state: {proof}")
     if mode == "free_running":

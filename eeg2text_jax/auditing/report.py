@@ -83,6 +83,7 @@ def verdict_part(result: AuditResult) -> str:
     lines = [
         f"{main.reading[:1].upper()}{main.reading[1:]}.",
         f"Provenance: {origin.level.value if repeated else origin.text}.",
+        *origin.lines,
         *time_lines(result.verdict, result.time),
     ]
     boxes = "".join(f"<div><b>{html.escape(value)}</b><span>{name}</span></div>" for name, value in numbers.items())

@@ -228,6 +228,7 @@ def result_text(result: AuditResult) -> str:
         *(f"note: {note}" for note in result.notes),
         "",
         f"Provenance: {result.provenance.text}.",
+        *result.provenance.lines,
         *(c.sentence for c in result.comparisons if c is not result.deciding),
         result.sentence,
         f"VERDICT: {result.verdict_text}",

@@ -98,7 +98,7 @@ def chosen_from(condition: Condition, references: Sequence[str], choices: Sequen
 
 
 def weighed(flags: Sequence[Flag]) -> list[Flag]:
-    """Return the findings for predictions verified to be free-running: signs of the target become warnings.
+    """Return the findings for predictions that eeg2text decoded: signs of the target become warnings.
 
     Such a decoder is nearly perfect, or remembers the text. The note on too few wrong words is dropped.
     """

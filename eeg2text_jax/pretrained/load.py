@@ -13,6 +13,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from eeg2text_jax.backbones.build import BACKBONES, backbone_module, backbone_of, describe
 from eeg2text_jax.backbones.mapping import Rule, Source, Table, flatten, match, unflatten
+from eeg2text_jax.data.text import needs_code
 from eeg2text_jax.errors import UserError, one_line
 from eeg2text_jax.models.functional import Seq2SeqModel, frozen_shapes
 from eeg2text_jax.models.layers import int8_of
@@ -98,9 +99,14 @@ def read_config(folder: Path) -> PretrainedConfig:
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder}: has no config.json beside the weights; download or copy the checkpoint again.")
     try:
-        return AutoConfig.from_pretrained(str(folder), local_files_only=True)
+        return AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers raises many kinds of exceptions
         where = folder / "config.json"
+        if needs_code(error):
+            raise UserError(
+                f"{where}: needs Python code of the folder (auto_map), which is never executed; expected a model_type "
+                "that transformers knows."
+            ) from error
         raise UserError(f"{where}: cannot be read as a model's configuration ({one_line(error)}).") from error
 
 

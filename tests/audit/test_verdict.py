@@ -167,7 +167,7 @@ def decided(primary, own, own_derived=None, *, levels=(), p_control=0.4):
         types.SimpleNamespace(name="eeg", content=own, derived=own_derived or {}, p=own.p_primary),
         types.SimpleNamespace(name="noise", content=MORE, derived={}, p=p_control),
     ]
-    origin, evidence = Provenance(Level.VERIFIED, "known"), Evidence("noise", primary, {}, [], [])
+    origin, evidence = Provenance(Level.DECODED_HERE, "known"), Evidence("noise", primary, {}, [], [])
     return decide(evidence, [], table, conditions, 1.0, origin, {}, levels)
 
 
