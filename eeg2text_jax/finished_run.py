@@ -1,5 +1,6 @@
 """Export an arm of a finished run."""
 
+import dataclasses
 import json
 import os
 from typing import Any
@@ -21,6 +22,7 @@ from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.config_file import read_configuration
 from eeg2text_jax.study.grid import Arm
+from eeg2text_jax.study.places import is_path, last_part
 from eeg2text_jax.study.sections import read_settings
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir, find_workdir
@@ -65,6 +67,8 @@ def exported(study: Study, params: Params) -> Exported:
 def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
     """Write the parameters of one arm, its configuration, tokenizer and model card to the folder `out`."""
     feeding, model = _feeding(study), study.config.model
+    if is_path(feeding.base):
+        feeding = dataclasses.replace(feeding, base=os.path.relpath(feeding.base, out))
     if model.checkpoint:
         backbone: PretrainedConfig = checkpoint_config(checkpoint_folder(model.checkpoint), study.tokenizer)
     else:
@@ -127,12 +131,12 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
     return CardFacts(
         name=name,
         backbone=study.config.model.backbone,
-        started_from=study.config.model.checkpoint or "random weights",
+        started_from=_published(study.config.model.checkpoint) or "random weights",
         arm=f"{arm.condition}, seed {arm.seed}",
-        data=f"{study.config.data.source}, {len(study.split.parts['train'])} training samples",
+        data=f"{last_part(study.config.data.source)}, {len(study.split.parts['train'])} training samples",
         features=study.data.features_are,
         n_features=study.data.n_features,
-        base=study.config.model.checkpoint if study.model.shared_frozen else "",
+        base=_published(study.config.model.checkpoint) if study.model.shared_frozen else "",
         lora=study.config.optim.trainable == "lora",
         int8=study.model.shared_frozen and study.config.model.frozen_dtype == "int8",
         alone=study.model.spec.encoder is None,
@@ -141,6 +145,11 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
         scores=scores,
         signatures=signatures,
     )
+
+
+def _published(checkpoint: str) -> str:
+    """Return a checkpoint's name on the Hub, or the last part of its path."""
+    return last_part(checkpoint) if is_path(checkpoint) else checkpoint
 
 
 def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str, str]]:

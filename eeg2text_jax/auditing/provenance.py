@@ -21,6 +21,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
 from eeg2text_jax.versions import __version__
 
+FOLDERS = re.compile(r"(?<![\w.:/~])~?/([^/\s=,:]+/)+")  # of an absolute path, which tells of the machine
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
 RANKED = ("contrastive", "likelihood")  # modes of rankings
 PROOF_WORDS = 4  # fewest different words of a `--proof` that is no URL
@@ -134,12 +135,16 @@ def joined(outcome: Verdict, reading: str, origin: Provenance) -> tuple[Verdict,
 
 @dataclasses.dataclass(frozen=True)
 class JudgedFile:
-    """One audited file of predictions."""
+    """One audited file of predictions; the folders of absolute paths are left out."""
 
     name: str  # as on the command line
     sha256: str
     rows: int
     read: tuple[str, ...] = ()  # sentences about how it was read
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", FOLDERS.sub("", self.name))
+        object.__setattr__(self, "read", tuple(FOLDERS.sub("", line) for line in self.read))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +167,8 @@ class Judged:
         if not command and (program.name == "eeg2text" or program.parent.name == "eeg2text_jax"):
             command = ["eeg2text", *sys.argv[1:]]
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-        return dataclasses.replace(self, command=shlex.join(command) or "a call from Python", date=now)
+        plain = shlex.join(FOLDERS.sub("", word) for word in command)
+        return dataclasses.replace(self, command=plain or "a call from Python", date=now)
 
 
 def judged_part(judged: Judged | None) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -75,7 +76,8 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
     feeding, beside = export_files.read_feeding(folder), export_files.read_eeg(folder)
     if not feeding.base or beside is None:
         raise UserError(f"{folder}: has no config.json and names no language model; export the run again.")
-    base = checkpoint_folder(feeding.base)
+    place = feeding.base  # a path begins with a dot, and is relative to the export
+    base = checkpoint_folder(os.path.normpath(folder / place) if place.startswith(".") else place)
     if feeding.base_fingerprint not in ("", fingerprint(base)):
         raise UserError(
             f"{base}: its weights are not the weights that {folder} was trained with; restore the original weights."
