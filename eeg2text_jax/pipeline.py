@@ -50,7 +50,8 @@ CHANNELS = (
 def run(config: Settings, root: str, *, fold: bool = False) -> None:
     """Run all stages in the folder `root`, resuming an earlier run of the same configuration.
 
-    With `fold`, one of several folds, the audit is written but not printed, because the verdict is over all folds.
+    With `fold`, one of several folds, the audit is written but not printed, because the verdict is over all folds. Of a
+    finished run in a read-only folder, the results are printed.
     Raises UserError if the configuration, the data or the folder is not usable.
     """
     with open_run(config, root) as study:
@@ -58,6 +59,8 @@ def run(config: Settings, root: str, *, fold: bool = False) -> None:
         if missing:
             train_arms(study)
             decode(study, missing)
+        elif rank_run.shows_finished(study.workdir.root):
+            return
         restore_log(study)
         if is_main():
             results = score(study)

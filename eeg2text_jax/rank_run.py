@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from eeg2text_jax.decoding.retrieve import COSINE, EVIDENCE, rank_by_likelihood,
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.ranks import score_rankings
-from eeg2text_jax.metrics.render import table_markdown
+from eeg2text_jax.metrics.render import print_table, table_markdown
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.predictions.file import Prediction, sentence_key
@@ -31,7 +32,7 @@ from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.sections import GridSettings, Settings
 from eeg2text_jax.study.study import Study
-from eeg2text_jax.study.workdir import DECODED
+from eeg2text_jax.study.workdir import DECODED, is_read_only
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import waves
 
@@ -113,6 +114,18 @@ def publish(
     if show:
         print(result_text(found))
     return found
+
+
+def shows_finished(root: str | os.PathLike[str]) -> bool:
+    """Print table and verdict that a read-only folder of a finished run or of folds has; False for any other folder."""
+    folder = Path(root)
+    results, verdict = folder / "results.json", folder / "audit.json"
+    if not (is_read_only(folder) and results.exists()):
+        return False
+    print_table(json.loads(results.read_text()))
+    print(json.loads(verdict.read_text())["sentence"] if verdict.exists() else NO_AUDIT)
+    print(f"{folder}: is read-only, so nothing was written; the verdict is that of its audit.json.")
+    return True
 
 
 def rank(study: Study) -> None:

@@ -22,7 +22,7 @@ from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_sid
 from eeg2text_jax.pipeline import audit_rows, run, score_rows
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.rankings import Ranking, read_rankings
-from eeg2text_jax.rank_run import NO_AUDIT, can_audit, is_ranked, judge_ranked_folds, publish
+from eeg2text_jax.rank_run import NO_AUDIT, can_audit, is_ranked, judge_ranked_folds, publish, shows_finished
 from eeg2text_jax.search.settings import search_name
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.methods import make_folds
@@ -43,8 +43,8 @@ def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
     `folds` is the number of folds, or "subjects" for one fold per subject; with `split.method` it decides what a fold
     is, see `splits.methods.make_folds`. Finished stages are skipped, as in a single run. Results over all folds are in
     `root`, under the file names of a single run. Returns the audit over all folds; None if no arm was trained and
-    tested with EEG. Raises UserError as `make_folds` and `pipeline.run`, or if `root` has folds of another
-    configuration.
+    tested with EEG, or `root` is read-only. Raises UserError as `make_folds` and `pipeline.run`, or if `root` has folds
+    of another configuration.
     """
     if folds != "subjects" and not (folds.isdecimal() and int(folds) >= 2):
         raise UserError(
@@ -74,6 +74,8 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
         if config.objective == "generate":
             rows.append(list(read_predictions(place / f"fold_{k}" / "predictions.jsonl").predictions))
     print(f"\n=== all {len(splits)} folds ===")
+    if shows_finished(place):
+        return None
     leaked = leaked_text(data, splits)
     header: dict[str, Any] = {"splits": [split.digest() for split in splits]}
     header |= {"recording": data.recording} if data.recording != "eeg" else {}

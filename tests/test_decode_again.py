@@ -148,6 +148,69 @@ def test_a_forged_workdir_is_not_decoded_again(forged, forgery):
     assert listing(forged) == before
 
 
+def a_split_of_its_own(root):
+    set_field(root, "split", "method", "file")
+    set_field(root, "split", "path", str(root / "split.json"))
+
+
+def folds_of_another_rule(root):
+    a_split_of_its_own(root)
+    rule = {"method": "unique_text", "ratio": [0.8, 0.1, 0.1], "seed": 7, "gap": 0.0}
+    (root.parent / "folds.json").write_text(json.dumps({"folds": "3", "split": rule, "data": {}}))
+
+
+def a_tokenizer_from_nowhere(root):
+    set_field(root, "text", "tokenizer", "/nowhere/t5")
+
+
+def data_said_to_be_recordings(root):
+    set_field(root, "data", "source", "/nowhere/subject_1.edf")
+
+
+# Statements of a forger that nothing contradicts -> what is said to be not checked, and what must not be said.
+UNSEEN = {
+    a_split_of_its_own: ("by which rule the split file divided the samples", "the split was made again"),
+    folds_of_another_rule: ("by which rule the split file divided the samples", "the split was made again"),
+    a_tokenizer_from_nowhere: ("the tokenizer, which is said to be t5", "the tokenizer was"),
+    data_said_to_be_recordings: (
+        "where the data come from: subject_1.edf was not prepared",
+        "the data were made again",
+    ),
+}
+
+
+@pytest.mark.parametrize("forgery", UNSEEN, ids=lambda forgery: forgery.__name__)
+def test_what_cannot_be_checked_is_said_to_be_not_checked(forged, forgery):
+    forgery(forged)
+    sign(forged)
+    origin = decode_again(read_any(forged / "predictions.jsonl")).provenance
+    assert origin.level == "decoded again"
+    said, not_said = UNSEEN[forgery]
+    assert any(line.startswith(said) for line in origin.not_checked)
+    assert not any(line.startswith(not_said) for line in origin.checked)
+
+
+BROKEN = {
+    "waves.json": "[]",
+    "checkpoints/step_6/_CHECKPOINT_METADATA": "[" * 100_000,
+    "checkpoints/step_6/state/_METADATA": "{}",
+    "checkpoints/step_6/info/metadata": "[]",
+    "metrics.jsonl": '{"step": "x"}\n',
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_file_that_makes_no_sense_is_refused_in_one_sentence(forged, refused, name):
+    (forged / name).write_text(BROKEN[name])
+    listed = forged / "checkpoints/step_6/digests.json"
+    files = {
+        path: file_digest(forged / "checkpoints/step_6" / path) for path in json.loads(listed.read_text())["files"]
+    }
+    listed.write_text(json.dumps({"files": files, "digest": content_digest(files)}))
+    Workdir(forged).record("metrics.jsonl", "waves.json")
+    assert refused(["audit", f"--eeg={forged / 'predictions.jsonl'}", "--again"]).startswith("eeg2text audit: ")
+
+
 def listing(root):
     return {path: path.stat().st_mtime_ns for path in sorted(root.rglob("*"))}
 

@@ -31,7 +31,7 @@ from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.config_file import product, write_configuration
 from eeg2text_jax.study.configuration import differences, to_json
 from eeg2text_jax.study.places import resolved
-from eeg2text_jax.study.workdir import Workdir, lock_workdir, read_object
+from eeg2text_jax.study.workdir import Workdir, is_read_only, lock_workdir, read_object
 
 TOY, JUDGE = "toy", "LATTEScore's judge"
 SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # `config.pairs` -> origin of labels
@@ -50,6 +50,12 @@ def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, A
       UserError: the pairs, the checkpoint or the folder are not usable.
     """
     with open_workdir(config, root) as workdir:
+        done = workdir.root / "results.json"
+        if is_read_only(workdir.root) and done.exists():
+            content = json.loads(done.read_text())
+            print(results.to_markdown(content))
+            print(f"{root}: is read-only, so nothing was written.")
+            return content
         pairs, source = labelled_pairs(config, labels, workdir)
         where = config.pairs if source == "human labels" else source
         whole = divide(pairs, config.split.ratio, config.split.seed, where)
