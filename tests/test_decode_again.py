@@ -7,25 +7,28 @@ import contextlib
 import json
 import os
 import pickle
+import re
 import shutil
 
 import jax
 import pytest
-from tiny_run import tiny_settings
+from tiny_run import as_flag, tiny_settings
 
 from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.text import load_tokenizer
+from eeg2text_jax.data.text import load_tokenizer, train_tokenizer
 from eeg2text_jax.decode_again import compare_files, decode_again
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import content_digest, file_digest
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.pretrained.load import read_config
 from eeg2text_jax.splits.certificate import certify_data
+from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.study.config_file import read_configuration
 from eeg2text_jax.study.configuration import fields_digest
 from eeg2text_jax.study.own_run import is_of_its_run
+from eeg2text_jax.study.study import open_data
 from eeg2text_jax.study.workdir import Workdir
 
 
@@ -42,13 +45,13 @@ def forged(finished, tmp_path):
     return shutil.copytree(finished, tmp_path / "forged")
 
 
-def sign(root):
+def sign(root, step=6):
     """Compute every digest again, and set the headers to the configuration and the split of the folder."""
     workdir = Workdir(root)
     document, split = read_configuration(workdir), read_split_file(root / "split.json").record["digest"]
-    info = root / "checkpoints/step_6/info/metadata"
+    info = root / f"checkpoints/step_{step}/info/metadata"
     edit(info, split=split, config=fields_digest(document, "training"))
-    listed = root / "checkpoints/step_6/digests.json"
+    listed = root / f"checkpoints/step_{step}/digests.json"
     files = json.loads(listed.read_text())["files"]
     files["info/metadata"] = file_digest(info)
     listed.write_text(json.dumps({"files": files, "digest": content_digest(files)}))
@@ -328,3 +331,28 @@ def test_code_beside_a_tokenizer_that_transformers_knows_is_no_obstacle(forged):
     """Many checkpoints of the Hub bring code for older versions beside files that need none."""
     edit(forged / "tokenizer/tokenizer_config.json", auto_map={"AutoTokenizer": ["tok.Own", "tok.Own"]})
     assert load_tokenizer(forged / "tokenizer").eos_token == "</s>"
+
+
+@pytest.mark.slow
+def test_training_on_the_test_part_shows_in_the_losses(tmp_path):
+    """The forger trains on one part and states that it is the test part; log, checkpoint and rows are the product's."""
+    (tmp_path / "made").mkdir()
+    data = open_data(tiny_settings(), Workdir(tmp_path / "made"))
+    split = make_split(data, "unique_text", (0.4, 0.2, 0.4), 0)
+    parts = {"train": split.parts["test"], "dev": split.parts["dev"], "test": split.parts["train"]}
+    for name, own in (("trained", split.parts), ("stated", parts)):
+        write_split_file(tmp_path / f"{name}.json", certify_data(data, type(split)("file", 0, own, split.names)))
+    train_tokenizer(map(str, data.sentence), 330).save_pretrained(str(tmp_path / "tokenizer"))
+    root, fields = tmp_path / "run", {"data__source": str(data.path), "text__tokenizer": str(tmp_path / "tokenizer")}
+    fields |= {"split__method": "file", "train__steps": 200, "train__eval_every": 200, "optim__lr": 3e-2}
+    pipeline.run(tiny_settings(**fields, split__path=str(tmp_path / "trained.json")), str(root))
+    honest = decode_again(read_any(root / "predictions.jsonl")).provenance
+    assert not any("as after training on the test part" in line for line in honest.not_checked)
+    shutil.copy(tmp_path / "stated.json", root / "split.json")
+    set_field(root, "split", "path", str(tmp_path / "stated.json"))
+    sign(root, step=200)
+    (root / "predictions.jsonl").unlink()
+    assert cli.main(["decode", as_flag(**fields, split__path=str(tmp_path / "stated.json")), f"--workdir={root}"]) == 0
+    forged = decode_again(read_any(root / "predictions.jsonl")).provenance
+    assert any(re.search(r"eeg/0.* as after training on the test part", line) for line in forged.not_checked)
+    assert any("the loss on the train part is far above it (eeg/0" in line for line in forged.not_checked)
