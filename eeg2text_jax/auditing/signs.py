@@ -447,7 +447,7 @@ def _given_words(rows: _Rows) -> Sign | None:
             )
     longest = max(map(len, rows.words))
     part, stretch = [], []
-    for row in np.flatnonzero((rows.lengths >= STRETCH_WORDS)).tolist():
+    for row in np.flatnonzero(rows.lengths >= STRETCH_WORDS).tolist():
         sizes = [b.size for b in Levenshtein.opcodes(rows.own[row], rows.words[row]).as_matching_blocks()]
         if len(rows.words[row]) < longest and sum(sizes) >= LONG and PART[0] <= sum(sizes) / rows.lengths[row] <= PART[1]:
             part.append(row)
