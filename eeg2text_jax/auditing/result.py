@@ -158,6 +158,8 @@ def _plain(value: Any) -> Any:
         left_out = ("content", "centred")
         intervals = {"interval_90": value.interval(), "interval": value.interval(Z_95)}
         return {k: _plain(v) for k, v in (vars(value) | intervals).items() if k not in left_out}
+    if isinstance(value, Comparison):
+        return {"control": value.control} | {name: _plain(item) for name, item in vars(value).items()}
     if dataclasses.is_dataclass(value):
         return {name: _plain(item) for name, item in vars(value).items()}
     if isinstance(value, enum.Enum):
