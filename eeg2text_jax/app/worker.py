@@ -14,14 +14,12 @@ from typing import Any
 
 from eeg2text_jax.errors import UserError, named
 from eeg2text_jax.predictions import packed
-from eeg2text_jax.predictions.csv_rows import DELIMITERS, first_names
 from eeg2text_jax.predictions.file import Prediction, PredictionSet
-from eeg2text_jax.predictions.groups import LIKELY
-from eeg2text_jax.predictions.json_rows import items_by_line, items_of_text
+from eeg2text_jax.predictions.names import built_in
 from eeg2text_jax.predictions.packed import Lines
 from eeg2text_jax.predictions.rankings import is_rankings
-from eeg2text_jax.predictions.read import describe, read_any
-from eeg2text_jax.predictions.selection import read_conditions
+from eeg2text_jax.predictions.read import describe, read_any, table_of_file
+from eeg2text_jax.predictions.selection import LIKELY, read_conditions
 
 MEMORY = 4 * 2**30  # limit of the process's address space, in bytes
 UNPACKED = 256 * 2**20  # largest size of a decompressed file, in bytes
@@ -95,7 +93,7 @@ def judge(request: Request) -> dict[str, Any]:
     from eeg2text_jax.auditing.provenance import Judged, JudgedFile, checked_proof
     from eeg2text_jax.auditing.report import CLASSES, write_report
     from eeg2text_jax.auditing.result import EFFECT_HEADINGS, condition_headings, condition_rows, effect_rows
-    from eeg2text_jax.predictions.groups import groups_of, likely_groups
+    from eeg2text_jax.predictions.selection import groups_of, likely_groups
 
     sets: list[PredictionSet] = []
 
@@ -145,17 +143,11 @@ def judge(request: Request) -> dict[str, Any]:
 def titles(path: Path) -> list[str]:
     """Return the column names of a delimited table, or the keys of the first JSON object; [] for other layouts."""
     try:
-        lines = Lines(path)
-        if lines.data.lstrip()[:1] in (b"{", b"["):
-            try:
-                first = next(items_by_line(lines))
-            except UserError:
-                first = next(items_of_text(lines)[0])
-            return [*first[1]][:COLUMNS]
-        names = max((first_names(lines, delimiter) for delimiter in DELIMITERS), key=len)
+        table = table_of_file(Lines(path), None, built_in())
     except (UserError, MemoryError):
         return []
-    return names[:COLUMNS] if len(names) > 1 else []
+    names = table.titles if table.titles is not None else [str(cell) for cell in table.rows[0]]
+    return names[:COLUMNS] if len(names) > 1 and table.layout in ("F", "H", "J") else []
 
 
 if __name__ == "__main__":

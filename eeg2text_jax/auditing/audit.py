@@ -26,9 +26,8 @@ from eeg2text_jax.auditing.structure import contradictions, weighed
 from eeg2text_jax.auditing.table import Table
 from eeg2text_jax.auditing.text_table import text_table
 from eeg2text_jax.auditing.verdict import Comparison, deciding_one, is_above
-from eeg2text_jax.predictions.candidates import CandidateScores, Key
 from eeg2text_jax.predictions.in_memory import as_conditions
-from eeg2text_jax.predictions.rankings import Ranking
+from eeg2text_jax.predictions.rankings import CandidateScores, Key, Ranking
 from eeg2text_jax.splits.neighbors import high_neighbors
 
 CURVE_RESAMPLES = 1000  # upper limit of the draws for `levels.curve`, which decides nothing

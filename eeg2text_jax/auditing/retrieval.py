@@ -14,8 +14,8 @@ from eeg2text_jax.auditing.statistics import bootstrap_counts, keep_row_counts, 
 from eeg2text_jax.auditing.strata import Blocks, blocks_of
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.ranks import chance
-from eeg2text_jax.predictions.candidates import CandidateScores, Key
 from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.predictions.rankings import CandidateScores, Key
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,14 +20,28 @@ from eeg2text_jax.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest, write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
-from eeg2text_jax.predictions.candidates import read_candidates, read_choices
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet
 from eeg2text_jax.predictions.foreign import mode_name
-from eeg2text_jax.predictions.groups import LIKELY, groups_of, likely_groups
 from eeg2text_jax.predictions.packed import read_text
-from eeg2text_jax.predictions.rankings import Ranking, RankingSet, describe_rankings, is_rankings, read_rankings
-from eeg2text_jax.predictions.read import REFERENCE, check_given_once, describe, read_any
-from eeg2text_jax.predictions.selection import join_metadata, read_conditions, select_arms
+from eeg2text_jax.predictions.rankings import (
+    Ranking,
+    RankingSet,
+    describe_rankings,
+    is_rankings,
+    read_candidates,
+    read_choices,
+    read_rankings,
+)
+from eeg2text_jax.predictions.read import add_options, check_given_once, describe, read_any
+from eeg2text_jax.predictions.read import options_of as reading
+from eeg2text_jax.predictions.selection import (
+    LIKELY,
+    groups_of,
+    join_metadata,
+    likely_groups,
+    read_conditions,
+    select_arms,
+)
 from eeg2text_jax.study.metric_names import BLEU_1, ENDPOINTS
 from eeg2text_jax.study.own_run import is_of_its_run, neighbors_of_run
 from eeg2text_jax.study.workdir import check_unchanged
@@ -84,19 +98,11 @@ def audit_texts(flags: argparse.Namespace) -> AuditResult:
 
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
-        found = read_any(
-            path,
-            layout=flags.format,
-            columns=columns,
-            mode=flags.mode,
-            groups=groups or LIKELY,
-            reference=flags.reference,
-        )
+        found = read_any(path, mode=flags.mode, groups=groups or LIKELY, **reading(flags))
         print(describe(found))
         sets.append(found)
         return join_metadata(found.predictions, flags.meta, groups) if flags.meta else found.predictions
 
-    columns = flags.columns.split(",") if flags.columns else None
     groups = flags.groups.split(",") if flags.groups else []
     endpoint, *secondary = endpoints_of(flags)
     for note in check_given_once([flags.eeg, *flags.control], flags.reference):
@@ -204,7 +210,7 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--eeg", required=True, type=Path, metavar="FILE", help="predictions from EEG")
     add("--control", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="predictions of a control")
-    add("--reference", type=Path, metavar="FILE", help=REFERENCE)
+    add_options(add)
     add("--json", type=epath.Path, metavar="OUT", help="write all numbers of the audit to this file")
     add("--html", type=epath.Path, metavar="OUT", help="write a self-contained report to this file")
     margins = ", ".join(f"{name} {found.margin:g}" for name, found in ENDPOINTS.items())
@@ -253,8 +259,6 @@ def make_parser() -> argparse.ArgumentParser:
         default=STRATUM_SIZE,
         help=f"fewest sentences in a stratum of one task and similar length ({STRATUM_SIZE})",
     )
-    add("--format", metavar="LAYOUT", help="layout of the files, if it is recognised wrongly")
-    add("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
     return parser
 
 

@@ -15,7 +15,7 @@ from eeg2text_jax.data.prepare import prepare as make_datafile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.kinds import read_section
-from eeg2text_jax.predictions.groups import labels_of_samples
+from eeg2text_jax.predictions.selection import labels_of_samples
 from eeg2text_jax.records.croissant import write_croissant
 from eeg2text_jax.splits.certificate import certify, certify_data, paper_table1, split_report
 from eeg2text_jax.splits.leakage import OVERLAP

@@ -6,10 +6,11 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.column_names import normalize_names
-from eeg2text_jax.predictions.columns import foreign_row, named_columns, stated_columns
-from eeg2text_jax.predictions.file import OWN_NAMES, Prediction, PredictionSet, Shared, own_row
-from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow, complete
+from eeg2text_jax.predictions.columns import roles, samples
+from eeg2text_jax.predictions.containers import Table
+from eeg2text_jax.predictions.file import OWN_NAMES, UNKNOWN, Prediction, PredictionSet, Shared, own_row
+from eeg2text_jax.predictions.foreign import ForeignRow, complete
+from eeg2text_jax.predictions.names import built_in, normalize_names
 from eeg2text_jax.predictions.read import in_mode, in_one_form
 from eeg2text_jax.predictions.selection import select_cells
 
@@ -35,13 +36,12 @@ def as_set(
     if hasattr(given, "itertuples") and hasattr(given, "columns"):
         if set(OWN_NAMES) <= set(given.columns):
             return in_mode(in_one_form(PredictionSet(_own_rows(given, path), {}, "table", path)), mode)
-        names = normalize_names(map(str, given.columns))
-        if {"reference", "prediction"} <= set(names):  # preferred to other names, such as hypothesis
-            columns = stated_columns(["reference", "prediction"], names, len(names), path)
-        else:
-            columns = named_columns(names, path, [*map(str, given.columns)])
         cells = given.astype(object).where(given.notna(), "").itertuples(index=False, name=None)
-        rows = [foreign_row(number, [*map(str, row)], columns, path, "row") for number, row in enumerate(cells)]
+        table = Table(path, "F", "table", [*map(str, given.columns)], [list(map(cell_of, r)) for r in cells], [], "row")
+        table.numbers = range(len(table.rows))
+        both = ["reference", "prediction"]  # preferred to other names, such as hypothesis
+        columns = roles(table, built_in(), both if {*both} <= {*normalize_names(given.columns)} else None)
+        rows = samples(table, columns)
         stated = "seed" in columns.about
     elif (given := list(given)) and isinstance(given[0], str):
         count = "no" if references is None else len(references := list(references))
@@ -92,3 +92,7 @@ def _own_rows(table: Any, path: epath.Path) -> list[Prediction]:
     filled = ({key: value for key, value in row.items() if value is not None} for row in rows)
     found = [own_row(row, path, number, shared) for number, row in enumerate(filled, 1)]
     return [row for row in found if not row.hypothesis]
+
+
+def cell_of(value: Any) -> Any:
+    return value if isinstance(value, str | list) else str(value)

@@ -1,6 +1,7 @@
-"""The file of rankings, which `decode` writes: for each recording the score of every candidate sentence.
+"""Files of candidates: the scores of sentences that a decoder chose from, and rankings.
 
-JSON lines, read by `score` and `audit`. The first line is a header whose `candidates` are lists of sentences by name
+The file of rankings, which `decode` writes, has for each recording the score of every candidate sentence. It is JSON
+lines, read by `score` and `audit`. The first line is a header whose `candidates` are lists of sentences by name
 (`{"test": [{"sentence_id", "reference", "task", "n_words", "stratum"}, ...]}`); each further line is one recording
 under one training and evaluation condition: the fields of a prediction, whose text is the candidate ranked first, and
 
@@ -14,9 +15,11 @@ under one training and evaluation condition: the fields of a prediction, whose t
 import dataclasses
 import functools
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +29,7 @@ from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.file import FIELDS, Prediction, Shared, own_row, parse_object, row_key, sentence_key
-from eeg2text_jax.predictions.packed import Lines
+from eeg2text_jax.predictions.packed import Lines, read_text
 
 MODES = ("contrastive", "likelihood")
 MOST = 2**53  # largest number; float64, and thus every JSON reader, is exact for whole numbers up to it
@@ -234,3 +237,74 @@ def _ranking(
                 "remove it."
             )
     return found
+
+
+# The file of candidate scores: JSON lines, one object per sample and condition, from which retrieval is measured.
+#
+#     {"sample_id": "...", "sentence_id": "s1", "eval_condition": "eeg", "seed": 0,
+#      "candidates": ["s7", "s1", "s3"], "nll": [41.2, 38.9, 44.0]}
+#
+# `nll[c]` is the summed negative log-likelihood (nats) of candidate c's text under the condition's input. `candidates`
+# are ids of sentences of one task and length, `sentence_id` once among them. All samples of a sentence have the same
+# candidates, under EEG and under controls.
+SCORED = {"sample_id": str, "sentence_id": str, "eval_condition": str, "candidates": list, "nll": list}
+
+Key = tuple[str, int]  # (sample id, seed), the key of one sample's scores
+
+
+@dataclasses.dataclass(frozen=True)
+class CandidateScores:
+    """The scores of all candidates for one sample in one condition."""
+
+    sentence_id: str  # id of the true sentence
+    candidates: tuple[str, ...]  # ids of the candidate sentences
+    nll: tuple[float, ...]  # nats, one per candidate
+
+
+def read_candidates(path: str | os.PathLike[str]) -> dict[str, dict[Key, CandidateScores]]:
+    """Return condition -> (sample id, seed) -> candidates' scores. Raises UserError with an invalid line's number."""
+    lines = Lines(path)
+    path = lines.path
+    conditions: dict[str, dict[Key, CandidateScores]] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        row = parse_object(line, path, number)
+        scores = _check(row, path, number)
+        key = row["sample_id"], row.get("seed", 0)
+        if key in conditions.setdefault(row["eval_condition"], {}):
+            raise UserError(
+                f"{path}, line {number}: sample {key[0]!r} occurs twice in {row['eval_condition']!r}; remove one of "
+                "the two lines."
+            )
+        conditions[row["eval_condition"]][key] = scores
+    if "eeg" not in conditions or len(conditions) < 2:
+        found = ", ".join(conditions) or "none"
+        raise UserError(f"{path}: conditions are {found}; expected eeg and at least one control.")
+    return conditions
+
+
+def _check(row: dict[str, Any], path: epath.Path, number: int) -> CandidateScores:
+    for name, kind in SCORED.items():
+        if not isinstance(row.get(name), kind):
+            raise UserError(f"{path}, line {number}: {name} is missing or not {'a list' if kind is list else 'text'}.")
+    candidates, nll = row["candidates"], row["nll"]
+    finite = all(type(value) in (int, float) and math.isfinite(value) for value in nll)
+    if len(candidates) != len(nll) or not finite or not isinstance(row.get("seed", 0), int):
+        raise UserError(
+            f"{path}, line {number}: expected one finite nll for each candidate, and a whole number as seed."
+        )
+    if len(candidates) < 2 or candidates.count(row["sentence_id"]) != 1:
+        raise UserError(
+            f"{path}, line {number}: expected at least two candidates, and the sentence_id of the row exactly once "
+            "among them."
+        )
+    return CandidateScores(row["sentence_id"], tuple(map(str, candidates)), tuple(map(float, nll)))
+
+
+def read_choices(path: Path) -> list[str]:
+    """Return the sentences that a decoder chose from, one per line of a file. Raises UserError if there are none."""
+    choices = read_text(path).splitlines()
+    if not any(map(str.strip, choices)):
+        raise UserError(f"--choices={path}: holds no sentence; expected the decoder's candidates, one per line.")
+    return choices

@@ -1,4 +1,4 @@
-"""Group predictions by condition, from one file with several conditions or from several files; add metadata."""
+"""Group predictions by condition, from one file or several; add metadata; labels (class, topic) of references."""
 
 import dataclasses
 import os
@@ -7,13 +7,25 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from eeg2text_jax.data.clock import parse_time
+from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.columns import read_metadata
-from eeg2text_jax.predictions.file import Prediction, sentence_key
+from eeg2text_jax.predictions.file import FIELDS, Prediction, PredictionSet, sentence_key
 
 CLOCK_ARM = "the arm trained on clock"
 Row = TypeVar("Row", bound=Prediction)
+# Usual names of columns with the class, topic or story of a reference.
+LIKELY = tuple(
+    f"{first}{second}"
+    for second in ("class", "object", "category", "topic", "story", "label", "genre")
+    for first in ("", "expected ", "true ", "target ", "gold ")
+)
+MOST_DIVIDED = 0.1  # largest share of references with several labels; above it, labels describe rows, not references
+Labels = dict[str, dict[str, str]]  # column -> `sentence_key` -> label
+Counts = dict[str, Counter]  # `sentence_key` -> label -> number of rows
 
 
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
@@ -37,9 +49,11 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
         elif (arm, row.train_condition, row.eval_condition) == ("eeg", "clock", "clock"):
             cells[CLOCK_ARM].append(row)
     if "eeg" not in cells and len(cells) > 1:
+        one, two, *_ = cells
         raise UserError(
-            f"the arm {arm!r} was not evaluated with eeg, only with {', '.join(cells)}; use the name `eeg` for "
-            "the condition with EEG (in the column's name, or as eval_condition), or give one file for each condition."
+            f"the arm {arm!r} was not evaluated with eeg, only with {', '.join(cells)}; which one is the control? Say "
+            f"--columns=REFERENCE,eeg={one},control={two} or the other way round, or write eeg in a column "
+            "eval_condition, or give one file for each condition."
         )
     first = "eeg" if "eeg" in cells else next(iter(cells))
     return {first: cells.pop(first), **cells}
@@ -167,3 +181,73 @@ def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[st
         values |= parse_time(line, f"{path}, line {reader.line_num}", default=default)
         lines[sentence_key(line["reference"] or "")].append(values)
     return lines
+
+
+def groups_of(
+    read: PredictionSet, columns: Sequence[str], meta: str | os.PathLike[str] | None = None
+) -> tuple[Labels, list[str]]:
+    """Return column -> reference -> label, and notes on references with several labels.
+
+    A column of the CSV `meta` is preferred to one of the file. Raises UserError if a column is missing, or if more than
+    `MOST_DIVIDED` of the references have several labels: the labels then describe rows instead of references.
+    """
+    lines = list(read_metadata(meta)) if meta else []
+    found: Labels = {}
+    notes = []
+    for column in columns:
+        if lines and column in lines[0]:
+            counts = count_labels((line["reference"] or "", line[column] or "") for line in lines)
+        elif column in read.groups:
+            counts = read.groups[column]
+        elif column in FIELDS:
+            counts = count_labels((row.reference, str(getattr(row, column))) for row in read.predictions)
+        else:
+            where = f"{read.path} or {meta}" if meta else f"{read.path}"
+            raise UserError(f"--groups={column}: there is no such column in {where}; name one that the file has.")
+        divided = sum(len(labels) > 1 for labels in counts.values())
+        if divided > MOST_DIVIDED * len(counts):
+            raise UserError(
+                f"--groups={column}: {divided} of {len(counts)} references have several labels; expected one label for "
+                "each reference, such as its class, topic or story."
+            )
+        if divided:
+            notes.append(f"--groups={column}: {divided} references have several labels; the most frequent one counts")
+        found[column] = {reference: labels.most_common(1)[0][0] for reference, labels in counts.items()}
+    return found, notes
+
+
+def likely_groups(read: PredictionSet) -> list[str]:
+    """Return the `LIKELY` columns with one label per reference, and with 2 to (references / 2) distinct labels."""
+    found = []
+    for column, counts in read.groups.items():
+        labels = {label for own in counts.values() for label in own}
+        unique = all(len(own) == 1 for own in counts.values())
+        if column in LIKELY and 1 < len(labels) <= len(counts) / 2 and unique and "" not in labels:
+            found.append(column)
+    return found
+
+
+def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
+    """Return column of the CSV at `path` -> labels of all samples of the data file, object `[N]`.
+
+    The CSV's column `reference` has the sentences. Raises UserError without this column or a line for each sentence.
+    """
+    lines = list(read_metadata(path))
+    if not lines or "reference" not in lines[0] or len(lines[0]) < 2:
+        raise UserError(f"{path}: expected a CSV with the columns reference and one or more groups.")
+    found = {}
+    for column in lines[0].keys() - {"reference"}:
+        label = {sentence_key(line["reference"] or ""): (line[column] or "").strip() for line in lines}
+        try:
+            found[column] = np.array([label[sentence_key(text)] for text in data.sentence], object)
+        except KeyError as error:
+            raise UserError(f"{path}: has no line for the sentence {error.args[0]!r:.60}; add one.") from None
+    return found
+
+
+def count_labels(pairs: Iterable[tuple[str, str]]) -> Counts:
+    """Return `sentence_key` of a reference -> label -> number of pairs, from pairs (reference, label)."""
+    counts: Counts = defaultdict(Counter)
+    for reference, label in pairs:
+        counts[sentence_key(reference)][label.strip()] += 1
+    return counts

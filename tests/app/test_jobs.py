@@ -73,7 +73,7 @@ def test_what_was_read_is_shown_and_columns_can_be_chosen(upload):
     rows = [(r, p, f"{p} again") for r, p in pairs(0.5)]
     uploads = {"eeg": upload(table(rows, ("truth", "generated", "output")), "file.csv")}
     refused = answer("look", uploads).found
-    assert "several columns may be reference and prediction" in refused["refused"]
+    assert "several columns may be the prediction (generated, output)" in refused["refused"]
     assert refused["columns"] == ["truth", "generated", "output"]
     found = answer("look", uploads, columns=["truth", "output"]).found
     assert found["rows"] == {"eeg": 48}
@@ -118,7 +118,7 @@ HOSTILE = {
     "gzip bomb": (lambda: gzip.compress(b"a,b\n" + b"a b,c d\n" * 34_000_000, 1), "unpacks to more than 256 MiB"),
     "zip bomb": (lambda: zipped(b"\0" * 270_000_000), "unpacks to more than 256 MiB"),
     "half a gzip": (gzip.compress(table(pairs(0.5)))[:60], "cannot be unpacked"),
-    "zip": (zipped(b"a,b", "a.csv"), "a zip archive; unpack it"),
+    "zip": (zipped(b"a,b", "a.csv", "b.csv"), "a zip archive of 2 files"),
     "rankings": (b'{"header": {"candidates": {"all": []}}}\n', "a file of rankings"),
     "no Excel": (zipped(b"<x>"), "Excel file|needs openpyxl"),
     "random bytes": (random.Random(0).randbytes(5000), "not UTF-8"),
@@ -168,7 +168,7 @@ def test_a_worker_that_dies_is_one_sentence_and_an_abandoned_one_is_ended(upload
 def test_the_names_of_columns_are_told_for_tables_and_json(tmp_path):
     path = tmp_path / "file"
     for text, names in [
-        ("Truth;Pred\na;b\n", ["truth", "pred"]),
+        ("Truth;Pred\na;b\n", ["Truth", "Pred"]),
         (json.dumps([{"a": "x", "b": "y"}]), ["a", "b"]),
         ('{"a": "x", "b": "y"}\n' * 2, ["a", "b"]),
         ("target string: a\npredicted string: b\n", []),

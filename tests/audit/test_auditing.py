@@ -16,7 +16,7 @@ from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.statistics import content_difference
 from eeg2text_jax.auditing.verdict import EXIT_STATUS, Verdict, deciding_one, judge, judge_alone
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.candidates import CandidateScores
+from eeg2text_jax.predictions.rankings import CandidateScores
 
 
 def quick(eeg, controls, **options):

@@ -25,7 +25,7 @@ def files(tmp_path):
 def test_the_layout_is_on_the_first_line_and_everything_in_the_file(files, printed_by):
     out = files / "out.json"
     printed = printed_by(["score", str(files / "A"), "--json", str(out), "--signatures"]).splitlines()
-    assert "layout A (target string / predicted string with tf" in printed[0]
+    assert "layout A (labelled lines; reference 'target string', prediction 'predicted string with tf'" in printed[0]
     assert any("unit:word|" in line for line in printed)
     assert any("needs token ids in the file, or --tokenizer" in line for line in printed)
     cells = json.loads(out.read_text("utf8"))["cells"]

@@ -50,7 +50,6 @@ KINDS = {
     "pickle": (b"\x80\x04\x95" + b"\0" * 9, "a Python pickle, which can run code and is not opened"),
     "NumPy": (archive(), "a NumPy archive .refs.npy, hyps.npy.; write its texts as CSV"),
     "array": (b"\x93NUMPY\x01", "a NumPy array"),
-    "log": ("[2025-03-01 12:00] GT: a b\n[2025-03-01 12:00] Pred: a b\n", "not JSON .* if it is a log, keep only its"),
     "Latin-1": ("reference,prediction\nune café,un thé\n".encode("latin-1"), "iconv -f WINDOWS-1252 -t UTF-8 file.txt"),
     "texts alone": ("a, b\nno comma here\n", "give its references with --reference=FILE"),
 }
