@@ -31,7 +31,7 @@ from eeg2text_jax.study.own_run import is_of_its_run
 from eeg2text_jax.study.ranges import checked_settings
 from eeg2text_jax.study.sections import read_settings
 from eeg2text_jax.study.study import Study
-from eeg2text_jax.study.workdir import Workdir, find_workdir
+from eeg2text_jax.study.workdir import Workdir, find_workdir, verdict_in
 from eeg2text_jax.training.waves import trained_arm
 
 TOLERANCE = 1e-3  # relative and absolute, for ranking scores of two devices, which sum in different orders
@@ -150,6 +150,7 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
         config_hash=study.config_digest,
         scores=scores,
         signatures=signatures,
+        verdict=verdict_in(study.workdir.root),
     )
 
 

@@ -3,10 +3,12 @@
 import dataclasses
 import html
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 from eeg2text_jax.auditing.beyond_time import NOT_BEYOND, NOT_BEYOND_STATUS, NOT_EXCLUDED, SAID_BEHIND, BeyondTime
 from eeg2text_jax.auditing.contrast import Contrast
@@ -27,6 +29,7 @@ from eeg2text_jax.auditing.verdict import (
     p_cell,
     p_text,
 )
+from eeg2text_jax.imports import library
 from eeg2text_jax.metrics.ranks import Figures
 
 
@@ -95,6 +98,17 @@ class AuditResult:
         shown = table(EFFECT_HEADINGS, effect_rows(self.comparisons))
         page = f"<p><b>{self.verdict_text}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
         return said(page, self.recording)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the report, one self-contained HTML file."""
+        from eeg2text_jax.auditing.report import write_report  # imports this module
+
+        write_report(self, epath.Path(path))
+
+    def to_frame(self) -> Any:
+        """Return the comparisons as a pandas DataFrame: a row for each control, or for the null without a control."""
+        pandas = library("pandas", "pandas")
+        return pandas.DataFrame(effect_rows(self.comparisons), columns=EFFECT_HEADINGS)
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, without arrays; NaN and infinity become null."""

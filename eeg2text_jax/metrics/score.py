@@ -52,9 +52,10 @@ class Scores(dict[str, dict[str, Any]]):
 
 
 def score_predictions(
-    predictions: Sequence[Prediction],
-    references: Sequence[str] | None = None,
+    predictions: Any,
+    references: Any = None,
     *,
+    columns: Sequence[str] | None = None,
     profile: str = "standard",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     token_source: str = "unstated",
@@ -64,7 +65,10 @@ def score_predictions(
     r"""Return every figure of a profile (a set of metrics) over rows of one seed, mode and pair of conditions.
 
     Args:
-      predictions: rows, a DataFrame with columns as `read_any` knows them, or texts, each with one of `references`.
+      predictions: the path of a predictions file, rows, a DataFrame with columns as `read_any` knows them, or texts,
+        each with one of `references`.
+      references: the true texts; or the path of their file, if `predictions` is a path.
+      columns: the columns of the reference and of the prediction in a file or a DataFrame.
       metrics: names of metrics, instead of the profile's.
       tokenizer: makes the tokens of token BLEU if rows have no token ids.
       token_source: name of the tokenizer that made the token ids, for the signature.
@@ -88,7 +92,7 @@ def score_predictions(
       >>> score(["the film is good"], ["the film was good"])["wer"]["value"]
       25.0
     """
-    predictions = as_set(predictions, references).predictions
+    predictions = as_set(predictions, references, columns=columns).predictions
     jobs = jobs_of(predictions, profile, tokenizer, token_source, metrics, meaning)
     figures, units = Scores(), len(jobs) * len(predictions)
     line = ProgressLine("scoring (rows of all metrics)", units) if units >= SHOW_PROGRESS else None

@@ -121,10 +121,8 @@ def of_one_form(table: Table, reference: str, predicted: Sequence[int], spoken: 
 def is_spelled(cells: Sequence[Any]) -> bool:
     """Return whether texts are phonemes or single letters: nearly all parts between spaces are short."""
     texts = [" ".join(map(str, c)) if isinstance(c, list) else str(c) for c in cells[:SAMPLED]]
-    parts = [part for text in texts for part in text.split()]
-    if len(parts) < 8 * min(len(texts), 3):
-        return False
-    return 20 * sum(len(part) <= 3 for part in parts) >= 19 * len(parts) and sum(map(len, parts)) <= 2.3 * len(parts)
+    parts = [re.sub(r"[\d\W]", "", part) for text in texts for part in text.split()]
+    return len(parts) >= 8 * min(len(texts), 3) and 10 * sum(len(part) <= 2 for part in parts) >= 9 * len(parts)
 
 
 def unnamed(table: Table) -> str:
@@ -191,7 +189,7 @@ def unclear(table: Table, names: Names, pairs: Sequence, references: Sequence[st
 def option(name: str, values: Sequence[str]) -> str:
     """Return an option with a list of values as it is typed in a shell."""
     text = ",".join(f'"{value}"' if "," in value else value for value in values)
-    text = text if re.fullmatch(r"[\w.,:/-]*", text) else f"'{text}'"
+    text = text if re.fullmatch(r"[\w.,:/=-]*", text) else f"'{text}'"
     return f"{name}={text}"
 
 

@@ -401,9 +401,7 @@ def is_lists(value: Any) -> bool:
 CHATS = ("messages", "conversations", "conversation", "chat", "dialogue")  # names of lists of messages
 ASSISTANTS = ("assistant", "gpt", "model", "bot")  # roles of the model in a chat
 NUMBERED = re.compile(r"^\s*(?:\d+[.):]|[-*•])\s*")
-CANDIDATES = (
-    "chats whose user gives several candidates: the first is the prediction, the assistant's text the reference"
-)
+CANDIDATES = "of the candidates in a user's message the first is the prediction, the assistant's text is the reference"
 
 
 def without_chat(row: dict[str, Any], names: Names, notes: dict[str, None]) -> dict[str, Any]:

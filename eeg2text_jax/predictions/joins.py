@@ -113,14 +113,14 @@ def choose(outputs: Side, references: Side, names: Names, stated: Sequence[str] 
     for key in single:
         mine, theirs = [outputs.keys[key]], [references.keys[key]]
         if fits(outputs, references, mine, theirs):
-            return Join(mine, theirs, f"joined by {pair_of(outputs, references, mine, theirs)}")
+            return Join(mine, theirs, how(outputs, references, mine, theirs))
     parts = [key for key in common if key in PARTS]
     mine, theirs = [outputs.keys[k] for k in parts], [references.keys[k] for k in parts]
     if "trial" in parts:  # a trial is one of a session or of a reader
         both = [side.about.get("subject", [])[:1] for side in sides]
         mine, theirs = (mine + both[0], theirs + both[1]) if all(both) else (mine, theirs)
     if parts and (fits(outputs, references, mine, theirs) or not single):
-        return Join(mine, theirs, f"joined by {pair_of(outputs, references, mine, theirs)}")
+        return Join(mine, theirs, how(outputs, references, mine, theirs))
     if single:  # what does not fit is said by `by_id`
         mine, theirs = [outputs.keys[single[0]]], [references.keys[single[0]]]
         return Join(mine, theirs, "")
@@ -131,6 +131,14 @@ def choose(outputs: Side, references: Side, names: Names, stated: Sequence[str] 
     both = " and of the references " if all(titles) else ""
     why = "no column of ids is in both files" if all(titles) else "only one file has ids"
     return Join((), (), f"joined row by row, because {why} ({titles[0]}{both}{titles[1]})")
+
+
+def how(outputs: Side, references: Side, mine: Sequence[int], theirs: Sequence[int]) -> str:
+    """Return in words by which columns rows are joined, or that equal ids that repeat are taken in their order."""
+    titles, known = pair_of(outputs, references, mine, theirs), references.values(theirs)
+    if outputs.values(mine) == known and len(set(known)) < len(known):
+        return f"joined row by row, because {titles} repeats, in one order in both files"
+    return f"joined by {titles}"
 
 
 def pair_of(outputs: Side, references: Side, mine: Sequence[int], theirs: Sequence[int]) -> str:

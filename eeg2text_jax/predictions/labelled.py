@@ -44,7 +44,7 @@ LABEL_WORDS = re.compile(
     r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
 )
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
-COLON = re.compile("[:\uff1a](?!:|//)")
+COLON = re.compile("[:\uff1a](?!:|//)\\**")
 BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
 # What may stand before a label in a log: times, brackets, numbers, levels and the word for one sample.
 PREFIX = re.compile(
@@ -53,7 +53,7 @@ PREFIX = re.compile(
 # A line of a log, by a time, a name of a figure, or a mark that texts hardly have.
 LOG_LINE = re.compile(
     r"\d:\d\d|\d{4}-\d\d|\b(?:epochs?|steps?|loss|batch|iter\w*|wer|cer|per|bleu|rouge|lr|acc\w*|val|train\w*|info|debug"
-    r"|sav(?:ed?|ing)|load\w*)\b|[=|%]|\w\(|^\W*\[|\d/\d",
+    r"|sav(?:ed?|ing)|load\w*)\b|[=|%]|\w\(|^\W*\[|\d/\d|^[\s\d.,+-]+$",
     re.IGNORECASE,
 )
 EPOCH = re.compile(r"\bepoch\b\D{0,6}(\d+)", re.IGNORECASE)
@@ -80,6 +80,7 @@ class Printed:
     lines: list[str]
     marks: list[list[Label]]  # the labels of each line, if its first one stands at the begin or behind a prefix
     rules: list[str]  # of each line: what it repeats ("#", "-", "="), "start" or "end", "" for other lines
+    log: bool = False  # whether lines that are no samples are surely no texts
     reference: str = ""
     predictions: Sequence[str] = ()
     about: Sequence[str] = ()  # labels of fields such as the subject
@@ -117,7 +118,7 @@ def labelled_table(
     marks = [find(line) for line in lines]
     marks = [m if m and PREFIX.fullmatch(line, 0, m[0].start) else [] for m, line in zip(marks, lines, strict=True)]
     rules = [(rule[1] or rule[2]) if (rule := RULE.fullmatch(line)) else "" for line in lines]
-    text = Printed(path, lines, marks, rules)
+    text = Printed(path, lines, marks, rules, log=bool(kind))
     on_one_line = choose(text, names, labels)
     if not text.reference:
         return None
@@ -339,7 +340,7 @@ def pairs(text: Printed) -> Pairs:
     strays = [i for i, found in enumerate(text.marks) if not found and text.lines[i].strip() and not text.rules[i]]
     heads = Counter(map(text.head, strays))
     strays = [i for i in strays if not text.head(i) or 2 * heads[text.head(i)] * len(text.core) < len(order)]
-    log = any(LOG_LINE.search(text.lines[i]) for i in strays)
+    log = text.log or any(LOG_LINE.search(text.lines[i]) for i in strays)
     if strays and not log:
         what = f"expected a line {' or '.join(map(repr, text.core))} with a colon, found {text.lines[strays[0]]!r:.60}"
         raise text.error(strays[0], f"{what}; write each text on one line.")

@@ -178,7 +178,8 @@ def _merged(known: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any
     merged: dict[str, Any] = {"claimed": claimed}
     for section, content in known.items():
         if section == LIST_OF_PAIRS:
-            merged[section] = [*pairs, *content]
+            kept = [p for p in content if all(claimed.get(n, s) == s for n, s in zip(p, SIDES, strict=True))]
+            merged[section] = [*pairs, *kept]
             continue
         own = given.get(section, {})
         merged[section] = {

@@ -73,31 +73,7 @@ def read_any(
     labels: Sequence[str] | None = None,
     names: str | os.PathLike[str] | None = None,
 ) -> PredictionSet:
-    """Read a predictions file of any layout in `FORMATS`.
-
-    Values that the file does not state are "unknown"; a missing sentence id is made from the reference.
-
-    Args:
-      path: the file, or its address in a bucket.
-      layout: a name in `FORMATS`; None recognises the layout by content.
-      columns: of a table or foreign JSON: the reference and one or more predictions, by name or by number from 1;
-        `CONDITION=COLUMN` states what a prediction was made from.
-      mode: the mode of rows that do not state one; rows of other modes are dropped.
-      groups: columns of a table or foreign JSON whose labels to keep, see `predictions/selection.py`.
-      reference: a file of references for a file that has only predictions, joined line by line or by id.
-      id: the columns by which the two files are joined, or `rows`; None: a key that both have.
-      labels: the labels of references and predictions in a printed text, if they are no known names.
-      names: a file with further names of columns and labels, of the form of `predictions/names.toml`.
-
-    Raises:
-      UserError: the file or a line of it cannot be read as its layout, or no row is of `mode`.
-
-    Examples:
-      >>> from eeg2text_jax import read_any
-      >>> rows = read_any("run/predictions.jsonl", mode="free_running").predictions
-      >>> sorted({row.eval_condition for row in rows})
-      ['eeg', 'noise', 'shuffled']
-    """
+    """Read a predictions file as `in_memory.read_any` says; messages speak of the options of the command line."""
     path = epath.Path(at_hand(path))
     if layout is not None and layout not in FORMATS:
         raise UserError(f"--format={layout}: there is no such layout; the layouts are {', '.join(FORMATS)}.")
