@@ -11,6 +11,7 @@ import html
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,6 +35,7 @@ Meaning = Callable[[Sequence[str]], Sequence[Metric]]  # references -> metrics t
 Row = TypeVar("Row", bound=Prediction)
 Texts = tuple[Sequence[str], Sequence[str]]  # predictions and references
 
+LATIN = re.compile("[a-z0-9]", re.IGNORECASE)
 SHOW_PROGRESS = 200_000  # rows times metrics from which a progress line is shown: a few seconds of work
 
 
@@ -113,7 +115,10 @@ def jobs_of(
     """Return every metric with the texts that it compares; arguments and errors are those of `score_predictions`."""
     check_scorable(predictions)
     texts = [p.prediction for p in predictions], [p.reference for p in predictions]
-    jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in text_metrics(profile, metrics)]
+    chosen = metrics
+    if metrics is None and not any(map(LATIN.search, texts[1])):  # ROUGE, as published, knows only a-z and 0-9
+        chosen = tuple(name for name in default_metrics(profile) if name != "rouge")
+    jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in text_metrics(profile, chosen)]
     if meaning is not None:
         jobs += [(metric, texts) for metric in meaning(texts[1])]
     if metrics is not None and "bleu" not in metrics:
@@ -224,9 +229,13 @@ def text_metrics(profile: str, chosen: Sequence[str] | None = None) -> list[Metr
         raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
     made = {"wer": word_error_rate, "cer": character_error_rate, "bleu": word_bleu}
     made["rouge"] = paper_rouge if profile == "paper" else rouge
-    if chosen is None:
-        chosen = WORDS if profile == "standard" else ("rouge", "wer")
+    chosen = default_metrics(profile) if chosen is None else chosen
     return [made[name]() for name in chosen if name in made]
+
+
+def default_metrics(profile: str) -> tuple[str, ...]:
+    """Return the names of a profile's metrics on words and characters."""
+    return tuple(WORDS) if profile == "standard" else ("rouge", "wer")
 
 
 def parse_metrics(text: str) -> tuple[str, ...]:

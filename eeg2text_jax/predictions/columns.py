@@ -23,6 +23,12 @@ JOINED = "are lists of tokens; they are joined by spaces"
 METADATA = ("n_words", "recording", "onset", "duration", "order")  # further columns of a metadata CSV
 TIME = ("recording", "onset", "duration", "order")
 NAME_BOTH = "--columns=REFERENCE,PREDICTION"
+# What a description says of other columns -> their fields.
+SAID = {
+    **{name: (name,) for name in ("subject", "task")},
+    **{"condition": ("condition", "eval_condition", "train_condition"), "mode": MODE_FIELDS, "time": TIME},
+    **{"ids": ("sample_id", "sentence_id"), "seed": ("seed",), "split": ("split",)},
+}
 SAMPLED = 200  # rows whose texts tell phonemes from words
 
 
@@ -422,7 +428,7 @@ def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = 
     unused = [table.shown(i) for i in range(table.width) if i not in used]
     said = f"; reference {table.shown(columns.reference)}, prediction "
     said += ", ".join(table.shown(i) for i in columns.predictions.values())
-    for title, fields in (("task", ("task",)), ("mode", MODE_FIELDS), ("time", TIME)):
+    for title, fields in SAID.items():
         places = [i for name in fields if name not in dropped for i in columns.about.get(name, [])]
         said += f", {title} {' and '.join(table.shown(i) for i in places)}" if places else ""
     said += f"; not used: {join_names(unused)}" if unused else ""

@@ -13,7 +13,8 @@ from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.columns import read_metadata
-from eeg2text_jax.predictions.file import FIELDS, Prediction, PredictionSet, sentence_key
+from eeg2text_jax.predictions.file import FIELDS, UNKNOWN, Prediction, PredictionSet, sentence_key
+from eeg2text_jax.predictions.read import describe
 
 CLOCK_ARM = "the arm trained on clock"
 Row = TypeVar("Row", bound=Prediction)
@@ -126,6 +127,34 @@ def _control_cells(rows: list[Prediction], name: str) -> dict[str, list[Predicti
     if len(cells) == 1:
         return {name: rows}
     return {f"{name}: {train}→{test}": found for (train, test), found in cells.items() if test != "eeg"}
+
+
+def account(read: PredictionSet) -> list[str]:
+    """Return what of a file is used and how: columns and joins, texts, mode, conditions, time, groups; then notes."""
+    first, *notes = describe(read).split("\n")
+    rows = read.predictions
+    modes = Counter(row.mode for row in rows)
+    fed = Counter((row.train_condition, row.eval_condition) for row in rows)
+    seen = {row.recording for row in rows if row.onset is not None or row.order is not None}
+    timed = sum(row.recording in seen for row in rows) if seen else 0
+    known = f"known of {timed} rows in {len(seen)} recordings"
+    unstated = "; say it with --mode" if UNKNOWN in modes else ""
+    named = "; none is named: all rows count as one condition" if {*fed} == {(UNKNOWN, UNKNOWN)} else ""
+    chosen = likely_groups(read)
+    return [
+        first,
+        "texts: as the file has them, in the Unicode form NFC; of a list or of several references, the first",
+        f"mode: {', '.join(f'{mode} ({n})' for mode, n in modes.items())}{unstated}",
+        f"conditions, training → evaluation: {', '.join(f'{a} → {b} ({n})' for (a, b), n in fed.items())}{named}",
+        f"time: {known if seen else 'not known; columns recording, onset, duration, order would say it'}",
+        f"groups: {', '.join(chosen) if chosen else 'none that is known; --groups of audit names columns'}",
+        *notes,
+    ]
+
+
+def first_rows(read: PredictionSet, most: int = 10) -> list[tuple[str, str, str, str]]:
+    """Return the first rows of a file: subject, condition, reference and prediction."""
+    return [(p.subject, p.eval_condition, p.reference, p.prediction) for p in read.predictions[:most]]
 
 
 def join_metadata(
