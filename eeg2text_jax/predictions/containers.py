@@ -302,6 +302,8 @@ def table_of(found: Any, path: epath.Path, names: Names, *, alone: bool) -> Tabl
     found = [found] if isinstance(found, dict) and chat_of(found) else found
     if isinstance(found, dict) and not is_lists(found):
         inner = [value for value in found.values() if is_objects(value) or is_lists(value) or is_split(value)]
+        if not inner and not alone:
+            inner = [v for n, v in found.items() if isinstance(v, list) and names.is_text(normalize(n))]
         if len(inner) == 1:
             return table_of(inner[0], path, names, alone=alone)
     if is_objects(found):

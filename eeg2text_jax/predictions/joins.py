@@ -51,6 +51,11 @@ class Side:
         """Return each row's id, of one column or of several."""
         return ["/".join("" if row[i] is None else str(row[i]).strip() for i in places) for row in self.table.rows]
 
+    def distinct(self) -> dict[str, int]:
+        """Return the columns beside the texts that have another value in each row: normalized name -> position."""
+        found = enumerate(self.table.names or ())
+        return {n: i for i, n in found if i != self.text and len({*self.values([i])}) == len(self.table.rows) > 1}
+
     def titles(self, places: Sequence[int]) -> str:
         return " and ".join(self.table.shown(i) for i in places)
 
@@ -88,12 +93,21 @@ def join_files(
     else:
         equally_long(outputs, references)
         places = list(range(len(outputs.table.rows)))
+    firsts = [str(side.table.rows[0][side.text]) for side in (outputs, references)]
+    if all(side.table.titles is None and is_short(side) for side in (outputs, references)):
+        notes.append(f"the first lines, {' and '.join(map(repr, firsts))}, may be headers, and are used as a sample")
     more = len(references.table.rows) - len(set(places)) if not references.table.grouped else 0
     said = f"{'K' if join.references else 'P'} ({outputs.described(join.outputs)}; references from "
     said += f"{references.table.path}: {references.described(join.references)}"
     said += f", {more} of them without a prediction" if more else ""
     said += f"; {join.said}" if join.said else ""
     return rows_of(outputs, references, places, join), f"{said})", notes
+
+
+def is_short(side: Side) -> bool:
+    """Return whether the first text has one or two words and the others usually more, as below a header."""
+    lengths = [len(str(row[side.text]).split()) for row in side.table.rows]
+    return lengths[0] < 3 and sorted(lengths)[len(lengths) // 2] > 3
 
 
 def choose(outputs: Side, references: Side, names: Names, stated: Sequence[str] | None) -> Join:
@@ -124,13 +138,15 @@ def choose(outputs: Side, references: Side, names: Names, stated: Sequence[str] 
     if single:  # what does not fit is said by `by_id`
         mine, theirs = [outputs.keys[single[0]]], [references.keys[single[0]]]
         return Join(mine, theirs, "")
+    distinct = [side.distinct() for side in sides]
+    for title, i in distinct[0].items():  # other columns of one name
+        if title in distinct[1] and fits(outputs, references, [i], [distinct[1][title]]):
+            return Join([i], [distinct[1][title]], f"joined by {outputs.titles([i])}")
     refuse_other_order(outputs, references)
-    titles = [side.titles([*side.keys.values()]) for side in sides]
-    if not any(titles):
-        return Join((), (), "")
-    both = " and of the references " if all(titles) else ""
-    why = "no column of ids is in both files" if all(titles) else "only one file has ids"
-    return Join((), (), f"joined row by row, because {why} ({titles[0]}{both}{titles[1]})")
+    titles = [side.titles(sorted({*side.keys.values(), *side.distinct().values()})) for side in sides]
+    why = "no column of ids is in both files" if all(titles) else "only one file has ids" if any(titles) else ""
+    both = f" ({' and of the references '.join(filter(None, titles))})" if why else ""
+    return Join((), (), f"joined row by row{f', because {why}{both}' if why else ''}")
 
 
 def how(outputs: Side, references: Side, mine: Sequence[int], theirs: Sequence[int]) -> str:
@@ -197,8 +213,8 @@ def refuse_coded(one: Side, other: Side) -> None:
 
 def refuse_other_order(outputs: Side, references: Side) -> None:
     """Raise UserError if columns of other names hold the same values in another order: the rows are not parallel."""
-    for mine in outputs.keys.values():
-        for theirs in references.keys.values():
+    for mine in outputs.distinct().values():
+        for theirs in references.distinct().values():
             ids, known = outputs.values([mine]), references.values([theirs])
             if ids != known and sorted(ids) == sorted(known) and len(set(ids)) > 1:
                 a, b = (side.table.titles[i] for side, i in ((references, theirs), (outputs, mine)))
@@ -270,7 +286,8 @@ def equally_long(outputs: Side, references: Side) -> None:
             how = f" ({ids[0]}; {ids[1]}), or say --id=REFERENCE_ID,PREDICTION_ID to join by ids" if all(ids) else ""
             raise UserError(
                 f"{outputs.table.path}: {counts[0]} texts, and {counts[1]} references in {references.table.path}; "
-                f"expected as many references as texts, in the same order; look for missing or extra lines{how}."
+                f"expected as many references as texts, in the same order; look for missing or extra lines, or for a "
+                f"header of unknown names in one file{how}."
             )
     for side in (outputs, references):
         side.table.rows = side.table.rows[:n]

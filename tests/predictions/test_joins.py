@@ -50,7 +50,7 @@ def test_a_submission_stands_beside_the_sentences_of_the_benchmark(read):
     found = read(SUBMISSION, table(("session", "block", "trial", "true_sentence"), TRIALS))
     assert pairs(found) == PAIRS
     said = (
-        "joined row by row, because no column of ids is in both files ('id' and of the references 'trial' and 'block'"
+        "joined row by row, because no column of ids is in both files ('id' and of the references 'session' and 'block'"
     )
     assert said in describe(found)
 

@@ -1,6 +1,5 @@
 """Open raw recordings with MNE: choose channels, convert units to volts, and read voltages on request."""
 
-import codecs
 import contextlib
 import dataclasses
 import re
@@ -70,7 +69,8 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
     Raises UnreadableRecording if MNE cannot read the file, UserError if it lacks EEG, a channel or a channel's unit.
     """
     mne = library("mne", "mne")
-    options = encoding_of(file, spec.encoding)
+    has_encoding = spec.encoding and file.path.suffix.lower() in (".edf", ".bdf")
+    options = {"encoding": spec.encoding} if has_encoding else {}
     with _mne_errors(file):
         if file.bids:
             raw, types, warning = open_bids(file, spec.channels, options)
@@ -144,20 +144,6 @@ def _mne_errors(file: RawFile) -> Iterator[None]:
         elif not isinstance(error, OSError | ValueError | RuntimeError):  # others: MNE did not expect these bytes
             reason = f"damaged, or no recording; {named(error)}"
         raise UnreadableRecording(file.path, f"cannot be read by MNE ({reason}).") from error
-
-
-def encoding_of(file: RawFile, encoding: str) -> dict[str, str]:
-    """Return MNE's option for the encoding of a file's annotations; {} for formats without one, and for UTF-8.
-
-    Raises UserError if there is no such encoding.
-    """
-    try:
-        codecs.lookup(encoding or "utf8")
-    except LookupError as error:
-        raise UserError(
-            f"data.raw.encoding is {encoding!r}; expected the name of an encoding, such as latin1."
-        ) from error
-    return {"encoding": encoding} if encoding and file.path.suffix.lower() in (".edf", ".bdf") else {}
 
 
 def open_bids(file: RawFile, wanted: tuple[str, ...], options: dict[str, str]) -> tuple[Any, Types, str]:
