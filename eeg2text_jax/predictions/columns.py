@@ -47,11 +47,15 @@ def roles(table: Table, names: Names, stated: Sequence[str] | None = None, group
         found = table.roles
     else:
         found = known_columns(table, names)
-    titles = {name: normalize(name) for name in groups}
-    places = {f"group {name}": [table.names.index(t)] for name, t in titles.items() if t in (table.names or ())}
-    found = dataclasses.replace(found, about=found.about | places)
+    found = dataclasses.replace(found, about=found.about | group_positions(table, groups))
     used = found.used()
     return dataclasses.replace(found, others={n: i for i, n in enumerate(table.names or ()) if i not in used})
+
+
+def group_positions(table: Table, groups: Sequence[str]) -> dict[str, list[int]]:
+    """Return `group NAME` -> position of the column NAME, for those of `groups` that the table has."""
+    known = table.names or []
+    return {f"group {name}": [known.index(normalize(name))] for name in groups if normalize(name) in known}
 
 
 def known_columns(table: Table, names: Names) -> Columns:

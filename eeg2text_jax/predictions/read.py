@@ -196,13 +196,13 @@ def read_two(
             raise UserError(
                 f"{file.path}: there is no column {column!r}, as each line of the file is a text; leave --columns out."
             )
-        sides.append(Side.of(table, role, column, names, groups))
+        sides.append(Side(table, role, column, names, groups))
     if layout == "K" and not all(side.keys for side in sides):
         raise UserError(
             f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {reference.path} have no "
             "id; set --format=P to join them line by line."
         )
-    rows, description, notes = join_files(sides[1], sides[0], names, ids)
+    rows, description, notes = join_files(sides[1], sides[0], ids)
     return rows, description, [*sides[1].table.notes, *sides[0].table.notes, *notes]
 
 
