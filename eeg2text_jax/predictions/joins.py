@@ -192,8 +192,8 @@ class Join:
             )
         raise UserError(
             f"{one.table.path}: each line begins or ends with an id, such as {one.values([one.keys['']])[0]!r:.40}, "
-            f"and the lines of {other.table.path} do not; give both files with ids or both without, or say --format=P if "
-            "the ids are part of the texts."
+            f"and the lines of {other.table.path} do not; give both files with ids or both without, or say --format=P "
+            "if the ids are part of the texts."
         )
 
     def refuse_other_order(self) -> None:
@@ -277,7 +277,8 @@ def join_files(
 
     Raises UserError if no key is in both files and they differ in length, or if ids have no or several references.
     """
-    join, notes = Join(outputs, references).choose(stated), []
+    join = Join(outputs, references).choose(stated)
+    notes: list[str] = []
     places = join.places(notes)
     if outputs.looks_headed() and references.looks_headed():
         firsts = " and ".join(repr(str(side.table.rows[0][side.text])) for side in (outputs, references))

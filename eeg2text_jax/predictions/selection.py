@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from eeg2text_jax.data.clock import parse_time
-from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.columns import read_metadata
 from eeg2text_jax.predictions.file import FIELDS, UNKNOWN, Prediction, PredictionSet, sentence_key
@@ -253,24 +250,6 @@ def likely_groups(read: PredictionSet) -> list[str]:
         unique = all(len(own) == 1 for own in counts.values())
         if column in LIKELY and 1 < len(labels) <= len(counts) / 2 and unique and "" not in labels:
             found.append(column)
-    return found
-
-
-def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
-    """Return column of the CSV at `path` -> labels of all samples of the data file, object `[N]`.
-
-    The CSV's column `reference` has the sentences. Raises UserError without this column or a line for each sentence.
-    """
-    lines = list(read_metadata(path))
-    if not lines or "reference" not in lines[0] or len(lines[0]) < 2:
-        raise UserError(f"{path}: expected a CSV with the columns reference and one or more groups.")
-    found = {}
-    for column in lines[0].keys() - {"reference"}:
-        label = {sentence_key(line["reference"] or ""): (line[column] or "").strip() for line in lines}
-        try:
-            found[column] = np.array([label[sentence_key(text)] for text in data.sentence], object)
-        except KeyError as error:
-            raise UserError(f"{path}: has no line for the sentence {error.args[0]!r:.60}; add one.") from None
     return found
 
 
