@@ -2,6 +2,7 @@
 
 import dataclasses
 import html
+import importlib
 import math
 import os
 from collections.abc import Sequence
@@ -101,9 +102,9 @@ class AuditResult:
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the report, one self-contained HTML file."""
-        from eeg2text_jax.auditing.report import write_report  # imports this module
-
-        write_report(self, epath.Path(path))
+        importlib.import_module("eeg2text_jax.auditing.report").write_report(
+            self, epath.Path(path)
+        )  # imports this module
 
     def to_frame(self) -> Any:
         """Return the comparisons as a pandas DataFrame: a row for each control, or for the null without a control."""
