@@ -39,6 +39,7 @@ from eeg2text_jax.auditing.verdict import (
     judge_alone,
 )
 from eeg2text_jax.auditing.verdict import Level as About
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.predictions.in_memory import as_conditions
 from eeg2text_jax.predictions.rankings import Ranking
@@ -91,10 +92,12 @@ class Options:
 
 
 def audit(
-    eeg: Sequence[Any],
-    controls: Mapping[str, Sequence[Any]] | None = None,
+    eeg: Any,
+    controls: Any = None,
     *,
-    references: Sequence[str] | None = None,
+    control: Any = None,
+    references: Any = None,
+    columns: Sequence[str] | None = None,
     mode: str | None = None,
     options: Options | None = None,
     **changes: Any,
@@ -102,11 +105,13 @@ def audit(
     """Judge whether predictions or rankings hold more about the sentence with EEG than with each control.
 
     Args:
-      eeg: `Prediction`s or `Ranking`s made from EEG; a DataFrame of predictions; or texts with `references`. If rows
-        have `nll`, EEG bits are computed, too.
-      controls: name -> predictions or rankings of a control. None: the controls in the DataFrame. Without controls,
-        EEG is compared with its content null.
-      references: the true texts, if predictions are lists of texts.
+      eeg: `Prediction`s or `Ranking`s made from EEG; a DataFrame of predictions; the path of a file; or texts with
+        `references`. If rows have `nll`, EEG bits are computed, too.
+      controls: name -> predictions or rankings of a control; or those of one control. None: the controls in the
+        DataFrame or file. Without controls, EEG is compared with its content null.
+      control: another name of `controls`.
+      references: the true texts, if predictions are lists of texts; or the path of their file, if they are paths.
+      columns: the columns of the reference and of predictions, if files or DataFrames have others than usual names.
       mode: the decoding mode to judge, `free_running` or `teacher_forced`; None: free-running rows if there are any.
       options: further settings; None: the defaults.
       changes: fields of `Options` to change, such as `margin=2.0`.
@@ -125,9 +130,12 @@ def audit(
       False
     """
     options = dataclasses.replace(options or Options(), **changes)
-    if options.name in (controls or {}):
+    if control is not None and controls is not None:
+        raise UserError("controls and control are given; they mean the same, give one of them.")
+    controls = {} if controls is control is None else controls if control is None else control
+    if isinstance(controls, Mapping) and options.name in controls:
         raise ValueError(f"a control has the name of the EEG condition, {options.name!r}")
-    eeg, controls, seeds_stated = as_conditions(eeg, controls or {}, references, mode, options.name)
+    eeg, controls, seeds_stated = as_conditions(eeg, controls, references, mode, options.name, columns)
     options = dataclasses.replace(options, proof=checked_proof(options.proof))
     eeg, controls, thinned = thin_windows(eeg, controls, options.recording)
     aligned = align({options.name: eeg, **controls}, mode=mode, common=options.common)

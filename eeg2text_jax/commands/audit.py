@@ -19,14 +19,27 @@ from eeg2text_jax.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest, write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
-from eeg2text_jax.predictions.candidates import read_choices
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet
 from eeg2text_jax.predictions.foreign import mode_name
-from eeg2text_jax.predictions.groups import LIKELY, groups_of, likely_groups
 from eeg2text_jax.predictions.packed import read_text
-from eeg2text_jax.predictions.rankings import Ranking, RankingSet, describe_rankings, is_rankings, read_rankings
-from eeg2text_jax.predictions.read import REFERENCE, check_given_once, describe, read_any
-from eeg2text_jax.predictions.selection import join_metadata, read_conditions, select_arms
+from eeg2text_jax.predictions.rankings import (
+    Ranking,
+    RankingSet,
+    describe_rankings,
+    is_rankings,
+    read_choices,
+    read_rankings,
+)
+from eeg2text_jax.predictions.read import add_options, check_given_once, describe, read_any
+from eeg2text_jax.predictions.read import options_of as reading
+from eeg2text_jax.predictions.selection import (
+    LIKELY,
+    groups_of,
+    join_metadata,
+    likely_groups,
+    read_conditions,
+    select_arms,
+)
 from eeg2text_jax.splits.neighbors import high_neighbors
 from eeg2text_jax.study.metric_names import ENCODED, ENDPOINTS, JUDGED, WORDS_ENDPOINT
 from eeg2text_jax.study.own_run import is_of_its_run, neighbors_of_run
@@ -138,19 +151,11 @@ def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
 
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
-        found = read_any(
-            path,
-            layout=flags.format,
-            columns=columns,
-            mode=flags.mode,
-            groups=groups or LIKELY,
-            reference=flags.reference,
-        )
+        found = read_any(path, mode=flags.mode, groups=groups or LIKELY, **reading(flags))
         print(describe(found))
         sets.append(found)
         return join_metadata(found.predictions, flags.meta, groups) if flags.meta else found.predictions
 
-    columns = flags.columns.split(",") if flags.columns else None
     groups = flags.groups.split(",") if flags.groups else []
     endpoint, *secondary = endpoints_of(flags.endpoint)
     for note in check_given_once([flags.eeg, *flags.control], flags.reference):
@@ -283,12 +288,11 @@ def _add_judged(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--eeg", required=True, type=Path, metavar="FILE", help="predictions from EEG")
     add("--control", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="predictions of a control")
-    add("--reference", type=Path, metavar="FILE", help=REFERENCE)
+    # Of the options of `eeg2text read`, help shows one.
+    add_options(lambda name, **of: add(name, **(of if name == "--reference" else of | {"help": argparse.SUPPRESS})))
     add("--mode", type=mode_name, choices=MODES, help="mode to judge, or the mode of a file that does not state it")
     add("--arm", help="training condition to judge, if a file has several")
     add("--common", action="store_true", help="judge the samples that all files have, if files have different samples")
-    add("--format", metavar="LAYOUT", help=argparse.SUPPRESS)
-    add("--columns", metavar="REF,PRED", help=argparse.SUPPRESS)
 
 
 def _add_known(group: argparse._ArgumentGroup) -> None:

@@ -21,6 +21,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.packed import Lines
 
+UNKNOWN = "unknown"  # a value that a file does not state
 MODES = ("teacher_forced", "free_running")
 OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # our rows have most of these
 SURROGATE = re.compile("[\ud800-\udfff]")

@@ -20,6 +20,7 @@ from eeg2text_jax.imports import library, parquet_errors
 
 LARGEST = 2**31  # largest number of bytes of an unpacked file; a million predictions have a tenth of it
 TEXT = "CSV"  # kind of a file that is text already
+HDF5 = "HDF5"  # kind of a file whose bytes are kept, see `containers.hdf5_table`
 # First bytes of unsupported files -> their kind, and the user's remedy.
 OTHERS = {
     b"\xd0\xcf\x11\xe0": ("an Excel file of the format before 2007", "save it as .xlsx or as CSV"),
@@ -28,9 +29,10 @@ OTHERS = {
         ("a Python pickle, which can run code and is not opened", "write its texts as CSV or JSON"),
     ),
     b"\x93NUMPY": ("a NumPy array", "write its texts as CSV or JSON"),
-    b"\x89HDF": ("an HDF5 file", "write its texts as CSV or JSON"),
     b"%PDF": ("a PDF", "write its texts as CSV or JSON"),
+    **dict.fromkeys((b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"), ("an archive", "unpack it")),
 }
+PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")  # of any protocol; the first ones have no mark of their own
 TITLES = 20  # rows of a sheet in which a header is searched; titles may stand above it
 
 
@@ -50,8 +52,9 @@ class Lines:
             raise UserError(f"{path}: cannot be read ({error.strerror or error}); check the path.") from error
         self.digest = hashlib.sha256(data).hexdigest()
         data, self.kind = as_text(data, self.path)
-        data = data.removeprefix(b"\xef\xbb\xbf")
-        self.data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if self.kind != HDF5:
+            data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        self.data = data
 
     def __iter__(self) -> Iterator[str]:
         start, number = 0, 1
@@ -80,6 +83,12 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     """
     if data.startswith(b"\x1f\x8b"):
         data = unpack(data, path)
+    if path.suffix.lower() in PICKLES:
+        raise UserError(
+            f"{path}: a Python pickle, which can run code and is not opened; write its texts as CSV or JSON."
+        )
+    if data[257:262] == b"ustar":
+        raise UserError(f"{path}: a tar archive; unpack it, and give one of its files.")
     for magic, (kind, cure) in OTHERS.items():
         if data.startswith(magic):
             raise UserError(f"{path}: {kind}; {cure}.")
@@ -89,8 +98,8 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     if data.startswith(b"PAR1"):
         return as_csv(parquet_rows(data, path)), "Parquet"
     if data.startswith(b"PK\x03\x04"):
-        return excel_text(data, path)
-    return data, TEXT
+        return zip_text(data, path)
+    return data, HDF5 if data.startswith(b"\x89HDF") else TEXT
 
 
 def conversion(data: bytes, path: epath.Path) -> str:
@@ -127,23 +136,42 @@ def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
         raise UserError(f"{path}: cannot be read as Parquet ({first_line(error)}); write it again.") from error
 
 
-def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
-    """Return the first sheet with a table as CSV, and a phrase that says which sheet was read.
+def zip_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
+    """Return the text of an Excel workbook, or of the only file in a zip archive, and its kind in words.
 
-    Raises UserError for another archive, or if two sheets have the same columns, as for two conditions.
+    Raises UserError for an archive of several files, a damaged or too large one, and one that holds a pickle or arrays.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            names = archive.namelist()
-            size = sum(entry.file_size for entry in archive.infolist())
-    except zipfile.BadZipFile as error:
-        raise UserError(f"{path}: a zip archive that cannot be read ({error}); copy it again.") from error
-    if names and all(name.endswith(".npy") for name in names):
-        raise UserError(f"{path}: a NumPy archive ({', '.join(names[:4])}); write its texts as CSV or JSON.")
-    if "xl/workbook.xml" not in names:
-        raise UserError(f"{path}: a zip archive; unpack it, and give one of its files.")
-    if size > LARGEST:
-        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; save it as CSV.")
+            entries = [e for e in archive.infolist() if not e.is_dir() and not e.filename.startswith("__MACOSX/")]
+            names = [entry.filename for entry in entries]
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+                raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; give a part of it as CSV.")
+            if "xl/workbook.xml" in names:
+                return excel_text(data, path)
+            if names and all(name.endswith(".npy") for name in names):
+                raise UserError(f"{path}: a NumPy archive ({', '.join(names[:4])}); write its texts as CSV or JSON.")
+            if any(name.endswith(PICKLES) for name in names):
+                raise UserError(f"{path}: holds a Python pickle, which can run code and is not opened.")
+            if len(entries) != 1:
+                listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+                raise UserError(f"{path}: a zip archive of {len(names)} files ({listed}); unpack it, and give one.")
+            with archive.open(entries[0]) as file:
+                inner = file.read(LARGEST + 1)
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, ValueError) as error:
+        raise UserError(f"{path}: a zip archive that cannot be read ({error!s:.80}); copy it again.") from error
+    if len(inner) > LARGEST:
+        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; unpack it, and give a part of it.")
+    if inner.startswith(b"PK\x03\x04") and b"xl/workbook.xml" not in inner:
+        raise UserError(f"{path}: a zip archive in a zip archive; unpack it, and give one of its files.")
+    return as_text(inner, path)
+
+
+def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
+    """Return the first sheet with a table as CSV, and a phrase that says which sheet was read.
+
+    Raises UserError for a damaged workbook, or if two sheets have the same columns, as for two conditions.
+    """
     openpyxl = library("openpyxl", "xlsx")
     try:
         sheets = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True).worksheets

@@ -1,6 +1,7 @@
-"""The file of rankings, which `decode` writes: for each recording the score of every candidate sentence.
+"""Files of candidates: the scores of sentences that a decoder chose from, and rankings.
 
-JSON lines, read by `score` and `audit`. The first line is a header whose `candidates` are lists of sentences by name
+The file of rankings, which `decode` writes, has for each recording the score of every candidate sentence. It is JSON
+lines, read by `score` and `audit`. The first line is a header whose `candidates` are lists of sentences by name
 (`{"test": [{"sentence_id", "reference", "task", "n_words", "stratum"}, ...]}`); each further line is one recording
 under one training and evaluation condition: the fields of a prediction, whose text is the candidate ranked first, and
 
@@ -17,6 +18,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.file import FIELDS, Prediction, Shared, own_row, parse_object, row_key, sentence_key
-from eeg2text_jax.predictions.packed import Lines
+from eeg2text_jax.predictions.packed import Lines, read_text
 
 MODES = ("contrastive", "likelihood")
 MOST = 2**53  # largest number; float64, and thus every JSON reader, is exact for whole numbers up to it
@@ -234,3 +236,11 @@ def _ranking(
                 "remove it."
             )
     return found
+
+
+def read_choices(path: Path) -> list[str]:
+    """Return the sentences that a decoder chose from, one per line of a file. Raises UserError if there are none."""
+    choices = read_text(path).splitlines()
+    if not any(map(str.strip, choices)):
+        raise UserError(f"--choices={path}: holds no sentence; expected the decoder's candidates, one per line.")
+    return choices

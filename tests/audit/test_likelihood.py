@@ -9,7 +9,7 @@ from rows import row
 
 from eeg2text_jax.auditing.retrieval import eeg_bits, retrieve
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.candidates import CandidateScores, read_candidates
+from eeg2text_jax.predictions.rankings import CandidateScores, read_candidates
 
 
 def scored(gain, seed=0):
