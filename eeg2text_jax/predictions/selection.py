@@ -200,7 +200,7 @@ def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[st
     for line in reader:
         values: dict[str, Any] = {name: line[name] or "" for name in columns}
         if "n_words" in columns:
-            if not str(values["n_words"]).isdecimal():
+            if not (str(values["n_words"]).isdecimal() and len(values["n_words"]) < 19):
                 raise UserError(f"{path}, line {reader.line_num}: n_words is {values['n_words']!r}; expected a number.")
             values["n_words"] = int(values["n_words"])
         default = f"{line.get('subject') or 'all'}/{line.get('task') or 'all'}"
