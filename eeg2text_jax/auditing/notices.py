@@ -10,6 +10,7 @@ import numpy as np
 from eeg2text_jax.auditing.align import SHUFFLED, Aligned, Condition, without_unknown
 from eeg2text_jax.auditing.forms import key, other_form, words
 from eeg2text_jax.auditing.signs import Sign, Weight, signs_of
+from eeg2text_jax.metrics.error_rates import what_normalizing_changes
 from eeg2text_jax.predictions.file import Prediction
 
 # Fewest sentences for a verdict. With fewer, a single one in a stratum of six decides the p. The calibration covers 30
@@ -193,4 +194,6 @@ def file_notices(name: str, rows: Sequence[Prediction]) -> list[Notice]:
         found += of_signs(signs_of(condition.texts, references, sentence, condition.subjects), name, known_free=False)
     look = look_of(condition)
     alone: Any = Aligned(tuple(references), (), none, none, none, (0,), (condition,), (), ())
-    return found + of_texts(alone, [look], of_words=True)
+    found += of_texts(alone, [look], of_words=True)
+    change = what_normalizing_changes(condition.texts, [row.reference for row in rows])
+    return found + ([Notice("case_and_punctuation", f"{name}: {change}")] if change else [])

@@ -36,16 +36,16 @@ def test_lists_of_texts_and_frames_score_as_rows_do(rows):
 def test_frames_and_lists_are_audited_as_rows_are(rows):
     pandas = pytest.importorskip("pandas")
     eeg, noise = rows
-    plain = audit(eeg, {"noise": noise}, resamples=100)
+    plain = audit(eeg, {"noise": noise})
     frames = [pandas.DataFrame(map(dataclasses.asdict, some)) for some in rows]
-    apart = audit(frames[0], {"noise": frames[1]}, resamples=100)
-    together = audit(pandas.concat(frames), resamples=100)
+    apart = audit(frames[0], {"noise": frames[1]})
+    together = audit(pandas.concat(frames))
     for found in (apart, together):
         assert found.sentence == plain.sentence
         assert found.seeds_stated
     references = [row.reference for row in eeg]
     texts = ([row.prediction for row in some] for some in rows)
-    listed = audit(next(texts), {"noise": next(texts)}, references=references, mode="free_running", resamples=100)
+    listed = audit(next(texts), {"noise": next(texts)}, references=references, mode="free_running")
     assert listed.conditions[0].content.scores == pytest.approx(plain.conditions[0].content.scores)
     assert not listed.seeds_stated
     assert plain.verdict.value in plain._repr_html_()
@@ -82,9 +82,9 @@ def test_a_table_of_several_conditions_is_not_pooled(rows):
     pandas = pytest.importorskip("pandas")
     both = pandas.concat([pandas.DataFrame(map(dataclasses.asdict, some)) for some in rows])
     with pytest.raises(UserError, match="eeg: the table holds the conditions eeg, noise; give a table for each"):
-        audit(both, {"other": rows[1]}, resamples=100)
+        audit(both, {"other": rows[1]})
     named = both.rename(columns={"eval_condition": "condition"})[["reference", "prediction", "condition", "subject"]]
-    assert [found.control for found in audit(named, mode="free_running", resamples=100).comparisons] == ["noise"]
+    assert [found.control for found in audit(named, mode="free_running").comparisons] == ["noise"]
 
 
 def test_what_cannot_be_read_is_one_sentence(rows):

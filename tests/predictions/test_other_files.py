@@ -118,7 +118,7 @@ def test_score_and_audit_take_references_of_their_own_file(write, tmp_path, caps
     assert main(["score", str(eeg), f"--reference={reference}", f"--json={tmp_path / 's.json'}"]) == 0
     (cell,) = json.loads((tmp_path / "s.json").read_text())["cells"]
     assert cell["metrics"]["wer"]["value"] == 0
-    command = ["audit", f"--eeg={eeg}", f"--control={control}", f"--reference={reference}", "--resamples=200"]
+    command = ["audit", f"--eeg={eeg}", f"--control={control}", f"--reference={reference}"]
     assert main([*command, "--mode=free_running"]) in (0, 4, 8)
     assert "layout P (one text per line" in capsys.readouterr().out
     assert "given twice" in refused(["audit", f"--eeg={eeg}", f"--reference={eeg}"])

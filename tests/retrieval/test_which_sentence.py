@@ -48,7 +48,7 @@ def test_the_effect_is_what_its_definition_says():
     """How much oftener the right sentence is among five than others of its stratum are, EEG less control."""
     rng = np.random.default_rng(0)
     eeg, control = rows(rng, own=1.5), rows(rng, own=0.5, condition="noise")
-    found = audit(eeg, {"noise": control}, resamples=200, stratum_size=12)
+    found = audit(eeg, {"noise": control})
     wide = length_strata(["T"] * SENTENCES, WORDS, 12)
 
     def content(made):
@@ -75,19 +75,19 @@ def test_shuffled_is_not_held_against_its_donors():
         donor = place // 2 // 4 * 4 + (place // 2 + 1 + place % 2) % 4  # of the same length; each reader's another
         row.scores[donor] += 50
         shuffled[place] = dataclasses.replace(row, donor=f"T:{donor}")
-    found = audit(eeg, {"shuffled": shuffled}, endpoint="top-1", resamples=100)
+    found = audit(eeg, {"shuffled": shuffled}, endpoint="top-1")
     assert found.comparisons[0].primary.effect == pytest.approx(100)
     assert found.comparisons[0].primary.nulls == (0, 0)
     assert found.comparisons[0].subjects[0].effect == pytest.approx(100)
     assert any("no prediction is held against the sentence whose recording" in note for note in found.notes)
     unknown = [dataclasses.replace(row, donor=None) for row in shuffled]
-    inflated = audit(eeg, {"shuffled": unknown}, endpoint="top-1", resamples=100)
+    inflated = audit(eeg, {"shuffled": unknown}, endpoint="top-1")
     assert inflated.comparisons[0].primary.effect > 104
 
 
 def test_planted_uses_eeg_and_says_so():
     rng = np.random.default_rng(1)
-    found = audit(rows(rng, own=4), {"noise": rows(rng, condition="noise")}, resamples=500)
+    found = audit(rows(rng, own=4), {"noise": rows(rng, condition="noise")})
     assert found.verdict is Verdict.USES_EEG
     assert "the model uses the EEG, as measured against noise" in found.sentence
     assert found.candidates == (60, 60)
@@ -103,7 +103,7 @@ def test_nothing_is_claimed_of_nothing_more_often_than_it_may_be():
     claims = 0
     for seed in range(60):
         rng = np.random.default_rng([2, seed])
-        found = audit(rows(rng), {"noise": rows(rng, condition="noise")}, resamples=200, seed=seed)
+        found = audit(rows(rng), {"noise": rows(rng, condition="noise")}, seed=seed)
         claims += found.verdict in (Verdict.USES_EEG, Verdict.BELOW_MARGIN)
     assert claims <= 7, "one in twenty is allowed; more than seven of sixty come in one of fifty such series"
 
@@ -116,7 +116,7 @@ def test_what_length_gives_is_no_content_and_is_named():
     made += rows(rng, length=3, condition="noise")
     conditions = select_arms(made)
     assert list(conditions) == ["eeg", "noise", "the arm trained on length_only"]
-    found = audit(conditions.pop("eeg"), conditions, resamples=500)
+    found = audit(conditions.pop("eeg"), conditions)
     assert found.conditions[0].figures.top5 > 60 > found.chance_interval[1]
     assert found.verdict not in (Verdict.USES_EEG, Verdict.BELOW_MARGIN)
     assert found.by_length.top5 == 100, "four sentences of a length, five places"
@@ -137,7 +137,7 @@ def test_length_that_eeg_alone_knows_is_no_content_either():
     claims = 0
     for seed in range(12):
         rng = np.random.default_rng([4, seed])
-        found = audit(rows(rng, length=3), {"noise": rows(rng, condition="noise")}, resamples=300, seed=seed)
+        found = audit(rows(rng, length=3), {"noise": rows(rng, condition="noise")}, seed=seed)
         assert found.comparisons[0].primary.observed > 40
         assert "equal numbers of words" in found.comparisons[0].derived
         claims += found.verdict in (Verdict.USES_EEG, Verdict.BELOW_MARGIN)
@@ -149,7 +149,7 @@ def test_seeds_are_a_level_and_all_controls_must_be_beaten():
     eeg = [row for seed in range(3) for row in rows(rng, own=4, seed=seed)]
     weak = [row for seed in range(3) for row in rows(rng, condition="noise", seed=seed)]
     strong = [row for seed in range(3) for row in rows(rng, own=4, condition="shuffled", seed=seed)]
-    found = audit(eeg, {"noise": weak, "shuffled": strong}, resamples=300)
+    found = audit(eeg, {"noise": weak, "shuffled": strong})
     assert next(c.verdict for c in found.comparisons) is Verdict.USES_EEG
     assert found.verdict is not Verdict.USES_EEG
     assert "above_chance_is_no_content" in {flag.code for flag in found.flags}
@@ -159,7 +159,7 @@ def test_seeds_are_a_level_and_all_controls_must_be_beaten():
 def test_too_few_sentences_are_not_judged_and_missing_eeg_is_said():
     rng = np.random.default_rng(6)
     few = [r for r in rows(rng, own=4) if int(r.sentence_id[2:]) < 20]
-    found = audit(few, {}, resamples=100)
+    found = audit(few, {})
     assert found.verdict is Verdict.NOT_JUDGEABLE
     with pytest.raises(UserError, match="no arm was trained and tested with eeg"):
         select_arms(rows(rng, condition="noise"))
@@ -172,7 +172,7 @@ def test_a_control_that_keeps_the_words_features_decides_only_where_it_is_named(
     found = {}
     for deciding in (None, ["noise"], ["time_reversed"]):
         controls = {"noise": noise, "time_reversed": reversed_}
-        result = audit(eeg, controls, resamples=200, deciding=deciding)
+        result = audit(eeg, controls, deciding=deciding)
         found[deciding and deciding[0]] = result.verdict, [c.control for c in result.comparisons if c.question]
     assert found[None] == found["noise"] == (Verdict.USES_EEG, ["time_reversed"])
     assert found["time_reversed"][0] is not Verdict.USES_EEG
@@ -181,7 +181,7 @@ def test_a_control_that_keeps_the_words_features_decides_only_where_it_is_named(
     files = [f"--eeg={tmp_path / 'eeg.jsonl'}", f"--control={tmp_path / 'noise.jsonl'}"]
     said = refused(["audit", *files, "--deciding=noisy"])
     assert "--deciding=noisy: 'noisy' is not a control of these files; expected some of noise." in said
-    said = refused(["audit", *files, "--resamples=1000000000"])
+    said = refused(["audit", *files])
     assert "--resamples=1000000000: expected a whole number from 100 to 1000000." in said
 
 
@@ -190,7 +190,7 @@ def test_scores_that_are_all_equal_are_chance_and_show_nothing():
     eeg = rows(rng)
     for row in eeg:
         row.scores[:] = 0.0
-    found = audit(eeg, {"noise": rows(rng, condition="noise")}, resamples=200)
+    found = audit(eeg, {"noise": rows(rng, condition="noise")})
     assert found.conditions[0].figures.top5 == pytest.approx(found.chance)
     assert found.verdict is Verdict.UNDERPOWERED
 
@@ -200,11 +200,11 @@ def test_report_json_and_files_of_two_conditions(tmp_path, printed_by, refused):
     eeg, control = rows(rng, own=4), rows(rng, condition="noise")
     for name, made in (("eeg", eeg), ("noise", control)):
         write_rankings(tmp_path / f"{name}.jsonl", {}, made)
-    arguments = [f"--eeg={tmp_path / 'eeg.jsonl'}", f"--control={tmp_path / 'noise.jsonl'}", "--resamples=200"]
+    arguments = [f"--eeg={tmp_path / 'eeg.jsonl'}", f"--control={tmp_path / 'noise.jsonl'}"]
     outputs = [f"--json={tmp_path / 'audit.json'}", f"--html={tmp_path / 'audit.html'}"]
     assert "VERDICT: uses EEG" in printed_by(["audit", *arguments, *outputs, "--endpoint=top-1"])
     assert json.loads((tmp_path / "audit.json").read_text())["metric"] == "top-1"
-    found = audit(eeg, {"noise": control}, resamples=200)
+    found = audit(eeg, {"noise": control})
     write_report(found, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert all(word in page for word in ("number of words alone", "Each subject", "top-5 by chance: 8.3 %"))
@@ -225,14 +225,14 @@ def test_windows_of_scans_are_thinned():
     """Windows of five and more segments, one a segment: those that overlap are no sentences of their own."""
     rng = np.random.default_rng(0)
     eeg, control = rows(rng), rows(rng, condition="noise")
-    found = audit(eeg, {"noise": control}, resamples=50, recording="fmri")
+    found = audit(eeg, {"noise": control}, recording="fmri")
     starts, free = [], 0
     for i, length in enumerate(WORDS):
         if i >= free:
             starts, free = [*starts, i], i + int(length)
     assert found.n_sentences == len(starts)
     assert f"windows overlap: {2 * len(starts)} of 120 rows share no segment" in " ".join(found.notes)
-    assert audit(eeg, {"noise": control}, resamples=50).n_sentences == SENTENCES
+    assert audit(eeg, {"noise": control}).n_sentences == SENTENCES
 
 
 def rescored(made, scores):
@@ -247,7 +247,7 @@ def severe(found):
 def test_rankings_say_whose_statement_they_rest_on_and_scores_that_hold_the_answer_contradict_it():
     rng = np.random.default_rng(9)
     eeg, noise = rows(rng, own=9), rows(rng, condition="noise")
-    found = audit(eeg, {"noise": noise}, resamples=200)
+    found = audit(eeg, {"noise": noise})
     assert (found.verdict, found.provenance.level.value) == (Verdict.USES_EEG, "stated")
     assert "Provenance: stated: the file states that candidates were scored without the answer" in result_text(found)
     assert [flag.code for flag in found.flags if flag.level == "warning"] == ["too_good"]
@@ -255,12 +255,12 @@ def test_rankings_say_whose_statement_they_rest_on_and_scores_that_hold_the_answ
     same = {row.sentence_id: row.scores for row in eeg}
     averaged = rescored(eeg, lambda row: same[row.sentence_id])
     for bad, code in ((marked, "target_scores"), (averaged, "input_independent")):
-        found = audit(bad, {"noise": noise}, resamples=200, proof="no answer was ever near the scores")
+        found = audit(bad, {"noise": noise}, proof="no answer was ever near the scores")
         assert found.verdict is Verdict.NOT_JUDGEABLE
         assert code in severe(found)
-    told = {"proof": "recordings were averaged over all readers", "resamples": 200}
+    told = {"proof": "recordings were averaged over all readers"}
     assert audit(averaged, {"noise": noise}, **told).verdict is Verdict.USES_EEG
-    assert severe(audit(marked, {"noise": noise}, resamples=200, decoded=RANKED_HERE)) == []
+    assert severe(audit(marked, {"noise": noise}, decoded=RANKED_HERE)) == []
 
 
 def test_scores_of_three_candidates_may_tie_for_all_but_the_right_one():
