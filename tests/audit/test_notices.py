@@ -8,6 +8,7 @@ from rows import changed, edited, row, simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.notices import file_notices
+from eeg2text_jax.auditing.provenance import DECODED_HERE
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.predictions.file import read_predictions, write_predictions
@@ -125,7 +126,7 @@ def test_remembered_training_sentences(sides):
     whole = audit(eeg, {"noise": noise}, training_text=texts[:31])
     assert "31 of the 60 test sentences are in the training text" in result_text(whole)
     assert whole.exit_status == 8
-    assert codes(audit(eeg, {"noise": noise}, training_text=texts, verified="of a run"), bars=True) == []
+    assert codes(audit(eeg, {"noise": noise}, training_text=texts, decoded=DECODED_HERE), bars=True) == []
     for nothing in (["another"], ["", "..."]):
         assert "training_text" not in codes(audit(remembered, {"noise": noise}, training_text=nothing))
 
