@@ -19,7 +19,6 @@ from eeg2text_jax.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest, write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
-from eeg2text_jax.predictions.candidates import read_choices
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet
 from eeg2text_jax.predictions.foreign import mode_name
 from eeg2text_jax.predictions.groups import LIKELY, groups_of, likely_groups
@@ -215,6 +214,14 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
     )
     files = tuple(JudgedFile(str(found.path), file_digest(found.path), len(found.rows)) for found in sets)
     return dataclasses.replace(result, judged=Judged(files))
+
+
+def read_choices(path: Path) -> list[str]:
+    """Return the sentences that a decoder chose from, one per line of a file. Raises UserError if there are none."""
+    choices = read_text(path).splitlines()
+    if not any(map(str.strip, choices)):
+        raise UserError(f"--choices={path}: holds no sentence; expected the decoder's candidates, one per line.")
+    return choices
 
 
 def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> "Again":
