@@ -26,7 +26,7 @@ from eeg2text_jax.auditing.forms import key
 from eeg2text_jax.auditing.notices import Notice
 from eeg2text_jax.auditing.provenance import AVERAGED, Level, Provenance, checked_proof, provenance_of
 from eeg2text_jax.auditing.questions import GroupAnswer, answer_groups, answer_time, labels_of, questions
-from eeg2text_jax.auditing.rankings import RankFigures, figures_of, rank_endpoint, rank_figures, rank_scorer, rank_signs
+from eeg2text_jax.auditing.ranked import RankFigures, figures_of, rank_endpoint, rank_figures, rank_scorer, rank_signs
 from eeg2text_jax.auditing.reported import reported_scores
 from eeg2text_jax.auditing.result import (
     AuditResult,
@@ -267,11 +267,11 @@ class Audit:
     def _signs(self) -> list[Sign]:
         """Return signs of a target in EEG's rows; in a control's rows they make no claim easier."""
         eeg = self.aligned.eeg
+        averaged = bool(AVERAGED.search(self.options.proof))
         if self.ranked:
-            return rank_signs(eeg)
+            return rank_signs(eeg, averaged=averaged)
         if eeg.mode == "teacher_forced":
             return []
-        averaged = bool(AVERAGED.search(self.options.proof))
         texts = (eeg.texts, self.aligned.references, eeg.sentence, eeg.subjects)
         return signs_of(*texts, averaged=averaged, choices=self.options.choices)
 

@@ -93,13 +93,13 @@ def test_the_files_that_were_judged_are_named(files):
     page = (files / "a.html").read_text()
     for name, one in zip(("eeg", "noise"), judged["files"], strict=True):
         digest = hashlib.sha256((files / f"{name}.jsonl").read_bytes()).hexdigest()
-        assert one["name"].endswith(f"{name}.jsonl")
-        assert (one["sha256"], one["rows"]) == (digest, 108)
+        assert (one["name"], one["sha256"], one["rows"]) == (f"{name}.jsonl", digest, 108)
         assert "108 predictions of" in " ".join(one["read"])
         assert digest in page
     assert judged["version"] == __version__
     assert judged["command"].startswith("eeg2text audit --eeg ")
     assert datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d") in judged["date"]
+    assert str(files) not in page + json.dumps(judged), "no folder of the machine is published"
 
 
 def test_seeds_that_nobody_stated_are_unknown(files):
