@@ -118,8 +118,8 @@ class AuditResult:
     notes: list[str]
     choices: list[str]  # what is not the default
     rows: list[RowContent]
-    bits: list[EegBits]
     provenance: Provenance
+    bits: list[EegBits] = dataclasses.field(default_factory=list)
     judged: Judged | None = None  # the files that the rows come from, if any
     recording: str = "eeg"
     candidates: tuple[int, int] | None = None  # of rankings: fewest and most candidates

@@ -98,9 +98,16 @@ def read_plan(flags: argparse.Namespace) -> str:
         values = tomllib.loads(flags.plan.read_text(encoding="utf8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{flags.plan}: cannot be read as a plan ({error}); make one with --write-plan.") from error
-    written = values.pop("written", None)
+    written = values.pop("written", "an unknown day")
     if unknown := sorted(values.keys() - set(PLANNED)):
         raise UserError(f"{flags.plan}: has {unknown[0]!r}; expected written, {', '.join(PLANNED)}.")
+    for name, value in values.items():
+        expected = {"common": (bool, "true or false"), "margin": (int | float, "a number above 0")}.get(
+            name, (str, "text")
+        )
+        if not isinstance(value, expected[0]) or (name == "mode" and value not in MODES):
+            modes = f", one of {', '.join(MODES)}" if name == "mode" else ""
+            raise UserError(f"{flags.plan}: {name} is {value!r}; expected {expected[1]}{modes}.")
     defaults = parse(["--eeg", str(flags.eeg)])
     for name in PLANNED:
         planned, given = values.get(name, getattr(defaults, name)), getattr(flags, name)
@@ -220,6 +227,14 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
     )
     files = tuple(JudgedFile(str(found.path), file_digest(found.path), len(found.rows)) for found in sets)
     return dataclasses.replace(result, judged=Judged(files))
+
+
+def read_choices(path: Path) -> list[str]:
+    """Return the sentences that a decoder chose from, one per line of a file. Raises UserError if there are none."""
+    choices = read_text(path).splitlines()
+    if not any(map(str.strip, choices)):
+        raise UserError(f"--choices={path}: holds no sentence; expected the decoder's candidates, one per line.")
+    return choices
 
 
 def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> "Again":
