@@ -267,7 +267,6 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--resamples", type=int, default=2000)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     arms = tuple(Arm(condition, seed) for seed in range(args.seeds) for condition in TRAINED)
@@ -281,7 +280,7 @@ def main() -> int:
             places = [a for a, arm in enumerate(arms) if arm.seed == seed]
             own = [(arms[a], jax.tree.map(lambda leaf, a=a: leaf[a], params)) for a in places]
             conditions = select_arms(rankings(one, own, program.model, study))
-            judged = audit(conditions.pop("eeg"), conditions, resamples=args.resamples, seed=seed)
+            judged = audit(conditions.pop("eeg"), conditions)
             found = figures(judged)
             found["right"] = is_right(kind, found, args.seeds, judged.n_sentences)
             result[kind].append(found)
