@@ -63,7 +63,7 @@ def get_config() -> ConfigDict:
     c.data.columns.word = "word"  # word of each line, in a table with one line per word
     c.data.columns.mask = "mask"  # [N, W] of padded arrays, True at real words
     # When a sample was recorded: `recording` names one run of a subject (by default SUBJECT/TASK), `onset` and
-    # `duration` are in seconds from the start of the run, and `order` is the sample's place in the run.
+    # `duration` are in seconds (from the start of the run, of the day, or Unix time), `order` is the place in the run.
     c.data.columns.recording = "recording"
     c.data.columns.onset = "onset"
     c.data.columns.duration = "duration"

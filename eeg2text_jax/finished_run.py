@@ -1,11 +1,10 @@
-"""Use the checkpoints of a finished run: export an arm, or decode its rows again as evidence of their origin."""
+"""Export an arm of a finished run."""
 
+import dataclasses
 import json
 import os
 from typing import Any
 
-import numpy as np
-from etils import epath
 from ml_collections import ConfigDict
 from transformers import PretrainedConfig
 
@@ -13,28 +12,21 @@ from eeg2text_jax.backbones.build import random_config
 from eeg2text_jax.decoding.exported import Exported
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.nnx_bridge import Params
-from eeg2text_jax.opening import open_finished, open_run
+from eeg2text_jax.opening import open_finished
 from eeg2text_jax.parallel.arms import joined
-from eeg2text_jax.pipeline import decoded_rows
-from eeg2text_jax.predictions.file import Prediction, PredictionSet, read_predictions
-from eeg2text_jax.predictions.rankings import Ranking, RankingSet
 from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
 from eeg2text_jax.pretrained.export_files import Feeding
 from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.start import checkpoint_config
-from eeg2text_jax.rank_run import candidates_of, ranked_rows
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.config_file import read_configuration
 from eeg2text_jax.study.grid import Arm
-from eeg2text_jax.study.own_run import is_of_its_run
-from eeg2text_jax.study.ranges import checked_settings
+from eeg2text_jax.study.places import is_path, last_part
 from eeg2text_jax.study.sections import read_settings
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir, find_workdir
 from eeg2text_jax.training.waves import trained_arm
-
-TOLERANCE = 1e-3  # relative and absolute, for ranking scores of two devices, which sum in different orders
 
 
 def export_run(root: str, out: str, arm: str = "") -> Arm:
@@ -75,6 +67,8 @@ def exported(study: Study, params: Params) -> Exported:
 def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
     """Write the parameters of one arm, its configuration, tokenizer and model card to the folder `out`."""
     feeding, model = _feeding(study), study.config.model
+    if is_path(feeding.base):
+        feeding = dataclasses.replace(feeding, base=os.path.relpath(feeding.base, out))
     if model.checkpoint:
         backbone: PretrainedConfig = checkpoint_config(checkpoint_folder(model.checkpoint), study.tokenizer)
     else:
@@ -137,12 +131,12 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
     return CardFacts(
         name=name,
         backbone=study.config.model.backbone,
-        started_from=study.config.model.checkpoint or "random weights",
+        started_from=_published(study.config.model.checkpoint) or "random weights",
         arm=f"{arm.condition}, seed {arm.seed}",
-        data=f"{study.config.data.source}, {len(study.split.parts['train'])} training samples",
+        data=f"{last_part(study.config.data.source)}, {len(study.split.parts['train'])} training samples",
         features=study.data.features_are,
         n_features=study.data.n_features,
-        base=study.config.model.checkpoint if study.model.shared_frozen else "",
+        base=_published(study.config.model.checkpoint) if study.model.shared_frozen else "",
         lora=study.config.optim.trainable == "lora",
         int8=study.model.shared_frozen and study.config.model.frozen_dtype == "int8",
         alone=study.model.spec.encoder is None,
@@ -151,6 +145,11 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
         scores=scores,
         signatures=signatures,
     )
+
+
+def _published(checkpoint: str) -> str:
+    """Return a checkpoint's name on the Hub, or the last part of its path."""
+    return last_part(checkpoint) if is_path(checkpoint) else checkpoint
 
 
 def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -179,51 +178,3 @@ def arm_number(arms: tuple[Arm, ...], wanted: str) -> int:
     if wanted not in names:
         raise UserError(f"--arm is {wanted!r}; this run has {', '.join(names)}.")
     return names.index(wanted)
-
-
-def decoded_again(found: PredictionSet | RankingSet) -> str:
-    """Decode with the checkpoints beside a predictions or rankings file, and compare every row with the file.
-
-    Returns a sentence for the report, the evidence of the rows' origin. Raises UserError if no finished run wrote the
-    file, or a row differs.
-    """
-    if not is_of_its_run(found):
-        raise UserError(
-            f"{found.path}: is not in the workdir of the run that wrote it, so it cannot be decoded again; give the "
-            "file in its workdir (with config.json, split.json, finished.json and checkpoints), or leave --again out."
-        )
-    root = epath.Path(found.path).parent
-    if is_ranked := isinstance(found, RankingSet):
-        written: list[Prediction] = [*found.rows]
-    else:
-        whole = read_predictions(found.path)  # `found` may lack rows, because of --mode
-        written = [*whole.predictions, *whole.further]
-    there = {_key(row): row for row in written}
-    config = checked_settings(ConfigDict(read_configuration(find_workdir(str(root)))))
-    with open_run(config, str(root), make=False) as study:
-        rows = ranked_rows(study, candidates_of(study)) if is_ranked else decoded_rows(study)
-        here = {_key(row): row for row in rows}
-    differing = [key for key in there | here if not _is_same(there.get(key), here.get(key))]
-    if differing:
-        sample, trained, condition, *_ = differing[0]
-        raise UserError(
-            f"{found.path}: {len(differing)} of {len(there | here)} rows differ from what the checkpoints beside the "
-            f"file give, the first {sample} ({trained} -> {condition}); another kind of device may change rows at a "
-            "near tie. Remove the file and decode again, or leave --again out to audit the file as it is."
-        )
-    verb = "ranked" if is_ranked else "decoded"
-    return f"{verb} again by this command with the checkpoints beside the file, and all {len(there)} rows are the same"
-
-
-def _key(row: Prediction) -> tuple:
-    return row.sample_id, row.train_condition, row.eval_condition, row.seed, row.mode, row.hypothesis
-
-
-def _is_same(one: Prediction | None, other: Prediction | None) -> bool:
-    """Return whether two rows have the same reference and prediction, or the same candidates with close scores."""
-    if one is None or other is None or one.reference != other.reference:
-        return False
-    if isinstance(one, Ranking) and isinstance(other, Ranking):
-        same_candidates = one.candidates.references == other.candidates.references
-        return same_candidates and np.allclose(one.scores, other.scores, TOLERANCE, TOLERANCE)
-    return one.prediction == other.prediction

@@ -26,6 +26,7 @@ class Range:
 
     holds: Callable[[Any], bool]
     expected: str  # ends the sentence "FIELD is VALUE; expected ..."
+    is_place: bool = False  # whether values may be paths
 
 
 Section = TypeVar("Section")
@@ -105,7 +106,7 @@ def place(*, empty: bool = True, local: bool = False) -> Range:
     def holds(value: Any) -> bool:
         return line.holds(value) and (not ELSEWHERE.match(value) or (not local and is_address(value)))
 
-    return Range(holds, f"{expected}{', or empty text' if empty else ''}")
+    return Range(holds, f"{expected}{', or empty text' if empty else ''}", is_place=True)
 
 
 def _tuple_of(

@@ -18,7 +18,7 @@ from eeg2text_jax.decoding.attributions import ChannelShares, own_texts
 from eeg2text_jax.decoding.cells import decode_grid
 from eeg2text_jax.decoding.topomap import map_figure, read_map
 from eeg2text_jax.metrics.ranks import score_rankings
-from eeg2text_jax.metrics.render import print_table, table_markdown, write_tables
+from eeg2text_jax.metrics.render import markdown_text, print_table, table_markdown, write_tables
 from eeg2text_jax.metrics.score import score_cells, write_results
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_side
 from eeg2text_jax.model_metrics import configured, endpoints
@@ -51,7 +51,8 @@ CHANNELS = (
 def run(config: Settings, root: str, *, fold: bool = False) -> None:
     """Run all stages in the folder `root`, resuming an earlier run of the same configuration.
 
-    With `fold`, one of several folds, the audit is written but not printed, because the verdict is over all folds.
+    With `fold`, one of several folds, the audit is written but not printed, because the verdict is over all folds. Of a
+    finished run in a read-only folder, the results are printed.
     Raises UserError if the configuration, the data or the folder is not usable.
     """
     with open_run(config, root) as study:
@@ -59,6 +60,8 @@ def run(config: Settings, root: str, *, fold: bool = False) -> None:
         if missing:
             train_arms(study)
             decode(study, missing)
+        elif rank_run.shows_finished(study.workdir.root):
+            return
         restore_log(study)
         if is_main():
             results = score(study)
@@ -83,13 +86,7 @@ def decode(study: Study, files: Sequence[str] | None = None) -> None:
 
 def predict(study: Study) -> None:
     """Decode the test part with each arm's best parameters under every evaluation condition; write the file."""
-    header = rank_run.header_of(study) | {
-        "tokenizer": study.tokenizer_digest,
-        "decode": study.config.decode.fields(),
-        "search": search_name(study.config.decode.num_beams, study.config.decode.do_sample),
-        "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
-    }
-    shares = ChannelShares(study)
+    header, shares = header_of_predictions(study), ChannelShares(study)
     predictions = decoded_rows(study, shares)
     if not is_main():
         collections.deque(predictions, maxlen=0)  # other hosts only take part in the computation
@@ -101,6 +98,16 @@ def predict(study: Study) -> None:
         shares.write(study.workdir.channels)
     study.workdir.record(study.workdir.predictions.name, *study.workdir.unrecorded(*DECODED))
     print(f"wrote {address_of(study.workdir.predictions)}")
+
+
+def header_of_predictions(study: Study) -> dict[str, Any]:
+    """Return the header of the predictions file: digests of its inputs, and how it was decoded."""
+    return rank_run.header_of(study) | {
+        "tokenizer": study.tokenizer_digest,
+        "decode": study.config.decode.fields(),
+        "search": search_name(study.config.decode.num_beams, study.config.decode.do_sample),
+        "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
+    }
 
 
 def decoded_rows(study: Study, shares: ChannelShares | None = None) -> Iterator[Prediction]:
@@ -160,11 +167,11 @@ def verdict_of(study: Study) -> AuditResult | None:
     if not rank_run.can_audit(study.config.grid):
         return None
     if study.config.objective == "contrastive":
-        return rank_run.audit_ranked(study.config, rank_run.read_ranked(study), **_facts(study))
-    return audit_rows(study.config, read_predictions(study.workdir.predictions).predictions, **_facts(study))
+        return rank_run.audit_ranked(study.config, rank_run.read_ranked(study), **facts_of(study))
+    return audit_rows(study.config, read_predictions(study.workdir.predictions).predictions, **facts_of(study))
 
 
-def _facts(study: Study) -> dict[str, Any]:
+def facts_of(study: Study) -> dict[str, Any]:
     """Return the audit's options about the data: training sentences, kind of recording, neighbors in time."""
     path = study.workdir.split
     return {
@@ -179,7 +186,7 @@ def audit_rows(config: Settings, rows: Iterable[Prediction], **facts: Any) -> Au
     conditions = select_cells(rows, "eeg")
     endpoint, *secondary = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config))
     options = {"endpoint": endpoint, "secondary": secondary, "margin": config.audit.margin or None, **facts}
-    return rank_run.audit_conditions(config, conditions, verified=DECODED_HERE, **options)
+    return rank_run.audit_conditions(config, conditions, decoded=DECODED_HERE, **options)
 
 
 def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
@@ -189,7 +196,7 @@ def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
     judged, found = workdir.rankings, None
     if rank_run.is_ranked(config):
         rows = rank_run.read_ranked(study)
-        found = rank_run.judge_ranked(config, workdir.root, rows, _facts(study), sections, show=show)
+        found = rank_run.judge_ranked(config, workdir.root, rows, facts_of(study), sections, show=show)
     if config.objective == "generate":
         judged, found = workdir.predictions, verdict_of(study)
         if found is None:
@@ -227,4 +234,11 @@ def data_section(data: DataFile) -> Section:
     about = f"{len(data)} samples of {len(set(data.subject))} subjects and {len(set(data.sentence))} different texts"
     lines = [f"{about}; dropped: {dropped or 'none'}.", f"Features: {data.features_are}."]
     lines += data.provenance.get("notes", ())
+    if data.clock is not None and data.clock.ranges:
+        rows = [
+            f"| {markdown_text(name)} | {first:.10g} | {last:.10g} |"
+            for name, (first, last) in data.clock.ranges.items()
+        ]
+        heads = f"| recording | first sample ({data.clock.unit}) | last sample ({data.clock.unit}) |"
+        lines += [*data.clock.notes(), "\n".join([heads, "| --- | --- | --- |", *rows])]
     return Section("Data", "\n\n".join(lines))

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from eeg2text_jax.decoding.retrieve import COSINE, EVIDENCE, rank_by_likelihood,
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.ranks import score_rankings
-from eeg2text_jax.metrics.render import table_markdown
+from eeg2text_jax.metrics.render import print_table, table_markdown
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.predictions.file import Prediction, sentence_key
@@ -31,7 +32,7 @@ from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.sections import GridSettings, Settings
 from eeg2text_jax.study.study import Study
-from eeg2text_jax.study.workdir import DECODED
+from eeg2text_jax.study.workdir import DECODED, is_read_only
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import waves
 
@@ -115,11 +116,21 @@ def publish(
     return found
 
 
+def shows_finished(root: str | os.PathLike[str]) -> bool:
+    """Print table and verdict that a read-only folder of a finished run or of folds has; False for any other folder."""
+    folder = Path(root)
+    results, verdict = folder / "results.json", folder / "audit.json"
+    if not (is_read_only(folder) and results.exists()):
+        return False
+    print_table(json.loads(results.read_text()))
+    print(json.loads(verdict.read_text())["sentence"] if verdict.exists() else NO_AUDIT)
+    print(f"{folder}: is read-only, so nothing was written; the verdict is that of its audit.json.")
+    return True
+
+
 def rank(study: Study) -> None:
     """Rank the candidate sentences with each arm's best parameters under every condition; write `rankings.jsonl`."""
-    contrastive = study.config.objective == "contrastive"
-    header = header_of(study) | {"scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE}
-    candidates = candidates_of(study)
+    header, candidates = header_of_rankings(study), candidates_of(study)
     rows = ranked_rows(study, candidates)
     if not is_main():
         collections.deque(rows, maxlen=0)  # other hosts only take part in the computation
@@ -129,6 +140,12 @@ def rank(study: Study) -> None:
     write_rankings(study.workdir.rankings, header, rows)
     study.workdir.record(study.workdir.rankings.name, *study.workdir.unrecorded(*DECODED))
     print(f"wrote {study.workdir.rankings}: {len(candidates)} candidates")
+
+
+def header_of_rankings(study: Study) -> dict[str, Any]:
+    """Return the header of the rankings file, without the candidates: digests of its inputs, and what scores are."""
+    contrastive = study.config.objective == "contrastive"
+    return header_of(study) | {"scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE}
 
 
 def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
@@ -160,7 +177,7 @@ def audit_ranked(config: Settings, rows: Iterable[Ranking], **facts: Any) -> Aud
     if not can_audit(config.grid):
         return None
     endpoint, margin = config.retrieval.endpoint, config.retrieval.margin or None
-    return audit_conditions(config, select_arms(rows), endpoint=endpoint, margin=margin, verified=RANKED_HERE, **facts)
+    return audit_conditions(config, select_arms(rows), endpoint=endpoint, margin=margin, decoded=RANKED_HERE, **facts)
 
 
 def audit_conditions(config: Settings, conditions: dict[str, list[Any]], **options: Any) -> AuditResult:

@@ -22,7 +22,7 @@ from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table, side_by_sid
 from eeg2text_jax.pipeline import audit_rows, run, score_rows
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.rankings import Ranking, read_rankings
-from eeg2text_jax.rank_run import NO_AUDIT, can_audit, is_ranked, judge_ranked_folds, publish
+from eeg2text_jax.rank_run import NO_AUDIT, can_audit, is_ranked, judge_ranked_folds, publish, shows_finished
 from eeg2text_jax.search.settings import search_name
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.methods import make_folds
@@ -30,7 +30,8 @@ from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.stores.mirror import mirrored
-from eeg2text_jax.study.configuration import differences, to_json
+from eeg2text_jax.study.configuration import PLACES, differences, to_json
+from eeg2text_jax.study.places import portable, resolved
 from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.study import open_data
 from eeg2text_jax.study.workdir import Workdir
@@ -42,8 +43,8 @@ def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
     `folds` is the number of folds, or "subjects" for one fold per subject; with `split.method` it decides what a fold
     is, see `splits.methods.make_folds`. Finished stages are skipped, as in a single run. Results over all folds are in
     `root`, under the file names of a single run. Returns the audit over all folds; None if no arm was trained and
-    tested with EEG. Raises UserError as `make_folds` and `pipeline.run`, or if `root` has folds of another
-    configuration.
+    tested with EEG, or `root` is read-only. Raises UserError as `make_folds` and `pipeline.run`, or if `root` has folds
+    of another configuration.
     """
     if folds != "subjects" and not (folds.isdecimal() and int(folds) >= 2):
         raise UserError(
@@ -58,13 +59,14 @@ def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
 def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
     _check_same(place, config, folds)
     data = open_data(config, Workdir(epath.Path(place)))
+    source = config.data.source if config.data.source.endswith(".h5") else str(data.path)
     splits = make_folds(data, config.split.method, folds, config.split.ratio, config.split.seed, config.split.gap)
     rows: list[list[Prediction]] = []  # predictions of each fold
     ranked: list[list[Ranking]] = []  # rankings of each fold
     for k, split in enumerate(splits, 1):
         print(f"\n=== {split.method} ===")
         certificate = _certificate(place / f"fold_{k}.json", data, split, config)
-        own = {"data.source": address_of(data.path), "split.method": "file", "split.path": address_of(certificate)}
+        own = {"data.source": source, "split.method": "file", "split.path": str(certificate)}
         run(config.changed(own), str(place / f"fold_{k}"), fold=True)
         print(f"fold {k} of {len(splits)} is done, its audit is in fold_{k}; the verdict will be over all folds.")
         if is_ranked(config):
@@ -72,6 +74,8 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
         if config.objective == "generate":
             rows.append(list(read_predictions(place / f"fold_{k}" / "predictions.jsonl").predictions))
     print(f"\n=== all {len(splits)} folds ===")
+    if shows_finished(place):
+        return None
     leaked = leaked_text(data, splits)
     header: dict[str, Any] = {"splits": [split.digest() for split in splits]}
     header |= {"recording": data.recording} if data.recording != "eeg" else {}
@@ -131,7 +135,7 @@ def _check_same(place: Path, config: Settings, folds: str) -> None:
     wanted = {"folds": folds, **{name: json.loads(to_json(config.document))[name] for name in ("data", "split")}}
     noted = place / "folds.json"
     if noted.exists():
-        other = differences(wanted, json.loads(noted.read_text()))
+        other = differences(wanted, resolved(json.loads(noted.read_text()), place, PLACES), PLACES)
         if other:
             raise UserError(
                 f"{place} has folds of another configuration: {', '.join(other[:3])}; take another --workdir."
@@ -140,7 +144,7 @@ def _check_same(place: Path, config: Settings, folds: str) -> None:
     if place.exists() and any(place.iterdir()):
         raise UserError(f"{place} is not empty and has no folds of eeg2text; take another --workdir.")
     place.mkdir(parents=True, exist_ok=True)
-    write_text(noted, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
+    write_text(noted, json.dumps(portable(wanted, place, PLACES), indent=1, sort_keys=True) + "\n")
 
 
 def _certificate(path: Path, data: DataFile, split: Split, config: Settings) -> Path:

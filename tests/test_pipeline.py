@@ -16,10 +16,10 @@ from eeg2text_jax import cli, pipeline
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.source import Sample
+from eeg2text_jax.decode_again import decode_again
 from eeg2text_jax.decoding.exported import load_export
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
-from eeg2text_jax.finished_run import decoded_again
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.pretrained.load import load_pretrained
@@ -244,7 +244,7 @@ def test_changed_predictions_of_a_workdir_are_refused_wherever_they_are_read(fin
     assert "predictions.jsonl: is not what this run wrote" in refused([*command, str(path)])
 
 
-def test_predictions_are_verified_by_digests_of_their_workdir_alone(finished, tmp_path):
+def test_predictions_are_of_their_run_by_digests_of_their_workdir_alone(finished, tmp_path):
     """Not where they lie by themselves, where a digest differs, or where no checkpoint is of their split."""
     assert is_of_its_run(read_any(finished / "predictions.jsonl"))
     alone = shutil.copy(finished / "predictions.jsonl", tmp_path / "predictions.jsonl")
@@ -259,7 +259,7 @@ def test_a_forged_workdir_whose_digests_agree_is_found_by_decoding_again(finishe
     root = copy_of(finished, tmp_path)
     path = root / "predictions.jsonl"
     rows = len(read_any(path).predictions)
-    assert decoded_again(read_any(path)).endswith(f"and all {rows} rows are the same")
+    assert decode_again(read_any(path)).provenance.statement.endswith(f"and all {rows} rows are the same")
     header, *lines = path.read_text().splitlines()
     forged = [json.loads(line) for line in lines]
     for row in forged:
@@ -269,15 +269,15 @@ def test_a_forged_workdir_whose_digests_agree_is_found_by_decoding_again(finishe
     (root / "finished.json").write_text(json.dumps(noted | {path.name: file_digest(path)}))
     assert is_of_its_run(read_any(path))
     with pytest.raises(UserError, match=rf"predictions\.jsonl: \d+ of {rows} rows differ from what the checkpoints"):
-        decoded_again(read_any(path))
+        decode_again(read_any(path))
 
 
-def test_the_audit_says_verified_where_it_has_decoded_again(finished, tmp_path, capsys):
+def test_the_audit_says_where_it_has_decoded_again(finished, tmp_path, capsys):
     command = ["audit", f"--eeg={finished / 'predictions.jsonl'}", "--resamples=100", f"--json={tmp_path / 'a.json'}"]
     for again, level, said in (
         ([], "stated", "the workdir, whose digests agree, states that the predictions ran free"),
-        (["--again"], "verified", "decoded again by this command"),
-        (["--again", "--mode=free_running"], "verified", "decoded again by this command"),
+        (["--again"], "decoded again", "by this command"),
+        (["--again", "--mode=free_running"], "decoded again", "by this command"),
     ):
         assert cli.main([*command, *again]) != 2
         capsys.readouterr()

@@ -10,7 +10,7 @@ from eeg2text_jax.auditing import notices
 from eeg2text_jax.auditing.align import Aligned, Condition, align
 from eeg2text_jax.auditing.contrast import Contrast, Strata, carriers, content_from, contrast, holm, variance_growth
 from eeg2text_jax.auditing.contrast import verdict_mde as mde_of
-from eeg2text_jax.auditing.endpoints import WORDS, Endpoint, text_endpoint
+from eeg2text_jax.auditing.endpoints import WORDS, Endpoint, checked_points, text_endpoint
 from eeg2text_jax.auditing.notices import Notice
 from eeg2text_jax.auditing.provenance import AVERAGED, Level, Provenance, checked_proof, provenance_of
 from eeg2text_jax.auditing.questions import GroupAnswer, answer_groups, answer_time, labels_of, questions
@@ -63,7 +63,7 @@ class Options:
       choices: the list of sentences that the decoder chose from, as its authors state; empty if it writes freely.
       proof: the authors' statement, a sentence or a URL, of how they know that no target reached the decoder. It is
         printed; findings that contradict it remain.
-      verified: the evidence that the run decoded these predictions itself; "": none.
+      decoded: the provenance of predictions that eeg2text decoded, here or again; None: it did not.
       stated_by: words that say who states the mode of the rows, such as "the file states".
       deciding: names of the controls that decide; the others ask questions of their own. None: all controls except
         those that keep the features of the words (`QUESTIONS`) and those of time.
@@ -81,7 +81,7 @@ class Options:
     training_text: Iterable[str] | None = None
     choices: Sequence[str] = ()
     proof: str = ""
-    verified: str = ""
+    decoded: Provenance | None = None
     stated_by: str = "the file states"
     deciding: Collection[str] | None = None
     recording: str = "eeg"
@@ -164,10 +164,10 @@ class Audit:
         contradicted = [f"{aligned.eeg.name}: {s.message}" for s in signs if s.weight is Weight.CONTRADICTED]
         origin = provenance_of(
             aligned.eeg.mode,
-            verified=options.verified,
+            decoded=options.decoded,
             proof=options.proof,
             stated_by=options.stated_by,
-            contradictions=[] if options.verified else contradicted,
+            contradictions=[] if options.decoded else contradicted,
         )
         looks = None if self.ranked else [notices.look_of(condition) for condition in aligned.conditions]
         limits = self._notices(signs, looks)
@@ -256,9 +256,9 @@ class Audit:
         if aligned.eeg.mode == "teacher_forced":
             message = f"{aligned.eeg.name}: teacher-forced, every token was predicted from the true tokens before it"
             found.append(Notice("teacher_forced", message, notices.ALL))
-        found += notices.of_signs(signs, aligned.eeg.name, known_free=bool(options.verified))
+        found += notices.of_signs(signs, aligned.eeg.name, known_free=options.decoded is not None)
         if options.training_text is not None:
-            apart = bool(options.verified or options.choices)
+            apart = bool(options.decoded or options.choices)
             found += notices.of_training_text(aligned, options.training_text, apart=apart)
         found += notices.of_design(aligned)
         return found + [Notice("time", message) for message in options.warnings]
@@ -376,7 +376,7 @@ def _same_rows(eeg: Condition, control: Condition) -> bool:
 def _perfect(endpoint: Endpoint, aligned: Aligned, sample: int = 20) -> float:
     """Return the mean points of predictions that are their references, over at most `sample` references."""
     points, texts = endpoint.fit(aligned.references), aligned.references[:sample]
-    return float(np.mean(np.diag(points(texts, texts))))
+    return float(np.mean(np.diag(checked_points(points(texts, texts), len(texts), len(texts), endpoint.label))))
 
 
 def eeg_bits(eeg: Condition, control: Condition) -> EegBits | None:

@@ -6,6 +6,8 @@ An endpoint is additive over predictions: the score of a set is the mean of the 
 
 import dataclasses
 import importlib
+import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -132,13 +134,19 @@ def text_endpoint(given: Endpoint | str | None) -> Endpoint:
 def function_endpoint(name: str) -> Endpoint:
     """Return the endpoint `MODULE:FUNCTION`: a function of predictions and references to points `[P, R]`.
 
+    Modules in the current folder are found, too.
+
     Raises:
       UserError: the module or the function cannot be imported.
     """
     module, _, function = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
         points = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
+        if not callable(points):
+            raise ValueError(f"{function} is no function")
+    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
         raise UserError(
             f"--endpoint={name}: {error}; expected MODULE:FUNCTION, a Python function of lists of predictions and "
             "references that returns an array of points [predictions, references], higher is better."
@@ -148,7 +156,10 @@ def function_endpoint(name: str) -> Endpoint:
 
 def checked_points(found: np.ndarray, predictions: int, references: int, label: str) -> np.ndarray:
     """Return points `[P, R]` as float64. Raises UserError for another shape, or a number that is not finite."""
-    found = np.asarray(found, float)
+    try:
+        found = np.asarray(found, float)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"endpoint {label}: returned no numbers ({error}); expected an array of points.") from error
     if found.shape != (predictions, references) or not np.isfinite(found).all():
         what = f"an array of shape {found.shape}" if found.shape != (predictions, references) else "NaN or infinity"
         raise UserError(f"endpoint {label}: returned {what}; expected finite points [{predictions}, {references}].")

@@ -39,16 +39,20 @@ class _Plain(dict):
 _PLAIN = _Plain()
 
 
-@functools.lru_cache(1 << 20)
-def words(text: str) -> tuple[str, ...]:
-    """Return the plain words of a text; characters of scripts without spaces count as words."""
+def unmarked(text: str) -> str:
+    """Return the text in Unicode NFKC and without case and special tokens, with word pieces joined."""
     text = SPECIAL.sub(" ", text)
     if "</w>" in text:
         text = text.replace(" ", "").replace("</w>", " ")
     elif 2 * len(STARTS.findall(text)) >= len(text.split()) - 1 and STARTS.search(text):
         text = STARTS.sub(" ", text.replace(" ", ""))
-    text = unicodedata.normalize("NFKC", CONTINUED.sub("", text)).casefold()
-    return tuple(text.translate(_PLAIN).split())
+    return unicodedata.normalize("NFKC", CONTINUED.sub("", text)).casefold()
+
+
+@functools.lru_cache(1 << 20)
+def words(text: str) -> tuple[str, ...]:
+    """Return the plain words of a text; characters of scripts without spaces count as words."""
+    return tuple(unmarked(text).translate(_PLAIN).split())
 
 
 def key(text: str) -> str:

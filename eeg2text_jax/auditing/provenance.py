@@ -18,8 +18,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
 from eeg2text_jax.versions import __version__
 
-DECODED_HERE = "decoded by eeg2text, whose free-running decoder takes no target"
-RANKED_HERE = "ranked by eeg2text, which scores every candidate alike"
+FOLDERS = re.compile(r"(?<![\w.:/~])~?/([^/\s=,:]+/)+")  # of an absolute path, which tells of the machine
 URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
 RANKED = ("contrastive", "likelihood")  # modes of rankings
 PROOF_WORDS = 4  # fewest different words of a `--proof` that is no URL
@@ -33,7 +32,8 @@ AVERAGED = re.compile(r"\b(averag|pooled|mean of)", re.IGNORECASE)
 class Level(enum.StrEnum):
     """Levels of evidence that predictions are free-running."""
 
-    VERIFIED = "verified"
+    DECODED_HERE = "decoded here"
+    DECODED_AGAIN = "decoded again"
     STATED = "stated"
     UNKNOWN = "not known"
     CONTRADICTED = "contradicted"
@@ -45,6 +45,8 @@ class Provenance:
 
     level: Level
     statement: str = ""  # the evidence and its source, or the findings that contradict it
+    checked: tuple[str, ...] = ()  # of rows that were decoded again: sentences on what else was checked
+    not_checked: tuple[str, ...] = ()  # sentences on what was not
 
     @property
     def text(self) -> str:
@@ -54,21 +56,35 @@ class Provenance:
     def sentence(self) -> str:
         return f"Free running is {self.text.removesuffix('.')}."
 
+    @property
+    def lines(self) -> list[str]:
+        """What was and was not checked, a sentence each."""
+        return [
+            *(f"Checked: {line}." for line in self.checked),
+            *(f"Not checked: {line}." for line in self.not_checked),
+        ]
 
-def provenance_of(mode: str, *, verified: str, proof: str, stated_by: str, contradictions: list[str]) -> Provenance:
+
+DECODED_HERE = Provenance(Level.DECODED_HERE, "by this run of eeg2text, whose free-running decoder takes no target")
+RANKED_HERE = Provenance(Level.DECODED_HERE, "ranked by this run of eeg2text, which scores every candidate alike")
+
+
+def provenance_of(
+    mode: str, *, decoded: Provenance | None, proof: str, stated_by: str, contradictions: list[str]
+) -> Provenance:
     """Return the provenance of predictions; contradictions in their structure override every statement.
 
     Args:
       mode: the decoding mode that the rows state.
-      verified: evidence that the run decoded the predictions itself; "" if there is none.
+      decoded: the provenance of predictions that eeg2text decoded, here or again; None: it did not.
       proof: the authors' statement; "" if there is none.
       stated_by: words that say who states the mode, such as "the file states".
       contradictions: messages of findings that only a target in the decoder explains.
     """
     if contradictions:
         return Provenance(Level.CONTRADICTED, "; ".join(contradictions))
-    if verified:
-        return Provenance(Level.VERIFIED, verified)
+    if decoded:
+        return decoded
     if proof:
         return Provenance(Level.STATED, f"the authors state: {proof}")
     if mode == "free_running":
@@ -103,12 +119,16 @@ def checked_proof(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class JudgedFile:
-    """One audited file of predictions."""
+    """One audited file of predictions; the folders of absolute paths are left out."""
 
     name: str  # as on the command line
     sha256: str
     rows: int
     read: tuple[str, ...] = ()  # sentences about how it was read
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", FOLDERS.sub("", self.name))
+        object.__setattr__(self, "read", tuple(FOLDERS.sub("", line) for line in self.read))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,4 +151,5 @@ class Judged:
         if not command and (program.name == "eeg2text" or program.parent.name == "eeg2text_jax"):
             command = ["eeg2text", *sys.argv[1:]]
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-        return dataclasses.replace(self, command=shlex.join(command) or "a call from Python", date=now)
+        plain = shlex.join(FOLDERS.sub("", word) for word in command)
+        return dataclasses.replace(self, command=plain or "a call from Python", date=now)

@@ -293,6 +293,7 @@ def result_text(result: AuditResult, *, verbose: bool = False) -> str:
     if result.choices:
         lines.append(f"Chosen, and not the default: {'; '.join(result.choices)}.")
     if not verbose:
+        lines += result.provenance.lines
         lines.append("All figures: -v; the report, with every row: --html=report.html")
     return "\n".join([*lines, f"VERDICT: {result.verdict.headline}"])
 
@@ -309,7 +310,7 @@ def _verbose_lines(result: AuditResult) -> list[str]:
     lines += [f"Groups {answer.text}." for answer in result.groups]
     lines += evidence_lines(result)
     lines += [f"{c.control}: {c.question} {figures_text(c.contrast)}." for c in result.comparisons if c.question]
-    lines += [result.time, result.provenance.sentence]
+    lines += [result.time, result.provenance.sentence, *result.provenance.lines]
     for notice in result.notices:
         lines.append(f"{notice.message}.")
         lines += [f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in notice.rows]

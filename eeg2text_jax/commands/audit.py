@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
@@ -31,6 +31,9 @@ from eeg2text_jax.splits.neighbors import high_neighbors
 from eeg2text_jax.study.metric_names import ENCODED, ENDPOINTS, JUDGED, WORDS_ENDPOINT
 from eeg2text_jax.study.own_run import is_of_its_run, neighbors_of_run
 from eeg2text_jax.study.workdir import check_unchanged
+
+if TYPE_CHECKING:  # the import takes seconds, which only --again needs
+    from eeg2text_jax.decode_again import Again
 
 EPILOG = (
     """
@@ -161,6 +164,7 @@ def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
         notes.append(f"grouped by {', '.join(likely)}, chosen by its name; --groups=COLUMN takes another column")
     for note in notes:
         print(f"{note}.")
+    again = decoded_again(sets) if flags.again else None
     result = audit(
         rows,
         conditions,
@@ -168,11 +172,10 @@ def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
         options=options_of(flags, name, conditions, sets[0].header, plan),
         endpoint=endpoint,
         secondary=secondary,
-        verified=evidence_of(sets) if flags.again else "",
         stated_by="the caller states, by --mode," if flags.mode else stated_by(sets),
         choices=read_choices(flags.choices) if flags.choices else (),
         groups=labels,
-        warnings=high_neighbors(neighbors_of_run(sets[0])),
+        **(about_again(again, flags) if again else {"warnings": high_neighbors(neighbors_of_run(sets[0]))}),
     )
     files = tuple(
         JudgedFile(str(one.path), one.digest, len(one.predictions), tuple(describe(one).splitlines())) for one in sets
@@ -201,24 +204,40 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
         conditions = select_arms(read(flags.eeg))
     name, *_ = conditions
     rows = conditions.pop(name)
+    again = decoded_again(sets) if flags.again else None
     result = audit(
         rows,
         conditions,
         options=options_of(flags, name, conditions, sets[0].header, plan),
         endpoint=None if flags.endpoint == WORDS_ENDPOINT else flags.endpoint,
-        verified=evidence_of(sets) if flags.again else "",
         stated_by=stated_by(sets),
+        **(about_again(again, flags) if again else {}),
     )
     files = tuple(JudgedFile(str(found.path), file_digest(found.path), len(found.rows)) for found in sets)
     return dataclasses.replace(result, judged=Judged(files))
 
 
-def evidence_of(sets: Sequence[PredictionSet | RankingSet]) -> str:
-    """Decode the rows of the files again, with JAX, and return the evidence of their origin as a sentence."""
-    from eeg2text_jax.finished_run import decoded_again
+def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> "Again":
+    """Decode the rows of all files again, with JAX; return what it shows about the first file and about the others."""
+    from eeg2text_jax.decode_again import decode_again
 
-    evidence, *_ = [decoded_again(found) for found in sets]  # checks every file
-    return evidence
+    first, *others = map(decode_again, sets)
+    origin = first.provenance
+    for found, again in zip(sets[1:], others, strict=True):
+        checked, not_checked = (
+            tuple(f"{found.path.name}: {line}" for line in lines)
+            for lines in (again.provenance.checked, again.provenance.not_checked)
+        )
+        origin = dataclasses.replace(
+            origin, checked=origin.checked + checked, not_checked=origin.not_checked + not_checked
+        )
+    return first._replace(provenance=origin)
+
+
+def about_again(again: "Again", flags: argparse.Namespace) -> dict[str, Any]:
+    """Return the audit's options about rows that were decoded again; `--train-text` overrides the run's train part."""
+    facts = {name: value for name, value in again.facts.items() if name != "training_text" or not flags.train_text}
+    return {"decoded": again.provenance, **facts}
 
 
 def stated_by(sets: Sequence[PredictionSet | RankingSet]) -> str:
@@ -284,8 +303,8 @@ def _add_known(group: argparse._ArgumentGroup) -> None:
     proof = "a sentence or URL on how it is known that no target reached the decoder; it is printed as the authors' "
     proof += "statement, and overrides no finding in the outputs"
     add("--proof", metavar="TEXT", type=str, default="", help=proof)
-    again = "decode again with the checkpoints in the workdir of the files and compare every row, as evidence that the "
-    again += "run wrote the files"
+    again = "decode again with the checkpoints in the workdir of the files and compare every field of every row; what "
+    again += "else was checked and what was not is listed"
     add("--again", action="store_true", help=again)
 
 

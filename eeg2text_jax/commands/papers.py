@@ -52,7 +52,7 @@ def fair_table(argv: Sequence[str]) -> int:
 
 
 MOST_SEEDS = 1000  # each seed makes six splits of the whole data file
-BSLR = "BSLR"
+BSLR, OVER_ALL = "BSLR", ", over all"
 # By rate and split method: the averages that the paper prints for Narratives and for ZuCo, in percent.
 PUBLISHED = {
     BSLR: {"a": (0, 0), "b": (9.67, None), "c": (12.5, 12.5), "d": (12.795, 12.59), "e": (12.27, None), "f": (0, 0)},
@@ -64,7 +64,7 @@ PUBLISHED = {
 class LeakageRow:
     """One leakage rate of one split method, in percent."""
 
-    rate: str  # `BSLR` (subjects), or `TSLR` (texts) and how texts are compared
+    rate: str  # `BSLR` (subjects), or `TSLR` (texts) and how texts are compared; and `OVER_ALL` or nothing
     method: str  # a to f
     values: tuple[float, ...]  # the rate of each seed; empty if the method cannot divide this data
     published: float | None  # the paper's average on this kind of recording; None if the paper has none
@@ -77,7 +77,11 @@ class LeakageRow:
 
 
 def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -> list[LeakageRow]:
-    """Return leakage rates from train to test of the paper's methods a to f: BSLR of all, then each TSLR of all."""
+    """Return leakage rates from train to test of the paper's methods a to f: BSLR of all, then each TSLR of all.
+
+    Each rate is an average over the subjects or texts of the test part, as the paper says, and then over all of them,
+    as some of its figures suggest.
+    """
     readings, kind = readings_of(data), 0 if data.is_windows else 1
     found: dict[tuple[str, str], list[float]] = {}
     why: dict[str, str] = {}
@@ -89,14 +93,19 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
                 why[method] = str(error)
                 break
             leaked = assess_leakage(readings, split.parts)[0]
-            found.setdefault((BSLR, method), []).append(100 * leaked.bslr_over_test)
+            rates = {BSLR: leaked.bslr_over_test, f"{BSLR}{OVER_ALL}": leaked.bslr_over_all}
             for name, value in leaked.tslr.items():
-                found.setdefault((f"TSLR, {name}", method), []).append(100 * value)
+                rates[f"TSLR, {name}"] = value
+                if name in leaked.tslr_over_all:
+                    rates[f"TSLR, {name}{OVER_ALL}"] = leaked.tslr_over_all[name]
+            for rate, value in rates.items():
+                found.setdefault((rate, method), []).append(100 * value)
     rows = []
     for rate in dict.fromkeys(rate for rate, _ in found):
         # The paper compares fMRI texts by story segment, and EEG texts by the sentence's index in the task.
-        printed = rate in (BSLR, f"TSLR, {SEGMENT if data.is_windows else SENTENCE_ID}")
-        for method, averages in PUBLISHED[rate.partition(",")[0]].items():
+        plain = rate.removesuffix(OVER_ALL)
+        printed = plain in (BSLR, f"TSLR, {SEGMENT if data.is_windows else SENTENCE_ID}")
+        for method, averages in PUBLISHED[plain.partition(",")[0]].items():
             values = () if method in why else tuple(found[rate, method])
             rows.append(LeakageRow(rate, method, values, averages[kind] if printed else None, why.get(method, "")))
     return rows

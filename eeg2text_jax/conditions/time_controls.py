@@ -7,13 +7,17 @@ import numpy as np
 from eeg2text_jax.conditions.donors import clashes
 from eeg2text_jax.data.clock import NO_TIME, known_clock
 from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.neighbors import groups_of_readings
 from eeg2text_jax.splits.split import normalize, readings_of
 from eeg2text_jax.streams import stream_rng
 
-# Number of sine and cosine waves of the onset. The first period is twice the latest train onset, each further period is
-# half of the period before it.
+# Number of sine and cosine waves of the time in the recording. The first period is twice the latest train sample, each
+# further period is half of the period before it.
 PERIODS = 10
+MOST_OWN = 512  # waves with phases of each recording's own
+MOST_ERROR = 0.1  # of a recording's length: a clock whose input tells the time less exactly is refused
+MOST_FITTED, RIDGE = 4000, 0.01  # train samples of this fit; its penalty: waves that hardly vary tell nothing
 NEEDS_TIME = f"condition {{!r}} cannot be fed, as {NO_TIME}; leave the condition out."
 TOLERANCE = 2  # number of words by which the length of a preferred neighbor may differ
 
@@ -21,26 +25,81 @@ TOLERANCE = 2  # number of words by which the length of a preferred neighbor may
 def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     """Return the features that `clock` feeds at every word of a sample, float32 `[N, F]`; zeros if its time is unknown.
 
-    They hold a one-hot code of the recording and sines and cosines of the onset, both with a mean square of about 1;
-    if F is too small, both are projected on F random directions. Only the train part determines the periods and the
-    codes; a recording without training samples has the code 0.
+    They hold a one-hot code of the recording, sines and cosines of the time since its first sample, and waves whose
+    phases are each recording's own; all have a mean square of about 1. If F is too small, at least half of F are the
+    waves of the longest periods, and the codes are projected on random directions in the rest. Only the train part
+    determines periods and codes; a recording without training samples has neither a code nor waves of its own.
+    """
+    clock, width = known_clock(data, NEEDS_TIME.format("clock")), data.n_features
+    seen = sorted({name for name in clock.recording[train].tolist() if name})
+    since = np.nan_to_num(clock.since_first)
+    turns = 2 * np.pi * since[:, None] / (2 * float(since[train].max()) or 1.0)
+    phases = turns * 2.0 ** np.arange(PERIODS)
+    waves = np.sqrt(2) * np.stack([np.cos(phases), np.sin(phases)], axis=2).reshape(len(data), -1)
+    waves = waves[:, : max(width - len(seen), (width + 1) // 2)]
+    free, rng = width - waves.shape[1], stream_rng(seed, "clock")
+    codes = np.sqrt(len(seen)) * (clock.recording[:, None] == np.array(seen, object))
+    if len(seen) > free:
+        codes = codes @ rng.standard_normal((len(seen), free)) / np.sqrt(len(seen))
+    own = _own_waves(clock.recording, turns, seen, min(free - codes.shape[1], MOST_OWN), rng)
+    columns = np.concatenate([codes, waves, own], axis=1)
+    found = np.zeros((len(data), width), np.float32)
+    found[clock.known, : columns.shape[1]] = columns[clock.known]
+    return found
+
+
+def _own_waves(
+    recording: np.ndarray, turns: np.ndarray, seen: list[str], count: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return `count` waves, `[N, count]`, with random phases for each recording of `seen`; zeros for other recordings.
+
+    `turns` `[N, 1]` are the phases of the longest period. With these waves a linear layer tells the same stretch of two
+    recordings apart. Without them, small models learned blocks whose order differs between recordings more slowly from
+    the clock than from drift: in 2 of 12 trainings drift seemed to be content beyond its time.
+    """
+    rates = 2.0 ** rng.uniform(0, PERIODS - 3, count)
+    found = np.zeros((len(recording), count))
+    for name in seen:
+        rows = recording == name
+        found[rows] = np.sqrt(2) * np.cos(turns[rows] * rates + rng.uniform(0, 2 * np.pi, count))
+    return found
+
+
+def clock_note(data: DataFile, train: np.ndarray, features: np.ndarray) -> str:
+    """Return how well a linear fit on the train part reads time, recording and groups from `clock_features` `[N, F]`.
+
+    Raises UserError if it reads the time so badly that an arm trained on `clock` would be no control of time.
     """
     clock = known_clock(data, NEEDS_TIME.format("clock"))
-    seen = sorted({name for name in clock.recording[train].tolist() if name})
-    begin = np.nan_to_num(clock.spans[:, 0])
-    longest = max(float(begin[train].max()), 1.0)
-    phases = 2 * np.pi * begin[:, None] / (2 * longest / 2.0 ** np.arange(PERIODS))
-    one_hot = clock.recording[:, None] == np.array(seen, object)
-    waves = np.concatenate([np.sin(phases), np.cos(phases)], axis=1)
-    codes = np.concatenate([np.sqrt(len(seen)) * one_hot, np.sqrt(2) * waves], axis=1)
-    codes[~clock.known] = 0
-    width = data.n_features
-    if codes.shape[1] > width:
-        directions = stream_rng(seed, "clock").standard_normal((codes.shape[1], width))
-        codes = codes @ directions / np.sqrt(codes.shape[1])
-    found = np.zeros((len(data), width), np.float32)
-    found[:, : codes.shape[1]] = codes
-    return found
+    rows = train[clock.known[train]]
+    if not len(rows):
+        raise UserError(f"{data.path}: {NEEDS_TIME.format('clock')}")
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_FITTED)).astype(int)]
+    since = clock.since_first
+    longest = {name: np.nanmax(since[own]) for name, own in clock.recordings().items() if clock.known[own].any()}
+    labels = {"recording": clock.recording, **groups_of_readings(readings_of(data))}
+    labels = {name: np.unique(column[rows].astype(str), return_inverse=True)[1] for name, column in labels.items()}
+    given = features[:, : len(longest) + 2 * PERIODS][rows]  # without the waves of each recording's own
+    time = _fitted(given, since[rows, None])[:, 0]
+    off = np.abs(time - since[rows]) / np.maximum([longest[name] for name in clock.recording[rows]], 1e-9)
+    said = [f"the time to within {np.median(off):.1%} of a recording's length (median)"]
+    for name, label in labels.items():
+        told = _fitted(given, np.eye(label.max() + 1)[label]).argmax(axis=1) == label
+        said.append(f"the {name} of {told.mean():.1%} of the samples")
+    note = f"clock: on the train part, a linear fit of its input tells {', '.join(said)}."
+    if np.median(off) > MOST_ERROR:
+        raise UserError(
+            f"{data.path}: {note} Expected at most {MOST_ERROR:.0%}: an arm trained on it would be no control of time. "
+            "Look at the onsets with `eeg2text check`, or leave the condition 'clock' out."
+        )
+    return note
+
+
+def _fitted(given: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return the ridge regression of `wanted` `[N, K]` on `given` `[N, C]` and a constant, at the same samples."""
+    spread = given - given.mean(axis=0, dtype=float)
+    gram = spread.T @ spread + RIDGE * len(given) * np.eye(given.shape[1])
+    return wanted.mean(axis=0) + spread @ np.linalg.solve(gram, spread.T @ (wanted - wanted.mean(axis=0)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,28 +111,32 @@ class Neighbors:
 
 
 def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) -> Neighbors:
-    """Return for each sample the nearest sample in time with another sentence, of the same recording and part.
+    """Return for each sample the nearest sample in time with another sentence, of the same recording.
 
-    Samples whose length differs by at most `TOLERANCE` words are preferred, then samples of any length, then the donor
-    of `shuffled`. `parts` has the rows of each part, the test part last; `donors [N]` are the donors of `shuffled`.
+    For a test sample it may be any sample of the data file, for a dev sample any of train or dev; for a train sample it
+    is one of the train part. Samples whose length differs by at most `TOLERANCE` words are preferred, then samples of
+    any length, then the donor of `shuffled`. `parts` has the rows of train, dev and test; `donors [N]` are the donors
+    of `shuffled`.
     """
     clock = known_clock(data, NEEDS_TIME.format("neighbor"))
     text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
     clash = clashes(data, text, np.unique(data.task.astype(str), return_inverse=True)[1])
     found, apart = donors.copy(), np.full(len(data), np.inf)
-    for part in parts:
+    train, dev, test = parts
+    # What is fed in training, or chooses a checkpoint, holds nothing of the test part.
+    for part, among in ((train, train), (dev, np.concatenate([train, dev])), (test, np.arange(len(data)))):
         # A neighbor within the tolerance replaces the neighbor of any length.
         for tolerance in (np.inf, TOLERANCE):
             near, distance = clock.nearest(
                 part,
-                part,
-                lambda i, among, most=tolerance: (
-                    clash(among, i) | (np.abs(data.n_words[among] - data.n_words[i]) > most)
+                among,
+                lambda i, others, most=tolerance: (
+                    clash(others, i) | (np.abs(data.n_words[others] - data.n_words[i]) > most)
                 ),
             )
             has = near >= 0
             found[part[has]], apart[part[has]] = near[has], distance[has]
-    return Neighbors(found, _describe(data, parts[-1], found, apart, clock.unit))
+    return Neighbors(found, _describe(data, test, found, apart, clock.unit))
 
 
 def _describe(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.ndarray, unit: str) -> str:
@@ -92,14 +155,14 @@ def _describe(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.nda
 def nearest_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, str]:
     """Return for each sample of `rows` the training row whose text `nearest_in_time` predicts, and a note for users.
 
-    It is the training sample nearest in time in the same recording or, if there is none, the training sample of another
-    recording with the nearest onset, because a model of time alone knows the time since the start of each recording.
+    It is the training sample nearest in time in the same recording. If there is none, it is the training sample of any
+    recording that is as far from the first sample of its own, because this is what a model of time alone knows.
     """
     clock = known_clock(data, NEEDS_TIME.format("nearest_in_time"))
     near, apart = clock.nearest(rows, train)
     own = near >= 0
     known = train[clock.known[train]]
-    begin = clock.spans[:, 0]
+    begin = clock.since_first
     for k in np.flatnonzero(~own):
         since = np.nan_to_num(begin[rows[k]])
         near[k] = known[np.argmin(np.abs(begin[known] - since))]

@@ -113,7 +113,8 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
         )
     findings.notes += mark_notes(outline.sentence)
     clock, words = outline.clock, outline.n_words
-    time = NO_TIME if clock is None else f"known of {clock.known.sum()} samples in {len(clock.recordings())} recordings"
+    time = NO_TIME if clock is None else f"known of {clock.known.sum()} samples; {clock.said_ranges()}"
+    findings.notes += [] if clock is None else clock.notes()
     findings.table += [
         f"{len(outline)} samples of {len(set(outline.subject))} subjects, {len(set(outline.task))} tasks, "
         f"{len(numbers_of)} different texts; {words.sum()} {unit_of(outline)}, {words.min()} to "

@@ -14,11 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, shortlist
 
 CLOCK_COLUMNS: dict[str, type] = {"recording": str, "onset": float, "duration": float, "order": int}
 NO_TIME = "when samples were recorded is not known (no recording with onset or order): time cannot be excluded"
 STORY_TIME = "story_time"  # key in a data file's provenance, see above
+MOST_SECONDS = 1e10  # onsets are below it: Unix time in seconds is, until the year 2286; in milliseconds it is not
+USUAL_STEPS = (0.1, 300.0)  # seconds from sample to sample; a median outside of it is named: another unit?
+FEWEST_STEPS = 5  # in a recording, for this note
+LONG_BREAK = 3600.0  # seconds between two samples of a recording from which on a break is named
+BREAK = 100  # a longer break, in median steps of its recording, counts as one of this length in `Clock.since_first`
 UNIT = 1000  # units of `times_of` in a second, or in a segment (one TR) if the file has no `story_time`
 
 
@@ -27,7 +32,7 @@ class Clock:
     """When N samples were recorded: recording, and onset, duration and place in the recording, of each sample."""
 
     recording: np.ndarray  # object [N], name of one run of one subject; "" if unknown
-    onset: np.ndarray  # float64 [N], seconds from the start of the recording; NaN if unknown
+    onset: np.ndarray  # float64 [N], seconds on the recorder's own clock, see `spans`; NaN if unknown
     duration: np.ndarray  # float64 [N], seconds; NaN if unknown
     order: np.ndarray  # int64 [N], place of the sample in its recording; -1 if unknown
 
@@ -66,9 +71,71 @@ class Clock:
 
     @functools.cached_property
     def spans(self) -> np.ndarray:
-        """Start and end of each sample in `unit`, float64 `[N, 2]`; equal if the duration is unknown."""
-        begin = self.onset if self.in_seconds else self.order.astype(float)
+        """Start and end of each sample in `unit`, float64 `[N, 2]`; equal if the duration is unknown.
+
+        Time is counted from the first sample of each recording, because a recorder may count from its own start, from
+        midnight or from 1970.
+        """
+        begin = np.where(self.known, self.onset if self.in_seconds else self.order, np.nan)
+        for rows in self.recordings().values():
+            if self.known[rows].any():
+                begin[rows] -= np.nanmin(begin[rows])
         return np.stack([begin, begin + (np.nan_to_num(self.duration) if self.in_seconds else 0)], axis=1)
+
+    @functools.cached_property
+    def since_first(self) -> np.ndarray:
+        """Time since the first sample of each recording, float64 `[N]`, with long breaks shortened; NaN if unknown.
+
+        A break of more than `BREAK` median steps counts as `BREAK` steps. Otherwise one wrong onset, or a night between
+        two sessions, would be nearly all of the recording's time.
+        """
+        found = self.spans[:, 0].copy()
+        for rows in self.recordings().values():
+            rows = rows[self.known[rows]]
+            rows = rows[np.argsort(found[rows], kind="stable")]
+            steps = np.diff(found[rows])
+            if (steps > 0).any():
+                usual = np.quantile(steps[steps > 0], 0.5, method="lower")
+                found[rows[1:]] -= np.cumsum(np.maximum(steps - BREAK * usual, 0))
+        return found
+
+    @functools.cached_property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """First and last onset (order, without onsets) of each recording, as its source has them."""
+        begin = self.onset if self.in_seconds else self.order.astype(float)
+        known = {name: begin[rows[self.known[rows]]] for name, rows in self.recordings().items()}
+        return {name: (float(own.min()), float(own.max())) for name, own in known.items() if len(own)}
+
+    def said_ranges(self, most: int = 3) -> str:
+        """Return the number of recordings and the first and last onset (or order) of the first `most` of them."""
+        shown = [f"{name} {first:.10g} to {last:.10g}" for name, (first, last) in self.ranges.items()]
+        return f"{len(shown)} recordings, from first to last sample in {self.unit}: {shortlist(shown, most)}"
+
+    def notes(self) -> list[str]:
+        """Return sentences about onsets that are hardly seconds, or that have long breaks between them."""
+        odd: dict[str, list[str]] = {"unit": [], "break": []}
+        for name, rows in self.recordings().items() if self.in_seconds else ():
+            begin = np.sort(self.onset[rows[self.known[rows]]])
+            if len(steps := np.diff(begin)) == 0:
+                continue
+            usual, at = float(np.quantile(steps, 0.5, method="lower")), int(np.argmax(steps))
+            if len(steps) >= FEWEST_STEPS and not USUAL_STEPS[0] <= usual <= USUAL_STEPS[1]:
+                odd["unit"].append(f"{name} (a median of {usual:.3g} s)")
+            elif steps[at] > LONG_BREAK:
+                between = f"from {begin[at]:.10g} to {begin[at + 1]:.10g} s"
+                odd["break"].append(f"{name} ({between}, {steps[at] / 3600:,.1f} hours)")
+        found = []
+        if odd["unit"]:
+            found.append(
+                f"onsets of {len(odd['unit'])} recordings follow each other too fast or too slowly for seconds: "
+                f"{shortlist(odd['unit'], 3)}; are they milliseconds, days or rounded? Expected seconds."
+            )
+        if odd["break"]:
+            found.append(
+                f"{len(odd['break'])} recordings have a long break between two onsets: {shortlist(odd['break'], 3)}; "
+                "correct a wrong onset, or give two recordings two names."
+            )
+        return found
 
     def recordings(self) -> dict[str, np.ndarray]:
         """Return the row numbers of each recording's samples, by the recording's name, without unnamed recordings."""
@@ -157,9 +224,11 @@ def parse_time(
             found[name] = kind(str(value).strip())
         except ValueError:
             found[name] = math.nan
-        least = -math.inf if name == "onset" else 0
-        if kind is not str and not least <= found[name] < math.inf:
+        most = {"onset": MOST_SECONDS, "order": 2**63}.get(name, math.inf)
+        least = -MOST_SECONDS if name == "onset" else 0
+        if kind is not str and not least <= found[name] < most:
             wanted = "a whole number from 0" if kind is int else "a finite number of seconds"
+            wanted += ", below 1e10 (are these milliseconds?)" if name == "onset" and math.isfinite(found[name]) else ""
             raise UserError(f"{where}: {column} is {value!r}; expected {wanted}.")
     known = found.get("recording", default) and {"onset", "order"} & found.keys()
     return {"recording": default, **found} if known else {}

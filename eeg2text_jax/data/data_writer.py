@@ -86,6 +86,10 @@ class DataWriter:
         for sample in samples:
             self.add(sample)
 
+    def clock(self) -> Clock:
+        """Return when the samples so far were recorded."""
+        return Clock.of(self._columns)
+
     def __enter__(self) -> Self:
         return self
 
@@ -103,7 +107,7 @@ class DataWriter:
 
     def _finish(self) -> None:
         """Write the columns, provenance and checksums."""
-        clock = Clock.of(self._columns)
+        clock = self.clock()
         plain = {name: values for name, values in self._columns.items() if name not in CLOCK_COLUMNS}
         columns = {**plain, **clock.columns(), "offsets": np.asarray(self._offsets, np.int64)}
         for name, values in columns.items():

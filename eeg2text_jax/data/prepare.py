@@ -64,6 +64,7 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
         about = {"reader": f"eeg2text_jax {__version__}", "samples": sum(tally.kept.values())}
         about |= {"not_used": tally.unused} if tally.unused else {}
         writer.provenance = {**source.provenance, **about}
+    tally.notes += writer.clock().notes()
     return tally
 
 

@@ -142,7 +142,8 @@ def write(
         raise UserError(f"{path}: there is no sample to write; expected one or more.")
     with DataWriter(path, first.features.shape[1], features_are or named.features_are or "features") as writer:
         writer.add_all(itertools.chain([first], counted))
-        writer.provenance = {"source": "python", **(provenance or {}), "notes": tally.notes}
+        writer.provenance = {"source": "python", **(provenance or {}), "notes": [*tally.notes]}
+    tally.notes += writer.clock().notes()
     if prints and tally.notes:
         print("\n".join(tally.notes), file=sys.stderr)
     return path

@@ -20,7 +20,8 @@ SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>",
 def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBase:
     """Load a tokenizer from a Hugging Face folder or the Hub; `options` go to transformers.
 
-    Raises UserError if there is no tokenizer in `folder`, or if the tokenizer has no end token.
+    Raises UserError if there is no tokenizer in `folder`, it needs Python code of the folder, which is never executed,
+    or it has no end token.
     """
     folder = at_hand(folder)
     if Path(folder).is_dir() and not has_vocabulary(Path(folder)):
@@ -29,8 +30,13 @@ def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBas
             "name a folder with one in config.text.tokenizer."
         )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), **options)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, **options)
     except Exception as error:  # transformers raises nearly anything here
+        if needs_code(error):
+            raise UserError(
+                f"{folder}: its tokenizer needs Python code of the folder (auto_map in tokenizer_config.json), which "
+                "is never executed; save the tokenizer with a class of transformers."
+            ) from error
         raise UserError(
             f"{folder}: no tokenizer can be read there ({first_line(error)}); copy the folder again, or name another "
             "in config.text.tokenizer."
@@ -38,6 +44,11 @@ def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBas
     if tokenizer.eos_token_id is None and tokenizer.sep_token_id is None:
         raise UserError(f"{folder}: the tokenizer has no end token; set eos_token in its tokenizer_config.json.")
     return tokenizer
+
+
+def needs_code(error: Exception) -> bool:
+    """Return whether transformers refused a folder because only the folder's own Python code could read it."""
+    return isinstance(error, ValueError) and "trust_remote_code" in str(error)
 
 
 def has_vocabulary(folder: Path) -> bool:

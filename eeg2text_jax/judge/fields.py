@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from eeg2text_jax.kinds import Range, flag, many, number, one_of, pair, place, ranges_of, shares, text, whole
 from eeg2text_jax.parallel import DevicesSettings
+from eeg2text_jax.study.places import place_names
 
 Count = Annotated[int, whole(0)]
 Every = Annotated[int, whole(1)]
@@ -114,5 +115,6 @@ class JudgeSettings:
 
 
 RANGES: dict[str, Range] = ranges_of(JudgeSettings)
+PLACES = place_names(RANGES)  # fields that hold paths
 # Fields that may differ when a run resumes after its prompts were tuned.
 LATER = ("compilation_cache", "threshold.precision", "exact", "encoder", "bertscore_encoder", "train.save_every")

@@ -101,7 +101,7 @@ def second_results(
     spoken = [pair for pair in tested if pair.speaker]
     references, trained = ({normalize(pair.reference) for pair in side} for side in (tested, parts.train + parts.dev))
     return {
-        "file": path,
+        "file": os.path.basename(path),
         "pairs": len(tested),
         "with_an_error": len(wrong),
         "references": len(references),

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.judge import baselines, controlled, results, templates, toy
 from eeg2text_jax.judge.few_shot import prompt_with_examples
-from eeg2text_jax.judge.fields import LATER, JudgeSettings
+from eeg2text_jax.judge.fields import LATER, PLACES, JudgeSettings
 from eeg2text_jax.judge.frozen import Asker, Frozen, load_frozen
 from eeg2text_jax.judge.judge_folder import Judge, load_judged, write_judge
 from eeg2text_jax.judge.pairs import Meaning, Pair, Parts, divide, normalize, pairs_digest, read_pairs, write_pairs
@@ -29,7 +30,8 @@ from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.stores.mirror import mirrored
 from eeg2text_jax.study.config_file import product, write_configuration
 from eeg2text_jax.study.configuration import differences, to_json
-from eeg2text_jax.study.workdir import Workdir, lock_workdir, read_object
+from eeg2text_jax.study.places import resolved
+from eeg2text_jax.study.workdir import Workdir, is_read_only, lock_workdir, read_object
 
 TOY, JUDGE = "toy", "LATTEScore's judge"
 SOURCES = {"edits": "controlled edits", "templates": "template pairs"}  # `config.pairs` -> origin of labels
@@ -48,6 +50,12 @@ def judge(config: JudgeSettings, root: str, labels: Meaning = "") -> dict[str, A
       UserError: the pairs, the checkpoint or the folder are not usable.
     """
     with open_workdir(config, root) as workdir:
+        done = workdir.root / "results.json"
+        if is_read_only(workdir.root) and done.exists():
+            content = json.loads(done.read_text())
+            print(results.to_markdown(content))
+            print(f"{root}: is read-only, so nothing was written.")
+            return content
         pairs, source = labelled_pairs(config, labels, workdir)
         where = config.pairs if source == "human labels" else source
         whole = divide(pairs, config.split.ratio, config.split.seed, where)
@@ -106,16 +114,16 @@ def open_workdir(config: JudgeSettings, root: str) -> Iterator[Workdir]:
         workdir = Workdir(epath.Path(local))
         if workdir.config.exists():
             _check_same(config, workdir)
-        write_configuration(workdir, dataclasses.asdict(config))
+        write_configuration(workdir, dataclasses.asdict(config), PLACES)
         yield workdir
 
 
 def _check_same(config: JudgeSettings, workdir: Workdir) -> None:
     """Raise UserError if the workdir has a run of another command, or a prompt tuned with another configuration."""
-    before = read_object(workdir.config, "take another --workdir")
+    before = resolved(read_object(workdir.config, "take another --workdir"), workdir.root, PLACES)
     if "prompt" not in before:
         raise UserError(f"{workdir.root}: holds a run of another command; take another --workdir.")
-    changed = differences(json.loads(to_json(dataclasses.asdict(config))), before)
+    changed = differences(json.loads(to_json(dataclasses.asdict(config))), before, PLACES)
     found = [line for line in changed if line.partition(" ")[0] not in LATER]
     if found and product(workdir, "training"):
         raise UserError(
@@ -199,12 +207,13 @@ def finish(
     if config.checkpoint == TOY:
         asking = task._replace(wording=toy.toy_wording(templates.MEANING))
         figures["auc_test_with_the_question"] = auc_test(asking, tuned.first[0][:0])
-    write_judge(_judge(config, best, tuned.prompts[chosen], threshold, source, figures), workdir.root / "judge")
+    folder = workdir.root / "judge"
+    write_judge(_judge(config, best, tuned.prompts[chosen], threshold, source, figures, folder), folder)
     content = {
         "format": 1,
         "source": source,
         "caption": results.caption(task.frozen.name, figures),
-        "signature": load_judged(workdir.root / "judge")[0].signature(task.frozen.name),
+        "signature": load_judged(folder)[0].signature(task.frozen.name),
         **figures,
         "slices": results.by_slice(classifiers, parts.test),
         "parameters": {JUDGE: baselines.count(task.frozen.params), **{name: size for name, (_, size) in found.items()}},
@@ -229,14 +238,20 @@ def _scores(task: Task, prompt: np.ndarray, pairs: Sequence[Pair]) -> np.ndarray
 
 
 def _judge(
-    config: JudgeSettings, task: Task, prompt: np.ndarray, threshold: Threshold, source: str, figures: dict[str, Any]
+    config: JudgeSettings,
+    task: Task,
+    prompt: np.ndarray,
+    threshold: Threshold,
+    source: str,
+    figures: dict[str, Any],
+    folder: epath.Path,
 ) -> Judge:
-    """Return the judge to write; its checkpoint is a Hub name or a path, absolute or relative to the judge's folder."""
+    """Return the judge to write for `folder`; its checkpoint is a Hub name, or a path relative to that folder."""
     frozen, place = task.frozen, config.checkpoint
     if place == TOY:
         place = f"../{TOY}"
     elif Path(place).expanduser().is_dir():
-        place = str(Path(place).expanduser().resolve())
+        place = os.path.relpath(Path(place).expanduser().resolve(), folder.resolve())
     return Judge(
         checkpoint=place,
         weights=frozen.digest,

@@ -18,7 +18,12 @@ AnyModel = Seq2SeqModel | ContrastiveModel | ReconstructionModel
 
 
 def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> float:
-    """Return the FLOPs of a training step of one model, forward and backward; backward costs twice as much."""
+    """Return the FLOPs of a training step of one model that its gradient needs.
+
+    A product costs one forward pass, one for the gradient of its input and one for the gradient of its weights. A
+    frozen language model (`shared_frozen`) needs no gradient of its weights: two passes, but three for its products of
+    two activations (attention) and for its adapters.
+    """
     if isinstance(model, ReconstructionModel):
         series = stack_flops(series_spec(model.eeg), words, words, 0) if model.of == "series" else 0.0
         return 3.0 * batch * (2.0 * words * snapshot_flops(model.eeg) + series)
@@ -27,7 +32,34 @@ def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> floa
         encoder = brain_flops(model.eeg, words, model.width)
         dense = 2.0 * model.width * (LENGTH_FEATURES + model.outputs)
         return 3.0 * batch * (encoder + dense + 2.0 * batch * model.outputs)
-    return 3.0 * batch * (encode_flops(model, words) + decode_flops(model, words, tokens))
+    whole = encode_flops(model, words) + decode_flops(model, words, tokens)
+    if not model.shared_frozen:
+        return 3.0 * batch * whole
+    trained = brain_flops(model.eeg, words, model.spec.d_model) if model.eeg else 0.0
+    stack = model.spec.decoder
+    length = source_length(model, words) + tokens - 1 if stack.alone else tokens
+    trained += stack_attention_flops(stack, length, length, 0 if stack.alone else source_length(model, words))
+    if model.spec.encoder is not None:
+        source = source_length(model, words)
+        trained += stack_attention_flops(model.spec.encoder, source, source, 0)
+    return batch * (2.0 * whole + trained + 3.0 * adapter_flops(stack, length))
+
+
+def stack_attention_flops(stack: StackSpec, queries: int, keys: int, context: int) -> float:
+    """Return the FLOPs of a stack's attention scores and mixing, its products of two activations."""
+    cross = context if stack.decoder and not stack.alone else 0
+    return stack.layers * 4.0 * queries * (keys + cross) * inner_width(stack)
+
+
+def adapter_flops(stack: StackSpec, positions: int) -> float:
+    """Return the FLOPs of the low-rank adapters of a decoder-only stack for `positions` positions."""
+    if stack.lora is None:
+        return 0.0
+    inner, kv = inner_width(stack), stack.head_dim * (stack.kv_heads or stack.heads)
+    ends = {"query": (stack.width, inner), "key": (stack.width, kv), "value": (stack.width, kv)}
+    ends |= {"out": (inner, stack.width), "gate": (stack.width, stack.ffn), "inner": (stack.width, stack.ffn)}
+    ends |= {"outer": (stack.ffn, stack.width)}
+    return stack.layers * 2.0 * positions * stack.lora.rank * sum(sum(ends[name]) for name in stack.lora.targets)
 
 
 def search_flops(

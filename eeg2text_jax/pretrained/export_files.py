@@ -137,7 +137,9 @@ class Feeding:
     seed: int  # of the PRNG keys for sampling, one per recording
     dtype: str  # compute dtype
     features_are: str  # description of the features in words
-    base: str = ""  # checkpoint of a frozen language model outside of the folder; empty: it is in the folder
+    # Checkpoint of a frozen language model outside of the folder, a path relative to it begins with a dot; empty: it is
+    # in the folder
+    base: str = ""
     base_dtype: str = "float32"  # dtype of that language model's weights
     base_fingerprint: str = ""  # `folder.fingerprint` of these weights; empty: not known
 

@@ -4,13 +4,14 @@ The files of a folder with `SHA256SUMS`, which every export has, are checked fir
 format.
 """
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
 import json
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import huggingface_hub
@@ -183,6 +184,17 @@ def _find(name: str | Path) -> Path:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns))
     except (OSError, HTTPError) as error:
         raise UserError(f"{name}: its download from the Hugging Face Hub failed ({first_line(error)}).") from error
+
+
+@contextlib.contextmanager
+def offline() -> Iterator[None]:
+    """Context in which nothing is asked of the Hub: only snapshots that were downloaded before are used."""
+    before = huggingface_hub.constants.HF_HUB_OFFLINE
+    huggingface_hub.constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        huggingface_hub.constants.HF_HUB_OFFLINE = before
 
 
 def _package_folder(name: str) -> Path:

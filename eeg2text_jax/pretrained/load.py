@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from eeg2text_jax.backbones.build import BACKBONES, backbone_module, backbone_of, describe
 from eeg2text_jax.backbones.mapping import Rule, Source, Table, flatten, match, unflatten
+from eeg2text_jax.data.text import needs_code
 from eeg2text_jax.errors import UserError, one_line
 from eeg2text_jax.models.functional import Seq2SeqModel, frozen_shapes
 from eeg2text_jax.models.layers import int8_of
@@ -74,7 +76,8 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
     feeding, beside = export_files.read_feeding(folder), export_files.read_eeg(folder)
     if not feeding.base or beside is None:
         raise UserError(f"{folder}: has no config.json and names no language model; export the run again.")
-    base = checkpoint_folder(feeding.base)
+    place = feeding.base  # a path begins with a dot, and is relative to the export
+    base = checkpoint_folder(os.path.normpath(folder / place) if place.startswith(".") else place)
     if feeding.base_fingerprint not in ("", fingerprint(base)):
         raise UserError(
             f"{base}: its weights are not the weights that {folder} was trained with; restore the original weights."
@@ -98,9 +101,14 @@ def read_config(folder: Path) -> PretrainedConfig:
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder}: has no config.json beside the weights; download or copy the checkpoint again.")
     try:
-        return AutoConfig.from_pretrained(str(folder), local_files_only=True)
+        return AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers raises many kinds of exceptions
         where = folder / "config.json"
+        if needs_code(error):
+            raise UserError(
+                f"{where}: needs Python code of the folder (auto_map), which is never executed; expected a model_type "
+                "that transformers knows."
+            ) from error
         raise UserError(f"{where}: cannot be read as a model's configuration ({one_line(error)}).") from error
 
 

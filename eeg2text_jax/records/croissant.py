@@ -37,7 +37,7 @@ _COLUMNS = {
 }
 _TIME = {
     "recording": ("sc:Text", "Name of the recording, one run of one subject."),
-    "onset": ("sc:Float", "Seconds from the start of the recording."),
+    "onset": ("sc:Float", "Seconds on the clock of the recorder."),
     "duration": ("sc:Float", "Duration of the sample in seconds."),
     "order": ("sc:Integer", "Place of the sample in its recording."),
 }

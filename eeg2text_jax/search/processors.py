@@ -116,8 +116,9 @@ def _written(tokens: jax.Array, length: jax.Array, vocabulary: int) -> jax.Array
 
 
 def suppress(scores: jax.Array, banned: tuple[int, ...]) -> jax.Array:
-    """Set the scores of `banned` tokens to -inf."""
-    return scores.at[:, jnp.asarray(banned)].set(-jnp.inf, mode="drop")
+    """Set the scores of `banned` tokens to -inf; ids that are no token, such as -1 for "never", are ignored."""
+    tokens = jnp.asarray([token for token in banned if token >= 0], jnp.int32)  # an index of -1 is the last token
+    return scores.at[:, tokens].set(-jnp.inf, mode="drop")
 
 
 def force(scores: jax.Array, token: int) -> jax.Array:

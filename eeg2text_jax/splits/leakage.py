@@ -25,7 +25,7 @@ def leakage_rate(train: np.ndarray, test: np.ndarray, n_units: int | None = None
 
     It is the mean over units of `min(1, n_test / n_train)`, 0 for a unit that is not in both parts. `train` and `test`
     are the units of samples, `[N_train]` and `[N_test]`. The sum is divided by `n_units`; None: by the number of units
-    in `test`, as the paper says (but row (b) of the paper's Table 1 fits the number of all units).
+    in `test`, as the paper says (but rows (b) and TSLR (c) of the paper's Table 1 fit the number of all units better).
     """
     n_train = dict(zip(*np.unique(train, return_counts=True), strict=True))
     units, n_test = np.unique(test, return_counts=True)
@@ -56,7 +56,8 @@ class Leakage:
     """Leakage of part `seen` (such as train) into part `judged` (such as test); rates are from 0 to 1.
 
     The rate of subjects is averaged over the subjects of the judged part (`bslr_over_test`) or over all subjects
-    (`bslr_over_all`). `tslr` (rate of texts) and `shared_texts` (their number) are by name of the comparison of texts.
+    (`bslr_over_all`). `tslr` (rate of texts, averaged over the texts of the judged part), `tslr_over_all` (over all
+    texts) and `shared_texts` (their number) are by name of the comparison of texts; segments have one rate only.
     """
 
     seen: str
@@ -66,6 +67,7 @@ class Leakage:
     bslr_over_all: float
     shared_texts: dict[str, int]
     tslr: dict[str, float]
+    tslr_over_all: dict[str, float]
 
 
 def text_keys(readings: Readings) -> dict[str, np.ndarray]:
@@ -90,13 +92,14 @@ def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[
         subjects = readings.subject[a], readings.subject[b]
         shared = {name: len(set(key[a]) & set(key[b])) for name, key in keys.items()}
         rates = {name: leakage_rate(key[a], key[b]) for name, key in keys.items()}
+        over_all_texts = {name: leakage_rate(key[a], key[b], len(set(key))) for name, key in keys.items()}
         if readings.segments is not None:
             there, here = (segments_of(readings.segments.windows[rows]) for rows in (a, b))
             shared = {SEGMENT: len(np.intersect1d(there, here)), **shared}
             rates = {SEGMENT: segment_leakage_rate(there, here, readings.segments.lengths), **rates}
         both = sorted(set(subjects[0]) & set(subjects[1]))
         over_test, over_all = leakage_rate(*subjects), leakage_rate(*subjects, n_subjects)
-        found.append(Leakage(seen, judged, both, over_test, over_all, shared_texts=shared, tslr=rates))
+        found.append(Leakage(seen, judged, both, over_test, over_all, shared, rates, over_all_texts))
     return found
 
 

@@ -32,7 +32,8 @@ def time_leakage(
     Returns:
       `unit` (s or samples); `known`, the share of the parts' samples with a known time; `neighbors`, for dev and test
         the share of samples with a training sample of the same recording within each distance of `WITHIN`; `groups`,
-        results of `neighbor_accuracy` by name and part; `one_block`, results of the function `one_block` by name.
+        results of `neighbor_accuracy` by name and part; `one_block`, results of the function `one_block` by name;
+        `ranges`, first and last onset (or order) by recording; `notes` about onsets that are hardly seconds.
     """
     clock = readings.clock
     if clock is None or not clock.known.any():
@@ -46,7 +47,8 @@ def time_leakage(
         for name, labels in groups.items():
             found["groups"][name][judged] = neighbor_accuracy(labels, parts[judged], near)
     shares = {name: one_block(readings, labels) for name, labels in groups.items()}
-    return found | {"one_block": {name: share for name, share in shares.items() if share is not None}}
+    found["one_block"] = {name: share for name, share in shares.items() if share is not None}
+    return found | {"ranges": {name: list(ends) for name, ends in clock.ranges.items()}, "notes": clock.notes()}
 
 
 def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def time_lines(time: Mapping[str, Any] | None) -> list[str]:
         return [f"time: {NO_TIME}"]
     unit = time["unit"]
     counted = "in seconds" if unit == "s" else "as places in the order of the recording, as onsets are not known"
-    lines = [f"time: known for {time['known']:.1%} of the samples, {counted}"]
+    lines = [f"time: known for {time['known']:.1%} of the samples, {counted}", *time.get("notes", ())]
     for judged, shares in time["neighbors"].items():
         near = ", ".join(f"{share:.1%} within {limit} {unit}" for limit, share in shares.items())
         lines.append(f"{judged} samples with a training sample of the same recording beside them: {near}")
@@ -116,7 +118,7 @@ def high_neighbors(time: Mapping[str, Any] | None) -> list[str]:
     if time is None:
         return []
     limit, share = list(time["neighbors"]["test"].items())[1]
-    found = []
+    found = list(time.get("notes", ()))
     if share >= HIGH_SHARE:
         found.append(
             f"{share:.0%} of the test samples have a training sample of the same recording within {limit} "

@@ -4,7 +4,7 @@ A field may change on a resume until the first stage that depends on it is finis
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from etils import epath
@@ -12,8 +12,9 @@ from etils import epath
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import remove, write_text
 from eeg2text_jax.study import lengths
-from eeg2text_jax.study.configuration import STAGES, differences, from_stage, stage_of, to_json
+from eeg2text_jax.study.configuration import PLACES, STAGES, differences, from_stage, stage_of, to_json
 from eeg2text_jax.study.metric_names import WORDS_ENDPOINT
+from eeg2text_jax.study.places import portable, resolved
 from eeg2text_jax.study.ranges import REMOVED, RENAMED
 from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.workdir import Workdir, check_ours, read_object
@@ -39,7 +40,10 @@ def open_workdir(root: str, config: Settings) -> Workdir:
 
 
 def read_configuration(workdir: Workdir) -> dict[str, Any]:
-    """Return the content of `config.json`, with renamed fields under their current names; not JSON is a UserError."""
+    """Return the content of `config.json` with paths on this machine, and renamed fields under their current names.
+
+    Raises UserError if the file is not JSON.
+    """
     content = read_object(workdir.config, f"restore the file, remove {workdir.root} or take another --workdir")
     for old, new in RENAMED.items():
         (section, name), (_, renamed) = old.split("."), new.split(".")
@@ -50,13 +54,13 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
         content.get(section, {}).pop(name, None)
     if content.get("audit", {}).get("endpoint") == "bleu-1":  # of version 0.2; a corpus score no longer decides
         content["audit"]["endpoint"] = WORDS_ENDPOINT
-    return content
+    return resolved(content, workdir.root, PLACES)
 
 
 def check_configuration(workdir: Workdir, config: Settings) -> None:
     """Raise UserError if `config` and `config.json` differ in a field that a finished stage depends on."""
     stored = read_configuration(workdir)
-    differing = differences(json.loads(to_json(lengths.carried(config, stored).document)), stored)
+    differing = differences(json.loads(to_json(lengths.carried(config, stored).document)), stored, PLACES)
     products = {stage: product(workdir, stage) for stage in STAGES}
     fixed: dict[str, list[str]] = {}
     for difference in differing:
@@ -96,9 +100,9 @@ def check_derived(workdir: Workdir, config: Settings, samples: int) -> None:
             )
 
 
-def write_configuration(workdir: Workdir, document: Mapping[str, Any]) -> None:
-    """Write a configuration to `config.json`, unless the file is already identical."""
-    text = to_json(document)
+def write_configuration(workdir: Workdir, document: Mapping[str, Any], places: Collection[str] = PLACES) -> None:
+    """Write a configuration to `config.json`, unless the file is already identical; fields `places` hold paths."""
+    text = to_json(portable(json.loads(to_json(document)), workdir.root, places))
     if not workdir.config.exists() or workdir.config.read_bytes() != text.encode():
         write_text(workdir.config, text)
 

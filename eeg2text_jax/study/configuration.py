@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -21,6 +21,7 @@ from eeg2text_jax.files import content_digest
 from eeg2text_jax.kinds import Range, with_pairs
 from eeg2text_jax.study import lengths
 from eeg2text_jax.study.option_help import check_options, check_prefix, help_text
+from eeg2text_jax.study.places import is_same_place, place_names, without_folders
 from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal, shortly
 from eeg2text_jax.study.sections import Settings, read_settings
 from eeg2text_jax.study.shipped import find_config, run_config
@@ -214,17 +215,25 @@ def to_json(document: Mapping[str, Any]) -> str:
 UNKNOWN = "there unknown: an older version wrote it"  # what `differences` says of a field that `theirs` lacks
 
 
-def differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> list[str]:
-    """Return a phrase for each field in which two JSON configurations differ: its dotted name and both values."""
+def differences(
+    ours: dict[str, Any], theirs: dict[str, Any], places: Collection[str] = (), prefix: str = ""
+) -> list[str]:
+    """Return a phrase for each field in which two JSON configurations differ: its dotted name and both values.
+
+    Paths in the fields `places` may have been moved, see `places.is_same_place`.
+    """
     found = []
     for name in sorted(ours.keys() | theirs.keys()):
         a, b = ours.get(name), theirs.get(name)
         if isinstance(a, dict) and isinstance(b, dict):
-            found += differences(a, b, f"{prefix}{name}.")
-        elif a != b:
+            found += differences(a, b, places, f"{prefix}{name}.")
+        elif a != b and not (f"{prefix}{name}" in places and is_same_place(a, b, f"{prefix}{name}")):
             there = f"there {shortly(b)}" if name in theirs else UNKNOWN
             found.append(f"{prefix}{name} (now {shortly(a)}, {there})")
     return found
+
+
+PLACES = place_names(RANGES)  # fields of a run's configuration that hold paths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,8 +281,12 @@ def stage_of(field: str) -> str:
 
 
 def fields_digest(document: Mapping[str, Any], stage: str) -> str:
-    """Return a hash, 16 characters, of the values of all fields that a stage and the earlier stages depend on."""
+    """Return a hash, 16 characters, of the values of all fields that a stage and the earlier stages depend on.
+
+    Of a path only the last part counts.
+    """
     later = from_stage(stage)[1:]
-    flat = {path.replace("/", "."): value for path, value in flatten(json.loads(to_json(document))).items()}
+    plain = without_folders(json.loads(to_json(document)), PLACES)
+    flat = {path.replace("/", "."): value for path, value in flatten(plain).items()}
     content = {name: value for name, value in flat.items() if stage_of(name) not in later}
     return content_digest(content)[:16]

@@ -15,7 +15,7 @@ from eeg2text_jax.backbones.build import build_model
 from eeg2text_jax.conditions import NEAREST
 from eeg2text_jax.conditions.condition import condition_key, needs
 from eeg2text_jax.conditions.donors import donor_table, label_rows, train_means
-from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
+from eeg2text_jax.conditions.time_controls import clock_features, clock_note, nearest_texts, neighbor_table
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
@@ -217,8 +217,13 @@ def make_samples(
         nearest = np.full(len(data), -1)
         nearest[test], nearest_note = nearest_texts(data, train, test)
     shuffled = f"shuffled, donors in the test part: {donors.summary(test)}." if "donor" in needed else ""
-    donor_note = " ".join(filter(None, [shuffled, neighbors.note if neighbors else "", nearest_note]))
-    for note in filter(None, [scaling.note(), *cuts(config, data, split, tokenizer, alone), donor_note]):
+    clock, told = None, ""
+    if "clock" in needed:
+        clock = clock_features(data, train, config.seed)
+        told = clock_note(data, train, clock)
+    donor_note = " ".join(filter(None, [shuffled, told, neighbors.note if neighbors else "", nearest_note]))
+    odd = [] if data.clock is None else data.clock.notes()
+    for note in filter(None, [scaling.note(), *odd, *cuts(config, data, split, tokenizer, alone), donor_note]):
         print(note)
     means, subject = train_means(data, train) if needed & {"means", "subject"} else (None, None)
     samples = Samples(
@@ -230,7 +235,7 @@ def make_samples(
         pad_token=pad_token,
         subject=subject if "subject" in needed else None,
         donors=donors.donor if "donor" in needed else None,
-        clock=clock_features(data, train, config.seed) if "clock" in needed else None,
+        clock=clock,
         neighbors=neighbors.donor if neighbors else None,
         nearest=nearest,
         donor_note=donor_note,

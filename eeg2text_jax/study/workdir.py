@@ -105,10 +105,13 @@ class Workdir:
 def lock_workdir(root: str) -> Iterator[None]:
     """Context manager that creates a workdir and holds its lock; a folder that stays empty is removed again.
 
-    Raises UserError if another process holds the lock, or the folder is not a workdir.
+    A read-only folder needs no lock. Raises UserError if another process holds the lock, or the folder is no workdir.
     """
     folder = epath.Path(root)
     check_ours(folder)
+    if is_read_only(folder):
+        yield
+        return
     made = list(itertools.takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -118,6 +121,11 @@ def lock_workdir(root: str) -> Iterator[None]:
         with contextlib.suppress(OSError, ValueError):  # a folder is not empty
             for path in made:
                 path.rmdir()
+
+
+def is_read_only(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a local folder exists and cannot be written."""
+    return is_local(folder) and os.path.isdir(folder) and not os.access(folder, os.W_OK)
 
 
 def find_workdir(root: str) -> Workdir:

@@ -17,7 +17,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
@@ -68,7 +68,8 @@ class Preemption:
 
 
 DIGESTS = "digests.json"
-_CHANGED_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")  # orbax changes both after the digests are written
+COMMITTED = "commit_success.txt"  # orbax's note that a save is finished, with the path of the checkpoint
+_CHANGED_LATER = ("_CHECKPOINT_METADATA", COMMITTED)  # orbax changes both after the digests are written
 _NONE = -1  # in place of a step number: there is no checkpoint
 
 
@@ -109,6 +110,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         try:
             with _writing(self.directory):
                 self._manager.close()
+                self._clean()
         except UserError:  # the last save failed; an exception that is already being raised takes precedence
             if kind is None:
                 raise
@@ -147,6 +149,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         name = f"step_{self._saving}"
         folders = [path for path in self.directory.iterdir() if path.name.split(".")[0] == name]
         (folder,) = [path for path in folders if path.name != name] or folders
+        _remove_path(folder.glob(f"*/{COMMITTED}"))
         digests = _digests(folder, _listed_files(folder))
         # The dict of digests gets a digest, too: otherwise damage to it would be reported as damage to a file.
         content = {"files": digests, "digest": content_digest(digests)}
@@ -157,6 +160,12 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         if self._manager is not None:  # None: this host has saved nothing
             with _writing(self.directory):
                 self._manager.wait_until_finished()
+                self._clean()
+
+    def _clean(self) -> None:
+        """Remove this folder's path from the files that orbax wrote after the digests."""
+        if not self._read_only:
+            _remove_path(self.directory.glob(f"*/{COMMITTED}"))
 
     def restore(self, abstract_state: Any) -> tuple[int, Any, dict[str, Any]] | None:
         """Return the newest undamaged checkpoint as (step, state, info), or None. All hosts must call this together.
@@ -240,6 +249,13 @@ def _listed_files(folder: epath.Path) -> list[str]:
 def _digests(folder: epath.Path, names: list[str]) -> dict[str, str]:
     with ThreadPoolExecutor(4) as readers:
         return dict(zip(names, readers.map(lambda name: file_digest(folder / name), names), strict=True))
+
+
+def _remove_path(notes: Iterable[epath.Path]) -> None:
+    """Rewrite orbax's notes on finished saves without the path on this machine."""
+    for note in notes:
+        if "/" in note.read_text():
+            note.write_text("Checkpoint commit was successful\n")
 
 
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:

@@ -100,12 +100,15 @@ def announce(study: Study, first: int) -> None:
 class DevLoss:
     """Function from parameters `[A, ...]` to the dev loss of each arm under its training condition, `[A]`.
 
-    The unit is nats per token (contrastive: per recording), or the reconstruction error per snapshot.
+    The unit is nats per token (contrastive: per recording), or the reconstruction error per snapshot. `rows` are other
+    samples than the dev part.
     """
 
-    def __init__(self, study: Study, program: GridProgram, arrays: StudyArrays | None = None):
+    def __init__(
+        self, study: Study, program: GridProgram, arrays: StudyArrays | None = None, rows: np.ndarray | None = None
+    ):
         config = study.config.batch
-        rows = study.split.parts["dev"]
+        rows = study.split.parts["dev"] if rows is None else rows
         self._make = functools.partial(each_evaluation_batch, study.samples, rows, config.buckets, config.size)
         # Volumes are too large to keep in memory, so each evaluation reads them again.
         self._batches = list(self._make()) if len(study.data.feature_shape) == 1 else None

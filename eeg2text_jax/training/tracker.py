@@ -19,7 +19,8 @@ from typing import IO, Any
 from eeg2text_jax.files import content_digest
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.stores.address import address_of
-from eeg2text_jax.study.configuration import to_json
+from eeg2text_jax.study.configuration import PLACES, to_json
+from eeg2text_jax.study.places import without_folders
 from eeg2text_jax.study.study import Study
 
 PROJECT = "eeg2text"
@@ -131,4 +132,5 @@ def tracker_of(study: Study) -> Tracker:
     """Return the tracker that `train.tracker` names; on other hosts than the first it sends nothing."""
     root, config = str(study.workdir.root), study.config
     wanted = config.train.tracker if is_main() else ""
-    return Tracker(wanted, address_of(root), root, map(str, study.arms), json.loads(to_json(config.document)))
+    published = without_folders(json.loads(to_json(config.document)), PLACES)
+    return Tracker(wanted, address_of(root), root, map(str, study.arms), published)

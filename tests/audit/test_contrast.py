@@ -1,141 +1,314 @@
-"""Contrasts: intervals, spread without the effect, seeds as a level, detectable effects and single subjects."""
+"""Statistics on tables of scores, by all pairings of small tables, by scipy, by simulation; who carries an effect."""
 
-import types
+import dataclasses
+import itertools
 
 import numpy as np
 import pytest
-from test_statistics import compare, random_pairs, ratio, total
+from rows import changed, edited, simulated_rows
+from scipy import stats
 
-from eeg2text_jax.auditing import statistics
-from eeg2text_jax.auditing.content_cells import RowTable
-from eeg2text_jax.auditing.contrast import SampledGroups, _growth, _interval, subject_effects
-from eeg2text_jax.auditing.strata import blocks_of
+from eeg2text_jax.auditing.align import align
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.contrast import (
+    Z_ALPHA,
+    Strata,
+    contrast,
+    holm,
+    seed_mde,
+    seed_p,
+    variance_growth,
+    verdict_mde,
+)
+from eeg2text_jax.auditing.endpoints import Endpoint
+from eeg2text_jax.auditing.table import Cells, fill, strata_members, text_scorer
 
-
-def test_an_interval_has_the_quantiles_of_the_draws_and_is_not_narrower_than_permutations_say():
-    draws = np.arange(101.0)
-    assert _interval(50.0, draws, 0.0, 0.90) == pytest.approx((5, 95))
-    assert _interval(50.0, draws, 0.0, 0.95) == pytest.approx((2.5, 97.5))
-    assert _interval(50.0, draws, 100.0, 0.90) == pytest.approx((50 - 164.485, 50 + 164.485), abs=0.01)
-
-
-def test_nine_of_ten_draws_are_in_the_interval_that_decides():
-    rng = np.random.default_rng(0)
-    found = compare([random_pairs(rng, 24)], np.repeat(range(4), 6), total, resamples=1000, rng=rng)
-    low, high = found.interval_90
-    assert np.mean((found.boot_draws >= low) & (found.boot_draws <= high)) >= 0.9
-
-
-def test_the_spread_of_permutations_does_not_count_the_effect():
-    """Only own references are hit: what permutations change is the effect that sentences in their place keep."""
-    pairs = np.eye(12)[None, ..., None]
-    found = compare([pairs], np.repeat([0, 1], 6), total, resamples=200, rng=np.random.default_rng(0))
-    assert found.effect == pytest.approx(12)
-    assert found.null_draws.std() > 1
-    assert found.permutation_sd == pytest.approx(0, abs=1e-9)
+Z95, Z90 = stats.norm.ppf(0.95), stats.norm.ppf(0.9)
 
 
-def test_where_both_conditions_vary_alike_an_effect_is_detectable():
-    """A style shifts every score by one point, so no permutation changes the difference."""
-    rng = np.random.default_rng(5)
-    control = rng.integers(9, size=(1, 12, 12, 1)).astype(float)
-    found = compare([control + 1, control], np.repeat([0, 1], 6), total, resamples=100, rng=rng)
-    assert found.permutation_sd == 0
-    assert np.isfinite(found.mde)
+def cells(*blocks):
+    nothing = np.zeros(0)
+    return Cells(tuple(blocks), nothing, nothing)
 
 
-def test_seeds_are_a_level_from_three_on_and_limit_what_is_detectable():
+def strata_of(*sizes):
+    return Strata(np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]))
+
+
+def blocks_of(rng, *sizes, content=0.0):
+    """Tables with easy predictions, easy references and `content` on the diagonal."""
+    return [rng.normal(size=(n, n)) + rng.normal(size=(n, 1)) + rng.normal(size=n) + content * np.eye(n) for n in sizes]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("sizes", [(7,), (5, 3), (4, 2, 3)])
+def test_content_spread_and_p_are_those_of_all_pairings(sizes, seed):
+    """The effect is the mean score less that against others; under all pairings its mean is 0 and its sd is `sd`."""
+    rng = np.random.default_rng(seed)
+    eeg, control = (blocks_of(rng, *sizes, content=c) for c in (seed / 2, 0))
+    found = contrast(strata_of(*sizes), cells(*eeg), cells(*control))
+    tables, size = [a - b for a, b in zip(eeg, control, strict=True)], sum(sizes)
+
+    def effect(pairing):
+        total = 0
+        for table, order in zip(tables, pairing, strict=True):
+            for s, t in enumerate(order):
+                total += table[s, t] - np.delete(table[s], t).mean()
+        return total / size
+
+    every = list(itertools.product(*(itertools.permutations(range(n)) for n in sizes)))
+    effects = np.array([effect(pairing) for pairing in every])
+    observed = effect([range(n) for n in sizes])
+    assert found.effect == pytest.approx(observed)
+    assert found.content.mean() == pytest.approx(observed)
+    assert effects.mean() == pytest.approx(0, abs=1e-9)
+    assert found.sd == pytest.approx(effects.std())
+    exact = np.mean(effects >= observed - 1e-9)
+    assert found.p == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 1e4) + 2e-4)
+    assert found.p_less == pytest.approx(np.mean(effects <= observed + 1e-9), abs=0.02)
+    scores = [np.concatenate([np.diag(b) for b in blocks]).mean() for blocks in (eeg, control)]
+    assert found.scores == pytest.approx(scores)
+    assert (found.scores[0] - found.nulls[0]) - (found.scores[1] - found.nulls[1]) == pytest.approx(observed)
+
+
+def test_p_is_that_of_scipy_s_permutation_test():
+    table = blocks_of(np.random.default_rng(9), 7, content=1)[0]
+    exact = stats.permutation_test(
+        (np.arange(7),),
+        lambda order: table[np.arange(7), np.asarray(order, int)].sum(),
+        permutation_type="pairings",
+        n_resamples=np.inf,
+        alternative="greater",
+        vectorized=False,
+    )
+    found = contrast(strata_of(7), cells(table))
+    assert found.p == pytest.approx(exact.pvalue, abs=4 * np.sqrt(exact.pvalue / 1e4) + 2e-4)
+
+
+def test_easy_predictions_and_easy_references_are_no_content():
     rng = np.random.default_rng(1)
-    strata, options = np.repeat([0, 1], 6), {"resamples": 50, "rng": np.random.default_rng(0)}
-    assert compare([random_pairs(rng, 12, seeds=2)], strata, total, **options).p_seeds is None
-    seeds = random_pairs(rng, 12, k=2, seeds=3)
-    seeds[..., 1] = 1
-    seeds[..., 0] -= 1000
-    seeds[:, np.arange(12), np.arange(12), 0] += np.array([[0.0], [50], [200]])
-    found = compare([seeds], strata, ratio, **options)
-    assert found.p_seeds == pytest.approx(statistics.seed_p_value(np.array(found.seed_effects)))
-    assert found.mde >= statistics.seed_detectable_effect(np.array(found.seed_effects))
+    flat = rng.normal(size=(9, 1)) * 10 + rng.normal(size=9) * 10
+    found = contrast(strata_of(9), cells(flat))
+    assert found.effect == pytest.approx(0)
+    assert not found.varies
+    assert (found.p, found.p_less, found.above, found.below) == (1, 1, False, False)
 
 
-def test_scores_below_zero_count_no_hits_so_their_variance_does_not_grow():
-    assert _growth(np.array([1.0, 3.0])) == pytest.approx(0.5)
-    assert _growth(np.array([-1.0, 3.0])) == 0
+def test_many_sentences_need_no_draws():
+    rng = np.random.default_rng(2)
+    blocks = blocks_of(rng, *[100] * 11, content=0.05)
+    found = contrast(strata_of(*[100] * 11), cells(*blocks))
+    assert found.p == pytest.approx(stats.norm.sf(found.effect / found.sd))
+    few = contrast(strata_of(*[100] * 10), cells(*blocks[:10]))
+    assert few.p == pytest.approx(stats.norm.sf(few.effect / few.sd), abs=0.02)
 
 
-def test_the_detectable_effect_is_that_of_the_interval_towards_0():
-    """One sentence holds the whole effect: the draws have a long tail, away from 0, which is no matter."""
-    pairs = 0.01 * np.random.default_rng(0).normal(size=(1, 36, 36, 1))
-    pairs[0, 0, 0] += 10
-    found = compare([pairs], np.repeat(range(6), 6), total, resamples=400, rng=np.random.default_rng(1))
-    low, high = found.interval_90
-    assert high - found.effect > 1.5 * (found.effect - low)
-    assert found.mde == pytest.approx((1 + 1.2816 / 1.6449) * (found.effect - low), rel=1e-3)
+def test_exchanged_conditions_turn_the_effect_around():
+    rng = np.random.default_rng(3)
+    eeg, control = blocks_of(rng, 8, 6, content=2), blocks_of(rng, 8, 6)
+    a, b = (contrast(strata_of(8, 6), cells(*x), cells(*y)) for x, y in ((eeg, control), (control, eeg)))
+    assert (a.effect, a.p, a.p_less) == pytest.approx((-b.effect, b.p_less, b.p))
+    assert a.interval() == pytest.approx(tuple(-bound for bound in b.interval()[::-1]))
+    assert (a.above, b.below) == (True, True)
 
 
-def test_an_observed_effect_below_zero_makes_no_other_effect_detectable_than_none_does():
-    below, none = (statistics.interval_detectable_effect(1.0, effect, growth=0.5) for effect in (-5.0, 0.0))
-    assert below == none
-    assert statistics.interval_detectable_effect(1.0, 0.0) == pytest.approx(1 + 1.2816 / 1.6449, abs=1e-4)
+def test_the_interval_is_that_of_the_formula():
+    """sd over sentences, widened by n / (n - 1) for a null from n - 1 others, and by Student's t."""
+    table = blocks_of(np.random.default_rng(4), 12, content=1)[0]
+    found = contrast(strata_of(12), cells(table))
+    c = found.content
+    se = np.sqrt(12 / 11 * ((c - c.mean()) ** 2).sum() / 11 / 12)
+    assert found.se == pytest.approx(se)
+    t = stats.t.ppf(0.95, 11)
+    assert found.interval() == pytest.approx((c.mean() - t * se, c.mean() + t * se), abs=0.02 * t * se)
+    wide, narrow = found.interval(1.96), found.interval(Z_ALPHA)
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+    assert found.reach == max(map(abs, narrow))
 
 
-def test_a_permutation_keeps_the_share_of_the_rows_of_sentences_that_stay():
-    """Hits on the own reference alone: a total under a permutation is the rows that it leaves in place."""
-    counts, blocks = np.array([1, 5, 2, 4]), blocks_of(np.zeros(4, int))
-    table = np.diag(counts).astype(float).reshape(1, 16, 1)
-    options = {"resamples": 100, "rng": np.random.default_rng(0)}
-    (found,) = statistics.resample_tables([table], [counts], blocks, **options)
-    np.testing.assert_allclose(found.in_place, found.permuted[:, 0] / counts.sum())
-    assert len(set(found.in_place.round(6).tolist())) > 5
+def test_the_interval_covers_the_truth_at_its_level():
+    """Mean content 1; of 400 sets of 40 sentences 90 % within two standard errors of such a share."""
+    rng, hits = np.random.default_rng(5), 0
+    for _ in range(400):
+        low, high = contrast(strata_of(20, 20), cells(*blocks_of(rng, 20, 20, content=1))).interval()
+        hits += low <= 1 <= high
+    assert 0.86 < hits / 400 < 0.94
 
 
-def test_a_subject_has_the_sentences_that_it_read_and_that_have_a_null():
-    """A read 3 of 30 sentences with the same content, and one without a null; B's differ from sentence to sentence."""
-    subject = ["A"] * 4 + ["B"] * 26
-    own = np.concatenate([[1.0, 1, 1, 100], np.random.default_rng(0).normal(size=26)])[:, None]
-    null = np.where(own == 100, np.nan, np.where(np.arange(30)[:, None] < 3, 0.25, 0.0))
-    condition = types.SimpleNamespace(rows=[types.SimpleNamespace(subject=s) for s in subject], sentence=np.arange(30))
-    options = {"resamples": 4000, "rng": np.random.default_rng(1)}
-    first, second = subject_effects([condition], [RowTable(own, null)], total, **options)
-    assert (first.subject, first.sentences, second.sentences) == ("A", 3, 26)
-    assert (first.effect, *first.interval) == pytest.approx((2.25, 2.25, 2.25))
-    expected = 2 * 1.96 * own[4:].std() * np.sqrt(26)
-    assert second.interval[1] - second.interval[0] == pytest.approx(expected, rel=0.08)
+def test_one_comparison_detects_what_exceeds_both_quantiles():
+    rng = np.random.default_rng(6)
+    (table,) = blocks_of(rng, 30)
+    found = contrast(strata_of(30), cells(table - np.eye(30) * 0.0))
+    plain = contrast(strata_of(30), cells(table - found.effect * np.eye(30)))
+    assert plain.effect == pytest.approx(0, abs=1e-9)
+    assert found.mde == pytest.approx((Z95 + Z90) * plain.sd)
+    more = contrast(strata_of(30), cells(table + 50 * np.eye(30)))
+    assert more.mde == pytest.approx(found.mde), "content that was found makes no other content harder to find"
 
 
-def test_the_interval_of_a_gap_is_of_the_scores_and_not_of_their_nulls():
-    pairs = random_pairs(np.random.default_rng(0), 12)
-    pairs[:, np.arange(12), np.arange(12)] = 1
-    found = compare([pairs], np.repeat([0, 1], 6), total, resamples=50, rng=np.random.default_rng(1))
-    assert found.gap_interval == pytest.approx((12, 12))
-    assert found.interval[0] < found.effect < found.interval[1]
+def counted(rng, sizes, unit, mean, controls=0):
+    """Tables of an EEG whose content is a Poisson number of hits of `unit` points a sentence, and of controls."""
+    eeg = blocks_of(rng, *sizes)
+    for block in eeg:
+        block += np.diag(unit * rng.poisson(mean / unit, size=len(block)))
+    return eeg, [blocks_of(rng, *sizes) for _ in range(controls)]
 
 
-def detectable_in_studies(spread, known):
-    """Mean MDE of 100 studies, over the effect that nine of ten of them find.
+@pytest.mark.parametrize("controls", [0, 3])
+def test_power_at_the_detectable_effect_is_that_which_is_promised(controls):
+    """Hits are counts, so their variance grows with them: without this growth the power is far too small."""
+    rng, sizes, unit = np.random.default_rng(7), (15, 15), 12.0
+    strata, growth = strata_of(*sizes), unit / 30
 
-    A study has 8 groups of 6 sentences. The effect differs between groups with the standard deviation `spread`, and
-    between sentences with 1. It is found if its interval, which is of sentences, excludes 0.
-    """
-    labels, strata = np.repeat(range(8), 6), np.tile(range(6), 8)
-    groups = [SampledGroups("class", labels, known)] if known else []
-    studies = []
-    for seed in range(100):
-        rng = np.random.default_rng(seed)
-        own = 2.5 + spread * rng.standard_normal(8)[labels] + rng.standard_normal(48)
-        tables = 0.1 * rng.standard_normal((2, 48, 48)) - 10  # scores below 0 count no hits
-        tables[0] += np.diag(own)
-        studies.append(compare(tables[:, None, ..., None], strata, total, resamples=100, rng=rng, groups=groups))
-    reach = np.mean([one.effect - one.interval_90[0] for one in studies])
-    return np.mean([one.mde for one in studies]) / (reach + 1.2816 * np.std([one.effect for one in studies]))
+    def study(mean):
+        eeg, others = counted(rng, sizes, unit, mean, controls)
+        own = contrast(strata, cells(*eeg), growth=growth)
+        return [own, *(contrast(strata, cells(*eeg), cells(*other), growth=growth) for other in others)]
 
-
-def test_the_detectable_effect_counts_that_another_study_tests_other_groups():
-    assert detectable_in_studies(spread=2.0, known=0) < 0.65
-    assert detectable_in_studies(spread=2.0, known=1000) == pytest.approx(1, abs=0.1)
-    assert 0.75 < detectable_in_studies(spread=2.0, known=16) < 0.85  # half of the groups would be tested again
+    null = [study(0.0) for _ in range(5)]
+    detectable = np.mean([verdict_mde(found, growth) for found in null])
+    power = np.mean([all(c.above for c in study(detectable)) for _ in range(150)])
+    assert 0.82 <= power <= 0.98
+    blind = np.mean([verdict_mde([dataclasses.replace(c, mde=0.0) for c in found], 0.0) for found in null])
+    assert blind < 0.75 * detectable
+    assert np.mean([all(c.above for c in study(blind)) for _ in range(100)]) < 0.82
 
 
-def test_the_detectable_effect_does_not_grow_where_groups_differ_by_chance_or_all_are_tested():
-    alone = detectable_in_studies(spread=0.0, known=0)
-    assert detectable_in_studies(spread=0.0, known=1000) == pytest.approx(alone, rel=0.02)
-    assert detectable_in_studies(spread=2.0, known=8) == detectable_in_studies(spread=2.0, known=0)
+def test_all_controls_together_are_harder_to_beat_than_each():
+    rng = np.random.default_rng(8)
+    strata, eeg = strata_of(40), blocks_of(rng, 40)
+    pairs = [contrast(strata, cells(*eeg), cells(*blocks_of(rng, 40))) for _ in range(5)]
+    detectable = [verdict_mde(pairs[:k], 0.0) for k in (1, 3, 5)]
+    assert detectable[0] == pytest.approx(pairs[0].mde)
+    assert detectable[0] < detectable[1] < detectable[2]
+    parts = [np.concatenate([block.ravel() for block in pair.centred]) for pair in pairs]
+    covariance = np.array([[(a * b).sum() / 39 for a in parts] for b in parts]) / 40**2
+    drawn = np.random.default_rng(1).multivariate_normal(np.full(5, detectable[2]), covariance, size=20_000)
+    assert np.mean((drawn > Z95 * np.sqrt(np.diag(covariance))).all(1)) == pytest.approx(0.9, abs=0.01)
+
+
+def test_the_growth_counts_different_predictions_of_a_sentence():
+    eeg, _ = simulated_rows(sentences=30, subjects=3)
+    aligned = align({"eeg": eeg})
+    kept = np.arange(30)
+    found = variance_growth(aligned.eeg, aligned.n_words, kept, 100.0)
+    assert found == pytest.approx(np.mean(100 / aligned.n_words / 3) / 30)
+    same = align({"eeg": changed(eeg, prediction="the same")})
+    assert variance_growth(same.eeg, same.n_words, kept, 100.0) == pytest.approx(3 * found)
+
+
+def test_seeds_are_tested_as_scipy_does():
+    effects = np.array([0.4, 1.1, 0.2, 0.7])
+    assert seed_p(effects) == pytest.approx(stats.ttest_1samp(effects, 0, alternative="greater").pvalue)
+    assert seed_p(-effects) == pytest.approx(1 - seed_p(effects))
+    assert (seed_p(np.ones(3)), seed_p(-np.ones(3))) == (0, 1)
+    spread = effects.std(ddof=1)
+    drawn = np.random.default_rng(0).normal(seed_mde(effects), spread, size=(4000, 4))
+    power = np.mean(stats.ttest_1samp(drawn, 0, axis=1, alternative="greater").pvalue <= 0.05)
+    assert power == pytest.approx(0.9, abs=0.02)
+
+
+def test_three_seeds_are_a_level_and_two_are_not():
+    """A spread between seeds widens the interval, and the larger of both p decides."""
+    blocks = blocks_of(np.random.default_rng(1), 30, content=2)
+    plain = contrast(strata_of(30), cells(*blocks))
+    two = contrast(strata_of(30), cells(*blocks), seeds=np.array([0.0, 4.0]))
+    assert (two.p_seeds, two.se, two.decisive_p) == (None, plain.se, plain.p)
+    seeds = np.array([0.0, 2.0, 4.0])
+    three = contrast(strata_of(30), cells(*blocks), seeds=seeds)
+    assert three.se == pytest.approx(np.sqrt(plain.se**2 + seeds.var(ddof=1) / 3))
+    assert three.decisive_p == three.p_seeds > 0.05 > plain.p
+    assert (plain.above, three.above) == (True, False)
+    assert three.mde >= seed_mde(seeds)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_holm_is_the_closed_test_of_bonferroni(seed):
+    """Adjusted p of a hypothesis: the largest Bonferroni p of all sets of hypotheses that contain it."""
+    p = np.random.default_rng(seed).random(5) ** 3
+    subsets = [s for k in range(1, 6) for s in itertools.combinations(range(5), k)]
+    closed = [max(min(1, len(s) * p[list(s)].min()) for s in subsets if i in s) for i in range(5)]
+    assert holm(p) == pytest.approx(closed)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_table_holds_the_mean_of_a_sentence_s_rows(share):
+    """Also if sentences have different numbers of rows, and rows repeat; a donor's cell is the mean of the others."""
+    eeg, _ = simulated_rows(sentences=30, subjects=3, information=0.2)
+    rng = np.random.default_rng(0)
+    eeg = [r for r in eeg if r.subject == "subject 0" or rng.random() > share]
+    aligned = align({"eeg": eeg})
+    members = strata_members(aligned.strata)
+
+    def points(predictions, references):
+        return np.array([[len(set(p.split()) & set(r.split())) for r in references] for p in predictions], float)
+
+    found = fill(aligned.eeg, aligned.references, members, text_scorer(aligned, Endpoint("e", lambda _: points)))
+    for block, stratum in zip(found.blocks, members, strict=True):
+        for i, s in enumerate(stratum):
+            texts = [r.prediction for r in eeg if r.reference == aligned.references[s]]
+            expected = points(texts, [aligned.references[t] for t in stratum]).mean(0)
+            np.testing.assert_allclose(block[i], expected)
+    own = [len(set(r.prediction.split()) & set(r.reference.split())) for r in aligned.eeg.rows]
+    np.testing.assert_allclose(found.own, own)
+
+
+def test_a_shuffled_row_is_not_held_against_the_sentence_of_its_recording():
+    """A working decoder writes the donor's sentence there, which is no content of the control."""
+    eeg, _ = simulated_rows(sentences=36, subjects=2, information=0.9, tasks=1)
+    by_length = sorted(eeg, key=lambda r: (r.subject, r.n_words))
+    lent = [
+        changed([r], eval_condition="shuffled", prediction=d.prediction, donor=d.sentence_id)[0]
+        for r, d in zip(by_length, by_length[1:] + by_length[:1], strict=True)
+    ]
+    known, unknown = (audit(eeg, {"shuffled": c}) for c in (lent, changed(lent, donor=None)))
+    own = known.conditions[0].content.effect
+    assert known.deciding.contrast.effect == pytest.approx(own, abs=1.5)
+    assert unknown.deciding.contrast.effect > own + 3
+    assert [any(n.code == "donors" for n in found.notices) for found in (known, unknown)] == [False, True]
+
+
+def of_few(chosen, share=1.0, subjects=8, seed=0):
+    """Rows of noise, in which those that are `chosen` have most of their words."""
+    eeg, noise = simulated_rows(seed, sentences=112, subjects=subjects)
+    words = edited(eeg, lambda r, g: " ".join(g.choice(r.reference.split()) for _ in range(12)), share)
+    return [b if chosen(a) else a for a, b in zip(eeg, words, strict=True)], noise
+
+
+def sides(pair):
+    return pair[0], {"noise": pair[1]}
+
+
+def carried(eeg, noise, **options):
+    return [carrier.name for carrier in audit(eeg, {"noise": noise}, **options).verdict.carriers]
+
+
+def test_a_reader_who_holds_all_content_is_named_and_two_who_share_it_are_not():
+    found = audit(*sides(of_few(lambda r: r.subject == "subject 3")))
+    assert [c.name for c in found.verdict.carriers] == ["reader subject 3"]
+    assert abs(found.verdict.carriers[0].left) < 1
+    assert found.verdict.value == "uses EEG: carried by reader subject 3"
+    assert found.limits[0].startswith("Carried by reader subject 3: without it ")
+    assert carried(*of_few(lambda r: r.subject in ("subject 3", "subject 5"))) == []
+    assert carried(*of_few(lambda r: True, share=0.2)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_three_sentences_of_112_that_were_decoded_are_named_or_not_claimed(seed):
+    """Never are they called equivalent: content that is not spread is not bounded by the margin."""
+    found = audit(*sides(of_few(lambda r: r.sentence_id in ("s5", "s40", "s90"), subjects=3, seed=seed)))
+    assert found.verdict.base in ("uses EEG", "underpowered", "no content found above its null")
+    names = ["3 of 112 sentences"] if found.verdict.base == "uses EEG" else []
+    assert [c.name for c in found.verdict.carriers] == names
+    assert seed not in (2, 3) or names
+
+
+def test_a_group_that_holds_all_content_is_named():
+    groups = {f"s{i}": f"topic {i % 4}" for i in range(112)}
+    eeg, noise = of_few(lambda r: groups[r.sentence_id] == "topic 2", share=0.4, subjects=2)
+    topics = {r.reference: groups[r.sentence_id] for r in eeg}
+    assert carried(eeg, noise, groups={"topic": topics}) == ["topic topic 2"]
+
+
+def test_nobody_carries_what_was_not_found():
+    assert carried(*of_few(lambda r: False, subjects=3)) == []

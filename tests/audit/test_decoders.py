@@ -13,6 +13,7 @@ from eeg2text_jax.auditing.align import align
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.forced_words import _islands, marks_alone, marks_of_target, words_follow_the_target
 from eeg2text_jax.auditing.plain_rows import Rows
+from eeg2text_jax.auditing.provenance import DECODED_HERE
 from eeg2text_jax.auditing.structure import _in_two_parts, signs
 from eeg2text_jax.errors import UserError
 from eeg2text_testing.decoders import by_language, chosen, decoded, exchanged, of_words, unsaid, word_by_word, written
@@ -176,8 +177,8 @@ def test_a_perfect_decoder_of_ours_is_judged():
     """By digests it is known that no target was given: a file of references alone is then a decoder without errors."""
     rows, _ = written(4)
     perfect = changed(rows, prediction=lambda row: row.reference)
-    found = quick(perfect, {"shuffled": exchanged(perfect)}, verified="decoded by eeg2text")
-    assert (found.verdict.value, found.provenance.level.value) == ("uses EEG", "verified")
+    found = quick(perfect, {"shuffled": exchanged(perfect)}, decoded=DECODED_HERE)
+    assert (found.verdict.value, found.provenance.level.value) == ("uses EEG", "decoded here")
     assert "target_copies" in {flag.code for flag in found.flags if flag.level == "warning"}
 
 

@@ -1,17 +1,109 @@
-"""Other endpoints than BLEU-1: the same verdict machinery on figures that may be negative, with their own margins."""
+"""Endpoints: shared words against rouge-score and by hand, functions of users, models, and options that are refused."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
-from rows import changed, simulated_rows
+from rouge_score.rouge_scorer import RougeScorer
+from rows import changed, row, simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.endpoints import Endpoint, endpoint_of, named, primary_endpoint
-from eeg2text_jax.auditing.verdict import Verdict
+from eeg2text_jax.auditing.endpoints import ROUGE_1, WORDS, of_metric
+from eeg2text_jax.auditing.forms import words
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.metric import Metric, MetricError
+from eeg2text_jax.metrics.metric import Metric
+from eeg2text_jax.predictions.file import write_predictions
 from eeg2text_jax.study.metric_names import ENDPOINTS
+
+LINES = "the cat sat on the mat|the the the|a dog ran to the mat|on a mat sat the cat|nobody came|cat|dog dog cat mat"
+TEXTS = LINES.split("|")
+
+
+def test_rouge_1_is_that_of_rouge_score():
+    scorer = RougeScorer(["rouge1"])
+    expected = [[100 * scorer.score(r, p)["rouge1"].fmeasure for r in TEXTS] for p in TEXTS[::-1]]
+    np.testing.assert_allclose(ROUGE_1.fit(TEXTS)(TEXTS[::-1], TEXTS), expected)
+
+
+def test_words_are_weighed_by_their_rarity_in_the_references():
+    """Each word counts log((S + 1) / (n + 1)), where n of the S references have it; 100 for the reference itself."""
+    among = Counter(w for text in TEXTS for w in set(text.split()))
+
+    def weight(counts):
+        return sum(n * math.log(8 / (among[w] + 1)) for w, n in counts.items())
+
+    points = WORDS.fit(TEXTS)
+    predictions = ["the cat", "a mat unheard of", "dog dog dog"]
+    for i, p in enumerate(predictions):
+        for j, r in enumerate(TEXTS):
+            a, b = Counter(p.split()), Counter(r.split())
+            hand = 200 * weight(a & b) / (weight(a) + weight(b))
+            assert points(predictions, TEXTS)[i, j] == pytest.approx(hand)
+    np.testing.assert_allclose(np.diag(points(TEXTS, TEXTS)), 100)
+    assert points(["THE Cat!</s>", ""], TEXTS)[:, 0].tolist() == [points(["the cat"], TEXTS)[0, 0], 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("Don’t  STOP, it’s 1,5 €!", "dont stop its 1 5"),
+        ("<s>so it is</s><pad><pad>", "so it is"),
+        ("[CLS] un ##believ ##able [SEP]", "unbelievable"),
+        ("\u2581so \u2581un believ able \u2581it \u2581is", "so unbelievable it is"),
+        ("Ġso Ġit Ġis", "so it is"),
+        ("un@@ believ@@ able", "unbelievable"),
+        ("so</w> un believ able</w>", "so unbelievable"),
+        ("ﬁne Straße e\u0301te\u0301", "fine strasse été"),
+        ("我们 读书。", "我 们 读 书"),
+        ("... ! </s>", ""),
+    ],
+)
+def test_texts_are_compared_as_plain_words(text, plain):
+    assert " ".join(words(text)) == plain
+
+
+def letters(predictions, references):
+    """A user's endpoint: the share of equal letters in equal places."""
+    return np.array(
+        [[100 * np.mean([a == b for a, b in zip(p, r, strict=False)]) for r in references] for p in predictions]
+    )
+
+
+def no_table(predictions, references):
+    return np.zeros(len(predictions))
+
+
+def no_number(predictions, references):
+    return np.full((len(predictions), len(references)), np.nan)
+
+
+def test_a_function_of_the_user_decides(tmp_path, printed_by, refused):
+    eeg, noise = simulated_rows(3, information=0.3, sentences=36)
+    for name, rows in (("eeg", eeg), ("noise", noise)):
+        write_predictions(tmp_path / f"{name}.jsonl", {}, rows)
+    command = ["audit", f"--eeg={tmp_path / 'eeg.jsonl'}", f"--control={tmp_path / 'noise.jsonl'}"]
+    name = f"{__name__}:letters"
+    found = audit(eeg, {"noise": noise}, endpoint=name)
+    out = printed_by([*command, f"--endpoint={name}"], found.exit_status)
+    assert f"Chosen, and not the default: endpoint {name}." in out
+    assert found.metric == name
+    scores = [np.mean(np.diag(letters([r.prediction], [r.reference]))) for r in eeg]
+    assert found.conditions[0].content.scores[0] == pytest.approx(np.mean(scores))
+    for wrong, message in {
+        "nowhere:f": "--endpoint=nowhere:f: No module named 'nowhere'; expected MODULE:FUNCTION",
+        f"{__name__}:nothing": "has no attribute 'nothing'; expected MODULE:FUNCTION",
+        f"{__name__}:TEXTS": "TEXTS is no function; expected MODULE:FUNCTION",
+        f"{__name__}:no_table": "returned an array of shape",
+        f"{__name__}:no_number": "returned NaN or infinity",
+    }.items():
+        assert message in refused([*command, f"--endpoint={wrong}"])
+
+
+def test_a_function_in_the_current_folder_is_found(tmp_path, monkeypatch):
+    (tmp_path / "mine_alone.py").write_text("import numpy as np\n\ndef f(p, r):\n    return np.eye(len(p), len(r))\n")
+    monkeypatch.chdir(tmp_path)
+    assert audit([row(i) for i in range(8)], endpoint="mine_alone:f").metric == "mine_alone:f"
 
 
 class WordVectors(Metric):
@@ -44,90 +136,58 @@ class WordVectors(Metric):
         return ["vectors are random"]
 
 
-def judged(information, **options):
+def by_vectors(information, **options):
     eeg, noise = simulated_rows(3, information=information, sentences=60, subjects=4)
-    return audit(eeg, {"noise": noise}, resamples=300, **options)
+    return audit(eeg, {"noise": noise}, endpoint=of_metric(ENDPOINTS["similarity"], WordVectors()), **options)
 
 
-def test_planted_words_are_found_by_the_endpoint_and_named_in_the_sentence():
-    result = judged(0.18, endpoint=endpoint_of("similarity", WordVectors()), proof="the test has drawn all of it")
-    assert result.verdict is Verdict.USES_EEG
-    assert ", similarity was " in result.sentence
-    assert (result.metric, result.margin, result.signature) == ("similarity", 1.5, "model:random|cosine")
-    assert "vectors are random" in result.notes
+def test_a_model_s_score_decides_by_the_same_rules():
+    found = by_vectors(0.18)
+    assert found.verdict.base == "uses EEG"
+    assert (found.metric, found.margin, found.signature) == ("similarity", 1.5, "model:random|cosine")
+    assert "points of similarity" in found.sentence
+    assert "vectors are random" in found.notes
+    none = by_vectors(0.0, margin=30.0)
+    assert none.verdict.base == "equivalent to control"
+    assert "margin 30 (default 1.5)" in none.choices
 
 
-def test_nothing_planted_is_not_found_and_the_margin_is_the_endpoints():
-    result = judged(0.0, endpoint=endpoint_of("similarity", WordVectors()), margin=30.0)
-    assert result.verdict is Verdict.EQUIVALENT
-    assert "within ±30" in result.sentence
+def test_further_endpoints_use_the_same_strata_and_one_family_of_p():
+    eeg, noise = simulated_rows(3, information=0.02, sentences=60, subjects=4)
+    found = audit(eeg, {"noise": noise}, secondary=[ROUGE_1, of_metric(ENDPOINTS["similarity"], WordVectors())])
+    assert [s.label for s in found.secondary] == ["ROUGE-1 F", "similarity"]
+    alone = audit(eeg, {"noise": noise}, endpoint=ROUGE_1).deciding.contrast
+    assert (found.secondary[0].contrast.effect, found.secondary[0].contrast.p) == (alone.effect, alone.p)
+    raw = [found.deciding.contrast.p, *(s.contrast.p for s in found.secondary)]
+    given = [found.adjusted_p, *(s.adjusted for s in found.secondary)]
+    smallest = int(np.argmin(raw))
+    assert given[smallest] == pytest.approx(min(1, 3 * raw[smallest]))
+    assert all(a >= p for a, p in zip(given, raw, strict=True))
 
 
-def test_figures_below_zero_are_left_as_they_are():
-    endpoint = endpoint_of("similarity", WordVectors())
-    assert endpoint.score(np.array([-2.0, 4.0])) == -50
-    assert primary_endpoint().score(np.array([-1.0] * 10)) != primary_endpoint().score(np.array([1.0] * 10))
-
-
-class Broken(WordVectors):
-    """A metric that cannot score one text."""
-
-    def pairwise(self, predictions, references):
-        raise MetricError("similarity", "prediction", 0, "it is too long")
-
-
-def test_a_secondary_metric_that_fails_is_a_note():
-    found = judged(0.0, secondary=[endpoint_of("similarity", Broken())])
-    assert [figure.label for figure in found.comparisons[0].secondary] == ["BLEU-4", "WER", "ROUGE-1 F", "ROUGE-L F"]
-    assert any(note.startswith("similarity not computed: ") and "it is too long" in note for note in found.notes)
-
-
-def test_secondary_figures_are_adjusted_together_with_words_among_them():
-    result = judged(0.0, endpoint=endpoint_of("similarity", WordVectors()))
-    (comparison,) = result.comparisons
-    labels = [figure.label for figure in comparison.secondary]
-    assert labels == ["BLEU-1", "BLEU-4", "WER", "ROUGE-1 F", "ROUGE-L F"]
-    other = judged(0.0, secondary=[endpoint_of("similarity", WordVectors())])
-    assert [figure.label for figure in other.comparisons[0].secondary] == [*labels[1:], "similarity"]
-    for found in (result, other):
-        figures = found.comparisons[0].secondary
-        smallest = min(figure.p for figure in figures)
-        assert min(figure.p_holm for figure in figures) == pytest.approx(min(1, smallest * len(figures)))
-
-
-def test_warnings_speak_of_words_whatever_decides():
-    """What only a target explains is seen in the words though the similarity decides."""
-    eeg, noise = simulated_rows(3, sentences=60, subjects=4)
-    eeg = changed(eeg, prediction=lambda r: r.reference)
-    for endpoint in (None, endpoint_of("similarity", WordVectors())):
-        result = audit(eeg, {"noise": noise}, resamples=300, endpoint=endpoint)
-        assert {"target_copies", "too_good"} <= {flag.code for flag in result.flags}
-        assert result.verdict is Verdict.NOT_JUDGEABLE
-
-
-def test_bleu_1_is_the_default_and_as_before():
-    assert judged(0.1).to_json() == judged(0.1, endpoint=primary_endpoint(), margin=1.0).to_json()
-
-
-def test_margins_and_unknown_names():
-    margins = {"bleu-1": 1.0, "bertscore-f": 1.3, "similarity": 1.5, "lattescore-mean": 1.0}
-    assert {name: found.margin for name, found in ENDPOINTS.items()} == margins
-    with pytest.raises(UserError, match="did you mean 'similarity'"):
-        named("similarty")
-    assert isinstance(endpoint_of("similarity", WordVectors()), Endpoint)
+def test_the_form_is_checked_where_words_are_compared():
+    eeg = changed(simulated_rows(3)[0], prediction="AH0 B IY1 T")
+    assert audit(eeg, endpoint="rouge-1").verdict.base == "not judgeable"
+    similar = of_metric(ENDPOINTS["similarity"], WordVectors())
+    assert not any(n.code == "other_form" for n in audit(eeg, endpoint=similar).notices)
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--endpoint=bleu-2"], "--endpoint=bleu-2: there is no such endpoint"),
-        (["--endpoint=similarity"], "similarity needs --encoder=NAME"),
-        (["--endpoint=lattescore-mean"], "lattescore needs --judge=DIR/judge"),
-        (["--encoder=minilm"], "--encoder is for bertscore and similarity"),
-        (["--secondary=bleu-1"], "'bleu-1' is given twice"),
+        (["--endpoint=similarty"], "did you mean 'similarity'"),
+        (["--endpoint=similarity"], "similarity needs --endpoint=NAME:"),
+        (["--endpoint=lattescore-mean"], "lattescore needs --endpoint=NAME:"),
+        (["--endpoint=words,words"], "an endpoint is given twice"),
         (["--margin=-1"], "expected a number above 0, in points of the endpoint"),
-        (["--endpoint=lattescore-mean", "--judge=nowhere"], "there is no such file"),
+        (["--endpoint=lattescore-mean:nowhere"], "there is no such file"),
     ],
 )
 def test_flags_are_refused_before_a_file_is_read(flags, message, tmp_path, refused):
     assert message in refused(["audit", f"--eeg={tmp_path / 'none'}", *flags])
+
+
+def test_an_unknown_name_from_python_is_refused():
+    with pytest.raises(UserError, match="there is no such endpoint of texts"):
+        audit([row(i) for i in range(8)], endpoint="rouge-2")

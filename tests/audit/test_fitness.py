@@ -10,7 +10,7 @@ from rows import changed, edited, one_file_each, row, simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.fitness import bars, file_flags, training_overlap, unfit
-from eeg2text_jax.auditing.provenance import checked_proof
+from eeg2text_jax.auditing.provenance import DECODED_HERE, checked_proof
 from eeg2text_jax.auditing.red_flags import Flag
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.verdict import Verdict
@@ -153,7 +153,7 @@ def test_remembered_training_sentences(sides):
     assert severe(whole) == ["training_text"]
     assert "31 of the 60 test sentences are in the training text" in whole.sentence
     assert whole.exit_status == 8
-    for known in ({"verified": "of a run"}, {"choices": [r.prediction for r in eeg]}):
+    for known in ({"decoded": DECODED_HERE}, {"choices": [r.prediction for r in eeg]}):
         assert severe(quick(eeg, {"noise": noise}, training_text=texts, **known)) == []
     clean = quick(remembered, {"noise": noise}, training_text=["another"])
     assert [f.level for f in clean.flags if f.code == "training_text"] == ["note"]
@@ -276,7 +276,7 @@ def test_few_wrong_words_are_said_and_many_are_not(sides):
 
     few = edited(sides[0], lambda r, _: r.reference.replace("w1 ", "x y "))
     assert said(few) == ["note"]
-    assert said(few, verified="decoded by eeg2text") == []
+    assert said(few, decoded=DECODED_HERE) == []
     assert said(with_marks(simulated_rows(sentences=60, subjects=12)[0])) == []
 
 
@@ -308,8 +308,8 @@ def test_a_header_with_the_right_keys_proves_nothing(tmp_path, printed_by):
     write_predictions(tmp_path / "said.jsonl", header, eeg)
     for name, status in (("said", 0), ("unsaid", 9)):
         printed = printed_by([*command, str(tmp_path / f"{name}.jsonl")], status)
-        assert "decoded by eeg2text" not in printed
-        assert "Provenance: verified" not in printed
+        assert "by this run of eeg2text" not in printed
+        assert "Provenance: decoded" not in printed
     write_predictions(tmp_path / "pure.jsonl", {"config": {}, "decode": {}, "split": {}}, copying(eeg, 1))
     assert "hold their reference to the letter" in printed_by([*command, str(tmp_path / "pure.jsonl")], 8)
 

@@ -183,6 +183,18 @@ def test_each_field_of_a_batch_is_of_its_own_table(samples):
     assert given.n_tokens(np.array(rows)).tolist() == [max(len(targets[i]), len(targets[labels[i]])) for i in rows]
 
 
+def test_a_batch_keeps_the_order_of_its_rows_and_masks_samples_of_one_word(samples):
+    words, readers = samples.n_words(), np.arange(37)[::-1].copy()
+    rows = [*np.flatnonzero(words == 1)[::-1].tolist(), 30, 2, 17]
+    assert words[rows[0]] == words[rows[1]] == 1
+    batch = make_batch(dataclasses.replace(samples, subject=readers), rows, (8, 12), 20)
+    filled = [*rows, *[rows[0]] * (20 - len(rows))]
+    assert batch["mask"].sum(axis=1).tolist() == words[filled].tolist()
+    assert batch["subject"].tolist() == readers[filled].tolist()
+    assert batch["sample_id"].tolist() == filled
+    assert batch["weight"].tolist() == [1.0] * len(rows) + [0.0] * (20 - len(rows))
+
+
 def test_epochs_and_seeds_shuffle_which_samples_share_a_batch(samples):
     words, tokens = samples.n_words(), samples.n_tokens(np.arange(37))
 

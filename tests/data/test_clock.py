@@ -10,12 +10,18 @@ import pytest
 from eeg2text_jax import data as public
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.arrow import write_parquet
+from eeg2text_jax.data.check import check_datafile
 from eeg2text_jax.data.clock import Clock, clock_of_rows
 from eeg2text_jax.data.datafile import read_datafile, read_outline
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.pipeline import data_section
 from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.selection import join_metadata
+from eeg2text_jax.splits.certificate import certify_data
+from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.neighbors import high_neighbors, time_leakage, time_lines
+from eeg2text_jax.splits.split import readings_of
 from eeg2text_jax.study.configuration import load_config
 
 ONSETS = (9.0, 1.5, 4.0, 2.0)
@@ -33,7 +39,7 @@ def test_a_data_file_keeps_time_and_ranks_onsets(tmp_path):
     assert clock.onset.tolist() == list(ONSETS)
     assert clock.order.tolist() == [1, 0, 1, 0]
     assert clock.in_seconds
-    assert clock.spans[1].tolist() == [1.5, 2.5]
+    assert clock.spans[:2].tolist() == [[7.5, 8.5], [0, 1]]  # from the first sample of the recording
     assert read_outline(tmp_path / "a.h5").clock.order.tolist() == [1, 0, 1, 0]
 
 
@@ -75,6 +81,8 @@ def test_arrays_parquet_and_tables_bring_time(tmp_path, source):
 @pytest.mark.parametrize(("column", "value", "wanted"), [
     ("onset", "late", "a finite number of seconds"), ("duration", -1, "a finite number of seconds"),
     ("order", 1.5, "a whole number from 0"), ("onset", float("inf"), "a finite number of seconds"),
+    ("onset", float("-inf"), "a finite number of seconds"), ("order", 2**63, "a whole number from 0"),
+    ("onset", 1.7e12, r"a finite number of seconds, below 1e10 \(are these milliseconds\?\)"),
 ])  # fmt: skip
 def test_wrong_times_are_named(tmp_path, column, value, wanted):
     with pytest.raises(UserError, match=f"row 0: {column} is .*; expected {wanted}"):
@@ -156,6 +164,42 @@ def test_check_draws_what_was_recorded_when(tmp_path, capsys):
     assert "does not say when samples were recorded" in printed.err
 
 
+def shown_every(step, begin=0.0, late=0.0, n=12):
+    """A recording of n samples; `late` is added to the onset of the last one."""
+    for k in range(n):
+        onset = begin + step * k + late * (k == n - 1)
+        text = f"{('owl', 'fox', 'elk', 'hen')[k % 4]} number {'abcdefghijkl'[k]}" if k else "a bee"
+        yield {"features": np.full((2, 3), k + 1.0), "sentence": text, "recording": "r|1", "onset": onset}
+
+
+@pytest.mark.parametrize(("made", "noted"), [
+    ((4000.0,), "r|1 (a median of 4e+03 s); are they milliseconds, days or rounded? Expected seconds."),
+    ((4 / 86400, 739000.0), "r|1 (a median of 4.63e-05 s)"),
+    ((4.0, 0.0, 1.7e9), "r|1 (from 40 to 1700000044 s, 472,222.2 hours); correct a wrong onset"),
+    ((4.0, 1.7e9, 86400.0), "24.0 hours); correct a wrong onset"),
+    ((4.0,), ""), ((4.0, 1.7e9), ""), ((0.3, 40000.0), ""), ((4.0, 0.0, 1800.0), ""), ((2000.0, 0.0, 0.0, 3), ""),
+])  # fmt: skip
+def test_onsets_that_are_hardly_seconds_are_named(tmp_path, capsys, made, noted):
+    """By `write`, `check`, the report of a run, the certificate of a split and an audit; usual ones by none of them."""
+    path = public.write(tmp_path / "a.h5", shown_every(*made))
+    data, rows = read_datafile(path), np.arange(3)
+    time = time_leakage(readings_of(data), {"train": rows, "dev": rows, "test": rows}, {})
+    places = [capsys.readouterr().err, "".join(check_datafile(path).notes), data_section(data).markdown,
+              "".join(time_lines(time)), "".join(high_neighbors(time))]  # fmt: skip
+    for said in places:
+        assert noted in said
+        assert bool(noted) == ("for seconds" in said or "long break" in said)
+
+
+def test_a_report_has_the_range_of_onsets_of_each_recording(tmp_path):
+    path = public.write(tmp_path / "a.h5", shown_every(4.0, begin=1.7e9))
+    assert "| r\\|1 | 1700000000 | 1700000044 |" in data_section(read_datafile(path)).markdown
+    summary = "\n".join(check_datafile(path).table)
+    assert "1 recordings, from first to last sample in s: r|1 1700000000 to 1700000044" in summary
+    split = make_split(read_datafile(path), "c", (0.6, 0.2, 0.2), 0)
+    assert certify_data(read_datafile(path), split)["time"]["ranges"] == {"r|1": [1.7e9, 1.7e9 + 44]}
+
+
 def test_a_sample_of_unknown_time_is_nobodys_neighbor():
     nan = np.nan
     times = np.array([0.0, nan, 5.0, 1.0]), np.full(4, nan), np.full(4, -1)
@@ -171,7 +215,7 @@ def test_a_sample_of_unknown_time_is_nobodys_neighbor():
 def test_the_order_is_the_time_where_an_onset_is_missing():
     clock = Clock(np.array(["r"] * 3, object), np.array([0.0, np.nan, 100.0]), np.full(3, 7.0), np.array([4, 5, 6]))
     assert clock.unit == "samples"
-    assert clock.spans.tolist() == [[4, 4], [5, 5], [6, 6]]
+    assert clock.spans.tolist() == [[0, 0], [1, 1], [2, 2]]
 
 
 def test_onsets_without_a_recording_are_of_the_subjects_task(tmp_path):

@@ -53,6 +53,18 @@ def test_greedy_takes_the_better_first_step():
     np.testing.assert_allclose(out.scores, np.log([0.6 * 0.51]), rtol=1e-5)
 
 
+@pytest.mark.parametrize("beams", [1, 3])
+def test_scores_are_log_probabilities_whatever_the_scale_of_the_logits(beams):
+    tables = random_tables(np.random.default_rng(5), 2, 6, spread=1.0)
+    moved = {"table": tables["table"] + 3.0}
+    one, other = (
+        generate(MODEL, given, sentences(2), spec(max_length=5, num_beams=beams)) for given in (tables, moved)
+    )
+    np.testing.assert_array_equal(one.sequences, other.sequences)
+    np.testing.assert_allclose(one.scores, other.scores, rtol=1e-4)
+    assert (one.scores < 0).all()
+
+
 def test_beam_finds_the_best_path_behind_the_worse_first_step():
     found, out = paths(LATTICE, max_length=6, num_beams=2, num_return_sequences=2, length_penalty=0.0)
     assert found == [[B, D, END], [A, END]]

@@ -58,6 +58,39 @@ def contents(root):
     return {name: (root / name).read_bytes() for name in PRODUCTS}
 
 
+def test_a_moved_judge_goes_on_and_no_file_has_the_path_of_its_folder(finished, tmp_path):
+    root, _ = finished
+    moved = shutil.copytree(root, tmp_path / "moved")
+    away = root.rename(root.with_name("away"))
+    judge(tiny_config(), str(moved))
+    assert load_judged(moved / "judge")[0].checkpoint == "../toy"
+    assert contents(moved) == contents(away)
+    away.rename(root)
+    files = [path for path in root.rglob("*") if path.is_file()]
+    assert [path for path in files if str(root).encode() in path.read_bytes()] == []
+
+
+def test_a_checkpoint_beside_a_judge_is_found_where_both_were_moved(finished, tmp_path):
+    root, _ = finished
+    shutil.copytree(root / "toy", tmp_path / "a/model")
+    config = tiny_config(checkpoint=str(tmp_path / "a/model"), pairs="templates", train__steps=2)
+    judge(config, str(tmp_path / "a/work"))
+    assert str(tmp_path) not in (tmp_path / "a/work/judge/judge.json").read_text()
+    assert str(tmp_path) not in (tmp_path / "a/work/config.json").read_text()
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert load_judged(tmp_path / "b/work/judge")[0].checkpoint == "../../model"
+    judge(dataclasses.replace(config, checkpoint=str(tmp_path / "b/model")), str(tmp_path / "b/work"))
+
+
+def test_a_read_only_judge_is_shown_and_nothing_is_written(finished, monkeypatch, capsys):
+    root, _ = finished
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    assert judge(tiny_config(), str(root)) == json.loads((root / "results.json").read_text())
+    assert f"{root}: is read-only, so nothing was written" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+
+
 def test_everything_is_written_and_says_where_its_labels_come_from(finished):
     root, results = finished
     assert (root / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -183,6 +216,8 @@ def test_scores_of_the_judge_read_again_are_those_it_was_tested_with(finished):
     np.testing.assert_array_equal(rows[:, 0] > 0, [True, *(s[1:] >= results["threshold"]["value"])])
     bound = LatteScore(dataclasses.replace(made, threshold=float(s[1])), frozen)
     assert bound.statistics([pairs[1][1]], [pairs[1][0]])[0, 0] == 1, "a score at the threshold is accepted"
+    above = LatteScore(dataclasses.replace(made, threshold=float(np.nextafter(s[1], 2))), frozen)
+    assert above.statistics([pairs[1][1]], [pairs[1][0]])[0, 0] == 0, "and one below it is not, whatever the judge"
     texts, others = [hypothesis for _, hypothesis in pairs], ["the girl sold two houses in paris"] * 3
     table = metric.pairwise(texts, [pairs[0][0], others[0]])
     np.testing.assert_allclose(table[:, 0], rows, atol=1e-6)

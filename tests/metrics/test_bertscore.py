@@ -129,6 +129,10 @@ def test_blank_text_scores_zero_and_long_text_is_cut(folders):
     assert found[3, 1] > 0.5
     assert embedder.cut == 1
     assert embedder.max_tokens == 512
+    short = TextEmbedder(load_encoder(folders["bart"]))  # fewer positions than its tokenizer says
+    (ids,) = short.tokens([" ".join(["word"] * 600)])
+    assert len(ids) == short.max_tokens == short.loaded.encoder.spec.stack.max_positions <= 256
+    assert np.isfinite(short.states([ids])[0]).all()
 
 
 def test_what_rescaling_makes_of_blank_text_is_said_once_for_all_cells(folders, tmp_path):

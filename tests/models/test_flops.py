@@ -10,14 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import transformers
+from jax.interpreters.partial_eval import dce_jaxpr
 
-from eeg2text_jax.backbones import bart, t5
+from eeg2text_jax.backbones import bart, decoder_only, t5
 from eeg2text_jax.decoding.generate import search
 from eeg2text_jax.models import cache
 from eeg2text_jax.models.flops import brain_flops, search_flops, step_flops, training_flops
-from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.models.functional import Seq2SeqModel, divide
+from eeg2text_jax.models.spec import EEGSpec, LoraSpec
 from eeg2text_jax.models.two_towers import LENGTH_FEATURES, ContrastiveModel
+from eeg2text_jax.parallel.arms import Divided, joined
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.training.grid_program import clip_loss
 from eeg2text_jax.training.objectives import summed_loss
@@ -156,3 +158,30 @@ def test_batches_and_lengths_scale_it():
     model = MODELS["bart"]
     assert training_flops(model, 8, WORDS, TOKENS) == pytest.approx(2 * training_flops(model, 4, WORDS, TOKENS))
     assert training_flops(model, 4, 2 * WORDS, TOKENS) > training_flops(model, 4, WORDS, TOKENS)
+
+
+@pytest.mark.parametrize("targets", [(), ("query", "value", "outer")])
+def test_a_frozen_language_model_needs_no_gradient_of_its_weights(targets):
+    """Counted in a gradient by the trained parameters alone: two passes of frozen weights, not three."""
+    config = transformers.LlamaConfig(
+        hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=300,
+    )  # fmt: skip
+    spec = decoder_only.MODELS["llama"].spec_from_config(config)
+    lora = LoraSpec(rank=4, alpha=8.0, dropout=0.0, targets=targets) if targets else None
+    spec = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, lora=lora))
+    eeg = EEGSpec(features=30, layers=1, heads=4, ffn=40, width=32, prompt=(5, 6))
+    model = Seq2SeqModel(spec, eeg, shared_frozen=True)
+    labels = jnp.full((BATCH, TOKENS), 7)
+
+    def loss(trained: Any, frozen: Any) -> jax.Array:
+        params = joined(Divided(trained, frozen))
+        logits = model.forward(params, inputs(model), model.shift_right(labels), dropout_key=jax.random.key(0))
+        return summed_loss(logits, labels, jnp.ones(BATCH), model.pad_token)[0]
+
+    traced = jax.make_jaxpr(jax.grad(loss))(*divide(model.shapes)).jaxpr
+    used, _ = dce_jaxpr(traced, [True] * len(traced.outvars))  # XLA drops the head's unused gradient, too
+    counted, expected = products(used, iter(())), training_flops(model, BATCH, WORDS, TOKENS)
+    assert expected * 0.97 < counted <= expected
+    whole = dataclasses.replace(model, shared_frozen=False)
+    assert training_flops(whole, BATCH, WORDS, TOKENS) > 1.2 * expected

@@ -69,6 +69,20 @@ def test_filters_take_away_what_their_names_say():
         assert abs(lost[1 - taken]) < 0.05, name
 
 
+def test_spans_are_at_their_place_after_resampling():
+    """A burst from 40 to 41 s has the power that it has without resampling."""
+    times = np.arange(50 * 250) / 250
+    volts = (1e-5 * np.sin(2 * np.pi * 10 * times) * ((times >= 40) & (times < 41)))[None]
+
+    def power(resample):
+        fields = {"bands": ((8.0, 12.0),), "log": False, "highpass": 0.0, "lowpass": 0.0, "notch": 0.0}
+        spec = data_spec(RawSpec, "raw", resample=resample, **fields)
+        return band_power(volts, 250.0, [(39.5, 40.0), (40.0, 41.0), (41.0, 41.5)], spec)[:, 0]
+
+    np.testing.assert_allclose(power(100.0), power(0.0), rtol=0.1)
+    assert power(100.0)[1] > 3 * power(100.0)[[0, 2]].max()
+
+
 def test_a_reference_is_the_mean_of_the_channels_that_it_names():
     volts, names = np.array([[1.0, 2.0], [3.0, 5.0], [8.0, 8.0]]), ("Fz", "Cz", "Pz")
 

@@ -72,6 +72,8 @@ def test_only_what_overlaps_a_bad_stretch_is_dropped():
 def test_windows_cover_a_sentence():
     assert windows(Reading("x", 10.0, 11.2), 0.5, 0.25) == ((10.0, 10.5), (10.25, 10.75), (10.5, 11.0))
     assert windows(Reading("x", 10.0, 10.3), 0.5, 0.25) == ((10.0, 10.3),)
+    assert (0.3 - 0.1) / 0.1 < 2, "a window that ends with the sentence is not lost to rounding"
+    assert windows(Reading("x", 0.0, 0.3), 0.1, 0.1) == ((0.0, 0.1), (0.1, 0.2), (0.2, pytest.approx(0.3)))
 
 
 def test_texts_by_code_and_subject_and_what_contradicts(tmp_path):

@@ -134,7 +134,7 @@ def test_score_and_audit_read_the_file(whole, tmp_path, refused):
     assert said["command"].startswith("eeg2text audit --eeg=")
     assert not noted["command"] + noted["date"]  # equal runs give equal files
     levels = [found.pop("provenance")["level"] for found in (ours, run)]
-    assert levels == ["stated", "verified"], "digests tie a file to the workdir in which it lies"
+    assert levels == ["stated", "decoded here"], "digests tie a file to the workdir in which it lies"
     assert {**ours, "flags": 0} == {**run, "flags": 0}, "the run looks at its training text, too"
     said = refused(["audit", f"--eeg={path}", "--endpoint=wer"], alone=False)
     assert "--endpoint=wer: for rankings, expected one of top-1, top-5, rank" in said

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.provenance import RANKED_HERE
 from eeg2text_jax.auditing.rank_table import _answer_alone, _chance
 from eeg2text_jax.auditing.report import write_report
 from eeg2text_jax.auditing.result import result_text
@@ -259,7 +260,7 @@ def test_rankings_say_whose_statement_they_rest_on_and_scores_that_hold_the_answ
         assert code in severe(found)
     told = {"proof": "recordings were averaged over all readers", "resamples": 200}
     assert audit(averaged, {"noise": noise}, **told).verdict is Verdict.USES_EEG
-    assert severe(audit(marked, {"noise": noise}, resamples=200, verified="ranked by eeg2text")) == []
+    assert severe(audit(marked, {"noise": noise}, resamples=200, decoded=RANKED_HERE)) == []
 
 
 def test_scores_of_three_candidates_may_tie_for_all_but_the_right_one():

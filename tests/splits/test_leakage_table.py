@@ -9,7 +9,7 @@ from reading_grids import grid
 from eeg2text_jax.commands.papers import BSLR, leakage_rows, leakage_text
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.source import Sample
-from eeg2text_jax.splits.leakage import assess_leakage
+from eeg2text_jax.splits.leakage import assess_leakage, leakage_rate
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import readings_of
 
@@ -20,16 +20,23 @@ def test_rows_are_the_splits_rates_and_their_averages():
     data = grid(sentences={"SR": 40, "NR": 30, "TSR": 41})
     rows = {(row.rate, row.method): row for row in leakage_rows(data, (1, 2), RATIO)}
     assert {method for _, method in rows} == {*"abcdef"}
-    assert {rate for rate, _ in rows} == {BSLR, "TSLR, sentence-id", "TSLR, letters-digits", "TSLR, case-space"}
+    plain = [BSLR, "TSLR, sentence-id", "TSLR, letters-digits", "TSLR, case-space"]
+    rates = [f"{rate}{divisor}" for rate in plain for divisor in ("", ", over all")]
+    assert list(dict.fromkeys(rate for rate, _ in rows)) == rates, "each divisor beside the other"
     for method in ("a", "c", "d"):
         for seed in (1, 2):
             found = assess_leakage(readings_of(data), make_split(data, method, RATIO, seed).parts)[0]
             assert rows[BSLR, method].values[seed - 1] == 100 * found.bslr_over_test
             for name, value in found.tslr.items():
                 assert rows[f"TSLR, {name}", method].values[seed - 1] == 100 * value
+            split = make_split(data, method, RATIO, seed).parts
+            for rate, key in (("BSLR", data.subject), ("TSLR, sentence-id", data.sentence_id)):
+                expected = leakage_rate(key[split["train"]], key[split["test"]], len(set(key)))
+                assert rows[f"{rate}, over all", method].values[seed - 1] == pytest.approx(100 * expected)
         assert rows[BSLR, method].average == pytest.approx(sum(rows[BSLR, method].values) / 2)
     assert (rows[BSLR, "c"].published, rows["TSLR, sentence-id", "a"].published) == (12.5, 22.5)
-    assert rows["TSLR, letters-digits", "a"].published is None
+    assert rows["TSLR, letters-digits", "a"].published is rows["TSLR, letters-digits, over all", "a"].published is None
+    assert (rows["BSLR, over all", "c"].published, rows["TSLR, sentence-id, over all", "c"].published) == (12.5, 13.07)
     assert rows["TSLR, sentence-id", "f"].average == rows[BSLR, "f"].average == 0
     printed = leakage_text(list(rows.values()), (1, 2)).splitlines()
     assert printed[0].split() == ["(%)", "method", "seed", "1", "seed", "2", "average", "published"]

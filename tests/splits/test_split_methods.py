@@ -79,6 +79,8 @@ def test_unique_sent_counts_a_sentence_that_every_subject_lost():
     declared = make_split(data_of(rows, {"sentences": {"SR": {"A": 19, "B": 20}}}), "unique_sent", RATIO, 0)
     assert [len(by_last_index.parts[name]) for name in PARTS] == [2 * 15, 2 * 1, 2 * 3]
     assert [len(declared.parts[name]) for name in PARTS] == [2 * 16, 2 * 2, 2 * 1]
+    fewer = make_split(data_of(rows, {"sentences": {"SR": {"A": 10}}}), "unique_sent", RATIO, 0)
+    assert fewer.digest() == by_last_index.digest(), "a count below the number of sentences says nothing"
 
 
 def test_unique_subj_is_the_authors_lists():

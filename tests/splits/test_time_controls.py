@@ -1,6 +1,7 @@
 """Controls of time: what a clock is fed, what it copies, and whose recording stands in for a neighbor's."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -8,10 +9,13 @@ from reading_grids import data_of
 from tiny_run import tiny_settings
 
 from eeg2text_jax.conditions.donors import donor_table, label_rows
-from eeg2text_jax.conditions.time_controls import PERIODS, clock_features, nearest_texts, neighbor_table
+from eeg2text_jax.conditions.time_controls import PERIODS, clock_features, clock_note, nearest_texts, neighbor_table
 from eeg2text_jax.data.clock import Clock
+from eeg2text_jax.data.prompt import make_prompt
 from eeg2text_jax.data.text import train_tokenizer
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.neighbors import time_leakage
 from eeg2text_jax.splits.split import Split, readings_of
 from eeg2text_jax.study.study import make_samples
 
@@ -36,10 +40,13 @@ def test_the_clock_knows_recording_and_onset_alone(data):
     found = clock_features(data, PARTS[0], 0)
     assert found.shape == (80, 30)
     assert len(np.unique(found[:, :2], axis=0)) == 2, "one-hot of the recording"
-    np.testing.assert_array_equal(found[:40, 2:], found[40:, 2:])  # the same onsets
-    assert len(np.unique(found[:40, 2:].round(4), axis=0)) == 40
-    for part in (found[:, :2], found[:, 2 : 2 + 2 * PERIODS]):
+    shared, own = found[:, 2 : 2 + 2 * PERIODS], found[:, 2 + 2 * PERIODS :]
+    np.testing.assert_array_equal(shared[:40], shared[40:])  # the same onsets
+    assert len(np.unique(shared[:40].round(4), axis=0)) == 40
+    for part in (found[:, :2], shared):
         assert np.square(part).mean() == pytest.approx(1.0, rel=1e-5)
+    assert np.square(own).mean() == pytest.approx(1.0, rel=0.2)
+    assert (np.abs(own[:40] - own[40:]).max(axis=1) > 0.5).all(), "the same onset of two recordings"
     other = dataclasses.replace(data, sentence=data.sentence[::-1], features=data.features + 1)
     np.testing.assert_array_equal(clock_features(other, PARTS[0], 0), found)
     narrow = dataclasses.replace(data, features=data.features[:, :5])
@@ -67,10 +74,13 @@ def test_the_neighbor_is_near_of_another_text_and_length(data):
     for part in PARTS:
         for i in part:
             j = table.donor[i]
-            assert j in part
             assert data.sentence[i] != data.sentence[j]
             assert data.clock.recording[i] == data.clock.recording[j]
             assert abs(i - j) == 1
+    train, dev, test = PARTS
+    assert set(table.donor[train]) <= {*train}
+    assert set(table.donor[dev]) - {*dev} == {29, 69}, "dev may be beside train, never beside test"
+    assert set(table.donor[test]) - {*test} == {33, 73}
     assert "100.0% of the test samples have a neighbor in their recording, a median of 4 s away" in table.note
     assert "0.0% of the pairs are of different groups (task)" in table.note
 
@@ -104,8 +114,10 @@ def test_a_clock_has_no_code_of_what_training_did_not_see(data):
     found = clock_features(data, np.arange(30), 0)
     assert (found[:40, 0] == 1).all()
     assert not found[40:, 0].any()
-    np.testing.assert_array_equal(found[:40, 1:], found[40:, 1:])
-    assert not found[:, 1 + 2 * PERIODS :].any()
+    shared = slice(1, 1 + 2 * PERIODS)
+    np.testing.assert_array_equal(found[:40, shared], found[40:, shared])
+    assert found[:40, 1 + 2 * PERIODS :].any(axis=0).all()
+    assert not found[40:, 1 + 2 * PERIODS :].any()
     lost, whole = (clock_features(given, PARTS[0], 0) for given in (without_time(data, [5]), data))
     assert not lost[5].any()
     np.testing.assert_array_equal(np.delete(lost, 5, 0), np.delete(whole, 5, 0))
@@ -126,11 +138,116 @@ def test_a_neighbor_of_a_like_length_goes_before_a_nearer_one(data):
     before = donors.copy()
     table = neighbor_table(data, parts, donors)
     np.testing.assert_array_equal(donors, before)
-    kept = np.setdiff1d(np.concatenate(parts), [10, 74])
+    kept = np.setdiff1d(np.concatenate(parts), [10])
     assert (np.abs(table.donor[kept] - kept) == 2).all()
     assert abs(table.donor[10] - 10) == 1
+    assert "100.0% of the test samples have a neighbor in their recording, a median of 8 s away" in table.note
+    lonely = dataclasses.replace(data, clock=dataclasses.replace(data.clock, recording=data.clock.recording.copy()))
+    lonely.clock.recording[74] = "alone"
+    table = neighbor_table(lonely, parts, donors)
     assert table.donor[74] == donors[74]
     assert "neighbor: 85.7% of the test samples have a neighbor in their recording, a median of 8 s away" in table.note
+
+
+def test_a_neighbor_is_the_nearest_sample_of_any_part(data):
+    """In a random split, of samples that are in no part, too; of equal lengths, the next sentence is 4 s away."""
+    data = dataclasses.replace(data, offsets=np.arange(81), features=data.features[:80])
+    test = np.arange(2, 80, 9)
+    parts = [np.setdiff1d(np.arange(0, 80, 3), test), np.setdiff1d(np.arange(1, 80, 12), test), test]
+    table = neighbor_table(data, parts, donor_table(data, parts, 0).donor)
+    assert (np.abs(table.donor[test] - test) == 1).all()
+    assert "a median of 4 s away" in table.note
+
+
+def test_a_neighbor_is_never_another_reading_of_the_same_sentence(data):
+    """Each sentence is read twice in a row, with other capitals the second time."""
+    twice = [f"text {k // 2}" if k % 2 else f"Text {k // 2}" for k in range(80)]
+    data = dataclasses.replace(data, sentence=np.array(twice, object))
+    table = neighbor_table(data, PARTS, donor_table(data, PARTS, 0).donor)
+    rows = np.concatenate(PARTS)
+    assert (table.donor[rows] // 2 != rows // 2).all()
+    assert (data.clock.recording[table.donor[rows]] == data.clock.recording[rows]).all()
+    assert (np.abs(table.donor[rows] - rows) <= 2).all()
+
+
+def test_a_linear_model_tells_blocks_in_another_order_in_each_recording():
+    """Six groups in blocks, three recordings with orders of their own; every fourth sentence is not trained on."""
+    rows = [(f"S{s}", "T", k, f"text {k}") for s in range(3) for k in range(120)]
+    data = data_of(rows)
+    clock = Clock.of({"recording": [r[0] for r in rows], "onset": [4.0 * (k % 120) for k in range(360)],
+                      "duration": [np.nan] * 360, "order": [-1] * 360})  # fmt: skip
+    data = dataclasses.replace(data, clock=clock, features=np.ones((360, 60), np.float32))
+    rng = np.random.default_rng(0)
+    group = np.concatenate([np.repeat(rng.permutation(6), 20) for _ in range(3)])
+    train = np.flatnonzero(np.arange(360) % 4)
+    found = clock_features(data, train, 0).astype(float)
+    weights = np.linalg.solve(found[train].T @ found[train] + 3 * np.eye(60), found[train].T @ np.eye(6)[group[train]])
+    told = (found @ weights).argmax(axis=1) == group
+    assert told[::4].mean() > 0.85
+
+
+def counted_from(data, begins):
+    """The data, where the recorder of each recording began at another time."""
+    _, label = np.unique(data.clock.recording.astype(str), return_inverse=True)
+    clock = dataclasses.replace(data.clock, onset=data.clock.onset + np.array(begins)[label])
+    return dataclasses.replace(data, clock=clock)
+
+
+@pytest.mark.parametrize("begins", [(36000.0, 41234.5), (1.7e9, 1.7e9 + 86400.25), (-5.0, 1.9e9)])
+def test_time_is_counted_from_the_first_sample_of_each_recording(data, begins):
+    """Onsets from 0, in seconds of a day, as Unix time: the same clock, neighbors, copied texts, split and figures."""
+    moved = counted_from(data, begins)
+    one, other = (clock_features(given, PARTS[0], 0) for given in (data, moved))
+    np.testing.assert_allclose(other, one, atol=1e-3)
+    assert clock_note(moved, PARTS[0], other) == clock_note(data, PARTS[0], one)
+    elsewhere, _ = nearest_texts(moved, np.arange(40), np.arange(40, 50))
+    assert elsewhere.tolist() == list(range(10))
+    lent = donor_table(data, PARTS, 0).donor
+    np.testing.assert_array_equal(neighbor_table(moved, PARTS, lent).donor, neighbor_table(data, PARTS, lent).donor)
+    splits = [make_split(given, "blocks", (0.6, 0.2, 0.2), 0, "", 5.0) for given in (data, moved)]
+    assert splits[0].digest() == splits[1].digest()
+    said = [time_leakage(readings_of(given), splits[0].parts, {}) for given in (data, moved)]
+    assert said[0]["neighbors"] == said[1]["neighbors"]
+
+
+@pytest.mark.parametrize(("row", "onset"), [(7, 5e7), (45, 1.7e9), (0, -1.7e9), (12, 2e4)])
+def test_one_wrong_onset_spoils_no_clock(data, row, onset):
+    """Whether it is before or after the others: the clock tells the times of all other samples as before."""
+    onsets = data.clock.onset.copy()
+    onsets[row] = onset
+    wrong = dataclasses.replace(data, clock=dataclasses.replace(data.clock, onset=onsets))
+    found = clock_features(wrong, PARTS[0], 0)
+    assert "a linear fit of its input tells the time to within" in clock_note(wrong, PARTS[0], found)
+    for own in (np.arange(40), np.arange(40, 80)):
+        own = own[own != row]
+        apart = np.sqrt(np.square(np.diff(found[own], axis=0)).sum(1))
+        assert apart.min() > 0.5, "samples that follow each other have other inputs"
+    train = PARTS[0][PARTS[0] != row]
+    longest = found[train][:, 2]  # cosine of the longest period
+    assert np.ptp(longest) > 0.25, "in the course of a recording, the slowest wave changes, too"
+
+
+def test_a_clock_that_tells_no_time_is_refused(data):
+    """As the input is where times are taken as they are from 1970 on; it still tells the recording."""
+    known = clock_features(data, PARTS[0], 0)
+    note = clock_note(data, PARTS[0], known)
+    assert re.search(r"tells the time to within \d\.\d% of a recording's length \(median\)", note)
+    assert "the recording of 100.0% of the samples, the task of" in note
+    blind = known.copy()
+    blind[:, 2:] = np.cos(2 * np.pi * (1.7e9 + data.clock.onset[:, None]) / (3.4e9 / 2.0 ** np.arange(28)))
+    blind[:, 12:] = 0
+    with pytest.raises(UserError, match="an arm trained on it would be no control of time"):
+        clock_note(data, PARTS[0], blind)
+    with pytest.raises(UserError, match="cannot be fed"):
+        clock_note(without_time(data, PARTS[0]), PARTS[0], known)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 8, 21])
+def test_a_narrow_clock_tells_the_time_first(data, width):
+    narrow = dataclasses.replace(data, features=np.ones((len(data.features), width), np.float32))
+    found = clock_features(narrow, PARTS[0], 0)
+    assert found.shape == (80, width)
+    assert float(re.search(r"within (\S+)%", clock_note(narrow, PARTS[0], found))[1]) < 5
 
 
 def test_a_text_of_unknown_time_is_not_copied(data):
@@ -159,3 +276,16 @@ def test_samples_of_a_run_hold_the_tables_of_its_conditions(data):
         np.testing.assert_allclose(means[row], (own.mean(0) - centre) / spread, atol=1e-5)
         assert set(samples.subject[data.subject == subject]) == {row}
     np.testing.assert_allclose(means[2], 0, atol=1e-5)
+
+
+def test_the_prompt_of_a_sample_names_its_own_subject_and_task(data):
+    config = tiny_settings(grid__eval_conditions=("eeg",))
+    config = dataclasses.replace(config, text=dataclasses.replace(config.text, template="{subject} in {task} <eeg>"))
+    split = Split("file", 0, dict(zip(("train", "dev", "test"), PARTS, strict=True)), readings_of(data).sample_id)
+    tokenizer = train_tokenizer([*data.sentence, "S1 S2 in A B"], 300)
+    samples, _ = make_samples(config, data, split, tokenizer, 1, alone=True)
+    before, after = samples.prompts
+    for i in range(len(data)):
+        own = make_prompt(tokenizer, f"{data.subject[i]} in {data.task[i]} <eeg>", chat=False)
+        assert (before[i][before[i] >= 0].tolist(), after[i].tolist()) == (list(own.before), list(own.after))
+    assert len({tuple(row) for row in before.tolist()}) == 4

@@ -1,12 +1,12 @@
-"""Sixty ways to cheat the audit: how many pass as verified (none may), and how many as stated, which are counted.
+"""Sixty ways to cheat the audit: how many pass as a run's (none may), and how many as stated, which are counted.
 
     python tools/calibrations/cheats.py
 
 Every cheat makes rows of a file that states that it ran free, most of them from targets, on 60 sentences of random
 words read by 4 people; the control is noise. A cheat passes as stated where content is claimed: a lie in a statement
 cannot be seen where the outputs are those that an honest decoder would have, and the report says whose statement it is.
-It passes as verified where the command says so: cheats are written with the headers and folders of a run forged beside
-them. Not among them is a whole forged folder with checkpoints: see docs/verdict.md. Five minutes on one core.
+It passes as a run's where digests tie it to a run: cheats are written with the headers and folders of a run forged
+beside them. Not among them is a whole forged folder with checkpoints: see docs/verdict.md. Five minutes on one core.
 """
 
 import argparse
@@ -270,7 +270,7 @@ def stated(rows: Rows, resamples: int) -> tuple[str, list[str]]:
     return str(result.verdict), [flag.code for flag in result.flags if flag.level == "severe"]
 
 
-def verified(rows: Rows, folder: Path) -> bool:
+def of_a_run(rows: Rows, folder: Path) -> bool:
     """Whether any forgery makes the command say that it decoded the rows itself."""
     headers = ({}, {"config": {}, "decode": {}, "split": {}}, {"config": "a" * 64, "split": "b" * 64, "decode": {}})
     found = False
@@ -295,11 +295,11 @@ def main() -> int:
         rows = cheat()
         said, why = stated(rows, flags.resamples)
         with tempfile.TemporaryDirectory() as folder:
-            as_verified = verified(rows, Path(folder))
+            as_run = of_a_run(rows, Path(folder))
         passed += said in (Verdict.USES_EEG, Verdict.CONTENT)
-        shown += as_verified
-        print(f"{name:42} {said:30} {', '.join(why)}{' VERIFIED' if as_verified else ''}", flush=True)
-    print(f"{len(CHEATS)} cheats: {shown} pass as verified, {passed} as stated")
+        shown += as_run
+        print(f"{name:42} {said:30} {', '.join(why)}{' OF A RUN' if as_run else ''}", flush=True)
+    print(f"{len(CHEATS)} cheats: {shown} pass as a run's, {passed} as stated")
     return min(shown, 1)
 
 

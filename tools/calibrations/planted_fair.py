@@ -57,7 +57,7 @@ def ratio(workdir: Path) -> str:
         )
     if workdir.name == "shuffled":  # has no arm of the recordings, so that its run has judged nothing
         controls = select_cells(read_predictions(workdir / "predictions.jsonl").predictions, "label_shuffle")
-        found = audit(controls.pop("eeg"), controls, verified=DECODED_HERE, recording="fmri").verdict.value
+        found = audit(controls.pop("eeg"), controls, decoded=DECODED_HERE, recording="fmri").verdict.value
     else:
         found = json.loads((workdir / "audit.json").read_text())["verdict"]
     return (

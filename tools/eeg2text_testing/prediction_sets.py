@@ -10,10 +10,8 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import sparse
 
-from eeg2text_jax.auditing.row_counts import OwnRows
-from eeg2text_jax.auditing.strata import Blocks, length_strata, reader_groups
+from eeg2text_jax.auditing.strata import length_strata, reader_groups
 from eeg2text_jax.predictions.file import Prediction
 
 PAD = -1
@@ -24,7 +22,6 @@ LIST_SHARE = 0.12  # of a reference's words, per kind of list
 TASK_FREQUENT = 0.15  # of the words of a reference of an odd task are frequent ones besides: it is easier to match
 REFERENCE_WORDS = (6, 36)  # lengths, the upper bound excluded
 PREDICTION_WORDS = (11, 19)
-MAX_REPEATS = 36  # a word cannot occur more often in a text
 KINDS = 4  # lists by stratum, by exact length, by group of subjects, by task
 CONTROLS = ("alike", "constant", "style")
 
@@ -73,12 +70,6 @@ class Simulated:
     subject: np.ndarray
     predictions: tuple[np.ndarray, ...]
     tasks_known: bool
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Rows of each sentence by seed, `[G, S]`."""
-        counts = np.bincount(self.sentence, minlength=len(self.n_words))
-        return np.broadcast_to(counts, (len(self.predictions[0]), len(counts)))
 
 
 def simulate(dials: Dials, rng: np.random.Generator, study: np.random.Generator | None = None) -> Simulated:
@@ -166,70 +157,6 @@ def _overwrite(words: np.ndarray, share: float | np.ndarray, new: np.ndarray, rn
     if np.ndim(share) == 0 and share == 0:
         return words
     return np.where(rng.random(words.shape) < share, new, words)
-
-
-def unigram_tables(simulated: Simulated) -> list[np.ndarray]:
-    """What the cells of `resample` hold for word BLEU-1, without making text: per condition `[G, S, S, 3]`.
-
-    Statistics, summed over the rows of a sentence: words of the predictions, words of the references, clipped matches.
-    """
-    references = _occurrences(simulated.references)
-    width = (int(max(simulated.references.max(), *(w.max() for w in simulated.predictions))) + 1) * MAX_REPEATS
-    holds = _counts(references, np.arange(len(references)), len(references), width)
-    return [_table(words, simulated, holds, width) for words in simulated.predictions]
-
-
-def gather(blocks: Blocks, table: np.ndarray) -> np.ndarray:
-    """Return the cells `[..., C, K]` of a table of all sentences, `[..., S, S, K]`."""
-    rows = [np.repeat(members, members.shape[1]) for members in blocks.groups]
-    columns = [np.repeat(members, members.shape[1], axis=0).ravel() for members in blocks.groups]
-    return table[..., np.concatenate(rows), np.concatenate(columns), :]
-
-
-def own_rows(simulated: Simulated) -> list[OwnRows]:
-    """Return the rows of `unigram_tables` one by one, against their own references, per condition."""
-    n_seeds, n_rows = simulated.predictions[0].shape[:2]
-    sentence, seed = np.tile(simulated.sentence, n_seeds), np.repeat(np.arange(n_seeds), n_rows)
-    holds = _occurrences(simulated.references)[simulated.sentence][:, None, :]
-    found = []
-    for words in simulated.predictions:
-        written = np.broadcast_to(_occurrences(words), (n_seeds, n_rows, words.shape[-1]))
-        hits = ((written[..., None] == holds) & (written[..., None] != PAD)).sum((-1, -2))
-        length = np.broadcast_to(simulated.n_words[simulated.sentence], hits.shape)
-        values = np.stack([(written != PAD).sum(-1), length, hits], -1).reshape(-1, 3)
-        found.append(OwnRows(values.astype(float), sentence, seed))
-    return found
-
-
-def _occurrences(words: np.ndarray) -> np.ndarray:
-    """Numbers the k-th occurrence of a word in a text apart; -1 stays."""
-    earlier = np.tril(np.ones((words.shape[-1],) * 2, bool), -1)
-    count = np.count_nonzero((words[..., :, None] == words[..., None, :]) & earlier, axis=-1)
-    return np.where(words == PAD, PAD, words * MAX_REPEATS + count)
-
-
-def _counts(ids: np.ndarray, sentence: np.ndarray, size: int, width: int) -> sparse.csr_array:
-    """How often each id of `[R, L]` occurs in the rows of each sentence, `[size, width]`."""
-    rows = np.broadcast_to(sentence[:, None], ids.shape)[ids != PAD]
-    return sparse.csr_array((np.ones(len(rows)), (rows, ids[ids != PAD])), shape=(size, width))
-
-
-def _table(words: np.ndarray, simulated: Simulated, holds: sparse.csr_array, width: int) -> np.ndarray:
-    size = len(simulated.n_words)
-    table = np.zeros((len(words), size, size, 3))
-    counts = np.bincount(simulated.sentence, minlength=size)
-    for seed, ids in enumerate(map(_occurrences, words)):
-        written = _counts(ids, simulated.sentence, size, width)
-        table[seed, ..., 0] = written.sum(1)[:, None]
-        table[seed, ..., 1] = counts[:, None] * simulated.n_words
-        table[seed, ..., 2] = (written @ holds.T).toarray()
-    return table
-
-
-def unigram_score(totals: np.ndarray) -> np.ndarray:
-    """BLEU-1 in percent from the statistics of `unigram_tables`."""
-    predicted, reference, matches = np.moveaxis(np.maximum(totals, 1e-9), -1, 0)
-    return 100 * np.exp(np.minimum(0, 1 - reference / predicted)) * matches / predicted
 
 
 def as_predictions(simulated: Simulated, names: Sequence[str] = ("eeg", "noise")) -> tuple[list[Prediction], ...]:
