@@ -14,7 +14,7 @@ from eeg2text_jax.auditing.endpoints import WORDS, Endpoint, checked_points, tex
 from eeg2text_jax.auditing.notices import Notice
 from eeg2text_jax.auditing.provenance import AVERAGED, Level, Provenance, checked_proof, provenance_of
 from eeg2text_jax.auditing.questions import GroupAnswer, answer_groups, answer_time, labels_of, questions
-from eeg2text_jax.auditing.rankings import RankFigures, figures_of, rank_endpoint, rank_figures, rank_scorer, rank_signs
+from eeg2text_jax.auditing.ranked import RankFigures, figures_of, rank_endpoint, rank_figures, rank_scorer, rank_signs
 from eeg2text_jax.auditing.reported import reported_scores
 from eeg2text_jax.auditing.result import (
     AuditResult,

@@ -294,10 +294,25 @@ def carriers(whole: Contrast, sides: Sequence[Side], strata: Strata, groups: Map
         found.append((f"reader {name}", content[~np.isnan(content)]))
     for column, labels in groups.items():
         for label in sorted(set(labels[strata.kept].tolist())):
-            found.append((f"{column} {label}", whole.content[labels[strata.kept] != label]))
-    ordered, few = np.sort(whole.content), int(np.ceil(STRONGEST * len(strata)))
-    found.append((f"{few} of {len(strata)} sentences", ordered[few : len(ordered) - few]))
+            found.append((f"{column} {label}", _without(whole, labels[strata.kept] == label)))
+    rank, few = whole.content.argsort().argsort(), int(np.ceil(STRONGEST * len(strata)))
+    found.append((f"{few} of {len(strata)} sentences", _without(whole, (rank < few) | (rank >= len(strata) - few))))
     return [Carrier(name, float(rest.mean())) for name, rest in found if len(rest) > 1 and _goes(whole.effect, rest)]
+
+
+def _without(whole: Contrast, left_out: np.ndarray) -> np.ndarray:
+    """Return the content of the other sentences if some, bool `[S']`, are in no stratum.
+
+    In a stratum of n sentences, the others hold 1 / n of the content of a strong one.
+    """
+    kept, start = [], 0
+    for part in whole.centred:
+        n = len(part)
+        rest, start = ~left_out[start : start + n], start + n
+        if rest.sum() > 1:
+            block = part[np.ix_(rest, rest)] * (n - 1) / n + whole.effect * np.eye(rest.sum())
+            kept.append(np.diag(centred(block)))
+    return np.concatenate(kept) if kept else np.zeros(0)
 
 
 def _goes(effect: float, rest: np.ndarray) -> bool:

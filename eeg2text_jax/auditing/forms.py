@@ -87,7 +87,7 @@ def _mean_length(counts: Counter[str]) -> float:
 
 def _script(counts: Counter[str]) -> str:
     """Return the script of most words, as the first word of a letter's Unicode name, such as LATIN."""
-    names = Counter()
+    names: Counter[str] = Counter()
     for word, count in counts.items():
         names[unicodedata.name(word[0], "unnamed").split()[0].split("-")[0]] += count
     return min(names, key=lambda name: (-names[name], name)).capitalize() if names else ""

@@ -93,7 +93,7 @@ def provenance_of(
         return Provenance(Level.STATED, f"{stated_by} that candidates were scored without the answer ({mode})")
     if mode == "teacher_forced":
         return Provenance(Level.CONTRADICTED, "the file states that the predictions were teacher-forced")
-    return Provenance(Level.UNKNOWN, "nothing says whether the predictions ran free")
+    return Provenance(Level.UNKNOWN, "nothing says whether they ran free; state it with --mode=free_running or --proof")
 
 
 def checked_proof(text: str) -> str:

@@ -78,7 +78,7 @@ def answer_groups(
 ) -> list[GroupAnswer]:
     """Measure content between and within the groups `labels` `[S]` for each pair (EEG and a control, or EEG alone)."""
     kinds = [f"{g}\n{t}\n{r}" for g, t, r in zip(labels, aligned.tasks, aligned.readers, strict=True)]
-    inside = next((s for s in map(length_strata, (kinds, labels), [aligned.n_words] * 2) if _enough(s)), None)
+    inside = next((s for s in (length_strata(k, aligned.n_words) for k in (kinds, labels)) if _enough(s)), None)
     within = Strata(strata_members(divided(inside, aligned.references)) if inside is not None else [])
     names, group = np.unique(labels, return_inverse=True)
     conditions = list({c.name: c for pair in pairs for c in pair}.values())

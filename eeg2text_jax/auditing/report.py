@@ -181,7 +181,7 @@ def _reported_part(result: AuditResult) -> str:
 
 def _notice_part(result: AuditResult) -> str:
     """Return all limits, the notices with the rows that show them, and notes on how rows were matched."""
-    lines = [*result.limits, result.provenance.sentence]
+    lines = [*result.limits, result.provenance.sentence, *result.provenance.lines]
     shown = "".join(
         f"<p>{html.escape(n.message)}:</p>{table(('reference', 'output'), n.rows)}" for n in result.notices if n.rows
     )

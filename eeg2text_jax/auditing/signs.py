@@ -449,7 +449,11 @@ def _given_words(rows: _Rows) -> Sign | None:
     part, stretch = [], []
     for row in np.flatnonzero(rows.lengths >= STRETCH_WORDS).tolist():
         sizes = [b.size for b in Levenshtein.opcodes(rows.own[row], rows.words[row]).as_matching_blocks()]
-        if len(rows.words[row]) < longest and sum(sizes) >= LONG and PART[0] <= sum(sizes) / rows.lengths[row] <= PART[1]:
+        if (
+            len(rows.words[row]) < longest
+            and sum(sizes) >= LONG
+            and PART[0] <= sum(sizes) / rows.lengths[row] <= PART[1]
+        ):
             part.append(row)
             stretch += [row] if max(sizes) >= 0.8 * sum(sizes) else []
     if len(stretch) < ONE_STRETCH * len(part) or len(stretch) < A_FEW * rows.n:

@@ -49,7 +49,7 @@ def test_the_report_says_what_was_judged(files):
     for name, found in zip(("eeg", "noise"), judged["files"], strict=True):
         digest = hashlib.sha256((files / f"{name}.jsonl").read_bytes()).hexdigest()
         read = found.pop("read")
-        assert found == {"name": str(files / f"{name}.jsonl"), "sha256": digest, "rows": 108}
+        assert found == {"name": f"{name}.jsonl", "sha256": digest, "rows": 108}
         assert "layout jsonl; 108 predictions of" in read[0]
         assert html.escape(read[0]) in page
         assert digest in page
@@ -57,6 +57,7 @@ def test_the_report_says_what_was_judged(files):
     assert judged["command"].startswith("eeg2text audit --resamples 200 --proof 'the test planted")
     assert datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d") in judged["date"]
     assert judged["date"] in page
+    assert str(files) not in page + json.dumps(judged), "no folder of the machine is published"
     assert "<b>1</b><span>training seeds" in page
 
 

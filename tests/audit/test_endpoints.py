@@ -11,6 +11,7 @@ from rows import changed, row, simulated_rows
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.endpoints import ROUGE_1, WORDS, of_metric
 from eeg2text_jax.auditing.forms import words
+from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.metric import Metric
 from eeg2text_jax.predictions.file import write_predictions
@@ -27,7 +28,7 @@ def test_rouge_1_is_that_of_rouge_score():
 
 
 def test_words_are_weighed_by_their_rarity_in_the_references():
-    """Each word counts log((S + 1) / (n + 1)), where n of the S references have it; 100 for the reference itself."""
+    """Mean of precision and recall; a word in n of the S references counts log((S + 1) / (n + 1))."""
     among = Counter(w for text in TEXTS for w in set(text.split()))
 
     def weight(counts):
@@ -38,7 +39,7 @@ def test_words_are_weighed_by_their_rarity_in_the_references():
     for i, p in enumerate(predictions):
         for j, r in enumerate(TEXTS):
             a, b = Counter(p.split()), Counter(r.split())
-            hand = 200 * weight(a & b) / (weight(a) + weight(b))
+            hand = 50 * weight(a & b) * (1 / weight(a) + 1 / weight(b))
             assert points(predictions, TEXTS)[i, j] == pytest.approx(hand)
     np.testing.assert_allclose(np.diag(points(TEXTS, TEXTS)), 100)
     assert points(["THE Cat!</s>", ""], TEXTS)[:, 0].tolist() == [points(["the cat"], TEXTS)[0, 0], 0]
@@ -145,7 +146,7 @@ def test_a_model_s_score_decides_by_the_same_rules():
     found = by_vectors(0.18)
     assert found.verdict.base == "uses EEG"
     assert (found.metric, found.margin, found.signature) == ("similarity", 1.5, "model:random|cosine")
-    assert "points of similarity" in found.sentence
+    assert result_text(found).startswith("similarity in points")
     assert "vectors are random" in found.notes
     none = by_vectors(0.0, margin=30.0)
     assert none.verdict.base == "equivalent to control"

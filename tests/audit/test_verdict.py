@@ -86,7 +86,7 @@ def test_the_verdict_is_that_of_the_least_favorable_control():
         assert deciding_one(wide[i] for i in order).control == "0.5"
 
 
-NOT_KNOWN = "uses EEG: of the sentence or of its kind: not known"
+NOT_KNOWN = "uses EEG (of the sentence or of its kind: not known)"
 ALL = "uses EEG: not beyond its time, of its kind, carried by reader S3"
 CARRIER = (Carrier("reader S3", 0.3),)
 
@@ -263,7 +263,7 @@ def test_a_lay_sentence_has_the_figures_of_the_deciding_comparison():
     for case in ("much", "nothing", "sides exchanged", "style, alone"):
         _, eeg, controls, options = CASES[case]
         found = audit(eeg, controls, **options)
-        assert f"{found.deciding.contrast.effect:+.2f} (90 % CI " in found.sentence
+        assert f"{found.deciding.contrast.effect:+.2f} points (90 % CI " in found.sentence
 
 
 def test_the_answer_does_not_depend_on_the_order_of_rows():

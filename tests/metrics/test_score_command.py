@@ -77,6 +77,10 @@ def test_conditions_of_files_that_do_not_say_them(files, refused, printed_by):
     assert "unknown → unknown" not in printed
     cells = json.loads(out.read_text("utf8"))["cells"]
     assert [(cell["train_condition"], cell["eval_condition"]) for cell in cells] == [("eeg", "eeg"), ("eeg", "noise")]
+    printed_by(["score", str(files / "seed0.jsonl"), "--conditions=noise:zero", "--json", str(out)])
+    cells = json.loads(out.read_text("utf8"))["cells"]
+    found = {(cell["train_condition"], cell["eval_condition"]) for cell in cells}
+    assert found == {("eeg", "eeg"), ("eeg", "noise")}, "those that the file states stay"
     for wrong in ("eeg:eeg", "eeg:eeg,noise", "eeg:eeg,:noise"):
         said = refused(["score", *names, f"--conditions={wrong}"])
         assert f"--conditions={wrong}: expected TRAIN:TEST for each of the 2 files" in said

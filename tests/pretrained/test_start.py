@@ -141,11 +141,11 @@ def with_tokenizer(bart, tmp_path_factory):
     return folder
 
 
-def other_tokenizer(words: int = 40, shift: int = 0) -> transformers.PreTrainedTokenizerFast:
-    """Other words under the same ids; `shift` moves the special tokens."""
+def other_tokenizer(words: int = 40, shift: int = 0, end: str = "</s>") -> transformers.PreTrainedTokenizerFast:
+    """Other words under the same ids; `shift` moves the special tokens, `end` is the end token."""
     names = {shift + i: name for i, name in enumerate(("<s>", "<pad>", "</s>", "<unk>"))}
     vocabulary = Tokenizer(models.WordLevel({names.get(i, f"v{i}"): i for i in range(words)}, unk_token="<unk>"))
-    tokens = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    tokens = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": end, "unk_token": "<unk>"}
     return transformers.PreTrainedTokenizerFast(tokenizer_object=vocabulary, **tokens)
 
 
@@ -153,6 +153,7 @@ def other_tokenizer(words: int = 40, shift: int = 0) -> transformers.PreTrainedT
     ("place", "given", "message"),
     [
         ("bart", {"shift": 1}, r"padding token is 2, but .* has 1; set config.text.tokenizer to the one"),
+        ("bart", {"end": "v5"}, r"end token is 5, but .* has 2; set config.text.tokenizer to the one"),
         ("with_tokenizer", {"shift": 1}, "padding token is 2, .* leave config.text.tokenizer empty"),
         ("with_tokenizer", {}, r"36 ids mean other tokens .* \(id 4 is 'v4', not 'w4'\)"),
         ("bart", {"words": 20}, "has 40 tokens, the tokenizer only 20: the tokenizer is of another checkpoint"),

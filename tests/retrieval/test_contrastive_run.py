@@ -128,7 +128,7 @@ def test_score_and_audit_read_the_file(whole, tmp_path, refused):
     ours, run = (json.loads((folder / "audit.json").read_text()) for folder in (tmp_path, whole))
     assert status == ours["exit_status"]
     said, noted = ours.pop("judged"), run.pop("judged")
-    assert said["files"][0].pop("name") == str(path)
+    assert said["files"][0].pop("name") == path.name, "no folder of the machine"
     assert noted["files"][0].pop("name") == "rankings.jsonl"
     assert said["files"] == noted["files"]
     assert said["command"].startswith("eeg2text audit --eeg=")

@@ -33,16 +33,16 @@ class RankFigures:
     by_length: Figures  # scores of a baseline that knows only the number of words
 
 
-def rank_endpoint(aligned: Aligned, name: str) -> tuple[Endpoint, int]:
+def rank_endpoint(aligned: Aligned, name: object) -> tuple[Endpoint, int]:
     """Return the endpoint `name` of `WHICH_SENTENCE`, and its column in `RankMetric`.
 
     Raises:
       UserError: the endpoint does not exist, or a control has texts instead of rankings.
     """
-    if name not in WHICH_SENTENCE:
+    if not isinstance(name, str) or name not in WHICH_SENTENCE:
         names = ", ".join(WHICH_SENTENCE)
         raise UserError(
-            f"--endpoint={name}: for rankings, expected one of {names}; {did_you_mean(name, WHICH_SENTENCE)}"
+            f"--endpoint={name}: for rankings, expected one of {names}; {did_you_mean(str(name), WHICH_SENTENCE)}"
         )
     for condition in aligned.conditions:
         if not all(isinstance(row, Ranking) for row in condition.rows):
@@ -68,14 +68,19 @@ def rank_scorer(column: int) -> Scorer:
     return scores
 
 
+def _rows(condition: Condition) -> list[Ranking]:
+    return [row for row in condition.rows if isinstance(row, Ranking)]
+
+
 def figures_of(condition: Condition) -> Figures:
     """Return top-1, top-5 and mean percentile rank of a condition's rows."""
-    return Figures.of(right_statistics(condition.rows, [row.scores for row in condition.rows]).sum(0))
+    rows = _rows(condition)
+    return Figures.of(right_statistics(rows, [row.scores for row in rows]).sum(0))
 
 
 def rank_figures(aligned: Aligned, column: int) -> RankFigures:
     """Return chance level and baseline of the endpoint in column `column` of `RankMetric`."""
-    rows = aligned.eeg.rows
+    rows = _rows(aligned.eeg)
     sizes = [len(row.candidates) for row in rows]
     level, interval = _chance(sizes, column, len(aligned.references))
     lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
@@ -99,7 +104,7 @@ def rank_signs(eeg: Condition) -> list[Sign]:
 
 def _answer_alone(condition: Condition) -> list[Sign]:
     """Return a sign if all candidates except the right one have equal scores."""
-    rows = [row for row in condition.rows if len(row.scores) >= MIN_CANDIDATES]
+    rows = [row for row in _rows(condition) if len(row.scores) >= MIN_CANDIDATES]
     others = [np.delete(row.scores, row.right) for row in rows]
     marked = sum(o.min() == o.max() < row.scores[row.right] for o, row in zip(others, rows, strict=True))
     if not rows or marked < ALL_ROWS * len(rows):
@@ -111,7 +116,7 @@ def _answer_alone(condition: Condition) -> list[Sign]:
 def _same_for_all(condition: Condition) -> list[Sign]:
     """Return a sign if all recordings of a sentence have the same scores: the recording plays no part."""
     by_sentence: dict[int, list[bytes]] = {}
-    for s, row in zip(condition.sentence.tolist(), condition.rows, strict=True):
+    for s, row in zip(condition.sentence.tolist(), _rows(condition), strict=True):
         by_sentence.setdefault(s, []).append(row.scores.tobytes())
     several = [set(scores) for scores in by_sentence.values() if len(scores) > 1]
     alike = sum(len(scores) == 1 for scores in several)

@@ -1,0 +1,170 @@
+"""What limits a verdict: forms that differ, few sentences, modes, memory of the training text; and what does not."""
+
+import dataclasses
+import random
+
+import pytest
+from rows import changed, edited, row, simulated_rows
+
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.notices import file_notices
+from eeg2text_jax.auditing.result import result_text
+from eeg2text_jax.auditing.verdict import Verdict
+from eeg2text_jax.predictions.file import read_predictions, write_predictions
+from eeg2text_jax.predictions.read import read_any
+
+
+@pytest.fixture(scope="module")
+def sides():
+    return simulated_rows(sentences=60, subjects=4, information=0.2, seed=2)
+
+
+def codes(found, bars=None):
+    return [n.code for n in found.notices if bars is None or bool(n.bars) == bars]
+
+
+def letters(text, table):
+    return " ".join("".join(table[int(c) % len(table)] for c in word if c.isdigit()) for word in text.split())
+
+
+def phonemes(r):
+    return " ".join(PHONES[ord(c) % 10] for c in r.reference if c != " ")
+
+
+PHONES = ("AA", "IY", "S", "T", "K", "N", "ER", "Z", "M", "L")
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reason"),
+    [
+        (phonemes, "l, aa, iy"),  # phonemes beside words
+        (lambda r: " ".join(r.reference), "w"),  # spelled
+        (lambda r: letters(r.reference, "абвгдежзик"), "Cyrillic and Latin letters"),
+        (lambda r: letters(r.reference, "我们读书天地人和中文"), "Cjk and Latin letters"),
+    ],
+)
+def test_two_sides_in_different_forms_are_not_judged(sides, prediction, reason):
+    """Before anything else, with two rows that show it."""
+    eeg, noise = (changed(rows, reference=lambda r: f"{r.reference} the end".replace("w", "word")) for rows in sides)
+    eeg, noise = (changed(rows, prediction=prediction) for rows in (eeg, noise))
+    for controls in ({"noise": noise}, {}):
+        found = audit(eeg, controls)
+        assert (found.verdict.base, found.exit_status) == (Verdict.NOT_JUDGEABLE, 8)
+        assert found.verdict.headline == "not judgeable: the two columns are not in the same form"
+        (notice,) = [n for n in found.notices if n.code == "other_form"]
+        assert reason in notice.message
+        assert len(notice.rows) == 2
+        assert f"{notice.rows[1][0]!r:.60}"[:-1] in result_text(found)
+
+
+def test_poor_outputs_of_the_same_language_are_in_the_same_form(sides):
+    """Few words in common are no other form: rare words, one constant text, nothing at all."""
+    eeg, noise = sides
+    for said in (
+        changed(eeg, prediction=lambda r: " ".join(f"w{int(w[1:]) + 9000}" for w in r.prediction.split())),
+        changed(eeg, prediction="w9876 w9877"),
+        changed(eeg, prediction=""),
+    ):
+        found = audit(said, {"noise": noise})
+        assert "other_form" not in codes(found)
+        assert found.verdict.base is not Verdict.NOT_JUDGEABLE
+
+
+def test_thirty_sentences_are_judged_and_fewer_are_not(sides):
+    texts = sorted({r.reference for r in sides[0]})
+    for count, judged in ((30, True), (29, False)):
+        eeg, noise = ([r for r in rows if r.reference in texts[:count]] for rows in sides)
+        found = audit(eeg, {"noise": noise})
+        assert ("too_few_sentences" not in codes(found)) == judged
+        assert (found.verdict.base is Verdict.USES_EEG) == judged
+    assert found.verdict.headline == "not judgeable: too few sentences"
+    assert "29 sentences are too few for a verdict, 30 are needed" in result_text(found)
+
+
+def test_dots_make_no_sentences():
+    """25 sentences under 100 references that differ in their last marks."""
+    eeg, noise = simulated_rows(sentences=100, subjects=1, information=0.3)
+    base = list(dict.fromkeys(r.reference for r in eeg))
+    said = {text: base[i % 25].capitalize() + "." * (i // 25) for i, text in enumerate(base)}
+    eeg, noise = (changed(rows, reference=lambda r: said[r.reference]) for rows in (eeg, noise))
+    found = audit(eeg, {"noise": noise})
+    assert found.n_sentences == 25
+    assert found.verdict.base is Verdict.NOT_JUDGEABLE
+
+
+def test_another_mode_bars_the_comparison_with_that_control_and_so_the_whole(sides):
+    eeg, noise = sides
+    unknown = changed(noise, mode="unknown", eval_condition="zero")
+    found = audit(eeg, {"noise": noise, "zero": unknown})
+    assert {c.control: c.verdict is Verdict.NOT_JUDGEABLE for c in found.comparisons} == {"noise": False, "zero": True}
+    assert found.verdict.headline == "not judgeable: the decoding modes differ"
+    assert "eeg is free-running and zero of unknown mode; state it with --mode" in result_text(found)
+
+
+def test_teacher_forced_rows_are_not_judged(sides):
+    forced = [changed(rows, mode="teacher_forced") for rows in sides]
+    for eeg, controls in ((forced[0], {"noise": forced[1]}), (forced[0], {}), (forced[0], {"noise": sides[1]})):
+        found = audit(eeg, controls, proof="targets were never loaded by the decoder")
+        assert found.verdict.base is Verdict.NOT_JUDGEABLE
+        assert "teacher-forced, every token was predicted from the true tokens" in result_text(found)
+    control = audit(sides[0], {"noise": forced[1]})
+    assert codes(control, bars=True) == ["modes_differ"]
+
+
+def test_remembered_training_sentences(sides):
+    eeg, noise = sides
+    texts = sorted({r.reference for r in eeg})
+    trained = [*texts[:30], "a sentence of the training part that is in no test", *(f"x {i} y z u" for i in range(9))]
+    remembered = edited(eeg, lambda r, g: g.choice(trained))
+    found = audit(remembered, {"noise": noise}, training_text=[f" {text.upper()}!" for text in trained])
+    assert codes(found, bars=True) == ["training_text"]
+    assert found.verdict.headline == "not judgeable: remembered, not decoded"
+    own_words = audit(eeg, {"noise": noise}, training_text=trained)
+    assert "training_text" in codes(own_words, bars=False)
+    assert own_words.verdict.base is Verdict.USES_EEG
+    whole = audit(eeg, {"noise": noise}, training_text=texts[:31])
+    assert "31 of the 60 test sentences are in the training text" in result_text(whole)
+    assert whole.exit_status == 8
+    assert codes(audit(eeg, {"noise": noise}, training_text=texts, verified="of a run"), bars=True) == []
+    for nothing in (["another"], ["", "..."]):
+        assert "training_text" not in codes(audit(remembered, {"noise": noise}, training_text=nothing))
+
+
+def test_outputs_that_collapse_or_are_empty_are_said_and_judged(sides):
+    eeg, noise = sides
+    few = edited(eeg, lambda r, g: g.choice(("w1 w2", "w3 w4 w5")))
+    found = audit(few, {"noise": edited(noise, lambda r, _: "", 0.3)})
+    said = {n.code: n.message for n in found.notices}
+    assert said["collapsed"].startswith("eeg: 2 distinct predictions in 240 rows; ")
+    assert said["empty"].startswith("noise: ")
+    assert found.verdict.base is not Verdict.NOT_JUDGEABLE
+    assert not {"collapsed", "empty"} & set(codes(audit(eeg, {"noise": noise})))
+
+
+def test_rows_left_out_and_a_recipe_with_few_seeds_are_said(sides):
+    eeg, noise = sides
+    found = audit(eeg[3:], {"noise": noise}, common=True)
+    message = "noise: 3 of 240 rows are not in every condition and were left out"
+    assert message in [n.message for n in found.notices]
+    assert "3 of 240 rows of noise left out" in found.choices
+    trained = changed(noise, train_condition="noise")
+    assert "few_seeds" in codes(audit(eeg, {"noise": trained}))
+    assert "few_seeds" not in codes(audit(eeg, {"noise": noise}))
+    three = [[dataclasses.replace(r, seed=seed) for r in rows for seed in range(3)] for rows in (eeg, trained)]
+    assert "few_seeds" not in codes(audit(three[0], {"noise": three[1]}))
+
+
+def test_notices_of_a_file_need_no_test(sides):
+    assert file_notices("none", [row(0, reference=" ")]) == []
+    assert [n.code for n in file_notices("one", [row(0, subject="unknown", prediction="")])] == ["empty", "collapsed"]
+    assert file_notices("eeg", sides[0]) == []
+    spelled = changed(sides[0], prediction=phonemes)
+    assert "other_form" in [n.code for n in file_notices("eeg", changed(spelled, reference=lambda r: r.reference * 2))]
+
+
+def test_rows_in_a_shuffled_order_have_the_same_notices(sides, tmp_path):
+    write_predictions(tmp_path / "a.jsonl", {}, random.Random(0).sample(sides[0], len(sides[0])))
+    read = read_predictions(tmp_path / "a.jsonl").predictions
+    assert sorted(map(repr, read)) == sorted(map(repr, read_any(tmp_path / "a.jsonl").predictions))
+    few = edited(sides[0], lambda r, _: "" if r.subject == "subject 1" else r.prediction)
+    assert file_notices("eeg", few) == file_notices("eeg", few[::-1])
