@@ -88,6 +88,16 @@ def test_no_file_has_marks_of_an_unfinished_merge():
     assert not [path for path in files if marks.search(path.read_text("utf8"))]
 
 
+def test_modules_of_the_walks_in_contributing_exist():
+    package = ROOT / "eeg2text_jax"
+    modules = {path.relative_to(package).with_suffix("").as_posix() for path in package.rglob("*")}
+    known = modules | {module.rpartition("/")[2] for module in modules}
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf8")
+    walks = re.findall(r"`([a-z_/]+)`", text.partition("## Three walks")[2].partition("\n## ")[0])
+    assert len(walks) > 30
+    assert set(walks) <= known
+
+
 def test_every_tool_is_in_the_table_of_contributing():
     table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf8").partition("## Tools")[2]
     named = [name.rstrip("/") for name in re.findall(r"`([^`\s]+)`", table)]

@@ -1,6 +1,7 @@
 """The documentation builds without a warning, and what it tells people to type is what there is."""
 
 import ast
+import functools
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from eeg2text_jax.study.ranges import fields
 
 ROOT = Path(__file__).parents[1]
 SITE = runpy.run_path(str(ROOT / "tools/site/site_pages.py"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TAKE_CONFIG = {  # options of the commands that take a configuration
     "run": ["workdir", "folds"], "train": ["workdir"], "decode": ["workdir"], "prepare": ["out"], "preflight": None,
 }  # fmt: skip
@@ -87,6 +88,65 @@ def test_commands_of_a_page_are_commands(page, code):
             except SystemExit as ended:
                 status = ended.code
             assert status == 0
+
+
+SPAN = re.compile(r"`([^`\n]+)`")
+SOURCES = [*(ROOT / "eeg2text_jax").rglob("*.py"), *(ROOT / "tools").rglob("*.*"), *(ROOT / "configs").glob("*.py")]
+
+
+def named(page: Path) -> list[str]:
+    """Return the code of a page: lines of its blocks, and spans in its text; without commands of other programs."""
+    text = page.read_text(encoding="utf8")
+    blocks = re.findall(r"^```(?:bash|text)?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return [
+        code
+        for code in [*lines, *SPAN.findall(prose.replace("\n", " "))]
+        if not re.match(r"(pip|mkdocs|mlcroissant) ", code)
+    ]
+
+
+@functools.cache
+def options_in_the_code() -> set[str]:
+    text = "\n".join(path.read_text(encoding="utf8", errors="replace") for path in SOURCES if path.is_file())
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+
+
+@functools.cache
+def options_of(name: str) -> str:
+    run = subprocess.run(
+        [sys.executable, "-m", "eeg2text_jax", name, "--help"], cwd=ROOT, capture_output=True, text=True
+    )
+    return run.stdout
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "field"], ids=lambda page: page.name)
+def test_options_files_and_fields_named_on_a_page_exist(page):
+    known = {name for name, _ in fields(load_config("default"))}
+    for code in named(page):
+        command_name = re.match(r"eeg2text (audit|compare|score)\b", code)
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code):
+            there = options_of(command_name[1]) if command_name else options_in_the_code()
+            assert option in there or option.startswith("--config"), (page.name, code)
+        for path in re.findall(r"(?:eeg2text_jax|tools|tests|docs|configs)/[a-z_\d/.-]+\b(?!\w)", code):
+            assert (ROOT / path).exists(), (page.name, path)
+        if field := re.fullmatch(r"(?:config\.)?((?:audit|retrieval|metrics|grid)\.(?!jsonl)\w+)", code):
+            assert field[1] in known, (page.name, code)
+
+
+def anchors_of(page: Path) -> set[str]:
+    text = page.read_text(encoding="utf8")
+    headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    slugs = [re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings]
+    return {*slugs, *re.findall(r'<a id="([^"]+)">', text)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_a_place_on_a_page_lead_there(page):
+    for name, anchor in re.findall(r"\]\(([\w/.-]*\.md|)#([^)]+)\)", page.read_text(encoding="utf8")):
+        target = (page.parent / name).resolve() if name else page
+        assert anchor in anchors_of(target), (page.name, name, anchor)
 
 
 @pytest.mark.parametrize("path", SITE["NOTEBOOKS"], ids=lambda path: path.stem)

@@ -14,6 +14,10 @@ for design in drift words drift,order=random words,order=random; do
   # The first row is the usual control, which drift in blocks beats; the others know the time.
   .venv/bin/eeg2text run --config=configs/demo_blocks.py:$design --workdir="$out/$name" > "$out/$name.txt" ||
     [ $? = 10 ] || { cat "$out/$name.txt"; exit 1; } # 10: not beyond its time
-  grep -aE '^against +gap|^VERDICT|  (uses EEG|control better|underpowered|equivalent to control|no content found above its null)$' "$out/$name.txt"
+  .venv/bin/python -c 'import json, sys
+found = json.load(open(sys.argv[1]))
+for c in found["comparisons"]:
+    print("against {control}: {effect:+.2f},".format(**c["contrast"]), c["verdict"])
+print("VERDICT:", found["headline"])' "$out/$name/audit.json"
 done
 printf '\nfour designs took %d s; each prints to %s, its report is %s\n' $((SECONDS - begun)) "$out/NAME.txt" "$out/NAME/report.html"

@@ -378,8 +378,9 @@ class Audit:
             found.append(f"margin {self.margin:g} (default {self.endpoint.margin:g})")
         if options.choices:
             found.append(f"as stated, the decoder chose among {len(options.choices)} sentences")
-        if options.deciding is not None:
-            found.append(f"deciding: {', '.join(sorted(options.deciding))}")
+        asked = questions(self.aligned, options.deciding)
+        if asked.keys() != questions(self.aligned, None).keys():
+            found.append(f"deciding: {', '.join(c.name for c in self.aligned.conditions[1:] if c.name not in asked)}")
         return found + [f"{left} of {total} rows of {name} left out" for name, left, total in self.aligned.left_out]
 
     def _rows(self) -> list[RowContent]:

@@ -161,6 +161,7 @@ class AuditResult:
     def to_json(self) -> dict[str, Any]:
         """Return all fields but the rows as JSON values, without arrays; NaN and infinity become null."""
         shown = {"verdict": self.verdict.value, "headline": self.verdict.headline, "exit_status": self.exit_status}
+        shown["deciding"] = self.deciding.control  # "" for EEG alone
         qualifiers = {name: _plain(value) for name, value in vars(self.verdict).items() if name != "base"}
         found = {k: _plain(v) for k, v in vars(self).items() if k not in ("verdict", "rows")}
         for comparison, values in zip(self.comparisons, found["comparisons"], strict=True):

@@ -49,8 +49,9 @@ def _run_row(folder: Path) -> tuple[str, ...]:
     path = folder / "audit.json"
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
-        main = next(c for c in found["comparisons"] if not c["question"] and c["verdict"] == found["base"])["contrast"]
-        figures = f"{main['effect']:+.2f}", interval_text(main["interval_90"]), p_cell(main["p"]), f"{found['mde']:.2f}"
+        main = next(c["contrast"] for c in found["comparisons"] if c["contrast"]["control"] == found["deciding"])
+        p = max(main["p"], main["p_seeds"] or 0.0)
+        figures = f"{main['effect']:+.2f}", interval_text(main["interval_90"]), p_cell(p), f"{found['mde']:.2f}"
     except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise UserError(f"{path}: has no verdict of this version; run `eeg2text run` to its end there.") from error
     return folder.name, found["headline"], *figures

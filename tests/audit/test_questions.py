@@ -332,3 +332,10 @@ def test_the_headline_quotes_the_strictest_control(conditions):
         assert {c.verdict for c in found.comparisons} == {Verdict.USES_EEG}
         assert found.deciding.control == "strict"
         assert "with strict" in found.sentence
+
+
+def test_controls_that_decide_are_a_choice_only_if_they_are_not_the_default():
+    eeg, noise = simulated_rows()
+    controls = {"noise": noise, "time_reversed": changed(noise, eval_condition="time_reversed")}
+    assert audit(eeg, controls, deciding=["noise", "zero"]).choices == audit(eeg, controls).choices == []
+    assert audit(eeg, controls, deciding=["time_reversed"]).choices == ["deciding: time_reversed"]

@@ -24,18 +24,18 @@ KINDS = {"any length": (decoded, 0.5), "word by word": (word_by_word, 0.5), "rar
 CLAIMED = 2.0  # points of content from which a decoder must be seen
 
 
-def verdicts(kind: str, readers: int, right: float, resamples: int) -> tuple[float, dict[str, str]]:
+def verdicts(kind: str, readers: int, right: float) -> tuple[float, dict[str, str]]:
     """Content of one decoder, and what is said of it in each setting."""
     decoder, tail = KINDS[kind]
     noise, vocabulary = written(readers, sentences=104, tail=tail)
     rows = decoder(noise, vocabulary, right)
     controls = {"none": {}, "exchanged": {"exchanged": exchanged(rows)}, "noise": {"noise": noise}}
-    found = {name: audit(rows, given, resamples=resamples) for name, given in controls.items()}
+    found = {name: audit(rows, given) for name, given in controls.items()}
     silent = {name: unsaid(given) for name, given in (("noise", noise),)}
-    said = {name: str(result.verdict) for name, result in found.items()}
-    said["none, not stated"] = str(audit(unsaid(rows), {}, resamples=resamples).verdict)
-    said["noise, not stated"] = str(audit(unsaid(rows), silent, resamples=resamples).verdict)
-    return found["none"].deciding.primary.effect, said
+    said = {name: result.verdict.base.value for name, result in found.items()}
+    said["none, not stated"] = audit(unsaid(rows), {}).verdict.base.value
+    said["noise, not stated"] = audit(unsaid(rows), silent).verdict.base.value
+    return found["none"].deciding.contrast.effect, said
 
 
 def expected(setting: str) -> str:
@@ -46,7 +46,6 @@ def expected(setting: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--resamples", type=int, default=300)
     parser.add_argument("--readers", type=int, nargs="+", default=READERS)
     parser.add_argument("--right", type=float, nargs="+", default=RIGHT, help="shares of words that are right")
     flags = parser.parse_args()
@@ -55,7 +54,7 @@ def main() -> int:
         for readers in flags.readers:
             contents = []
             for right in flags.right:
-                content, said = verdicts(kind, readers, right, flags.resamples)
+                content, said = verdicts(kind, readers, right)
                 contents.append(content)
                 others = {s: v for s, v in said.items() if v != expected(s)}
                 wrong += len(others) if content >= CLAIMED else 0

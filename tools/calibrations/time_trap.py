@@ -19,6 +19,7 @@ import numpy as np
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.result import AuditResult
+from eeg2text_jax.auditing.verdict import Time, Verdict
 from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.clock import Clock, known_time
@@ -136,13 +137,13 @@ def ranked(data: DataFile, test: np.ndarray, rows: list[Prediction]) -> list[Ran
     ]
 
 
-def audits(design: str, seed: int, resamples: int) -> dict[str, AuditResult]:
+def audits(design: str, seed: int) -> dict[str, AuditResult]:
     """The audits of one seed: by text and by retrieval, with the usual control and with those of time."""
     if design in DESIGNS:
         data = made(dataclasses.replace(BASE, seed=seed, **DESIGNS[design][0]))
     else:
         data = scanned(seed, **SCAN_DESIGNS[design][0])
-    options = {"resamples": resamples, "recording": data.recording}
+    options = {"recording": data.recording}
     test, written = copied(data, seed)
     rows = {name: list(rows_of(data, test, texts, name)) for name, texts in written.items()}
     found = {}
@@ -156,10 +157,10 @@ def audits(design: str, seed: int, resamples: int) -> dict[str, AuditResult]:
 def right(design: str, found: dict[str, AuditResult]) -> dict[str, bool]:
     """Whether each audit says what it should: uses EEG or not; beyond its time or not."""
     _, uses, beyond = (DESIGNS | SCAN_DESIGNS)[design]
-    said = {name: result.verdict.value == "uses EEG" for name, result in found.items()}
+    said = {name: result.verdict.base is Verdict.USES_EEG for name, result in found.items()}
     for kind in ("text", "retrieval"):
         result = found[f"time, {kind}"]
-        goes = said[f"time, {kind}"] and result.time.status == "beyond its time"
+        goes = said[f"time, {kind}"] and result.verdict.time is Time.BEYOND
         said[f"time, {kind}"] = goes == beyond
         said[f"usual, {kind}"] = said[f"usual, {kind}"] == uses
     return said
@@ -168,14 +169,13 @@ def right(design: str, found: dict[str, AuditResult]) -> dict[str, bool]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--resamples", type=int, default=500)
     parser.add_argument("--fmri", action="store_true", help="scans of stories in place of EEG")
     flags = parser.parse_args()
     lines = []
     for design in SCAN_DESIGNS if flags.fmri else DESIGNS:
         counts: dict[str, int] = {}
         for seed in range(flags.seeds):
-            found = audits(design, seed, flags.resamples)
+            found = audits(design, seed)
             for name, ok in right(design, found).items():
                 counts[name] = counts.get(name, 0) + ok
         shares = " | ".join(f"{counts[name]}/{flags.seeds}" for name in sorted(counts))

@@ -59,7 +59,7 @@ JUDGE = {"compilation_cache": "", "toy__steps": 60, "toy__pairs": 400, "optim__w
 JUDGE |= {"train__steps": 60, "train__eval_every": 10, "train__save_every": 10}
 LLM = {
     "data__synthetic__sentences": 60, "train__steps": 8, "train__eval_every": 4, "train__save_every": 2,
-    "batch__size": 8, "audit__resamples": 200,
+    "batch__size": 8,
 }  # fmt: skip
 RANKS = {
     "objective": "contrastive",

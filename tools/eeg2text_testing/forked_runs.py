@@ -50,7 +50,6 @@ SMALL = {
     "decode.num_beams": 2,
     "decode.max_length": 12,
     "decode.batch_size": 4,
-    "audit.resamples": 100,
     "parallel.mesh": (1, 1),
 }
 

@@ -1,0 +1,64 @@
+"""`eeg2text compare`: decoders of the same sentences, and finished runs, side by side."""
+
+import json
+
+import pytest
+from rows import changed, edited, simulated_rows
+
+from eeg2text_jax import audit
+from eeg2text_jax.cli import main
+from eeg2text_jax.predictions.file import write_predictions
+
+
+@pytest.fixture(scope="module")
+def systems():
+    """A decoder that has a quarter of its rows right, and one that knows nothing."""
+    _, noise = simulated_rows()
+    return {"good": edited(noise, lambda r, _: r.reference, 0.25), "bad": noise}
+
+
+def as_eeg(rows):
+    return changed(rows, eval_condition="eeg", train_condition="eeg")
+
+
+def test_files_are_compared_by_content_and_pairs(systems, tmp_path, capsys):
+    for name, rows in systems.items():
+        write_predictions(tmp_path / f"{name}.jsonl", {}, as_eeg(rows))
+    files = [str(tmp_path / f"{name}.jsonl") for name in systems]
+    tables = [f"--json={tmp_path / 'c.json'}", f"--markdown={tmp_path / 'c.md'}", f"--tex={tmp_path / 'c.tex'}"]
+    assert main(["compare", *files, *tables]) == 0
+    good, bad = json.loads((tmp_path / "c.json").read_text())["systems"]
+    (pair,) = json.loads((tmp_path / "c.json").read_text())["pairs"]
+    assert float(good["content"]) > 10
+    assert good["p (Holm)"] == pair["p (Holm)"] == "< 0.001"
+    assert float(bad["p"]) > 0.05
+    assert float(pair["points"]) == pytest.approx(float(good["content"]) - float(bad["content"]), abs=0.011)
+    assert pair["difference in content"] in (tmp_path / "c.md").read_text()
+    assert (tmp_path / "c.tex").read_text().count("tabular") == 4
+    assert main(["compare", *files[::-1], *tables]) == 0
+    (turned,) = json.loads((tmp_path / "c.json").read_text())["pairs"]
+    assert float(turned["points"]) == -float(pair["points"])
+    assert turned["p"] == pair["p"]
+
+
+def test_runs_are_compared_by_their_verdicts(systems, tmp_path, capsys):
+    for name, rows in systems.items():
+        (tmp_path / name).mkdir()
+        found = audit(as_eeg(rows), {"noise": systems["bad"], "zero": systems["bad"]}).to_json()
+        (tmp_path / name / "audit.json").write_text(json.dumps(found))
+    assert main(["compare", str(tmp_path / "good"), str(tmp_path / "bad")]) == 0
+    _, good, bad = capsys.readouterr().out.strip().splitlines()
+    assert good.startswith("good  uses EEG (")
+    assert bad.startswith("bad   equivalent to control")
+
+
+def test_what_cannot_be_compared_is_refused(systems, tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    write_predictions(tmp_path / "good.jsonl", {}, as_eeg(systems["good"]))
+    for arguments, said in (
+        (["run"], "two files of predictions or two workdirs"),
+        (["run", "run"], "has no verdict of this version"),
+        (["run", "good.jsonl"], "give only one of both kinds"),
+    ):
+        assert main(["compare", *(str(tmp_path / a) for a in arguments)]) == 2
+        assert said in capsys.readouterr().err
