@@ -117,7 +117,8 @@ def labelled_table(
     find = finder(names) if labels is None else stated_finder(labels)
     marks = [find(line) for line in lines]
     marks = [m if m and PREFIX.fullmatch(line, 0, m[0].start) else [] for m, line in zip(marks, lines, strict=True)]
-    rules = [(rule[1] or rule[2]) if (rule := RULE.fullmatch(line)) else "" for line in lines]
+    ruled = ((line[:1] in "#-=se" and line and RULE.fullmatch(line)) or None for line in lines)
+    rules = [(rule[1] or rule[2]) if rule else "" for rule in ruled]
     text = Printed(path, lines, marks, rules, log=bool(kind))
     on_one_line = choose(text, names, labels)
     if not text.reference:
@@ -158,6 +159,8 @@ def finder(names: Names) -> Callable[[str], list[Label]]:
 
     def find(line: str) -> list[Label]:
         found: list[Label] = []
+        if ":" not in line and "\uff1a" not in line:
+            return found
         for colon in COLON.finditer(line):
             begin = max(found[-1].text if found else 0, colon.start() - 80)
             tail = BEFORE_COLON.search(line, begin, colon.start())
