@@ -146,7 +146,7 @@ def unnamed(table: Table) -> str:
     ways = [" or ".join(option("--columns", order) for order in numbers)]
     if table.layout == "H" and not table.samples:
         ways = [f"{ways[0]}, with --format=H, if line 1 is a sample"]
-        if all(len(str(table.rows[0][i])) <= 40 for i in two):
+        if all(len(str(table.rows[0][i]).split()) <= 4 for i in two):
             named = [[str(table.rows[0][i]) for i in order] for order in (two, two[::-1])]
             ways = [f"{' or '.join(option('--columns', order) for order in named)} if line 1 is a header", *ways]
     return (
