@@ -146,7 +146,7 @@ def unnamed(table: Table) -> str:
     ways = [" or ".join(option("--columns", order) for order in numbers)]
     if table.layout == "H" and not table.samples:
         ways = [f"{ways[0]}, with --format=H, if line 1 is a sample"]
-        if all(len(str(table.rows[0][i])) <= 40 for i in two):
+        if all(len(str(table.rows[0][i]).split()) <= 4 for i in two):
             named = [[str(table.rows[0][i]) for i in order] for order in (two, two[::-1])]
             ways = [f"{' or '.join(option('--columns', order) for order in named)} if line 1 is a header", *ways]
     return (
@@ -398,15 +398,17 @@ def samples(table: Table, columns: Columns) -> Iterator[ForeignRow]:
     texts = [columns.reference, *columns.predictions.values()]
     needed = sorted(columns.used())
     head = None if table.titles is None or table.layout != "F" else [normalize(table.titles[i]) for i in texts]
+    place = str(table.path)  # of a path in a bucket, this takes time
     for number, row in zip(table.numbers, table.rows, strict=True):
-        where = f"{table.path}, {table.unit} {number}"
+        where = f"{place}, {table.unit} {number}"
         for index in needed:
             if row[index] is ABSENT:
                 raise UserError(
                     f"{where}: has no {table.titles[index]!r}, but the first {table.unit} has it; add the name, or "
                     f"remove the {table.unit}."
                 )
-        cells = normalize_names(row[i] for i in texts) if head or table.layout == "H" else []
+        short = len(str(row[texts[0]])) < 60 and table.layout in ("F", "H")
+        cells = normalize_names(row[i] for i in texts) if short else []
         if cells and (cells == head or (not head and len({*filter(built_in().is_usual, cells)}) > 1)):
             shown = ", ".join(str(row[i]) for i in texts)
             raise UserError(

@@ -1,5 +1,7 @@
 """Read every container of rows as one table of named columns: CSV, JSON in all its forms, HDF5; or lines of text."""
 
+import ast
+import contextlib
 import csv
 import dataclasses
 import io
@@ -18,6 +20,7 @@ from eeg2text_jax.predictions.names import Names, normalize, normalize_names
 from eeg2text_jax.predictions.packed import TEXT, Lines
 
 DELIMITERS = (",", "\t", ";")
+BARS = ("|",)  # delimits the cells of a table with a known header, also of one in Markdown
 FEW = 10  # fewest distinct lines with equally many delimiters that count as a table without header
 ABSENT = object()  # the cell of a JSON object that lacks a name
 TEXTS_ALONE = "if each line of the file is one text, give its references with --reference=FILE"
@@ -101,8 +104,8 @@ def csv_table(
     """
     stated = stated_delimiter(lines)
     offered = (stated,) if stated else DELIMITERS if lines.kind == TEXT else DELIMITERS[:1]
-    heads = {delimiter: raw_names(lines, delimiter) for delimiter in offered}
-    for delimiter in sorted(offered, key=lambda one: -len(heads[one])):
+    heads = {delimiter: raw_names(lines, delimiter) for delimiter in (*offered, *(() if stated else BARS))}
+    for delimiter in sorted(heads, key=lambda one: -len(heads[one])):
         head = normalize_names(heads[delimiter])
         given = bool(wanted) and {*map(normalize, wanted)} <= {*head}
         header = layout == "F" and len(head) > 1
@@ -167,7 +170,9 @@ def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
                 break
             except csv.Error as error:
                 raise UserError(f"{path}, line {line}: not a CSV row ({error}); is a quote missing?") from error
-            if not fields:
+            if delimiter in BARS:
+                fields = [field.strip() for field in fields]
+            if not fields or (delimiter in BARS and not {*"".join(fields)} - {*"-: "}):
                 continue
             width = width or len(fields)
             if len(fields) != width:
@@ -264,9 +269,18 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
                 return None
             raise json_error(error, lines) from error
         return table_of(found, lines.path, names, alone=alone)
-    rows = [parse_object(line, lines.path, number) for number, line in enumerate(lines, 1) if line.strip()]
+    rows = [printed_object(line, lines.path, number) for number, line in enumerate(lines, 1) if line.strip()]
     numbers = [number for number, line in enumerate(lines, 1) if line.strip()]
     return objects_table(rows, lines.path, names, "JSON lines", numbers, "line")
+
+
+def printed_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
+    """Return the object on a line of JSON, or of a dict as Python prints it."""
+    if line.startswith("{'"):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            if isinstance(found := ast.literal_eval(line.strip()), dict):
+                return {str(name): value for name, value in found.items()}
+    return parse_object(line, path, number)
 
 
 def json_text(lines: Lines) -> Any:

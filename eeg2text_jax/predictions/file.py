@@ -112,7 +112,7 @@ def is_own(lines: Lines) -> bool:
             filled += 1
             braces += line.startswith("{")
     number, line = first
-    if filled < 2 or 2 * braces < filled or not line.lstrip().startswith("{"):
+    if filled < 2 or 2 * braces < filled or not re.match(r"\s*\{(?!')", line):  # Python's dicts have single quotes
         return False
     row = parse_object(line, lines.path, number)
     return set(row) == {"header"} or 2 * sum(name in row for name in OWN_NAMES) > len(OWN_NAMES)

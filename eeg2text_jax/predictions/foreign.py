@@ -59,7 +59,8 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
         own_id, n_words = known[reference]
         for (condition, mode), text in row.outputs.items():
             subject, task = _stated(row, "subject", shared), _stated(row, "task", shared)
-            time = parse_time(row.about, f"{path}, {row.unit} {row.line}", default=f"{subject}/{task}")
+            timed = "onset" in row.about or "order" in row.about
+            time = parse_time(row.about, f"{path}, {row.unit} {row.line}", default=f"{subject}/{task}") if timed else {}
             prediction = Prediction(
                 sample_id=row.about.get("sample_id", f"row-{number}"),
                 subject=subject,

@@ -44,7 +44,8 @@ LABEL_WORDS = re.compile(
     r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
 )
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
-COLON = re.compile("[:\uff1a](?!:|//)\\**")
+FAIRSEQ = re.compile(r"([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?(.*)")
+COLON = re.compile(r"[:\uff1a](?!:|//)\**|\s=(?=\s)")
 BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
 # What may stand before a label in a log: times, brackets, numbers, levels and the word for one sample.
 PREFIX = re.compile(
@@ -53,7 +54,7 @@ PREFIX = re.compile(
 # A line of a log, by a time, a name of a figure, or a mark that texts hardly have.
 LOG_LINE = re.compile(
     r"\d:\d\d|\d{4}-\d\d|\b(?:epochs?|steps?|loss|batch|iter\w*|wer|cer|per|bleu|rouge|lr|acc\w*|val|train\w*|info|debug"
-    r"|sav(?:ed?|ing)|load\w*)\b|[=|%]|\w\(|^\W*\[|\d/\d|^[\s\d.,+-]+$",
+    r"|sav(?:ed?|ing)|load\w*)\b|[=|%]|\w\(|^\W*\[|\d/\d|^[\s\d.,+-]+$|^\s*#|\b(?:sample|example)\b.?\d",
     re.IGNORECASE,
 )
 EPOCH = re.compile(r"\bepoch\b\D{0,6}(\d+)", re.IGNORECASE)
@@ -114,10 +115,13 @@ def labelled_table(
     lines = [ESCAPE.sub("", line) for line in texts]
     if labels is None and any(WORD_PAIR.fullmatch(line) for line in lines[:9]):
         return word_table(path, lines)
+    if labels is None and (table := fairseq_table(path, lines)):
+        return table
     find = finder(names) if labels is None else stated_finder(labels)
     marks = [find(line) for line in lines]
     marks = [m if m and PREFIX.fullmatch(line, 0, m[0].start) else [] for m, line in zip(marks, lines, strict=True)]
-    rules = [(rule[1] or rule[2]) if (rule := RULE.fullmatch(line)) else "" for line in lines]
+    ruled = ((line[:1] in "#-=se" and line and RULE.fullmatch(line)) or None for line in lines)
+    rules = [(rule[1] or rule[2]) if rule else "" for rule in ruled]
     text = Printed(path, lines, marks, rules, log=bool(kind))
     on_one_line = choose(text, names, labels)
     if not text.reference:
@@ -149,6 +153,20 @@ def word_table(path: epath.Path, lines: Sequence[str]) -> Table:
     return Table(path, "E", "one line per word", titles, rows, numbers, roles=roles)
 
 
+def fairseq_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
+    """Return the targets and hypotheses that fairseq prints, `T-ID<TAB>R` and `H-ID<TAB>SCORE<TAB>P`; None if none."""
+    found = [(number, line) for number, line in enumerate(map(FAIRSEQ.fullmatch, lines), 1) if line]
+    # of several hypotheses, the first is the best
+    targets, outputs = ({line[2]: line[3] for _, line in reversed(found) if line[1] == letter} for letter in "TH")
+    if not targets or targets.keys() != outputs.keys():
+        return None
+    first = {line[2]: number for number, line in reversed(found)}
+    keys = sorted(targets, key=lambda key: first[key])
+    rows, numbers = [(targets[key], outputs[key]) for key in keys], [first[key] for key in keys]
+    roles, kind = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {}), "lines of fairseq, the first hypothesis each"
+    return Table(path, "C2", kind, ["T", "H"], rows, numbers, roles=roles)
+
+
 def finder(names: Names) -> Callable[[str], list[Label]]:
     """Return a function that finds known names before colons in a line; the longest name before a colon counts."""
 
@@ -158,6 +176,8 @@ def finder(names: Names) -> Callable[[str], list[Label]]:
 
     def find(line: str) -> list[Label]:
         found: list[Label] = []
+        if ":" not in line and "\uff1a" not in line and " = " not in line:
+            return found
         for colon in COLON.finditer(line):
             begin = max(found[-1].text if found else 0, colon.start() - 80)
             tail = BEFORE_COLON.search(line, begin, colon.start())
@@ -335,6 +355,7 @@ def pairs(text: Printed) -> Pairs:
 
     Raises UserError if the other lines look like texts, and a sample is incomplete or a text goes on below its line.
     """
+    with_texts_below(text)
     order = [found[0].name for found in text.marks if found and found[0].name in (*text.core, *text.about)]
     used = {*text.core, *(text.about if order[0] in text.about else ())}
     strays = [i for i, found in enumerate(text.marks) if not found and text.lines[i].strip() and not text.rules[i]]
@@ -373,6 +394,18 @@ def pairs(text: Printed) -> Pairs:
     follow = [i for i in strays if i and text.marks[i - 1] and not LOG_LINE.search(text.lines[i])]
     notes = unused_lines(text, strays, "other lines are not used", (follow or strays)[:1])
     return rows, numbers, [*notes, *unused_lines(text, lost, "labels without a partner are not used", lost[:1])]
+
+
+def with_texts_below(text: Printed) -> None:
+    """Move each text that stands below its label to the label's line, if all references stand so."""
+    places = [i for i, found in enumerate(text.marks) if found and found[0].name in text.core]
+    references = [i for i in places if text.marks[i][0].name == text.reference]
+    if any(text.lines[i][text.marks[i][0].text :].strip() for i in references):
+        return
+    for i in places:
+        below = next((k for k in range(i + 1, len(text.lines)) if text.lines[k].strip()), None)
+        if below is not None and not text.marks[below] and not text.lines[i][text.marks[i][0].text :].strip():
+            text.lines[i], text.lines[below] = text.lines[i] + text.lines[below].strip(), ""
 
 
 def unused_lines(text: Printed, places: Sequence[int], what: str, example: Sequence[int]) -> list[str]:

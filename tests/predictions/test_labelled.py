@@ -193,3 +193,31 @@ def test_the_first_of_a_list_of_the_n_best_is_the_prediction(write, best):
     found = read_any(write("".join(json.dumps({"reference": r, "nbest": best}) + "\n" for r, _ in PAIRS)))
     assert pairs(found) == [(r, NBEST[0]) for r, _ in PAIRS]
     assert "in 9 rows predictions hold several texts; the first of them counts" in describe(found)
+
+
+def bar(cells):
+    return f"| {' | '.join(cells)} |\n"
+
+
+PRINTED = {
+    "texts below their labels": printed("Ground truth:\n{}\nDecoded:\n{}\n\n", "loss: 0.{i}\n"),
+    "equals signs": printed("target = {}\npred = {}\n"),
+    "headings": "".join(f"### Sample {i}\n- **Target:** {r}\n- **Predicted:** {p}\n" for i, (r, p) in enumerate(PAIRS)),
+    "fairseq": "".join(
+        f"S-{i}\tx\nT-{i}\t{r}\nH-{i}\t-0.5\t{p}\nD-{i}\t-0.5\t{p}\nP-{i}\t-0.1 -0.2\nH-{i}\t-0.9\tnot {p}\n"
+        for i, (r, p) in enumerate(PAIRS)
+    ),
+    "printed dicts": "".join(f"{ {'target': r, 'prediction': p, 'wer': 0.5} }\n" for r, p in PAIRS),
+    "bars": "reference|prediction\n" + "".join(f"{r}|{p}\n" for r, p in PAIRS),
+    "Markdown": bar(["Reference", "Prediction"]) + "|---|:--:|\n" + "".join(map(bar, PAIRS)),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_more_forms_of_print_are_read(write, name):
+    assert pairs(read_any(write(PRINTED[name]))) == PAIRS
+
+
+def test_an_empty_output_is_no_label_of_the_line_below(write):
+    found = read_any(write(printed("True: {0}\nPred: \n", "step {i}: loss 0.1\n")))
+    assert {p.prediction for p in found.predictions} == {""}
