@@ -27,7 +27,6 @@ from eeg2text_jax.predictions.rankings import (
     RankingSet,
     describe_rankings,
     is_rankings,
-    read_choices,
     read_rankings,
 )
 from eeg2text_jax.predictions.read import add_options, check_given_once, describe, read_any

@@ -18,7 +18,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.file import FIELDS, Prediction, Shared, own_row, parse_object, row_key, sentence_key
-from eeg2text_jax.predictions.packed import Lines, read_text
+from eeg2text_jax.predictions.packed import Lines
 
 MODES = ("contrastive", "likelihood")
 MOST = 2**53  # largest number; float64, and thus every JSON reader, is exact for whole numbers up to it
@@ -236,11 +235,3 @@ def _ranking(
                 "remove it."
             )
     return found
-
-
-def read_choices(path: Path) -> list[str]:
-    """Return the sentences that a decoder chose from, one per line of a file. Raises UserError if there are none."""
-    choices = read_text(path).splitlines()
-    if not any(map(str.strip, choices)):
-        raise UserError(f"--choices={path}: holds no sentence; expected the decoder's candidates, one per line.")
-    return choices
