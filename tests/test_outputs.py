@@ -15,16 +15,28 @@ from eeg2text_jax.stores.arguments import WRITTEN, localize
 # fmt: off
 OTHERS = {
     "condition", "conditions", "gap", "host", "port", "push", "reference", "seeds", "arm", "arms", "audit",
-    "batch", "batches", "buckets", "by", "candidates", "choices", "cite", "columns", "chip-batch",
+    "batch", "batches", "buckets", "by", "choices", "cite", "columns", "chip-batch",
     "compactions", "compat", "config", "control", "count", "dataset", "dataset-name", "deciding", "dtype",
-    "eeg", "effort", "encoder", "endpoint", "folds", "forced", "format", "groups", "input", "judge", "labels",
-    "largest", "layer", "licence", "margin", "meta", "method", "metric", "metrics", "mode", "model", "name",
-    "organization", "overlap", "path", "peer", "profile", "proof", "ratio", "related", "relationship",
-    "repeats", "resamples", "rescale", "secondary", "seed", "sentences", "shape", "stage", "steps",
-    "stratum-size", "task", "threads", "tokenizer", "topology", "train-text", "words", "workdir",
+    "eeg", "effort", "encoder", "endpoint", "folds", "forced", "format", "groups", "id", "input", "judge", "labels",
+    "largest", "layer", "licence", "margin", "meta", "method", "metric", "metrics", "mode", "model", "name", "names",
+    "organization", "overlap", "path", "peer", "plan", "profile", "proof", "ratio", "related", "relationship",
+    "repeats", "rescale", "seed", "sentences", "shape", "stage", "steps",
+    "task", "threads", "tokenizer", "topology", "train-text", "words", "workdir",
 }
 # fmt: on
-FLAGS = {"again", "common", "help", "idf", "int8", "remat", "signatures", "strict", "truncate", "unique-subjects"}
+FLAGS = {
+    "again",
+    "common",
+    "help",
+    "idf",
+    "int8",
+    "remat",
+    "signatures",
+    "strict",
+    "truncate",
+    "unique-subjects",
+    "verbose",
+}
 FLAGS |= {"config.section.field"}
 
 

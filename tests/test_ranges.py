@@ -85,7 +85,6 @@ MORE = {  # out of range in a way of their own
     "train.label_smoothing": [1, 2],
     "text.max_tokens": [1],
     "text.vocab_size": [259],
-    "audit.resamples": [99],
     "metrics.names": [["bleu"], ["bertscore", "bertscore"]],
     "metrics.layer": [-2],
     "contrastive.layer": [-2],

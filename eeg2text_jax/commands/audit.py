@@ -27,6 +27,7 @@ from eeg2text_jax.predictions.rankings import (
     RankingSet,
     describe_rankings,
     is_rankings,
+    read_choices,
     read_rankings,
 )
 from eeg2text_jax.predictions.read import add_options, check_given_once, describe, read_any
@@ -226,14 +227,6 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
     )
     files = tuple(JudgedFile(str(found.path), file_digest(found.path), len(found.rows)) for found in sets)
     return dataclasses.replace(result, judged=Judged(files))
-
-
-def read_choices(path: Path) -> list[str]:
-    """Return the sentences that a decoder chose from, one per line of a file. Raises UserError if there are none."""
-    choices = read_text(path).splitlines()
-    if not any(map(str.strip, choices)):
-        raise UserError(f"--choices={path}: holds no sentence; expected the decoder's candidates, one per line.")
-    return choices
 
 
 def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> "Again":

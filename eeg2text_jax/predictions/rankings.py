@@ -235,3 +235,11 @@ def _ranking(
                 "remove it."
             )
     return found
+
+
+def read_choices(path: Path) -> list[str]:
+    """Return the sentences that a decoder chose from, one per line of a file. Raises UserError if there are none."""
+    choices = read_text(path).splitlines()
+    if not any(map(str.strip, choices)):
+        raise UserError(f"--choices={path}: holds no sentence; expected the decoder's candidates, one per line.")
+    return choices

@@ -17,8 +17,18 @@ from eeg2text_jax.files import check_replaceable, file_digest, files_below, is_l
 from eeg2text_jax.stores.address import Address, address_of, cache_folder, is_address, parse
 from eeg2text_jax.stores.store import Store, open_store
 
-WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "time", "map", "trace")  # options that name outputs
-REPLACEABLE = (".json", ".html", ".png", ".h5", ".parquet")  # endings of files that commands write and may replace
+# Options that name outputs.
+WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "time", "map", "trace", "markdown", "tex", "write-plan")
+REPLACEABLE = (
+    ".json",
+    ".html",
+    ".png",
+    ".h5",
+    ".parquet",
+    ".md",
+    ".tex",
+    ".toml",
+)  # endings of files that commands write and may replace
 FOLDERS = ("export", "records")  # commands whose --out is a folder
 MIRRORED = ("run", "train", "decode", "judge")  # commands that mirror their --workdir, see `mirror`
 STATEMENTS = ("proof", "licence")  # options whose value may contain a URL that is not read
