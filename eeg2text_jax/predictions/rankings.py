@@ -18,6 +18,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.file import FIELDS, Prediction, Shared, own_row, parse_object, row_key, sentence_key
-from eeg2text_jax.predictions.packed import Lines
+from eeg2text_jax.predictions.packed import Lines, read_text
 
 MODES = ("contrastive", "likelihood")
 MOST = 2**53  # largest number; float64, and thus every JSON reader, is exact for whole numbers up to it
