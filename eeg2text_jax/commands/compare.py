@@ -8,8 +8,8 @@ from typing import Any
 
 from etils import epath
 
-from eeg2text_jax.auditing.systems import PAIR_HEADINGS, SYSTEM_HEADINGS, compare_systems
 from eeg2text_jax.auditing.result import columns_text
+from eeg2text_jax.auditing.systems import PAIR_HEADINGS, SYSTEM_HEADINGS, compare_systems
 from eeg2text_jax.auditing.verdict import interval_text, p_cell
 from eeg2text_jax.commands.audit import endpoints_of
 from eeg2text_jax.errors import UserError
