@@ -107,6 +107,7 @@ def get_config() -> ConfigDict:
     c.data.raw.exclude = ()  # names of channels to leave out
     # One of MNE's standard montages ("easycap-M1"), where recordings have no positions of electrodes; empty: none.
     c.data.raw.montage = ""
+    c.data.raw.encoding = ""  # of annotations in EDF and BDF, such as latin1; empty: UTF-8, as the format says
     c.data.raw.units = ""  # unit of channels that state none: V | mV | uV | nV; empty: such channels are refused
     # "average" of all channels, as in ZuCo; or names of channels, separated by commas; empty: as recorded
     c.data.raw.reference = "average"

@@ -16,7 +16,7 @@ with epy.lazy_api_imports(globals()):
     from eeg2text_jax.metrics.score import score_predictions as score
     from eeg2text_jax.models.functional import Seq2SeqModel
     from eeg2text_jax.notebook import fit, load
-    from eeg2text_jax.predictions.read import read_any
+    from eeg2text_jax.predictions.in_memory import read_any
     from eeg2text_jax.pretrained.load import load_pretrained
     from eeg2text_jax.python_data import prepare
     from eeg2text_jax.search.settings import GenerationSpec

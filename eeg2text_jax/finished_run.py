@@ -25,7 +25,7 @@ from eeg2text_jax.study.grid import Arm
 from eeg2text_jax.study.places import is_path, last_part
 from eeg2text_jax.study.sections import read_settings
 from eeg2text_jax.study.study import Study
-from eeg2text_jax.study.workdir import Workdir, find_workdir
+from eeg2text_jax.study.workdir import Workdir, find_workdir, verdict_in
 from eeg2text_jax.training.waves import trained_arm
 
 
@@ -144,6 +144,7 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
         config_hash=study.config_digest,
         scores=scores,
         signatures=signatures,
+        verdict=verdict_in(study.workdir.root),
     )
 
 

@@ -3,6 +3,7 @@
 A section has for each field `name: Annotated[TYPE, RANGE]`. Defaults and meanings are in `configs/default.py`.
 """
 
+import codecs
 import dataclasses
 import itertools
 import math
@@ -66,6 +67,18 @@ def whole(low: int, high: int = MOST) -> Range:
         return isinstance(value, numbers.Integral) and not isinstance(value, bool) and low <= int(value) <= high
 
     return Range(holds, f"a whole number from {low} to {high}")
+
+
+def encoding() -> Range:
+    """The name of a text encoding that Python knows, or empty."""
+
+    def holds(value: Any) -> bool:
+        try:
+            return isinstance(value, str) and (not value or bool(codecs.lookup(value)))
+        except (LookupError, ValueError):
+            return False
+
+    return Range(holds, "the name of an encoding, such as latin1")
 
 
 def number(low: float, high: float, *, above: bool = False, below: bool = False) -> Range:

@@ -45,6 +45,7 @@ from eeg2text_jax.stores.copying import at_hand
 from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.ranges import checked_settings
 from eeg2text_jax.study.study import Study
+from eeg2text_jax.study.workdir import verdict_in
 from eeg2text_jax.training.metrics_log import loss_figure
 from eeg2text_jax.training.waves import trained_arm
 
@@ -172,7 +173,8 @@ class Run:
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{len(rows)} {name}" for name, rows in self.study.split.parts.items())
-        return f"Run({parts}; arms {', '.join(self.arms)}; {self.workdir})"
+        verdict = verdict_in(self.workdir).replace("**", "")
+        return f"Run({parts}; arms {', '.join(self.arms)}; {self.workdir}{f'; {verdict}' if verdict else ''})"
 
 
 def fit(

@@ -22,7 +22,7 @@ from eeg2text_jax.decoding.retrieve import COSINE, EVIDENCE, rank_by_likelihood,
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.ranks import score_rankings
-from eeg2text_jax.metrics.render import print_table, table_markdown
+from eeg2text_jax.metrics.render import add_verdict, print_table, table_markdown
 from eeg2text_jax.metrics.tables import NARROW_COLUMNS, score_table
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.predictions.file import Prediction, sentence_key
@@ -32,7 +32,7 @@ from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.study.config_file import write_configuration
 from eeg2text_jax.study.sections import GridSettings, Settings
 from eeg2text_jax.study.study import Study
-from eeg2text_jax.study.workdir import DECODED, is_read_only
+from eeg2text_jax.study.workdir import DECODED, is_read_only, verdict_in
 from eeg2text_jax.training.resume import trained_params
 from eeg2text_jax.training.waves import waves
 
@@ -111,6 +111,8 @@ def publish(
     text = json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n"
     write_text(judged.parent / f"audit{suffix}.json", text)
     write_report(found, judged.parent / f"report{suffix}.html", sections=[Section("Scores", table), *sections()])
+    if not suffix:
+        add_verdict(judged.parent, verdict_in(judged.parent))
     if show:
         print(result_text(found))
     return found

@@ -277,7 +277,7 @@ def test_nothing_of_the_folder_runs_or_is_used_and_nothing_is_written(forged, tm
     before, asked = listing(forged), []
     monkeypatch.setattr("socket.socket.connect", lambda self, address: asked.append(address))
     with without_cache():
-        command = ["audit", f"--eeg={forged / 'predictions.jsonl'}", "--again", "--resamples=100"]
+        command = ["audit", f"--eeg={forged / 'predictions.jsonl'}", "--again"]
         assert cli.main([*command, f"--json={tmp_path / 'a.json'}", f"--html={tmp_path / 'a.html'}"]) != 2
         assert jax.config.jax_compilation_cache_dir is None
     assert not canary.exists()

@@ -48,7 +48,7 @@ def judged(study: Study) -> AuditResult:
     """The verdict on the first arm, against the recording of another sentence."""
     rows = free_rows(study)
     eeg, shuffled = ([row for row in rows if row.eval_condition == name] for name in ("eeg", "shuffled"))
-    return audit(eeg, {"shuffled": shuffled}, resamples=500)
+    return audit(eeg, {"shuffled": shuffled})
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_the_class_in_the_prompt_is_all_that_noise_tells(tmp_path: Path, monkeyp
         for name in ("eeg", "prompt_only")
     }
     kinds = {row.reference: row.reference.split()[0] for row in rows}
-    options = {"resamples": 500, "groups": {"class": kinds}}
+    options = {"groups": {"class": kinds}}
     alone = [audit(rows, **options) for rows in cells.values()]
     assert [len(found.levels) for found in alone] == [1, 1]
     readings = {found.sentence: found.levels[0].reading for found in alone}

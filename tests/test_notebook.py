@@ -77,6 +77,9 @@ def test_a_run_knows_what_it_did(run):
     assert {row.mode for row in run.predictions} == {"teacher_forced", "free_running"}
     assert json.loads((run.workdir / "audit.json").read_text())["verdict"] == run.verdict.to_json()["verdict"]
     assert "free-running" in run.table()
+    assert run.verdict.sentence in repr(run)
+    assert (run.workdir / "results.md").read_text("utf8").startswith("# Verdict\n\n**")
+    assert run.verdict.sentence in (run.workdir / "results.md").read_text("utf8")
     assert run.plot_losses().axes[0].get_xlabel() == "step"
     assert run.plot_losses()._repr_png_().startswith(b"\x89PNG")  # Jupyter draws it without pyplot
     with pytest.raises(UserError, match="the electrode positions are unknown"):
@@ -93,6 +96,7 @@ def test_decoding_gives_what_the_run_gave(run, tmp_path):
                  and (row.train_condition, row.eval_condition) == (condition, "eeg")]  # fmt: skip
         assert run.decode(raw, arm=arm) == texts
     folder = run.export(tmp_path / "export")
+    assert run.verdict.sentence in (folder / "README.md").read_text("utf8")
     assert load(folder).decode(raw[:3]) == run.decode(raw[:3])
     again = load(run.workdir)
     assert again.decode(raw[:3]) == run.decode(raw[:3])

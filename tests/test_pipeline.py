@@ -273,7 +273,7 @@ def test_a_forged_workdir_whose_digests_agree_is_found_by_decoding_again(finishe
 
 
 def test_the_audit_says_where_it_has_decoded_again(finished, tmp_path, capsys):
-    command = ["audit", f"--eeg={finished / 'predictions.jsonl'}", "--resamples=100", f"--json={tmp_path / 'a.json'}"]
+    command = ["audit", f"--eeg={finished / 'predictions.jsonl'}", f"--json={tmp_path / 'a.json'}"]
     for again, level, said in (
         ([], "stated", "the workdir, whose digests agree, states that the predictions ran free"),
         (["--again"], "decoded again", "by this command"),

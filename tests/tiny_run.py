@@ -29,7 +29,6 @@ SHRINK = {
     "decode.num_beams": 2,
     "decode.max_length": 12,
     "decode.batch_size": 8,
-    "audit.resamples": 200,
     "parallel.mesh": (1, 1),  # of the eight simulated devices; tests/parallel is about the others
 }
 # Dropout in every layer triples the time to compile a training step; `model.dropout` stays on, in the brain encoder.

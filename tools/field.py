@@ -39,9 +39,8 @@ from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.predictions.file import Prediction, sentence_key
-from eeg2text_jax.predictions.groups import groups_of
-from eeg2text_jax.predictions.notes import empty_halves
-from eeg2text_jax.predictions.read import read_any
+from eeg2text_jax.predictions.read import empty_halves, read_any
+from eeg2text_jax.predictions.selection import groups_of
 
 MODE_NAMES = {"free_running": "free-running", "teacher_forced": "teacher-forced", "unknown": "unknown"}
 

@@ -36,7 +36,7 @@ def build() -> Any:
     """Return the page that judges uploads, as `gradio.Blocks`. Raises UserError if gradio is not installed."""
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     gr = library("gradio", "app")
-    look, judge = _actions(gr)
+    look, judge, forget = _actions(gr)
     with gr.Blocks(title="EEG-to-text, judged", delete_cache=(60, KEPT), analytics_enabled=False) as page:
         gr.Markdown(ABOUT)
         with gr.Row():
@@ -54,10 +54,14 @@ def build() -> Any:
         eeg, control, references, reference, prediction, mode = choices
         together = {"concurrency_limit": 1, "concurrency_id": "job", "show_progress": "hidden"}
         shows = [read, reference, prediction, result, report, options]
-        for part in (eeg, control, references, mode):
-            part.change(look, choices, shows, api_name="look" if part is eeg else False, **together)
-        for part in (reference, prediction):
-            part.input(look, choices, shows, api_name=False, **together)
+        # With "always_last", a change in the middle of a job starts a job with the newest choices behind it.
+        latest = {"trigger_mode": "always_last", **together}
+        # A choice of columns is of one file: it goes before another file is read, never afterwards.
+        fresh = gr.on([eeg.upload, eeg.clear], forget, None, [reference, prediction], queue=False, api_name=False)
+        fresh.then(look, choices, shows, api_name="look", **latest)
+        changes = [control.change, references.change, mode.change, reference.input, prediction.input]
+        gr.on(changes, look, choices, shows, api_name=False, **latest)
+        proof.input(lambda: ("", ""), None, [result, report], queue=False, api_name=False)
         button.click(judge, [*choices, proof], [result, report], api_name="judge", **together)
     return page
 
@@ -74,15 +78,21 @@ def _choices(gr: Any) -> tuple[list[Any], Any, Any]:
         # A client of the API may name a column before the file is read.
         column = {"value": GUESSED, "min_width": 150, "allow_custom_value": True}
         with gr.Row():
-            reference = gr.Dropdown([GUESSED], label="Column of the references", **column)
-            prediction = gr.Dropdown([GUESSED], label="Column of the predictions", **column)
+            reference = gr.Dropdown([GUESSED], label="Column of the references", elem_id="true_column", **column)
+            prediction = gr.Dropdown([GUESSED], label="Column of the predictions", elem_id="said_column", **column)
         proof = gr.Textbox(label="How it is known that no target reached the decoder", elem_id="proof")
     return [eeg, control, references, reference, prediction, mode], proof, options
 
 
-def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator]]:
-    """Return two event handlers, which yield field updates: `look` reads changed files, `judge` judges the files."""
+def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator], Callable[[], tuple]]:
+    """Return event handlers: `look` reads changed files, `judge` judges them, `forget` removes choices of columns.
+
+    `look` changes what the columns can be, but never a choice: the visitor may have chosen since the job began.
+    """
     keep = gr.update()
+
+    def forget() -> tuple:
+        return tuple(gr.update(choices=[GUESSED], value=GUESSED) for _ in range(2))
 
     def look(eeg, control, references, reference, prediction, mode) -> Iterator[tuple]:
         if not eeg:
@@ -93,10 +103,7 @@ def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator]]
                 yield markup.progress(state), keep, keep, "", "", keep
                 continue
             columns = [GUESSED, *dict.fromkeys(state.found["columns"])]
-            selects = [
-                gr.update(choices=columns, value=chosen if chosen in columns else GUESSED, visible=len(columns) > 1)
-                for chosen in (reference, prediction)
-            ]
+            selects = [gr.update(choices=columns, visible=len(columns) > 1)] * 2
             if "refused" in state.found:  # open the options: a choice there may make the file readable
                 yield markup.refusal(state.found), *selects, "", "", gr.update(open=True)
             else:
@@ -112,7 +119,7 @@ def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator]]
             else:
                 yield markup.verdict(state.found), markup.report(state.report)
 
-    return look, judge
+    return look, judge, forget
 
 
 def serve(host: str, port: int) -> None:

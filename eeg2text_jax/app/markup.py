@@ -14,7 +14,7 @@ LABELS = {"eeg": "Predictions", "control": "Control", "references": "References"
 # Patterns of command-line options in messages; `FIELDS` maps each to the words for its counterpart on the page.
 COLUMNS = r"--columns=(?:'[^']*'|[^\s;.]+)"
 NAMED = (
-    r"(?:name (?:it|them|both|one|(?:both|the) columns) with|set|"
+    r"(?:name (?:it|them|both|one|two|(?:both|the) columns) with|set|"
     r"give two numbers, or two names if line 1 is a header, with) "
 )
 FIELDS = {
@@ -24,6 +24,9 @@ FIELDS = {
     r"leave --reference out": "remove the file of references",
     r"--reference(?:=FILE)?": "the file of references",
     r",? (?:or |and )?(?:say|set) (?:--format=\w+[^.;]*|whether this (?:line )?is [^.;]*)": "",
+    r" \(REFERENCE is a column of the file of references, PREDICTION of the file of predictions\)": "",
+    r",? such as --columns=.*": "",
+    r"say --id=.*": "say with the command `eeg2text audit` how to join them",
     r"with --mode=free_running or --proof, or show it with --again for a run of eeg2text": "with the mode or a proof",
     r"--mode(?:=\w+)?": "the mode",
     r"--proof(?:='[^']*')?": "the proof",
@@ -55,6 +58,8 @@ def on_page(sentence: str) -> str:
     """Replace the options and file roles in a command-line message by the fields and labels of the page."""
     for option, field in FIELDS.items():
         sentence = re.sub(option, field, sentence)
+    sentence = re.sub(r"[;,] [^;,]*--\w+[^;]*?(?=;|\.$|$)", "", sentence)  # what the page has no field for
+    sentence = sentence if sentence.endswith((".", "?")) else f"{sentence}."
     return re.sub(r"^(eeg|control|references)(?=[:,] )", lambda role: LABELS[role[0]], sentence)
 
 
@@ -64,8 +69,7 @@ def progress(state: Progress) -> str:
 
 def reading(found: Mapping[str, Any]) -> str:
     """Return the worker's answer to `look` as HTML: notes on how the files were read, and some rows."""
-    rows = [[e["file"], e["condition"], e["reference"], e["prediction"]] for e in found["examples"]]
-    examples = table([["file", "condition", "reference", "prediction"], *rows])
+    examples = table([["file", "subject", "condition", "reference", "prediction"], *found["examples"]])
     lines = "".join(f"<p>{text(on_page(line), 2000)}</p>" for line in found["said"])
     return f'<div class="said"><h3>What was read</h3>{lines}{examples}</div>'
 
@@ -81,6 +85,14 @@ def verdict(found: Mapping[str, Any]) -> str:
         f"<p>{text(on_page(found['sentence']), 2000)}</p><ul>{limits}</ul></div>"
         f"{tables}</div>"
     )
+
+
+def verdict_first(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Return a table with its column `verdict` behind the first one, so that a narrow screen shows it."""
+    if "verdict" not in rows[0]:
+        return list(rows)
+    place = rows[0].index("verdict")
+    return [(row[0], row[place], *(cell for i, cell in enumerate(row) if i not in (0, place))) for row in rows]
 
 
 def report(document: str) -> str:

@@ -14,22 +14,21 @@ from typing import Any
 
 from eeg2text_jax.errors import UserError, named
 from eeg2text_jax.predictions import packed
-from eeg2text_jax.predictions.csv_rows import DELIMITERS, first_names
 from eeg2text_jax.predictions.file import Prediction, PredictionSet
-from eeg2text_jax.predictions.groups import LIKELY
-from eeg2text_jax.predictions.json_rows import items_by_line, items_of_text
+from eeg2text_jax.predictions.names import built_in
 from eeg2text_jax.predictions.packed import Lines
 from eeg2text_jax.predictions.rankings import is_rankings
-from eeg2text_jax.predictions.read import describe, read_any
-from eeg2text_jax.predictions.selection import read_conditions
+from eeg2text_jax.predictions.read import describe, read_any, table_of_file
+from eeg2text_jax.predictions.selection import LIKELY, account, first_rows, read_conditions
 
 MEMORY = 4 * 2**30  # limit of the process's address space, in bytes
 UNPACKED = 256 * 2**20  # largest size of a decompressed file, in bytes
 ROWS = 200_000  # most rows of a file that are accepted
-EXAMPLES = 3  # number of rows that the page shows of each file
+EXAMPLES = 10  # number of rows that the page shows of each file
 COLUMNS = 40  # most column names that the page offers to choose from
 ROLES = ("eeg", "control")
 REFERENCES = "references"
+NUMBERED = "column "  # begins the names by number that the page offers for a table without known names
 ANSWER = "answer.json"
 
 Request = dict[str, Any]  # "columns": (reference, prediction) or None; "mode": decoding mode or None; "proof": text
@@ -65,8 +64,12 @@ def read(path: Path, request: Request) -> PredictionSet:
             f"{path}: is a file of rankings, and this page takes decoded text; judge it with `eeg2text audit`."
         )
     reference = Path(REFERENCES) if Path(REFERENCES).is_file() else None
-    columns, mode = request.get("columns"), request.get("mode")
-    found = read_any(path, columns=columns, mode=mode, groups=LIKELY, reference=reference)
+    columns = request.get("columns") or []
+    numbers = [name.removeprefix(NUMBERED) for name in columns if name.startswith(NUMBERED)]
+    chosen = {"columns": columns or None, "layout": None}
+    if numbers and len(numbers) == len(columns):  # columns by number: the first line is a sample
+        chosen = {"columns": numbers, "layout": None if reference else "H"}
+    found = read_any(path, mode=request.get("mode"), groups=LIKELY, reference=reference, **chosen)
     if len(found.predictions) > (most := request.get("rows", ROWS)):
         raise UserError(
             f"{path}: {len(found.predictions)} rows; this page takes {most} at most; judge the file with "
@@ -78,13 +81,9 @@ def read(path: Path, request: Request) -> PredictionSet:
 def look(request: Request) -> dict[str, Any]:
     """Read the files; return notes on how they were read, their numbers of rows, some rows, and names of columns."""
     found = [read(path, request) for path in files()]
-    examples = [
-        {"file": str(one.path), "condition": p.eval_condition, "reference": p.reference, "prediction": p.prediction}
-        for one in found
-        for p in one.predictions[:EXAMPLES]
-    ]
+    examples = [(str(one.path), *row) for one in found for row in first_rows(one, EXAMPLES)]
     rows = {str(one.path): len(one.predictions) for one in found}
-    said = [line for one in found for line in describe(one).splitlines()]
+    said = [line for one in found for line in account(one)]
     return {"said": said, "rows": rows, "examples": examples, "columns": titles(found[0].path)}
 
 
@@ -94,7 +93,7 @@ def judge(request: Request) -> dict[str, Any]:
     from eeg2text_jax.auditing.provenance import Judged, JudgedFile, checked_proof
     from eeg2text_jax.auditing.report import write_report
     from eeg2text_jax.auditing.result import EFFECT_HEADINGS, condition_headings, condition_rows, effect_rows
-    from eeg2text_jax.predictions.groups import groups_of, likely_groups
+    from eeg2text_jax.predictions.selection import groups_of, likely_groups
 
     sets: list[PredictionSet] = []
 
@@ -140,19 +139,15 @@ def judge(request: Request) -> dict[str, Any]:
 
 
 def titles(path: Path) -> list[str]:
-    """Return the column names of a delimited table, or the keys of the first JSON object; [] for other layouts."""
+    """Return the names of a table's columns, those by number, too, if none is known; [] for other layouts."""
     try:
-        lines = Lines(path)
-        if lines.data.lstrip()[:1] in (b"{", b"["):
-            try:
-                first = next(items_by_line(lines))
-            except UserError:
-                first = next(items_of_text(lines)[0])
-            return [*first[1]][:COLUMNS]
-        names = max((first_names(lines, delimiter) for delimiter in DELIMITERS), key=len)
+        table = table_of_file(Lines(path), None, built_in())
     except (UserError, MemoryError):
         return []
-    return names[:COLUMNS] if len(names) > 1 else []
+    names = table.titles
+    if names is None:
+        names = [*map(str, table.rows[0]), *(f"{NUMBERED}{i}" for i in range(1, table.width + 1))]
+    return names[:COLUMNS] if len(names) > 1 and table.layout in ("F", "H", "J") else []
 
 
 if __name__ == "__main__":

@@ -1,16 +1,28 @@
 """The audit: does a model use the EEG, judged by its predictions or rankings under EEG and under controls?"""
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from eeg2text_jax.auditing import notices
 from eeg2text_jax.auditing.align import Aligned, Condition, align
-from eeg2text_jax.auditing.contrast import Contrast, Strata, carriers, content_from, contrast, holm, variance_growth
+from eeg2text_jax.auditing.contrast import (
+    Z_95,
+    Contrast,
+    Strata,
+    carriers,
+    content_from,
+    contrast,
+    holm,
+    variance_growth,
+)
 from eeg2text_jax.auditing.contrast import verdict_mde as mde_of
 from eeg2text_jax.auditing.endpoints import WORDS, Endpoint, checked_points, text_endpoint
+from eeg2text_jax.auditing.forms import key
 from eeg2text_jax.auditing.notices import Notice
 from eeg2text_jax.auditing.provenance import AVERAGED, Level, Provenance, checked_proof, provenance_of
 from eeg2text_jax.auditing.questions import GroupAnswer, answer_groups, answer_time, labels_of, questions
@@ -39,6 +51,7 @@ from eeg2text_jax.auditing.verdict import (
     judge_alone,
 )
 from eeg2text_jax.auditing.verdict import Level as About
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.predictions.in_memory import as_conditions
 from eeg2text_jax.predictions.rankings import Ranking
@@ -91,10 +104,12 @@ class Options:
 
 
 def audit(
-    eeg: Sequence[Any],
-    controls: Mapping[str, Sequence[Any]] | None = None,
+    eeg: Any,
+    controls: Any = None,
     *,
-    references: Sequence[str] | None = None,
+    control: Any = None,
+    references: Any = None,
+    columns: Sequence[str] | None = None,
     mode: str | None = None,
     options: Options | None = None,
     **changes: Any,
@@ -102,11 +117,13 @@ def audit(
     """Judge whether predictions or rankings hold more about the sentence with EEG than with each control.
 
     Args:
-      eeg: `Prediction`s or `Ranking`s made from EEG; a DataFrame of predictions; or texts with `references`. If rows
-        have `nll`, EEG bits are computed, too.
-      controls: name -> predictions or rankings of a control. None: the controls in the DataFrame. Without controls,
-        EEG is compared with its content null.
-      references: the true texts, if predictions are lists of texts.
+      eeg: `Prediction`s or `Ranking`s made from EEG; a DataFrame of predictions; the path of a file; or texts with
+        `references`. If rows have `nll`, EEG bits are computed, too.
+      controls: name -> predictions or rankings of a control; or those of one control. None: the controls in the
+        DataFrame or file. Without controls, EEG is compared with its content null.
+      control: another name of `controls`.
+      references: the true texts, if predictions are lists of texts; or the path of their file, if they are paths.
+      columns: the columns of the reference and of predictions, if files or DataFrames have others than usual names.
       mode: the decoding mode to judge, `free_running` or `teacher_forced`; None: free-running rows if there are any.
       options: further settings; None: the defaults.
       changes: fields of `Options` to change, such as `margin=2.0`.
@@ -125,14 +142,31 @@ def audit(
       False
     """
     options = dataclasses.replace(options or Options(), **changes)
-    if options.name in (controls or {}):
+    if control is not None and controls is not None:
+        raise UserError("controls and control are given; they mean the same, give one of them.")
+    controls = {} if controls is control is None else controls if control is None else control
+    if isinstance(controls, Mapping) and options.name in controls:
         raise ValueError(f"a control has the name of the EEG condition, {options.name!r}")
-    eeg, controls, seeds_stated = as_conditions(eeg, controls or {}, references, mode, options.name)
+    eeg, controls, seeds_stated = as_conditions(eeg, controls, references, mode, options.name, columns)
     options = dataclasses.replace(options, proof=checked_proof(options.proof))
     eeg, controls, thinned = thin_windows(eeg, controls, options.recording)
     aligned = align({options.name: eeg, **controls}, mode=mode, common=options.common)
+    _check_choices(aligned.eeg, options.choices)
     result = Audit(aligned, options).result()
-    return dataclasses.replace(result, seeds_stated=seeds_stated, notes=[*thinned, *result.notes])
+    # Likelihoods are in teacher-forced rows, which a run has beside the free-running ones that are judged.
+    bits = [found for name, rows in controls.items() if (found := eeg_bits(eeg, name, rows)) is not None]
+    return dataclasses.replace(result, seeds_stated=seeds_stated, notes=[*thinned, *result.notes], bits=bits)
+
+
+def _check_choices(eeg: Condition, choices: Sequence[str]) -> None:
+    """Raise UserError if a prediction is not one of the sentences that the decoder chose from, as its authors state."""
+    known = {key(text) for text in choices} - {""}
+    others = [text for text in eeg.texts if key(text) not in known] if choices else []
+    if others:
+        raise UserError(
+            f"--choices: {len(others)} of {len(eeg.texts)} predictions, such as {others[0]!r:.80}, are not among its "
+            f"{len(known)} sentences; give the whole list that the decoder chose from, one sentence on each line."
+        )
 
 
 class Audit:
@@ -211,7 +245,6 @@ class Audit:
             notes=[*aligned.notes, *notes, *more],
             choices=self._choices(),
             rows=self._rows(),
-            bits=[b for c in aligned.conditions[1:] if (b := eeg_bits(aligned.eeg, c)) is not None],
             provenance=origin,
             recording=options.recording,
             **(vars(self.ranked) if self.ranked else {}),
@@ -241,11 +274,11 @@ class Audit:
     def _signs(self) -> list[Sign]:
         """Return signs of a target in EEG's rows; in a control's rows they make no claim easier."""
         eeg = self.aligned.eeg
+        averaged = bool(AVERAGED.search(self.options.proof))
         if self.ranked:
-            return rank_signs(eeg)
+            return rank_signs(eeg, averaged=averaged)
         if eeg.mode == "teacher_forced":
             return []
-        averaged = bool(AVERAGED.search(self.options.proof))
         texts = (eeg.texts, self.aligned.references, eeg.sentence, eeg.subjects)
         return signs_of(*texts, averaged=averaged, choices=self.options.choices)
 
@@ -380,35 +413,31 @@ def _perfect(endpoint: Endpoint, aligned: Aligned, sample: int = 20) -> float:
     return float(np.mean(np.diag(checked_points(points(texts, texts), len(texts), len(texts), endpoint.label))))
 
 
-def eeg_bits(eeg: Condition, control: Condition) -> EegBits | None:
-    """Return the EEG bits against one control; None if no sample has an NLL in both conditions.
+def eeg_bits(eeg: Sequence[Prediction], name: str, control: Sequence[Prediction]) -> EegBits | None:
+    """Return the EEG bits against a control, `name`; None if no two sentences have an NLL in both conditions.
 
     Samples are matched by seed, id and number of tokens. Interval and p are over sentences, by the normal distribution.
     """
-    scored = {_bits_key(row): row.nll for row in control.rows if row.nll is not None and row.n_tokens}
-    gained, tokens = np.zeros((2, int(eeg.sentence.max()) + 1))
-    samples = 0
-    for row, s in zip(eeg.rows, eeg.sentence.tolist(), strict=True):
+    scored = {_bits_key(row): row.nll for row in control if row.nll is not None and row.n_tokens}
+    found: dict[str, list[tuple[float, int]]] = {}  # sentence -> nats gained and tokens of its samples
+    for row in eeg:
         if row.nll is not None and row.n_tokens and (other := scored.get(_bits_key(row))) is not None:
-            gained[s] += (other - row.nll) / np.log(2)
-            tokens[s] += row.n_tokens
-            samples += 1
-    used = tokens > 0
-    if used.sum() < 2:
+            found.setdefault(key(row.reference), []).append((other - row.nll, row.n_tokens))
+    if len(found) < 2:
         return None
-    mean = float(gained.sum() / tokens.sum())
-    spread = float(np.sqrt(((gained - mean * tokens)[used] ** 2).sum() * used.sum() / (used.sum() - 1)) / tokens.sum())
-    from statistics import NormalDist
-
-    normal = NormalDist()
+    sums = [(math.fsum(nats for nats, _ in found[s]), sum(n for _, n in found[s])) for s in sorted(found)]
+    gained, tokens = np.array(sums).T
+    gained = gained / np.log(2)
+    mean, count = float(gained.sum() / tokens.sum()), len(found)
+    spread = float(np.sqrt(((gained - mean * tokens) ** 2).sum() * count / (count - 1)) / tokens.sum())
     return EegBits(
-        control=control.name,
+        control=name,
         bits_per_token=mean,
-        interval=(mean - 1.96 * spread, mean + 1.96 * spread),
-        p=1 - normal.cdf(mean / spread) if spread > 0 else float(mean <= 0),
-        samples=samples,
-        sentences=int(used.sum()),
-        off_distribution="shuffled" not in control.name,
+        interval=(mean - Z_95 * spread, mean + Z_95 * spread),
+        p=NormalDist().cdf(-mean / spread) if spread > 0 else float(mean <= 0),
+        samples=sum(map(len, found.values())),
+        sentences=count,
+        off_distribution="shuffled" not in name,
     )
 
 

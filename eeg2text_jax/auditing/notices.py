@@ -10,6 +10,7 @@ import numpy as np
 from eeg2text_jax.auditing.align import SHUFFLED, Aligned, Condition, without_unknown
 from eeg2text_jax.auditing.forms import key, other_form, words
 from eeg2text_jax.auditing.signs import Sign, Weight, signs_of
+from eeg2text_jax.metrics.error_rates import what_normalizing_changes
 from eeg2text_jax.predictions.file import Prediction
 
 # Fewest sentences for a verdict. With fewer, a single one in a stratum of six decides the p. The calibration covers 30
@@ -100,7 +101,7 @@ def unfit(aligned: Aligned) -> list[Notice]:
 
 
 def of_texts(aligned: Aligned, looks: Sequence[Look], *, of_words: bool) -> list[Notice]:
-    """Return notices about predicted texts: their form, silence, collapse, and controls with the same predictions."""
+    """Return notices about predicted texts: their form, silence and collapse."""
     found = []
     if of_words and (why := other_form(aligned.eeg.texts, aligned.references)):
         found.append(Notice("other_form", f"{REASONS['other_form']}: {why}", ALL, _two(aligned)))
@@ -110,7 +111,7 @@ def of_texts(aligned: Aligned, looks: Sequence[Look], *, of_words: bool) -> list
         if look.distinct <= max(1, COLLAPSED * look.rows):
             message = f"{condition.name}: {look.distinct} distinct predictions in {look.rows} rows"
             found.append(Notice("collapsed", f"{message}; {look.top} are {look.top_text!r:.60}"))
-    return found + [_donors(control) for control in aligned.conditions[1:] if _lacks_donors(control)]
+    return found
 
 
 def _two(aligned: Aligned) -> tuple[tuple[str, str], ...]:
@@ -132,11 +133,12 @@ def _donors(control: Condition) -> Notice:
 
 
 def of_design(aligned: Aligned) -> list[Notice]:
-    """Return notices about rows that were left out, and about too few training seeds."""
+    """Return notices about rows that were left out, unknown donors, and too few training seeds."""
     found = [
         Notice("rows_left_out", f"{name}: {left} of {total} rows are not in every condition and were left out")
         for name, left, total in aligned.left_out
     ]
+    found += [_donors(control) for control in aligned.conditions[1:] if _lacks_donors(control)]
     trained = {condition.rows[0].train_condition for condition in aligned.conditions}
     if len(aligned.seeds) < 3 and len(trained) > 1:
         message = (
@@ -193,4 +195,6 @@ def file_notices(name: str, rows: Sequence[Prediction]) -> list[Notice]:
         found += of_signs(signs_of(condition.texts, references, sentence, condition.subjects), name, known_free=False)
     look = look_of(condition)
     alone: Any = Aligned(tuple(references), (), none, none, none, (0,), (condition,), (), ())
-    return found + of_texts(alone, [look], of_words=True)
+    found += of_texts(alone, [look], of_words=True)
+    change = what_normalizing_changes(condition.texts, [row.reference for row in rows])
+    return found + ([Notice("case_and_punctuation", f"{name}: {change}")] if change else [])

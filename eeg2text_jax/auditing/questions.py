@@ -16,6 +16,7 @@ from eeg2text_jax.auditing.forms import key
 from eeg2text_jax.auditing.strata import MIN_SENTENCES, divided, exchangeable, hashes, length_strata
 from eeg2text_jax.auditing.table import Cells, Scorer, fill, strata_members
 from eeg2text_jax.auditing.verdict import Comparison, Level, Time, Verdict, figures_text
+from eeg2text_jax.data.clock import clock_of_rows
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
@@ -160,7 +161,11 @@ def answer_time(aligned: Aligned, comparisons: Sequence[Comparison]) -> tuple[Ti
             if controls
             else f"there is no control of time ({', '.join(TIME_CONTROLS)})"
         )
-        return Time.UNKNOWN, f"Time is not excluded: {why}."
+        known = clock_of_rows(aligned.eeg.rows).known.any()
+        return (
+            Time.UNKNOWN,
+            f"Time is not excluded: {why}{'' if known else ', and the rows do not say when they were recorded'}.",
+        )
     figures = ", ".join(f"{figures_text(c.contrast)} against {c.control}" for c in judged)
     if not all(c.contrast.above for c in judged):
         return Time.NOT_BEYOND, f"Content is not shown to go beyond the time of the recording: {figures}."

@@ -97,9 +97,9 @@ def _chance(sizes: Sequence[int], column: int, sentences: int) -> tuple[float, t
     return 100 * level, (100 * low, 100 * high)
 
 
-def rank_signs(eeg: Condition) -> list[Sign]:
-    """Return signs that scores hold the answer, or do not come from the individual recording."""
-    return [*_answer_alone(eeg), *_same_for_all(eeg)]
+def rank_signs(eeg: Condition, *, averaged: bool) -> list[Sign]:
+    """Return signs that scores hold the answer, or (unless they are `averaged`) not of the individual recording."""
+    return [*_answer_alone(eeg), *([] if averaged else _same_for_all(eeg))]
 
 
 def _answer_alone(condition: Condition) -> list[Sign]:

@@ -3,11 +3,14 @@
 import dataclasses
 import enum
 import html
+import importlib
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 from eeg2text_jax.auditing.contrast import Z_95, Contrast
 from eeg2text_jax.auditing.notices import Look, Notice
@@ -27,6 +30,7 @@ from eeg2text_jax.auditing.verdict import (
     p_cell,
     p_text,
 )
+from eeg2text_jax.imports import library
 from eeg2text_jax.metrics.ranks import Figures
 
 MOST_SHOWN = 4  # conditions in the console's table
@@ -114,8 +118,8 @@ class AuditResult:
     notes: list[str]
     choices: list[str]  # what is not the default
     rows: list[RowContent]
-    bits: list[EegBits]
     provenance: Provenance
+    bits: list[EegBits] = dataclasses.field(default_factory=list)
     judged: Judged | None = None  # the files that the rows come from, if any
     recording: str = "eeg"
     candidates: tuple[int, int] | None = None  # of rankings: fewest and most candidates
@@ -143,6 +147,17 @@ class AuditResult:
         shown = table(EFFECT_HEADINGS, effect_rows(self.comparisons, self.verdict.recording))
         return f"<p><b>{html.escape(self.verdict.headline)}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
 
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the report, one self-contained HTML file."""
+        importlib.import_module("eeg2text_jax.auditing.report").write_report(
+            self, epath.Path(path)
+        )  # imports this module
+
+    def to_frame(self) -> Any:
+        """Return the comparisons as a pandas DataFrame: a row for each control, or for the null without a control."""
+        pandas = library("pandas", "pandas")
+        return pandas.DataFrame(effect_rows(self.comparisons), columns=EFFECT_HEADINGS)
+
     def to_json(self) -> dict[str, Any]:
         """Return all fields but the rows as JSON values, without arrays; NaN and infinity become null."""
         shown = {"verdict": self.verdict.value, "headline": self.verdict.headline, "exit_status": self.exit_status}
@@ -159,6 +174,8 @@ def _plain(value: Any) -> Any:
         left_out = ("content", "centred")
         intervals = {"interval_90": value.interval(), "interval": value.interval(Z_95)}
         return {k: _plain(v) for k, v in (vars(value) | intervals).items() if k not in left_out}
+    if isinstance(value, Comparison):
+        return {"control": value.control} | {name: _plain(item) for name, item in vars(value).items()}
     if dataclasses.is_dataclass(value):
         return {name: _plain(item) for name, item in vars(value).items()}
     if isinstance(value, enum.Enum):

@@ -19,14 +19,26 @@ from eeg2text_jax.auditing.verdict import EXIT_STATUS
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest, write_text
 from eeg2text_jax.model_metrics import endpoints, makers_of
-from eeg2text_jax.predictions.candidates import read_choices
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet
 from eeg2text_jax.predictions.foreign import mode_name
-from eeg2text_jax.predictions.groups import LIKELY, groups_of, likely_groups
 from eeg2text_jax.predictions.packed import read_text
-from eeg2text_jax.predictions.rankings import Ranking, RankingSet, describe_rankings, is_rankings, read_rankings
-from eeg2text_jax.predictions.read import REFERENCE, check_given_once, describe, read_any
-from eeg2text_jax.predictions.selection import join_metadata, read_conditions, select_arms
+from eeg2text_jax.predictions.rankings import (
+    Ranking,
+    RankingSet,
+    describe_rankings,
+    is_rankings,
+    read_rankings,
+)
+from eeg2text_jax.predictions.read import add_options, check_given_once, describe, read_any
+from eeg2text_jax.predictions.read import options_of as reading
+from eeg2text_jax.predictions.selection import (
+    LIKELY,
+    groups_of,
+    join_metadata,
+    likely_groups,
+    read_conditions,
+    select_arms,
+)
 from eeg2text_jax.splits.neighbors import high_neighbors
 from eeg2text_jax.study.metric_names import ENCODED, ENDPOINTS, JUDGED, WORDS_ENDPOINT
 from eeg2text_jax.study.own_run import is_of_its_run, neighbors_of_run
@@ -85,9 +97,16 @@ def read_plan(flags: argparse.Namespace) -> str:
         values = tomllib.loads(flags.plan.read_text(encoding="utf8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{flags.plan}: cannot be read as a plan ({error}); make one with --write-plan.") from error
-    written = values.pop("written", None)
+    written = values.pop("written", "an unknown day")
     if unknown := sorted(values.keys() - set(PLANNED)):
         raise UserError(f"{flags.plan}: has {unknown[0]!r}; expected written, {', '.join(PLANNED)}.")
+    for name, value in values.items():
+        expected = {"common": (bool, "true or false"), "margin": (int | float, "a number above 0")}.get(
+            name, (str, "text")
+        )
+        if not isinstance(value, expected[0]) or (name == "mode" and value not in MODES):
+            modes = f", one of {', '.join(MODES)}" if name == "mode" else ""
+            raise UserError(f"{flags.plan}: {name} is {value!r}; expected {expected[1]}{modes}.")
     defaults = parse(["--eeg", str(flags.eeg)])
     for name in PLANNED:
         planned, given = values.get(name, getattr(defaults, name)), getattr(flags, name)
@@ -138,19 +157,11 @@ def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
 
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
-        found = read_any(
-            path,
-            layout=flags.format,
-            columns=columns,
-            mode=flags.mode,
-            groups=groups or LIKELY,
-            reference=flags.reference,
-        )
+        found = read_any(path, mode=flags.mode, groups=groups or LIKELY, **reading(flags))
         print(describe(found))
         sets.append(found)
         return join_metadata(found.predictions, flags.meta, groups) if flags.meta else found.predictions
 
-    columns = flags.columns.split(",") if flags.columns else None
     groups = flags.groups.split(",") if flags.groups else []
     endpoint, *secondary = endpoints_of(flags.endpoint)
     for note in check_given_once([flags.eeg, *flags.control], flags.reference):
@@ -215,6 +226,14 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
     )
     files = tuple(JudgedFile(str(found.path), file_digest(found.path), len(found.rows)) for found in sets)
     return dataclasses.replace(result, judged=Judged(files))
+
+
+def read_choices(path: Path) -> list[str]:
+    """Return the sentences that a decoder chose from, one per line of a file. Raises UserError if there are none."""
+    choices = read_text(path).splitlines()
+    if not any(map(str.strip, choices)):
+        raise UserError(f"--choices={path}: holds no sentence; expected the decoder's candidates, one per line.")
+    return choices
 
 
 def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> "Again":
@@ -283,12 +302,11 @@ def _add_judged(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--eeg", required=True, type=Path, metavar="FILE", help="predictions from EEG")
     add("--control", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help="predictions of a control")
-    add("--reference", type=Path, metavar="FILE", help=REFERENCE)
+    # Of the options of `eeg2text read`, help shows one.
+    add_options(lambda name, **of: add(name, **(of if name == "--reference" else of | {"help": argparse.SUPPRESS})))
     add("--mode", type=mode_name, choices=MODES, help="mode to judge, or the mode of a file that does not state it")
     add("--arm", help="training condition to judge, if a file has several")
     add("--common", action="store_true", help="judge the samples that all files have, if files have different samples")
-    add("--format", metavar="LAYOUT", help=argparse.SUPPRESS)
-    add("--columns", metavar="REF,PRED", help=argparse.SUPPRESS)
 
 
 def _add_known(group: argparse._ArgumentGroup) -> None:

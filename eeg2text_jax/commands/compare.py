@@ -16,7 +16,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.render import latex_text, markdown_text
 from eeg2text_jax.predictions.file import Prediction
-from eeg2text_jax.predictions.read import REFERENCE, describe, read_any
+from eeg2text_jax.predictions.read import add_options, describe, options_of, read_any
 from eeg2text_jax.predictions.selection import names_of, select_cells
 from eeg2text_jax.study.metric_names import ENDPOINTS, WORDS_ENDPOINT
 
@@ -61,7 +61,7 @@ def file_tables(flags: argparse.Namespace) -> list[tuple[Sequence[str], Rows]]:
     """Return the tables of systems and of pairs for files of predictions."""
     systems: dict[str, list[Prediction]] = {}
     for path, name in zip(flags.systems, names_of(flags.systems), strict=True):
-        found = read_any(path, mode=flags.mode, reference=flags.reference)
+        found = read_any(path, mode=flags.mode, **options_of(flags))
         print(describe(found))
         systems[name] = next(iter(select_cells(found.predictions).values()))
     endpoint, *others = endpoints_of(flags.endpoint)
@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("eeg2text compare", description=__doc__)
     add = parser.add_argument
     add("systems", type=Path, nargs="+", metavar="FILE|DIR", help="files of predictions, or workdirs of finished runs")
-    add("--reference", type=Path, metavar="FILE", help=REFERENCE)
+    add_options(add)
     add("--mode", choices=("teacher_forced", "free_running"), help="mode to compare, or mode of files without one")
     add("--endpoint", default=WORDS_ENDPOINT, metavar="NAME", help=f"the score: {', '.join(ENDPOINTS)} (words)")
     add("--json", type=epath.Path, metavar="OUT", help="write the tables to this file")

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from eeg2text_jax.data.arrow import write_parquet
 from eeg2text_jax.data.check import check_datafile, scale_figure
 from eeg2text_jax.data.data_settings import DataSettings
@@ -15,7 +17,8 @@ from eeg2text_jax.data.prepare import prepare as make_datafile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.kinds import read_section
-from eeg2text_jax.predictions.groups import labels_of_samples
+from eeg2text_jax.predictions.columns import read_metadata
+from eeg2text_jax.predictions.file import sentence_key
 from eeg2text_jax.records.croissant import write_croissant
 from eeg2text_jax.splits.certificate import certify, certify_data, paper_table1, split_report
 from eeg2text_jax.splits.leakage import OVERLAP
@@ -207,3 +210,21 @@ def _folds(arguments: argparse.Namespace, data: DataFile | None) -> int:
             write_split_file(outputs[k], certificate)
             print(f"wrote {outputs[k]}\n")
     return 0
+
+
+def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
+    """Return column of the CSV at `path` -> labels of all samples of the data file, object `[N]`.
+
+    The CSV's column `reference` has the sentences. Raises UserError without this column or a line for each sentence.
+    """
+    lines = list(read_metadata(path))
+    if not lines or "reference" not in lines[0] or len(lines[0]) < 2:
+        raise UserError(f"{path}: expected a CSV with the columns reference and one or more groups.")
+    found = {}
+    for column in lines[0].keys() - {"reference"}:
+        label = {sentence_key(line["reference"] or ""): (line[column] or "").strip() for line in lines}
+        try:
+            found[column] = np.array([label[sentence_key(text)] for text in data.sentence], object)
+        except KeyError as error:
+            raise UserError(f"{path}: has no line for the sentence {error.args[0]!r:.60}; add one.") from None
+    return found

@@ -14,6 +14,7 @@ COMMANDS = {
     "leakage": "what the split methods (a) to (f) leak from train to test: the cross-subject paper's Table 1",
     "train": "the training stage of `run`",
     "decode": "the decoding stage of `run`",
+    "read": "what would be judged of predictions files: columns, joins, mode, conditions, time, groups, ten rows",
     "score": "metrics of any predictions file",
     "audit": "does the model use the EEG? a verdict for any predictions files",
     "compare": "decoders of the same sentences, or finished runs, side by side",

@@ -22,7 +22,7 @@ from eeg2text_jax.model_metrics import makers_of
 from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet
 from eeg2text_jax.predictions.foreign import UNKNOWN, mode_name
 from eeg2text_jax.predictions.rankings import describe_rankings, is_rankings, read_rankings
-from eeg2text_jax.predictions.read import FORMATS, REFERENCE, check_given_once, describe, read_any
+from eeg2text_jax.predictions.read import add_options, check_given_once, describe, options_of, read_any
 from eeg2text_jax.study.metric_names import MEANING, WORDS
 from eeg2text_jax.study.workdir import check_unchanged
 
@@ -33,13 +33,13 @@ layouts, recognised by content:
   B      Target string / Predicted string, closed by dashes
   C      start / Predicted / True / end
   C1     Predicted / True, closed by equals signs
-  C2     REF: / HYP:, or other usual labels, one line each
+  C2     REF: / HYP:, or other labels, on one line or on two; in logs and in the outputs of notebooks, too
   D      target sentence / predicted sentence
   E      target word / pred word, one line per word
-  F, H   CSV with and without a header
+  F, H   CSV with a header, and without (--columns=1,2 --format=H)
   J      JSON lines, a list of objects or lists by name, with the usual names of columns; chat JSON lines
   P, K   with --reference: lines, a table or JSON of texts alone, joined row by row (P) or by id (K)
-Parquet and Excel tables are read as CSV, and any file may be packed with gzip.
+Parquet and Excel tables are read as CSV, and any file may be packed with gzip or zip.
 Files of rankings (rankings.jsonl, as `eeg2text decode` writes it) are scored by the rank of the sentence that was read.
 """
 
@@ -53,12 +53,10 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("files", nargs="+", type=epath.Path, metavar="FILE")
-    add("--reference", type=epath.Path, metavar="FILE", help=REFERENCE)
+    add_options(add)
     add("--profile", choices=PROFILES, default="standard", help="paper: the metrics of the paper's Tables 2 and 3")
     add("--tokenizer", metavar="DIR", help="tokenizer for token BLEU, if a file has no token ids")
     add("--json", type=epath.Path, metavar="OUT", help="write all scores and signatures to this file")
-    add("--format", choices=FORMATS, help="layout of the files, if it is recognised wrongly")
-    add("--columns", metavar="REF,PRED", help="columns of a CSV, by name or by number from 1")
     add("--mode", type=mode_name, choices=MODES, help="mode to score, or the mode of a file that does not state it")
     add("--conditions", metavar="TRAIN:TEST,...", help="conditions of the files, if they lack them: eeg:eeg,eeg:noise")
     add("--metrics", metavar="NAMES", help=f"metrics, instead of the profile's: {', '.join((*WORDS, *MEANING))}")
@@ -85,7 +83,6 @@ def main(argv: list[str]) -> int:
     models = {name: getattr(flags, name) for name in ("layer", "idf", "rescale", "truncate")}
     meaning = makers_of(metrics or (), flags.encoder, flags.judge, **models)
     results: dict[str, Any] = {"format": 1, "profile": flags.profile, "cells": []}
-    columns = flags.columns.split(",") if flags.columns else None
     lines: list[str] = []
     for note in check_given_once(flags.files, flags.reference):
         print(note)
@@ -97,7 +94,7 @@ def main(argv: list[str]) -> int:
             cells = score_rankings(ranked.rows)
             results["cells"] += [labelled({**cell, "flags": []}, path, flags.files) for cell in cells]
             continue
-        read = read_any(path, layout=flags.format, columns=columns, mode=flags.mode, reference=flags.reference)
+        read = read_any(path, mode=flags.mode, **options_of(flags))
         read = with_conditions(read, *conditions)
         print(describe(read))
         options = {
@@ -120,6 +117,9 @@ def main(argv: list[str]) -> int:
         results["cells"] += [labelled(cell, path, flags.files) for cell in scored["cells"]]
     check_distinct(results["cells"])
     show(results)
+    scored = [name for cell in results["cells"] for name in cell["metrics"]]
+    if metrics is None and "word_bleu-1" in scored and "rouge-1-f" not in scored:
+        print("ROUGE is left out: as published, it knows only a-z and 0-9, and no reference has these.")
     for note in meaning.notes() if meaning else ():
         print(note)
     if flags.signatures:

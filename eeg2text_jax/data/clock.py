@@ -24,6 +24,7 @@ USUAL_STEPS = (0.1, 300.0)  # seconds from sample to sample; a median outside of
 FEWEST_STEPS = 5  # in a recording, for this note
 LONG_BREAK = 3600.0  # seconds between two samples of a recording from which on a break is named
 BREAK = 100  # a longer break, in median steps of its recording, counts as one of this length in `Clock.since_first`
+MOST_WHOLE = 2**63 - 1  # largest whole number that int64 holds
 UNIT = 1000  # units of `times_of` in a second, or in a segment (one TR) if the file has no `story_time`
 
 
@@ -38,14 +39,31 @@ class Clock:
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Clock":
-        """Make a Clock of `columns` (name -> N values); a recording without `order` gets the order of its onsets."""
+        """Make a Clock of `columns` (name -> N values); a recording without `order` gets the order of its onsets.
+
+        Raises UserError if onset and order of a recording contradict each other.
+        """
         onset, duration = (np.array(columns[name], np.float64) for name in ("onset", "duration"))
         recording, order = np.array(list(columns["recording"]), object), np.array(columns["order"], np.int64)
         clock = cls(recording, onset, duration, order.copy())
         for rows in clock.recordings().values():
             if (order[rows] < 0).all() and np.isfinite(onset[rows]).all():
                 clock.order[rows[np.argsort(onset[rows], kind="stable")]] = np.arange(len(rows))
+        clock._refuse_contradictions()
         return clock
+
+    def _refuse_contradictions(self) -> None:
+        """Raise UserError if a sample has a later order and an earlier onset than another one of its recording."""
+        for name, rows in self.recordings().items():
+            rows = rows[np.isfinite(self.onset[rows]) & (self.order[rows] >= 0)]
+            rows = rows[np.lexsort((self.onset[rows], self.order[rows]))]
+            if (back := np.flatnonzero(np.diff(self.onset[rows]) < 0)).size:
+                first, then = rows[back[0]], rows[back[0] + 1]
+                raise UserError(
+                    f"recording {name!r}: onset and order contradict each other (order {self.order[first]} begins at "
+                    f"{self.onset[first]:g} s, order {self.order[then]} at {self.onset[then]:g} s); give each run the "
+                    "name of a recording of its own, or leave one of the two columns out."
+                )
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the arrays `[N]` recording, onset, duration and order by name; empty if no sample has a known time."""
@@ -212,7 +230,7 @@ def parse_time(
       default: recording of a row that has an onset or an order but names no recording; "" discards such times.
 
     Raises:
-      UserError: a value is no number, or a duration or an order is negative.
+      UserError: a value is no finite number, a duration or an order is negative, or an order is above `MOST_WHOLE`.
     """
     found: dict[str, Any] = {}
     for name, kind in CLOCK_COLUMNS.items():
@@ -224,9 +242,9 @@ def parse_time(
             found[name] = kind(str(value).strip())
         except ValueError:
             found[name] = math.nan
-        most = {"onset": MOST_SECONDS, "order": 2**63}.get(name, math.inf)
         least = -MOST_SECONDS if name == "onset" else 0
-        if kind is not str and not least <= found[name] < most:
+        most = MOST_WHOLE if kind is int else MOST_SECONDS if name == "onset" else math.inf
+        if kind is not str and not (least <= found[name] <= most and math.isfinite(found[name])):
             wanted = "a whole number from 0" if kind is int else "a finite number of seconds"
             wanted += ", below 1e10 (are these milliseconds?)" if name == "onset" and math.isfinite(found[name]) else ""
             raise UserError(f"{where}: {column} is {value!r}; expected {wanted}.")

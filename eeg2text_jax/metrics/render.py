@@ -132,6 +132,14 @@ def styled(words: Marked, styles: dict[str, str], change: Callable[[str], str]) 
     return " ".join(styles[style].format(change(word)) for word, style in words) or "(empty)"
 
 
+def add_verdict(folder: str | os.PathLike[str], verdict: str) -> None:
+    """Write the verdict of an audit as the first section of `results.md`, instead of an earlier one."""
+    path = epath.Path(folder) / "results.md"
+    if verdict and path.exists():
+        scores = path.read_text()
+        write_text(path, f"# Verdict\n\n{verdict}\n\n{scores[max(scores.find('# Scores'), 0) :]}")
+
+
 def write_tables(
     folder: str | os.PathLike[str], results: dict[str, Any], examples: Sequence[Example], label: str = "model"
 ) -> None:

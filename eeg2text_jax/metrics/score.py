@@ -11,6 +11,7 @@ import html
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,6 +35,7 @@ Meaning = Callable[[Sequence[str]], Sequence[Metric]]  # references -> metrics t
 Row = TypeVar("Row", bound=Prediction)
 Texts = tuple[Sequence[str], Sequence[str]]  # predictions and references
 
+LATIN = re.compile("[a-z0-9]", re.IGNORECASE)
 SHOW_PROGRESS = 200_000  # rows times metrics from which a progress line is shown: a few seconds of work
 
 
@@ -52,9 +54,10 @@ class Scores(dict[str, dict[str, Any]]):
 
 
 def score_predictions(
-    predictions: Sequence[Prediction],
-    references: Sequence[str] | None = None,
+    predictions: Any,
+    references: Any = None,
     *,
+    columns: Sequence[str] | None = None,
     profile: str = "standard",
     tokenizer: "PreTrainedTokenizerBase | None" = None,
     token_source: str = "unstated",
@@ -64,7 +67,10 @@ def score_predictions(
     r"""Return every figure of a profile (a set of metrics) over rows of one seed, mode and pair of conditions.
 
     Args:
-      predictions: rows, a DataFrame with columns as `read_any` knows them, or texts, each with one of `references`.
+      predictions: the path of a predictions file, rows, a DataFrame with columns as `read_any` knows them, or texts,
+        each with one of `references`.
+      references: the true texts; or the path of their file, if `predictions` is a path.
+      columns: the columns of the reference and of the prediction in a file or a DataFrame.
       metrics: names of metrics, instead of the profile's.
       tokenizer: makes the tokens of token BLEU if rows have no token ids.
       token_source: name of the tokenizer that made the token ids, for the signature.
@@ -88,7 +94,7 @@ def score_predictions(
       >>> score(["the film is good"], ["the film was good"])["wer"]["value"]
       25.0
     """
-    predictions = as_set(predictions, references).predictions
+    predictions = as_set(predictions, references, columns=columns).predictions
     jobs = jobs_of(predictions, profile, tokenizer, token_source, metrics, meaning)
     figures, units = Scores(), len(jobs) * len(predictions)
     line = ProgressLine("scoring (rows of all metrics)", units) if units >= SHOW_PROGRESS else None
@@ -109,7 +115,10 @@ def jobs_of(
     """Return every metric with the texts that it compares; arguments and errors are those of `score_predictions`."""
     check_scorable(predictions)
     texts = [p.prediction for p in predictions], [p.reference for p in predictions]
-    jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in text_metrics(profile, metrics)]
+    chosen = metrics
+    if metrics is None and not any(map(LATIN.search, texts[1])):  # ROUGE, as published, knows only a-z and 0-9
+        chosen = tuple(name for name in default_metrics(profile) if name != "rouge")
+    jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in text_metrics(profile, chosen)]
     if meaning is not None:
         jobs += [(metric, texts) for metric in meaning(texts[1])]
     if metrics is not None and "bleu" not in metrics:
@@ -220,9 +229,13 @@ def text_metrics(profile: str, chosen: Sequence[str] | None = None) -> list[Metr
         raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
     made = {"wer": word_error_rate, "cer": character_error_rate, "bleu": word_bleu}
     made["rouge"] = paper_rouge if profile == "paper" else rouge
-    if chosen is None:
-        chosen = WORDS if profile == "standard" else ("rouge", "wer")
+    chosen = default_metrics(profile) if chosen is None else chosen
     return [made[name]() for name in chosen if name in made]
+
+
+def default_metrics(profile: str) -> tuple[str, ...]:
+    """Return the names of a profile's metrics on words and characters."""
+    return tuple(WORDS) if profile == "standard" else ("rouge", "wer")
 
 
 def parse_metrics(text: str) -> tuple[str, ...]:

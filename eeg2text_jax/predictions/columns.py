@@ -1,4 +1,4 @@
-"""Find reference, predictions and other fields among the columns of a foreign table or the names of JSON objects."""
+"""The one place that decides which columns of a table are what: for one file and for each of two."""
 
 import ast
 import csv
@@ -7,111 +7,200 @@ import io
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from etils import epath
-
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.column_names import (
-    ABOUT_NAMES,
-    MAYBE_REFERENCES,
-    PAIRS,
-    PHONEMES,
-    PREDICTION_NAMES,
-    REFERENCE_NAMES,
-    condition_of,
-    normalize_names,
-    split_mode,
-)
-from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, UNKNOWN, ForeignRow, fed_word
+from eeg2text_jax.predictions.containers import ABSENT, Columns, Table, refuse_chat
+from eeg2text_jax.predictions.file import UNKNOWN, refuse_surrogates
+from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, ForeignRow, fed_word
+from eeg2text_jax.predictions.names import PHONEMES, SIDES, TEXT, Names, built_in, normalize, normalize_names
 from eeg2text_jax.predictions.packed import read_text
 
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
 SEVERAL = "a row holds several samples; write one sample per row"
 JOINED = "are lists of tokens; they are joined by spaces"
 METADATA = ("n_words", "recording", "onset", "duration", "order")  # further columns of a metadata CSV
+TIME = ("recording", "onset", "duration", "order")
+NAME_BOTH = "--columns=REFERENCE,PREDICTION"
+# What a description says of other columns -> their fields.
+SAID = {
+    **{name: (name,) for name in ("subject", "task")},
+    **{"condition": ("condition", "eval_condition", "train_condition"), "mode": MODE_FIELDS, "time": TIME},
+    **{"ids": ("sample_id", "sentence_id"), "seed": ("seed",), "split": ("split",)},
+}
+SAMPLED = 200  # rows whose texts tell phonemes from words
 
 
-@dataclasses.dataclass(frozen=True)
-class Columns:
-    """Positions of the columns in a row, from 0, by their role."""
-
-    reference: int
-    predictions: dict[tuple[str, str], int]  # (condition, mode) -> position
-    about: dict[str, list[int]]  # field, such as "subject" -> positions
-    others: Mapping[str, int] = dataclasses.field(default_factory=dict)  # unused column -> its position
-
-    def used(self, dropped: Collection[str] = ()) -> set[int]:
-        """Return the positions of all used columns except those of the fields `dropped`."""
-        about = (found for name, found in self.about.items() if name not in dropped)
-        return {self.reference, *self.predictions.values(), *(i for found in about for i in found)}
-
-
-def named_columns(names: Sequence[str], path: epath.Path, titles: Sequence[str] = ()) -> Columns:
-    """Return the columns with usual `names` (normalized); `titles` are the names as written in the file, for messages.
+def roles(table: Table, names: Names, stated: Sequence[str] | None = None, groups: Sequence[str] = ()) -> Columns:
+    """Return what the columns of a file with both sides hold, as `stated` (`--columns`) or by their known names.
 
     Raises UserError if no pair of columns fits, or several do.
     """
-    parts = [split_mode(name) for name in names]
+    if stated:
+        try:
+            found = stated_columns(table, names, stated)
+        except UserError:
+            refuse_chat(table)
+            raise
+    elif table.roles:
+        found = table.roles
+    else:
+        found = known_columns(table, names)
+    found = dataclasses.replace(found, about=found.about | group_positions(table, groups))
+    used = found.used()
+    return dataclasses.replace(found, others={n: i for i, n in enumerate(table.names or ()) if i not in used})
+
+
+def group_positions(table: Table, groups: Sequence[str]) -> dict[str, list[int]]:
+    """Return `group NAME` -> position of the column NAME, for those of `groups` that the table has."""
+    known = table.names or []
+    return {f"group {name}": [known.index(normalize(name))] for name in groups if normalize(name) in known}
+
+
+def known_columns(table: Table, names: Names) -> Columns:
+    """Return the columns with known names. Raises UserError if no pair of columns fits, or several do."""
+    if table.names is None:
+        raise UserError(f"{table.path}: {unnamed(table)}")
+    plain = table.names
+    parts = [names.split_mode(name) for name in plain]
     bases = [base for base, _ in parts]
-    pairs = [pair for pair in PAIRS if set(pair) <= set(bases)]
-    references = [name for name in REFERENCE_NAMES if name in names]
-    predicted = [name for name in PREDICTION_NAMES if name in bases]
-    conditions = {name: condition for name in bases if (condition := condition_of(name))}
-    maybe = [name for name in MAYBE_REFERENCES if name in names]
+    pairs = [pair for pair in names.pairs if pair[0] in plain and pair[1] in bases]
+    sides = {side: {form: [n for n in dict.fromkeys(of) if names.form(side, n) == form] for form in (TEXT, PHONEMES)}
+             for side, of in zip(SIDES, (plain, bases), strict=True)}  # fmt: skip
+    references, predicted = sides["reference"][TEXT], sides["prediction"][TEXT]
+    conditions = {name: condition for name in bases if (condition := names.condition(name))}
+    maybe = [name for name in names.maybe if name in plain]
     if not pairs and not references and len(predicted) == len(maybe) == 1:
         references = maybe
     if not pairs and len(references) == 1 and len(predicted) == 1:
         pairs = [(references[0], predicted[0])]
-    if not pairs and not references and all(set(side) & set(names) for side in PHONEMES):
-        pairs = [tuple(next(name for name in side if name in names) for side in PHONEMES)]
+    spoken = [*sides["reference"][PHONEMES], *(n for n in plain if n in names.either and n == PHONEMES)]
+    heard = sides["prediction"][PHONEMES]
+    if not pairs and spoken and heard and not (references and predicted):
+        pairs = [(spoken[0], heard[0])]
+    if not pairs and spoken and not references and len(predicted) == 1:
+        pairs = [(spoken[0], predicted[0])]
     if len(pairs) == 1:
         reference, wanted = pairs[0][0], {pairs[0][1]: UNKNOWN}
     elif not pairs and len(references) == 1 and conditions:
         reference, wanted = references[0], conditions
     else:
-        raise UserError(f"{path}: {_unclear(pairs, references, predicted, names, titles or names)}")
-    chosen = {name: (wanted[base], mode) for name, (base, mode) in zip(names, parts, strict=True) if base in wanted}
-    if repeated := [name for name in (reference, *chosen) if list(names).count(name) > 1]:
-        raise UserError(f"{path}, line 1: two columns are named {repeated[0]!r}; name the columns by number, from 1.")
+        refuse_chat(table)
+        raise UserError(f"{table.path}: {unclear(table, names, pairs, references, predicted)}")
+    chosen = {name: (wanted[base], mode) for name, (base, mode) in zip(plain, parts, strict=True) if base in wanted}
+    if repeated := [name for name in (reference, *chosen) if plain.count(name) > 1]:
+        raise UserError(
+            f"{table.path}, line 1: two columns are named {repeated[0]!r}; name the columns by number, from 1."
+        )
     if len(set(chosen.values())) < len(chosen):
         raise UserError(
-            f"{path}: the columns {', '.join(chosen)} are predictions of one condition and mode; name one with "
-            "--columns=REFERENCE,PREDICTION."
+            f"{table.path}: the columns {', '.join(chosen)} are predictions of one condition and mode; name one with "
+            f"{NAME_BOTH}."
         )
+    notes: list[str] = []
+    reference = of_one_form(table, reference, [plain.index(name) for name in chosen], spoken, notes)
     forced = {condition for condition, mode in chosen.values() if mode == "teacher_forced"}
     predictions = {
         # a column without a mode is free-running if there is a teacher-forced column of the same condition
-        (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): names.index(name)
+        (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): plain.index(name)
         for name, (condition, mode) in chosen.items()
     }
-    return Columns(names.index(reference), predictions, field_positions(names))
+    return Columns(plain.index(reference), predictions, field_positions(table, names), notes=tuple(notes))
 
 
-def _unclear(
-    pairs: Sequence, references: Sequence[str], predicted: Sequence[str], names: Sequence[str], titles: Sequence[str]
-) -> str:
-    """Return the message that says which of reference and prediction is unclear, and how to name it."""
-    title = next(
-        (t for t, name in zip(titles, names, strict=True) if split_mode(name)[0] in (*references, *predicted)), ""
-    )
-    others = [other for other, name in zip(titles, names, strict=True) if other != title and name not in ABOUT_NAMES]
-    if pairs or bool(references) == bool(predicted) or not others:
-        found = "several columns may be" if pairs or (references and predicted) else "no column is known as"
-        among = f"{found} reference and prediction among {join_names(titles)}"
-        return f"{among}; name them with --columns=REFERENCE,PREDICTION."
-    if len(found := references or predicted) > 1:
-        side = "reference" if references else "prediction"
-        return (
-            f"several columns may be the {side} ({join_names(found)}); name both with --columns=REFERENCE,PREDICTION."
-        )
-    sides = ("reference", "prediction") if references else ("prediction", "reference")
-    named = f"{title},PREDICTION" if references else f"REFERENCE,{title}"
+def of_one_form(table: Table, reference: str, predicted: Sequence[int], spoken: Sequence[str], notes: list[str]) -> str:
+    """Return the name of the reference that has the form of the predictions: phonemes for phonemes.
+
+    `spoken` are names of columns of true phonemes. A note tells the choice, or that the forms differ.
+    """
+    if not all(is_spelled(table.column(index)) for index in predicted):
+        return reference
+    place = table.names.index(reference)
+    if reference in spoken or is_spelled(table.column(place)):
+        return reference
+    titles = " and ".join(table.shown(index) for index in predicted)
+    if not spoken:
+        notes.append(f"{titles} holds phonemes or single letters, and the reference {table.shown(place)} holds words")
+        return reference
+    other = table.shown(table.names.index(spoken[0]))
+    notes.append(f"{titles} holds phonemes, so that {other} is the reference, and not {table.shown(place)}")
+    return spoken[0]
+
+
+def is_spelled(cells: Sequence[Any]) -> bool:
+    """Return whether texts are phonemes or single letters: nearly all parts between spaces are short."""
+    texts = [" ".join(map(str, c)) if isinstance(c, list) else str(c) for c in cells[:SAMPLED]]
+    parts = [re.sub(r"[\d\W]", "", part) for text in texts for part in text.split()]
+    return len(parts) >= 8 * min(len(texts), 3) and 10 * sum(len(part) <= 2 for part in parts) >= 9 * len(parts)
+
+
+def unnamed(table: Table) -> str:
+    """Return the message for a table in which no column has a known name, with its first rows and their columns."""
+    if table.layout == "K":
+        return "texts by id without references; give their references with --reference=FILE."
+    if table.width < 2:
+        return "holds one text a row, outputs without references; give its references with --reference=FILE."
+    two = (spaced(table) + [i for i in range(table.width) if i not in spaced(table)])[:2]
+    numbers = [[str(i + 1) for i in order] for order in (two, two[::-1])]
+    ways = [" or ".join(option("--columns", order) for order in numbers)]
+    if table.layout == "H" and not table.samples:
+        ways = [f"{ways[0]}, with --format=H, if line 1 is a sample"]
+        if all(len(str(table.rows[0][i]).split()) <= 4 for i in two):
+            named = [[str(table.rows[0][i]) for i in order] for order in (two, two[::-1])]
+            ways = [f"{' or '.join(option('--columns', order) for order in named)} if line 1 is a header", *ways]
     return (
-        f"the {sides[0]} is {title!r}; no column can be recognized as the {sides[1]} among "
-        f"{join_names(others)}; name it with --columns={repr(named) if ' ' in named else named}."
+        f"no column has a known name; its first rows are {table.first_rows()}; name two with {NAME_BOTH}, such as "
+        f"{', or '.join(ways)}."
     )
+
+
+def spaced(table: Table) -> list[int]:
+    """Return the positions of columns in which at least half of the cells have a space within."""
+    counts = [sum(" " in str(row[i]).strip() for row in table.rows) for i in range(table.width)]
+    return [i for i, count in enumerate(counts) if 2 * count >= len(table.rows)]
+
+
+def unclear(table: Table, names: Names, pairs: Sequence, references: Sequence[str], predicted: Sequence[str]) -> str:
+    """Return the message that says which of reference and prediction is unclear, and how to name it."""
+    titles = dict(zip(table.names, table.titles, strict=True))
+    found = references or predicted
+    others = [t for n, t in titles.items() if names.split_mode(n)[0] not in found and n not in names.fields]
+    holding = [title for name, title in titles.items() if name not in names.fields and not names.is_key(name)]
+    alone = len(holding) == 1 and not references
+    if alone and all(isinstance(cell, str) for cell in table.column(table.titles.index(holding[0]))):
+        return (
+            f"holds outputs without references (columns {join_names([repr(t) for t in table.titles])}); give its "
+            "references with --reference=FILE."
+        )
+    if pairs or (bool(references) == bool(predicted) and len(references) < 2 and len(predicted) < 2) or not others:
+        said = "several columns may be" if pairs or (references and predicted) else "no column is known as"
+        return (
+            f"{said} reference and prediction among {join_names(table.titles)}; its first rows are "
+            f"{table.first_rows()}; name two with {NAME_BOTH}."
+        )
+    if len(several := references if len(references) > 1 else predicted) > 1:
+        side = "reference" if several is references else "prediction"
+        said = f"several columns may be the {side} ({join_names(several)}); name both with {NAME_BOTH}"
+        if side == "prediction" and references:
+            a, b = several[:2]
+            both = option("--columns", [references[0], f"eeg={a}", f"control={b}"])
+            said += f", or, if one of them is of a control, with {both}"
+        return f"{said}."
+    title = next(title for name, title in titles.items() if names.split_mode(name)[0] in found)
+    missing = ("reference", "prediction") if references else ("prediction", "reference")
+    wanted = option("--columns", [title, "PREDICTION"] if references else ["REFERENCE", title])
+    return (
+        f"the {missing[0]} is {title!r}; no column can be recognized as the {missing[1]} among {join_names(others)}; "
+        f"name it with {wanted}."
+    )
+
+
+def option(name: str, values: Sequence[str]) -> str:
+    """Return an option with a list of values as it is typed in a shell."""
+    text = ",".join(f'"{value}"' if "," in value else value for value in values)
+    text = text if re.fullmatch(r"[\w.,:/=-]*", text) else f"'{text}'"
+    return f"{name}={text}"
 
 
 def join_names(names: Sequence[str], most: int = 8) -> str:
@@ -119,51 +208,122 @@ def join_names(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def field_positions(names: Sequence[str]) -> dict[str, list[int]]:
-    """Return field, such as "subject" -> positions of its columns, by the names in `ABOUT_NAMES`.
+def split_list(text: str | None) -> list[str] | None:
+    """Return the values of an option, separated by commas; a value with a comma is in double quotes."""
+    if text is None:
+        return None
+    return [value.strip() for value in next(csv.reader([text], skipinitialspace=True), [])]
+
+
+def field_positions(table: Table, names: Names) -> dict[str, list[int]]:
+    """Return field, such as "subject" -> positions of its columns, by their names.
 
     The first column of a field counts. Of `task`, all columns count: a data set and a key in it may identify a task.
+    Columns of time count if one of them says when a sample was recorded.
     """
     found: dict[str, list[int]] = {}
-    for index, name in enumerate(names):
-        field = ABOUT_NAMES.get(name)
-        if field and (field == "task" or field not in found):
+    for index, name in enumerate(table.names or ()):
+        field = names.fields.get(name)
+        if field and (field == "task" or field not in found) and (field not in TIME or is_time(table, index, field)):
             found.setdefault(field, []).append(index)
-    return found
+    timed = "onset" in found or "order" in found
+    return {field: places for field, places in found.items() if timed or field not in TIME}
 
 
-def stated_columns(columns: Sequence[str], names: Sequence[str] | None, width: int, path: epath.Path) -> Columns:
-    """Return the columns that `--columns` names: the reference, then predictions, by name or by number from 1."""
-    if len(columns) < 2:
-        raise UserError(f"--columns={','.join(columns)}: expected the reference and at least one prediction.")
-    positions = [find_column(column, names, width, path) for column in columns]
+def is_time(table: Table, index: int, field: str) -> bool:
+    """Return whether a column may hold what its name says: numbers, but for the name of a recording."""
+    cells = (str(row[index]).strip() for row in table.rows if row[index] is not None and row[index] is not ABSENT)
+    first = next((cell for cell in cells if cell), "")
+    return bool(first) and (field == "recording" or bool(re.fullmatch(r"-?\d+(\.\d*)?(e[+-]?\d+)?", first, re.I)))
+
+
+def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns:
+    """Return the columns that `--columns` names: the reference, then predictions, by name or by number from 1.
+
+    `CONDITION=COLUMN` names the condition of a prediction. Raises UserError if a column is missing or named twice, or
+    if it is unclear whether the first line is a header.
+    """
+    shown = option("--columns", stated)
+    if len(stated) < 2:
+        raise UserError(f"{shown}: expected the reference and at least one prediction.")
+    table = with_header_decided(table, names, stated)
+    split = [split_condition(column, table) for column in stated]
+    positions = [find_column(table, column) for _, column in split]
     reference, *predictions = positions
-    titles = [condition_of(name) or name for name in normalize_names(columns[1:])]
-    conditions = titles if len(predictions) > 1 else [UNKNOWN]
+    titles = [condition or names.condition(normalize(column)) or normalize(column) for condition, column in split[1:]]
+    conditions = titles if len(predictions) > 1 or split[1][0] else [UNKNOWN]
     if len(set(positions)) < len(positions) or len(set(conditions)) < len(conditions):
-        raise UserError(f"--columns={','.join(columns)}: a column or condition is named twice; name each once.")
+        raise UserError(f"{shown}: a column or condition is named twice; name each once.")
     keys = [(condition, UNKNOWN) for condition in conditions]
-    return Columns(reference, dict(zip(keys, predictions, strict=True)), field_positions(names) if names else {})
+    return Columns(reference, dict(zip(keys, predictions, strict=True)), field_positions(table, names))
 
 
-def find_column(column: str, names: Sequence[str] | None, width: int, path: epath.Path) -> int:
+def with_header_decided(table: Table, names: Names, stated: Sequence[str]) -> Table:
+    """Return a table whose first line is no header, as far as its form tells. Raises UserError if it may be one."""
+    if table.titles is not None or table.samples or len(table.rows) < 2 or table.layout != "H":
+        return table
+    places = [find_column(table, column) for column in stated]
+    first, *rest = [[str(row[i]) for i in places] for row in table.rows]
+    short = all(len(cell.split()) <= 3 and re.fullmatch(r"[\w \-/().]*", cell) for cell in first)
+    longer = sum(len(cell.split()) > 3 for row in rest for cell in row) > len(rest)
+    if short and (longer or all(" " not in cell for cell in first)):
+        raise UserError(
+            f"{table.path}, line 1: {', '.join(first)!r} may be a header or a sample; say --format=F (a header) or "
+            "--format=H (none)."
+        )
+    return table
+
+
+def split_condition(column: str, table: Table) -> tuple[str, str]:
+    """Split `CONDITION=COLUMN` into the two; the condition is "" if a column has the whole name."""
+    condition, mark, rest = column.partition("=")
+    if not mark or normalize(column) in (table.names or ()):
+        return "", column
+    return normalize(condition), rest
+
+
+def find_column(table: Table, column: str) -> int:
     """Return the position from 0 of a column given by name or by number from 1. Raises UserError if it is missing."""
-    name = normalize_names([column])[0]
-    if names and name in names:
-        return list(names).index(name)
-    if column.isascii() and column.isdigit() and 1 <= int(column) <= width:
+    name = normalize(column)
+    if name in (table.names or ()):
+        return table.names.index(name)
+    if column.isascii() and column.isdigit() and 1 <= int(column) <= table.width:
         return int(column) - 1
-    offered = ", ".join(names) if names else f"1 to {width}"
-    raise UserError(f"{path}: there is no column {column!r}; the columns are {offered}.")
+    offered = ", ".join(table.names) if table.names else f"1 to {table.width}"
+    raise UserError(f"{table.path}: there is no column {column!r}; the columns are {offered}.")
 
 
-def with_groups(columns: Columns, names: Sequence[str] | None, groups: Sequence[str]) -> Columns:
-    """Return `columns` with the columns named in `groups` as fields `group NAME`, and unused columns as `others`."""
-    titles = {name: normalize_names([name])[0] for name in groups}
-    places = {f"group {name}": [names.index(title)] for name, title in titles.items() if title in (names or ())}
-    columns = dataclasses.replace(columns, about=columns.about | places)
-    used = columns.used()
-    return dataclasses.replace(columns, others={n: i for i, n in enumerate(names or ()) if i not in used})
+def side_column(table: Table, side: str, stated: str | None, names: Names) -> int:
+    """Return the position of the texts in one of two files, which holds the `side` "reference" or "prediction".
+
+    Raises UserError if the column is unclear, or a file of predictions has references of its own.
+    """
+    if stated is not None:
+        return find_column(table, stated)
+    if table.titles is None and table.coded:
+        return 1
+    if table.width == 1:
+        return 0
+    plain = table.names or []
+    bases = [names.split_mode(name)[0] for name in plain]
+    own = [name for name in plain if names.form("reference", name)]
+    outputs = [i for i, base in enumerate(bases) if names.form("prediction", base)]
+    if side == "prediction" and own and outputs:
+        raise UserError(f"{table.path}: has references of its own ({join_names(plain)}); leave --reference out.")
+    fitting = outputs if side == "prediction" else [plain.index(name) for name in own]
+    words = [i for i in fitting if (names.form(side, bases[i]) or TEXT) == TEXT]
+    for offered in (words, fitting, [i for i, name in enumerate(plain) if name in (*names.either, *names.maybe)]):
+        if len(offered) == 1:
+            return offered[0]
+    found = spaced(table)
+    if len(found) != 1:
+        shown = join_names(table.titles) if plain else f"{table.width} columns without names"
+        raise UserError(
+            f"{table.path}: no column can be recognized as the {side} among {shown}; its first rows are "
+            f"{table.first_rows()}; name both columns with {NAME_BOTH} (REFERENCE is a column of the file of "
+            "references, PREDICTION of the file of predictions), or say --format=P if the lines are no table."
+        )
+    return found[0]
 
 
 def parse_list(cell: str) -> list | None:
@@ -187,6 +347,7 @@ def one_text(items: Sequence[Any]) -> tuple[str | None, str]:
     Texts without spaces are tokens and are joined. Of other texts (references of a caption, hypotheses of a beam), the
     first counts, because the audit compares scores against one text of a sentence.
     """
+    items = [candidate_text(item) if isinstance(item, dict) else item for item in items]
     if any(not isinstance(item, str) for item in items):
         return None, ""
     texts = list(dict.fromkeys(item.strip() for item in items))
@@ -197,70 +358,101 @@ def one_text(items: Sequence[Any]) -> tuple[str | None, str]:
     return " ".join(items), JOINED
 
 
-def has_several_lists(items: Iterable[Any]) -> bool:
-    """Return whether two or more items are lists, as if a row held several samples."""
-    return sum(isinstance(item, list) for item in items) > 1
+def candidate_text(item: dict[str, Any]) -> Any:
+    """Return the text of a candidate in a list of the n best, an object with a text and a score; None without text."""
+    texts = [value for value in item.values() if isinstance(value, str)]
+    usual = [item[name] for name in ("text", "sentence", "hypothesis", "caption") if isinstance(item.get(name), str)]
+    return usual[0] if usual else texts[0] if len(texts) == 1 else None
 
 
-def foreign_row(
-    number: int, fields: Sequence[str], columns: Columns, path: epath.Path, unit: str = "line"
-) -> ForeignRow:
-    """Return a table's row as a sample; `unit` says what `number` counts. Raises UserError for a list of non-texts."""
-    notes: list[str] = []
+def text_of(value: Any, side: str, title: str, where: str) -> tuple[str, str]:
+    """Return a cell as one text, and a note on its conversion. Raises UserError if it is no text or list of texts."""
+    items = parse_list(value) if isinstance(value, str) else value if isinstance(value, list) else None
+    if items is None and isinstance(value, str):
+        refuse_surrogates(value, f"{where}: {title}")
+        if "<>" in value and value.strip("<>"):
+            return value.split("<>")[0].strip(), FIRST_OF_SEVERAL
+        return value, ""
+    found, how = one_text(items) if items is not None else (None, "")
+    if found is None:
+        shown = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        if items is not None and sum(isinstance(item, list) for item in items) > 1:
+            raise UserError(f"{where}: the {side} {title} is the list of lists {shown:.60}; {SEVERAL}.")
+        raise UserError(f"{where}: the {side} {title} is {shown:.60}; expected a text or a list of texts.")
+    refuse_surrogates(found, f"{where}: {title}")
+    return found, how
 
-    def text(side: str, field: str) -> str:
-        items = parse_list(field)
-        found, how = (field, "") if items is None else one_text(items)
-        if found is None:
-            kind, cure = ("list of lists", SEVERAL) if has_several_lists(items) else ("list", "expected text")
-            raise UserError(f"{path}, {unit} {number}: the {side} is the {kind} {field!r:.60}; {cure}.")
-        notes.extend([f"{side}s {how}"] if how else [])
-        return found
 
-    def joined(positions: Sequence[int]) -> str:
-        values = [fields[i] for i in positions]
-        return "/".join([value for value in values if value.strip().lower() not in MISSING] or values[:1])
+def stated_fields(row: Sequence[Any], about: dict[str, list[int]]) -> dict[str, str]:
+    """Return field -> value of a row; values of several columns are joined by `/`, without missing ones."""
+    found = {}
+    for name, places in about.items():
+        values = ["" if row[i] is None or row[i] is ABSENT else str(row[i]) for i in places]
+        known = [value for value in values if value.strip().lower() not in MISSING]
+        found[name] = "/".join(known or values[:1])
+    return found
 
-    reference = text("reference", fields[columns.reference])
-    outputs = {key: text("prediction", fields[index]) for key, index in columns.predictions.items()}
-    stated = {name: joined(positions) for name, positions in columns.about.items()}
-    stated |= {f"other {name}": fields[i] for name, i in columns.others.items() if fed_word(fields[i])}
-    return ForeignRow(number, reference, outputs, stated, unit, tuple(dict.fromkeys(notes)))
+
+def samples(table: Table, columns: Columns) -> Iterator[ForeignRow]:
+    """Yield the samples of a table. Raises UserError at a cell that is no text, or a row that repeats the header."""
+    texts = [columns.reference, *columns.predictions.values()]
+    needed = sorted(columns.used())
+    head = None if table.titles is None or table.layout != "F" else [normalize(table.titles[i]) for i in texts]
+    place = str(table.path)  # of a path in a bucket, this takes time
+    for number, row in zip(table.numbers, table.rows, strict=True):
+        where = f"{place}, {table.unit} {number}"
+        for index in needed:
+            if row[index] is ABSENT:
+                raise UserError(
+                    f"{where}: has no {table.titles[index]!r}, but the first {table.unit} has it; add the name, or "
+                    f"remove the {table.unit}."
+                )
+        short = len(str(row[texts[0]])) < 60 and table.layout in ("F", "H")
+        cells = normalize_names(row[i] for i in texts) if short else []
+        if cells and (cells == head or (not head and len({*filter(built_in().is_usual, cells)}) > 1)):
+            shown = ", ".join(str(row[i]) for i in texts)
+            raise UserError(
+                f"{where}: {shown!r:.80} is a header among the samples, as if two files were joined; give each file to "
+                "the command separately, with its header first."
+            )
+        reference, *how = text_of(row[columns.reference], "reference", table.shown(columns.reference), where)
+        notes = [f"references {note}" for note in how if note]
+        outputs = {}
+        for key, index in columns.predictions.items():
+            outputs[key], note = text_of(row[index], "prediction", table.shown(index), where)
+            notes += [f"predictions {note}"] if note else []
+        stated = stated_fields(row, columns.about)
+        for name, i in columns.others.items():
+            if isinstance(row[i], str) and fed_word(row[i]):
+                stated[f"other {name}"] = row[i]
+        yield ForeignRow(number, reference, outputs, stated, table.unit, tuple(dict.fromkeys(notes)))
+
+
+def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = ()) -> str:
+    """Return a layout in words: its kind, the used and the unused columns; fields in `dropped` count as unused."""
+    used = columns.used(dropped)
+    unused = [table.shown(i) for i in range(table.width) if i not in used]
+    said = f"; reference {table.shown(columns.reference)}, prediction "
+    said += ", ".join(table.shown(i) for i in columns.predictions.values())
+    for title, fields in SAID.items():
+        places = [i for name in fields if name not in dropped for i in columns.about.get(name, [])]
+        said += f", {title} {' and '.join(table.shown(i) for i in places)}" if places else ""
+    said += f"; not used: {join_names(unused)}" if unused else ""
+    return f"{table.layout} ({table.kind}{said})"
 
 
 def read_metadata(path: str | os.PathLike[str]) -> csv.DictReader:
     """Open a CSV of metadata; usual names of its columns become `reference`, `subject`, `task` or one of `METADATA`."""
+    names = built_in()
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    names = reader.fieldnames or ()
-    plain = normalize_names(names)
-    references = [name for name in ("reference", *REFERENCE_NAMES, *MAYBE_REFERENCES) if name in plain][:1]
+    titles = reader.fieldnames or ()
+    plain = normalize_names(titles)
+    known = [name for name in plain if names.form("reference", name)]
+    references = ["reference"] if "reference" in plain else (known or [n for n in plain if n in names.maybe])[:1]
     found: list[str] = []
-    for name, title in zip(plain, names, strict=True):
-        field = "reference" if name in references else ABOUT_NAMES.get(name, "")
+    for name, title in zip(plain, titles, strict=True):
+        field = "reference" if name in references else names.fields.get(name, "")
         usual = field in ("reference", "subject", "task") and field not in (*found, *(plain if name != field else ()))
         found.append(field if usual else name if name in METADATA else title)
     reader.fieldnames = found
     return reader
-
-
-def column_titles(names: Sequence[str] | None, width: int) -> list[str]:
-    """Return names of all columns for messages; an empty name stands for the index of a pandas table."""
-    if not names:
-        return [f"column {i + 1}" for i in range(width)]
-    return [repr(name) if name else f"the index (column {i})" for i, name in enumerate(names, 1)]
-
-
-def describe_columns(
-    columns: Columns, names: Sequence[str] | None, width: int, kind: str, dropped: Collection[str] = ()
-) -> str:
-    """Return a layout in words: its kind, the used and the unused columns; fields in `dropped` count as unused."""
-    titles = column_titles(names, width)
-    used = columns.used(dropped)
-    unused = [title for i, title in enumerate(titles) if i not in used]
-    predicted = ", ".join(titles[i] for i in columns.predictions.values())
-    task = columns.about.get("task", [])
-    tasks = f", task {' and '.join(titles[i] for i in task)}" if task else ""
-    mode = [titles[i] for name in MODE_FIELDS if name not in dropped for i in columns.about.get(name, [])]
-    tasks += f", mode {' and '.join(mode)}" if mode else ""
-    roles = f"; reference {titles[columns.reference]}, prediction {predicted}{tasks}"
-    return f"{kind}{roles}{f'; not used: {join_names(unused)}' if unused else ''})"

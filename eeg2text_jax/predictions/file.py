@@ -16,11 +16,12 @@ from typing import Any
 
 from etils import epath
 
-from eeg2text_jax.data.clock import parse_span
+from eeg2text_jax.data.clock import MOST_WHOLE, parse_span
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.predictions.packed import Lines
 
+UNKNOWN = "unknown"  # a value that a file does not state
 MODES = ("teacher_forced", "free_running")
 OWN_NAMES = ("sample_id", "sentence_id", "train_condition", "eval_condition", "mode")  # our rows have most of these
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -111,7 +112,7 @@ def is_own(lines: Lines) -> bool:
             filled += 1
             braces += line.startswith("{")
     number, line = first
-    if filled < 2 or 2 * braces < filled or not line.lstrip().startswith("{"):
+    if filled < 2 or 2 * braces < filled or not re.match(r"\s*\{(?!')", line):  # Python's dicts have single quotes
         return False
     row = parse_object(line, lines.path, number)
     return set(row) == {"header"} or 2 * sum(name in row for name in OWN_NAMES) > len(OWN_NAMES)
@@ -259,10 +260,13 @@ def _value(name: str, value: Any, path: epath.Path, number: int) -> Any:
         largest = sys.float_info.max  # an integer may exceed it; math.isfinite would raise for such an integer
         if not abs(_typed(name, value, (int, float), path, number)) <= largest:
             raise UserError(f"{path}, line {number}: {name} is {value!r:.40}; expected a finite number.")
+        if value < 0 and name == "duration":
+            raise UserError(f"{path}, line {number}: duration is {value!r:.40}; expected seconds, 0 or more.")
         return value
     if name in ("n_words", "seed", "n_tokens", "hypothesis", "order"):
-        if _typed(name, value, int, path, number) < 0 and name == "hypothesis":
-            raise UserError(f"{path}, line {number}: hypothesis is {value}; expected 0 for the first, 1 for the next.")
+        if not 0 <= _typed(name, value, int, path, number) <= MOST_WHOLE:
+            wanted = {"hypothesis": "0 for the first, 1 for the next"}.get(name, "a whole number from 0 to 2^63 - 1")
+            raise UserError(f"{path}, line {number}: {name} is {value!r:.40}; expected {wanted}.")
         return value
     return _typed(name, value, str, path, number)
 

@@ -2,14 +2,16 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from etils import epath
 
+from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import MODES, Prediction, Shared, characters_apart, row_key, sentence_key
+from eeg2text_jax.predictions.file import MODES, UNKNOWN, Prediction, Shared, characters_apart, row_key, sentence_key
 
-UNKNOWN = "unknown"
 EEG_NAMES = {"real_eeg": "eeg", "real": "eeg", "true_eeg": "eeg", "shuffled_eeg": "shuffled", "noise_eeg": "noise"}
 CONTROLS = ("noise", "random", "random_noise", "gaussian_noise", "shuffled", "random_eeg", "zero", "zero_eeg", "zeros")
 RECORDINGS = {"meg", "fmri", "ecog", "seeg", "ieeg", "fnirs", "nirs", "emg", "lfp"}  # signals other than EEG
@@ -19,6 +21,12 @@ FORCED |= {"tf", "with_tf", "w_tf", "w/_tf", "w/tf"}
 FREE = {"free_running", "autoregressive", "ar", "generate", "generated", "no_tf", "without_tf", "w/o_tf"}
 YES, NO = {"true", "1", "1.0", "yes", "y", "t"}, {"false", "0", "0.0", "no", "n", "f"}
 MOST_CONDITIONS = 12  # a column with more distinct values is not read as conditions
+# Value in a column that names the split of each row -> test, dev or train.
+PARTS = {
+    **dict.fromkeys(("test", "testing", "eval", "evaluation", "heldout", "held_out"), "test"),
+    **dict.fromkeys(("dev", "val", "valid", "validation"), "dev"),
+    **dict.fromkeys(("train", "training"), "train"),
+}
 MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # notations of a missing value
 
 
@@ -50,10 +58,13 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
             known[reference] = f"text-{digest[:12]}", len(characters_apart(reference).split())
         own_id, n_words = known[reference]
         for (condition, mode), text in row.outputs.items():
+            subject, task = _stated(row, "subject", shared), _stated(row, "task", shared)
+            timed = "onset" in row.about or "order" in row.about
+            time = parse_time(row.about, f"{path}, {row.unit} {row.line}", default=f"{subject}/{task}") if timed else {}
             prediction = Prediction(
                 sample_id=row.about.get("sample_id", f"row-{number}"),
-                subject=_stated(row, "subject", shared),
-                task=_stated(row, "task", shared),
+                subject=subject,
+                task=task,
                 sentence_id=shared.text(row.about.get("sentence_id", own_id)),
                 n_words=n_words,
                 train_condition=shared.text(row.about.get("train_condition", UNKNOWN)),
@@ -62,6 +73,7 @@ def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
                 mode=_mode(row, mode, path),
                 reference=reference,
                 prediction=text,
+                **time,
             )
             if "sample_id" in row.about:
                 previous = first_line.setdefault((*row_key(prediction), _fed(row, condition)), row.line)
@@ -137,3 +149,47 @@ def mode_name(text: str) -> str:
     """Return the mode that a text such as "with TF" means, or the text itself if it is no known name."""
     word = join_words(text)
     return "teacher_forced" if word in FORCED else "free_running" if word in FREE else text
+
+
+class RowSummary:
+    """An iterator over the rows of a file that collects their labels, conditions and notes as they are read."""
+
+    def __init__(self, rows: Iterable[ForeignRow]):
+        self._rows = rows
+        self.groups: dict[str, dict[str, Counter]] = defaultdict(
+            lambda: defaultdict(Counter)
+        )  # column -> counts of labels
+        self.fed: set[str] = set()  # conditions in the column of conditions
+        self.seeds_stated = False
+        self.read_as: Counter[str] = Counter()  # note on converted texts -> number of rows
+        self.part = ""  # note on the rows that the column of splits left out; "" if none
+        self.others: dict[str, Counter[str]] = defaultdict(Counter)  # unused column -> condition -> number of rows
+
+    def __iter__(self) -> Iterator[ForeignRow]:
+        for row in self._test_rows(iter(self._rows)):
+            self.fed.add(condition_name(row.about.get("condition", "")))
+            self.seeds_stated |= "seed" in row.about
+            self.read_as.update(row.read_as)
+            for name, value in row.about.items():
+                if name.startswith("group "):
+                    self.groups[name.removeprefix("group ")][sentence_key(row.reference)][value.strip()] += 1
+                elif name.startswith("other "):
+                    self.others[name.removeprefix("other ")][fed_word(value)] += 1
+            yield row
+
+    def _test_rows(self, rows: Iterator[ForeignRow]) -> Iterator[ForeignRow]:
+        """Yield the rows of the test part, or of dev if none are of test; all rows without a column of splits."""
+        first = next(rows, None)
+        rows = itertools.chain([first] if first else [], rows)
+        if first is None or "split" not in first.about:
+            yield from rows
+            return
+        listed = [(row, PARTS.get(join_words(row.about["split"]), "")) for row in rows]
+        counts = Counter(part for _, part in listed)
+        kept = next((part for part in ("test", "dev") if counts[part]), "")
+        if kept and counts[kept] < len(listed):
+            others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != kept)
+            self.part = f"by the column of splits, only {counts[kept]} rows of {kept} are used; left out are {others}"
+        elif counts["train"] == len(listed):
+            self.part = "every row is of the training part by the column of splits: models may have memorized its texts"
+        yield from (row for row, part in listed if part == kept or not kept)

@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import os
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,10 @@ from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.imports import library, parquet_errors
 
 LARGEST = 2**31  # largest number of bytes of an unpacked file; a million predictions have a tenth of it
+CELLS = 50_000_000  # most cells of an Excel or Parquet table, with the empty ones before a row's last cell
+SECONDS = 300  # longest time in which such a table is read
 TEXT = "CSV"  # kind of a file that is text already
+HDF5 = "HDF5"  # kind of a file whose bytes are kept, see `containers.hdf5_table`
 # First bytes of unsupported files -> their kind, and the user's remedy.
 OTHERS = {
     b"\xd0\xcf\x11\xe0": ("an Excel file of the format before 2007", "save it as .xlsx or as CSV"),
@@ -28,9 +32,10 @@ OTHERS = {
         ("a Python pickle, which can run code and is not opened", "write its texts as CSV or JSON"),
     ),
     b"\x93NUMPY": ("a NumPy array", "write its texts as CSV or JSON"),
-    b"\x89HDF": ("an HDF5 file", "write its texts as CSV or JSON"),
     b"%PDF": ("a PDF", "write its texts as CSV or JSON"),
+    **dict.fromkeys((b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"), ("an archive", "unpack it")),
 }
+PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")  # of any protocol; the first ones have no mark of their own
 TITLES = 20  # rows of a sheet in which a header is searched; titles may stand above it
 
 
@@ -50,8 +55,9 @@ class Lines:
             raise UserError(f"{path}: cannot be read ({error.strerror or error}); check the path.") from error
         self.digest = hashlib.sha256(data).hexdigest()
         data, self.kind = as_text(data, self.path)
-        data = data.removeprefix(b"\xef\xbb\xbf")
-        self.data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if self.kind != HDF5:
+            data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        self.data = data
 
     def __iter__(self) -> Iterator[str]:
         start, number = 0, 1
@@ -80,6 +86,12 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     """
     if data.startswith(b"\x1f\x8b"):
         data = unpack(data, path)
+    if path.suffix.lower() in PICKLES:
+        raise UserError(
+            f"{path}: a Python pickle, which can run code and is not opened; write its texts as CSV or JSON."
+        )
+    if data[257:262] == b"ustar":
+        raise UserError(f"{path}: a tar archive; unpack it, and give one of its files.")
     for magic, (kind, cure) in OTHERS.items():
         if data.startswith(magic):
             raise UserError(f"{path}: {kind}; {cure}.")
@@ -87,10 +99,10 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
         with contextlib.suppress(UnicodeDecodeError):
             return data.decode("utf-16").encode(), TEXT
     if data.startswith(b"PAR1"):
-        return as_csv(parquet_rows(data, path)), "Parquet"
+        return as_csv(bounded(parquet_rows(data, path), path), path), "Parquet"
     if data.startswith(b"PK\x03\x04"):
-        return excel_text(data, path)
-    return data, TEXT
+        return zip_text(data, path)
+    return data, HDF5 if data.startswith(b"\x89HDF") else TEXT
 
 
 def conversion(data: bytes, path: epath.Path) -> str:
@@ -120,6 +132,8 @@ def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
     parquet = library("pyarrow.parquet", "parquet")
     try:
         file = parquet.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+        if file.metadata.num_rows * file.metadata.num_columns > CELLS:  # a file of one text, repeated, is small
+            raise too_many_cells(path)
         yield file.schema_arrow.names
         for batch in file.iter_batches():
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
@@ -127,26 +141,63 @@ def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
         raise UserError(f"{path}: cannot be read as Parquet ({first_line(error)}); write it again.") from error
 
 
-def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
-    """Return the first sheet with a table as CSV, and a phrase that says which sheet was read.
+def bounded(rows: Iterator[Sequence[Any]], path: epath.Path) -> Iterator[Sequence[Any]]:
+    """Yield rows of cells. Raises UserError beyond `CELLS` cells (an empty row counts as one) or `SECONDS`."""
+    cells, end = 0, time.monotonic() + SECONDS
+    for row in rows:
+        cells += max(len(row), 1)
+        if cells > CELLS:
+            raise too_many_cells(path)
+        if time.monotonic() > end:
+            raise UserError(f"{path}: the table takes more than {SECONDS} s to read; save its columns of texts as CSV.")
+        yield row
 
-    Raises UserError for another archive, or if two sheets have the same columns, as for two conditions.
+
+def too_many_cells(path: epath.Path) -> UserError:
+    return UserError(f"{path}: the table has more than {CELLS:,} cells; save its columns of texts as CSV.")
+
+
+def zip_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
+    """Return the text of an Excel workbook, or of the only file in a zip archive, and its kind in words.
+
+    Raises UserError for an archive of several files, a damaged or too large one, and one that holds a pickle or arrays.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            names = archive.namelist()
-            size = sum(entry.file_size for entry in archive.infolist())
-    except zipfile.BadZipFile as error:
-        raise UserError(f"{path}: a zip archive that cannot be read ({error}); copy it again.") from error
-    if names and all(name.endswith(".npy") for name in names):
-        raise UserError(f"{path}: a NumPy archive ({', '.join(names[:4])}); write its texts as CSV or JSON.")
-    if "xl/workbook.xml" not in names:
-        raise UserError(f"{path}: a zip archive; unpack it, and give one of its files.")
-    if size > LARGEST:
-        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; save it as CSV.")
+            entries = [e for e in archive.infolist() if not e.is_dir() and not e.filename.startswith("__MACOSX/")]
+            names = [entry.filename for entry in entries]
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+                raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; give a part of it as CSV.")
+            if "xl/workbook.xml" in names:
+                return excel_text(data, path)
+            if names and all(name.endswith(".npy") for name in names):
+                raise UserError(f"{path}: a NumPy archive ({', '.join(names[:4])}); write its texts as CSV or JSON.")
+            if any(name.endswith(PICKLES) for name in names):
+                raise UserError(f"{path}: holds a Python pickle, which can run code and is not opened.")
+            if len(entries) != 1:
+                listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+                raise UserError(f"{path}: a zip archive of {len(names)} files ({listed}); unpack it, and give one.")
+            with archive.open(entries[0]) as file:
+                inner = file.read(LARGEST + 1)
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, ValueError) as error:
+        raise UserError(f"{path}: a zip archive that cannot be read ({error!s:.80}); copy it again.") from error
+    if len(inner) > LARGEST:
+        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; unpack it, and give a part of it.")
+    if inner.startswith(b"PK\x03\x04") and b"xl/workbook.xml" not in inner:
+        raise UserError(f"{path}: a zip archive in a zip archive; unpack it, and give one of its files.")
+    return as_text(inner, path)
+
+
+def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
+    """Return the first sheet with a table as CSV, and a phrase that says which sheet was read.
+
+    Raises UserError for a damaged workbook, or if two sheets have the same columns, as for two conditions.
+    """
     openpyxl = library("openpyxl", "xlsx")
     try:
         sheets = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True).worksheets
+        for sheet in sheets:
+            sheet.reset_dimensions()  # rows end at their last cell; the size that a file states may be anything
         heads = {sheet.title: head for sheet in sheets if (head := _header(sheet))}
         sheet = next((sheet for sheet in sheets if sheet.title in heads), sheets[0])
         alike = [title for title, (_, names) in heads.items() if names == heads[sheet.title][1]]
@@ -157,7 +208,8 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
             )
         others = ", ".join(repr(other.title) for other in sheets if other is not sheet)
         kind = f"Excel, sheet {sheet.title!r}, not read: {others}" if others else "Excel, first sheet"
-        return as_csv(_cells(sheet, heads.get(sheet.title, (0, ()))[0])), kind
+        rows = bounded(sheet.iter_rows(values_only=True), path)
+        return as_csv(_cells(rows, heads.get(sheet.title, (0, ()))[0]), path), kind
     except (LookupError, ValueError, TypeError, AttributeError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
         # The ParseError of xml.etree, for a damaged sheet, is a SyntaxError.
         raise UserError(f"{path}: cannot be read as an Excel file ({error!r:.80}); save it as CSV.") from error
@@ -171,19 +223,31 @@ def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
     return None
 
 
-def _cells(sheet: Any, above: int) -> Iterator[Sequence[Any]]:
-    """Yield the rows of a sheet below its first `above` rows, as wide as the first row yielded; empty rows are ()."""
-    width = 0
-    for row in itertools.islice(sheet.iter_rows(values_only=True), above, None):
-        filled = [i for i, cell in enumerate(row, 1) if cell is not None]
-        width = width or max(filled, default=0)
-        yield row[:width] if filled else ()
+def _cells(rows: Iterator[Sequence[Any]], above: int) -> Iterator[Sequence[Any]]:
+    """Yield the rows below the first `above` ones, as wide as the first row with a filled cell.
+
+    Empty rows are (), and none follows the last filled row.
+    """
+    width = empty = 0
+    for row in itertools.islice(rows, above, None):
+        width = width or max((i for i, cell in enumerate(row, 1) if cell is not None), default=0)
+        row = row[:width]
+        if all(cell is None for cell in row):
+            empty += 1
+            continue
+        yield from itertools.repeat((), empty)
+        yield (*row, *[None] * (width - len(row)))
+        empty = 0
 
 
-def as_csv(rows: Iterator[Sequence[Any]]) -> bytes:
-    """Return rows of cells as CSV; None becomes "", a list becomes JSON."""
+def as_csv(rows: Iterator[Sequence[Any]], path: epath.Path) -> bytes:
+    """Return rows of cells as CSV; None becomes "", a list becomes JSON. Raises UserError beyond `LARGEST`."""
     out = io.StringIO(newline="")
-    csv.writer(out, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+    writer = csv.writer(out, lineterminator="\n")
+    for row in rows:
+        writer.writerow([_cell(value) for value in row])
+        if out.tell() > LARGEST:
+            raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; save a part of it as CSV.")
     return out.getvalue().encode("utf8", "surrogatepass")
 
 

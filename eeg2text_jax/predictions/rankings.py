@@ -1,6 +1,7 @@
-"""The file of rankings, which `decode` writes: for each recording the score of every candidate sentence.
+"""Files of candidates: the scores of sentences that a decoder chose from, and rankings.
 
-JSON lines, read by `score` and `audit`. The first line is a header whose `candidates` are lists of sentences by name
+The file of rankings, which `decode` writes, has for each recording the score of every candidate sentence. It is JSON
+lines, read by `score` and `audit`. The first line is a header whose `candidates` are lists of sentences by name
 (`{"test": [{"sentence_id", "reference", "task", "n_words", "stratum"}, ...]}`); each further line is one recording
 under one training and evaluation condition: the fields of a prediction, whose text is the candidate ranked first, and
 

@@ -2,41 +2,63 @@
 
 import dataclasses
 import os
+import re
 import unicodedata
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
-from eeg2text_jax.predictions.blocks import LAYOUTS, read_blocks, read_pairs, read_words, survey
-from eeg2text_jax.predictions.csv_rows import read_csv
-from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet, is_own, parse_predictions
-from eeg2text_jax.predictions.foreign import UNKNOWN, ForeignRow, complete, mode_name
-from eeg2text_jax.predictions.groups import RowSummary
-from eeg2text_jax.predictions.json_rows import read_json
-from eeg2text_jax.predictions.notes import possible_faults, repetitions
-from eeg2text_jax.predictions.packed import Lines
-from eeg2text_jax.predictions.two_files import read_two_files
+from eeg2text_jax.predictions.columns import describe_columns, join_names, roles, samples, split_list
+from eeg2text_jax.predictions.containers import (
+    NO_TABLE,
+    TEXTS_ALONE,
+    Columns,
+    Table,
+    csv_table,
+    hdf5_table,
+    json_table,
+    json_text,
+    lines_table,
+)
+from eeg2text_jax.predictions.file import HAN, MODES, UNKNOWN, Prediction, PredictionSet, is_own, parse_predictions
+from eeg2text_jax.predictions.foreign import ForeignRow, RowSummary, complete, mode_name
+from eeg2text_jax.predictions.joins import Side, join_files
+from eeg2text_jax.predictions.labelled import LAYOUTS, labelled_table, notebook_lines, recurring_heads
+from eeg2text_jax.predictions.names import Names, load_names
+from eeg2text_jax.predictions.packed import HDF5, TEXT, Lines
 from eeg2text_jax.stores.copying import at_hand
 
-FORMATS = ("jsonl", *LAYOUTS, "C2", "E", "F", "H", "J", "P", "K")
+FORMATS = ("jsonl", *LAYOUTS, "F", "H", "J", "P", "K")
+SIDE_FORMATS = ("P", "K", "F", "H", "J")  # layouts of files of references alone or predictions alone
 REFERENCE = (
-    "the true texts of files that hold outputs alone: lines, a table or JSON, in the same order or by the same ids"
+    "the true texts of files with outputs alone: lines, a table, JSON or HDF5, in the same order or by the same ids"
 )
-BLOCK_NOTES = {
-    "A": "A (target string / predicted string with tf / predicted string)",
-    "A1": "A1 (target string / predicted string)",
-    "A2": "A2 (target string / predicted string with tf / predicted string, with lines of tokens)",
-    "B": "B (Target string / Predicted string, closed by dashes)",
-    "C": "C (start / Predicted / True / end)",
-    "C1": "C1 (Predicted / True, closed by equals signs)",
-    "C2": "C2 (a line of reference and one of prediction, with labels)",
-    "D": "D (target sentence / predicted sentence)",
-    "E": "E (target word / pred word, one line per word)",
-}
+
+COLUMNS = "columns of the reference and of one or more predictions, by name or by number from 1; CONDITION=COLUMN says "
+COLUMNS += "what a prediction was made from"
+
+
+def add_options(add: Any) -> None:
+    """Add the options that say how files are read to a command; `add` is `add_argument` of its parser."""
+    add("--reference", type=epath.Path, metavar="FILE", help=REFERENCE)
+    add("--format", choices=FORMATS, help="layout of the files, if it is recognised wrongly")
+    add("--columns", type=split_list, metavar="REF,PRED", help=COLUMNS)
+    id_help = "columns by which predictions and references are joined; rows: row by row"
+    add("--id", type=split_list, metavar="COLUMNS", help=id_help)
+    add("--labels", type=split_list, metavar="TRUE,PRED", help="labels of printed references and predictions")
+    add("--names", type=epath.Path, metavar="FILE", help="further names of columns and labels, see docs/layouts.md")
+
+
+def options_of(flags: Any) -> dict[str, Any]:
+    """Return the arguments of `read_any` that the options of `add_options` state."""
+    return {"layout": flags.format, **{name: getattr(flags, name) for name in OPTIONS}}
+
+
+OPTIONS = ("columns", "reference", "id", "labels", "names")
 
 
 def read_any(
@@ -47,80 +69,162 @@ def read_any(
     mode: str | None = None,
     groups: Sequence[str] = (),
     reference: str | os.PathLike[str] | None = None,
+    id: Sequence[str] | None = None,
+    labels: Sequence[str] | None = None,
+    names: str | os.PathLike[str] | None = None,
 ) -> PredictionSet:
-    """Read a predictions file of any layout in `FORMATS`.
-
-    Values that the file does not state are "unknown"; a missing sentence id is made from the reference.
-
-    Args:
-      path: the file, or its address in a bucket.
-      layout: a name in `FORMATS`; None recognises the layout by content.
-      columns: of a table or foreign JSON: the reference and one or more predictions, by name or by number from 1.
-      mode: the mode of rows that do not state one; rows of other modes are dropped.
-      groups: columns of a table or foreign JSON whose labels to keep, see `predictions/groups.py`.
-      reference: a file of references for a file that has only predictions, joined line by line or by id.
-
-    Raises:
-      UserError: the file or a line of it cannot be read as its layout, or no row is of `mode`.
-
-    Examples:
-      >>> from eeg2text_jax import read_any
-      >>> rows = read_any("run/predictions.jsonl", mode="free_running").predictions
-      >>> sorted({row.eval_condition for row in rows})
-      ['eeg', 'noise', 'shuffled']
-    """
+    """Read a predictions file as `in_memory.read_any` says; messages speak of the options of the command line."""
     path = epath.Path(at_hand(path))
     if layout is not None and layout not in FORMATS:
         raise UserError(f"--format={layout}: there is no such layout; the layouts are {', '.join(FORMATS)}.")
     mode = mode if mode is None else mode_name(mode)
     if mode is not None and mode not in MODES:
         raise UserError(f"--mode={mode}: there is no such mode; the modes are {', '.join(MODES)}.")
+    known = load_names(names)
     lines = Lines(path)
     if not lines.data.strip():
         raise UserError(f"{path}: the file is empty.")
-    rows: Any
-    description: str | Callable[..., str]
-    notes: Sequence[str] = ()
-    if reference is not None:
-        rows, description = read_two_files(lines, Lines(at_hand(epath.Path(reference))), layout, columns, groups)
-    elif layout in ("P", "K"):
+    if reference is None and id is not None:
+        raise UserError(f"--id={','.join(id)}: joins two files; give the references with --reference=FILE.")
+    if reference is None and layout in ("P", "K"):
         raise UserError(
             f"--format={layout}: the file has only predictions; give their references with --reference=FILE."
         )
-    elif layout == "jsonl" or (layout is None and not columns and is_own(lines)):
+    if reference is None and (layout == "jsonl" or (not (layout or columns or labels) and is_own(lines))):
         return in_mode(in_one_form(parse_predictions(lines)), mode)
-    else:
-        rows, description, notes = read_foreign(lines, layout, columns, groups)
-    rows = RowSummary(rows)
-    predictions = complete(rows, path)
-    if callable(description):
-        fed = rows.fed == {p.eval_condition for p in predictions}
-        dropped = (*(() if fed else ("condition",)), *(() if rows.part else ("split",)))
-        description = description(dropped)
-        refuse_conditions(rows, predictions, path)
+    if reference is not None:
+        rows, description, notes = read_two(
+            lines, Lines(at_hand(epath.Path(reference))), layout, columns, groups, id, known
+        )
+        return finished(rows, lines, description, notes, mode)
+    table = table_of_file(lines, layout, known, columns or (), labels)
+    found = roles(table, known, columns, groups)
+    return finished(samples(table, found), lines, (table, found), [*table.notes, *found.notes], mode)
+
+
+def finished(
+    rows: Iterator[ForeignRow],
+    lines: Lines,
+    described: str | tuple[Table, Columns],
+    notes: Sequence[str],
+    mode: str | None,
+) -> PredictionSet:
+    """Return the rows of a foreign file as predictions, with a description of what was used."""
+    path, summary = lines.path, RowSummary(rows)
+    predictions = complete(summary, path)
+    if not isinstance(described, str):
+        fed = summary.fed == {p.eval_condition for p in predictions}
+        dropped = (*(() if fed else ("condition",)), *(() if summary.part else ("split",)))
+        described = describe_columns(*described, dropped)
+        refuse_conditions(summary, predictions, path)
     if not predictions:
         raise UserError(f"{path}: no predictions in the file.")
-    converted = (f"in {count} rows {sentence}" for sentence, count in rows.read_as.items())
-    notes = (*notes, *([rows.part] if rows.part else []), *converted)
-    read = PredictionSet(predictions, {}, description, path, notes, (), rows.groups, lines.digest, rows.seeds_stated)
+    converted = (f"in {count} rows {sentence}" for sentence, count in summary.read_as.items())
+    notes = (*notes, *([summary.part] if summary.part else []), *converted)
+    read = PredictionSet(
+        predictions, {}, described, path, notes, (), summary.groups, lines.digest, summary.seeds_stated
+    )
     return in_mode(in_one_form(read), mode)
 
 
-def read_foreign(
-    lines: Lines, layout: str | None, columns: Sequence[str] | None, groups: Sequence[str]
-) -> tuple[Iterator[ForeignRow], str | Callable[..., str], Sequence[str]]:
-    """Return the samples of a foreign file, its layout in words (or a function, see `describe_columns`), and notes."""
-    found = survey(lines)
-    name = layout or ("J" if found.first in ("[", "{") else "F" if columns else found.layout() or "F")
-    if name == "J":
-        by_line = found.first == "{" and 2 * found.braces >= found.filled
-        return *read_json(lines, columns, by_line=by_line, groups=groups), ()
-    if name in ("F", "H"):
-        return *read_csv(lines, columns, header={"H": False, "F": True}.get(layout), groups=groups), ()
-    if name in ("C2", "E"):
-        return read_words(lines) if name == "E" else read_pairs(lines, found), BLOCK_NOTES[name], ()
-    rows, notes = read_blocks(lines, name, found)
-    return rows, BLOCK_NOTES[name], notes
+def table_of_file(
+    lines: Lines, layout: str | None, names: Names, columns: Sequence[str] = (), labels: Sequence[str] | None = None
+) -> Table:
+    """Return the table that a file with both sides holds: JSON, a CSV with a known header, printed text, another CSV.
+
+    Raises UserError if it holds none, with a hint at what it may be.
+    """
+    if lines.kind == HDF5:
+        return hdf5_table(lines)
+    plain, printed = lines.kind == TEXT, None
+    refusal, table = None, None
+    if plain and layout in (None, "J", *LAYOUTS):
+        printed = notebook_lines(json_text(lines))
+        try:
+            if printed is None and not labels and layout in (None, "J"):
+                table = json_table(lines, names, alone=True)
+        except UserError as error:
+            refusal = error
+        if layout == "J" and table is None:
+            raise refusal or UserError(f"{lines.path}: not JSON; leave --format out, or give the layout of this file.")
+    if table is None and refusal is None and printed is None and not labels and layout in (None, "F", "H"):
+        table = csv_table(lines, names, layout, [column.partition("=")[2] or column for column in columns])
+    if table is None or (table.layout == "H" and layout is None and plain):
+        texts = lines if printed is None else printed
+        kind = "printed outputs of a notebook, " if printed is not None else ""
+        found = labelled_table(lines.path, texts, names, labels, kind) if plain and layout in (None, *LAYOUTS) else None
+        if found is None and table is None:
+            raise refusal or UserError(f"{lines.path}: {no_layout(texts, layout, labels, printed is not None)}")
+        table = found or table
+    return table
+
+
+def no_layout(texts: Iterable[str], layout: str | None, labels: Sequence[str] | None, is_notebook: bool) -> str:
+    """Return the message for a text that is no table and has no known labels."""
+    if labels:
+        return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
+    heads = [repr(head) for head in recurring_heads(texts)]
+    if heads or is_notebook or layout in LAYOUTS:
+        said = f"; lines begin with {join_names(heads)}" if heads else ""
+        hint = f"no samples of known labels{said}; name the labels with --labels=TRUE,PREDICTED"
+        return (
+            f"a notebook whose printed outputs have {hint}." if is_notebook else NO_TABLE.format(hint=f"it has {hint}")
+        )
+    return NO_TABLE.format(hint=TEXTS_ALONE)
+
+
+def read_two(
+    lines: Lines, reference: Lines, layout: str | None, columns: Sequence[str] | None, groups: Sequence[str],
+    ids: Sequence[str] | None, names: Names,
+) -> tuple[Iterator[ForeignRow], str, Sequence[str]]:  # fmt: skip
+    """Return the samples of a file of predictions and a file of their references, the layout in words, and notes."""
+    if layout not in (None, *SIDE_FORMATS):
+        raise UserError(
+            f"--format={layout}: files of this layout hold references themselves; with --reference, expected "
+            f"{' or '.join(SIDE_FORMATS)}; set one of these, or leave --reference out."
+        )
+    if columns and len(columns) != 2:
+        raise UserError(
+            f"--columns={','.join(columns)}: with --reference, expected two columns: the reference's, in "
+            f"{reference.path}, and the prediction's, in {lines.path}; set --columns=REFERENCE,PREDICTION."
+        )
+    theirs, mine = columns or (None, None)
+    sides = []
+    for file, role, column in ((reference, "reference", theirs), (lines, "prediction", mine)):
+        table = table_of_side(file, layout, names, column)
+        if column and table.titles is None and table.layout in ("P", "K"):
+            raise UserError(
+                f"{file.path}: there is no column {column!r}, as each line of the file is a text; leave --columns out."
+            )
+        sides.append(Side(table, role, column, names, groups))
+    if layout == "K" and not all(side.keys for side in sides):
+        raise UserError(
+            f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {reference.path} have no "
+            "id; set --format=P to join them line by line."
+        )
+    rows, description, notes = join_files(sides[1], sides[0], ids)
+    return rows, description, [*sides[1].table.notes, *sides[0].table.notes, *notes]
+
+
+def table_of_side(lines: Lines, layout: str | None, names: Names, column: str | None) -> Table:
+    """Return the table of a file of references or of predictions alone: JSON, a table, or lines of text."""
+    if lines.kind == HDF5:
+        return hdf5_table(lines)
+    if layout == "P" and lines.kind == TEXT:
+        return lines_table(lines, names, "P")
+    table = None
+    if layout in (None, "J", "K") and lines.kind == TEXT:
+        table = json_table(lines, names, alone=False)
+    if layout == "J" and table is None:
+        raise UserError(f"{lines.path}: not JSON; leave --format out, or give the layout of this file.")
+    if table is None and layout != "K":
+        table = csv_table(lines, names, layout, [column] if column else [], alone=False)
+    if table is None and layout is None and (blocks := labelled_table(lines.path, lines, names)):
+        raise UserError(
+            f"{lines.path}: is of layout {blocks.layout}, with references and predictions of its own; leave "
+            "--reference out, or give a file that has only predictions."
+        )
+    return table or lines_table(lines, names)
 
 
 def refuse_conditions(rows: RowSummary, predictions: Sequence[Prediction], path: epath.Path) -> None:
@@ -216,3 +320,112 @@ def describe(read: PredictionSet) -> str:
             "refuses the file; remove the rows if they are no samples (such as a row of means)"
         )
     return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])
+
+
+FEW = 10  # with fewer distinct texts, their frequencies and their lack of spaces are not judged
+SPECIAL = re.compile(r"</?s>|<pad>|<unk>|<\|endoftext\|>|\[(?:PAD|SEP|CLS|UNK)\]")
+CURLY = re.compile("[\u2018\u2019\u201c\u201d]")
+STRAIGHT = re.compile("['\"]")
+HAN_OR_KANA = re.compile(f"[{HAN}\u3005-\u3007\u3040-\u30ff\u3105-\u312f]")  # letters only, with bopomofo
+
+
+def possible_faults(read: PredictionSet) -> list[str]:
+    """Return a sentence for each possible fault of a file."""
+    found = [*empty_halves(read), *repeated_half(read), *unexplained_repeats(read), *exchanged_columns(read)]
+    return [*found, *unequal_quotes(read), *scripts_without_spaces(read)]
+
+
+def empty_halves(read: PredictionSet) -> list[str]:
+    """Return notes on conditions and modes whose predictions are all empty; no note if all predictions are empty."""
+    cells = {(p.train_condition, p.eval_condition, p.mode): False for p in read.predictions}
+    cells |= {(p.train_condition, p.eval_condition, p.mode): True for p in read.predictions if p.prediction.strip()}
+    return [
+        f"every {mode} prediction under {train} → {evaluation} is empty; only the rest can be scored and judged"
+        for (train, evaluation, mode), filled in cells.items()
+        if not filled and any(cells.values())
+    ]
+
+
+def repeated_half(read: PredictionSet) -> list[str]:
+    """Return a note if the second half of the rows repeats the first, as if the file was appended to itself."""
+    rows = [(p.reference, p.prediction, p.mode, p.eval_condition, p.subject) for p in read.predictions]
+    half = len(rows) // 2
+    if half < 10 or len(rows) % 2 or rows[:half] != rows[half:] or len(set(rows[:half])) < 2:
+        return []
+    return [f"the second half of the file repeats its first {half} rows; it may have been written twice"]
+
+
+def repetitions(read: PredictionSet) -> int:
+    """Return how many rows with a known subject equal an earlier row in everything but the sample id."""
+    rows = [
+        hash((p.subject, p.task, p.sentence_id, p.train_condition, p.eval_condition, p.seed, p.mode, p.prediction))
+        for p in read.predictions
+        if p.subject != UNKNOWN
+    ]
+    return len(rows) - len(set(rows))
+
+
+def unexplained_repeats(read: PredictionSet) -> list[str]:
+    """Return a note if a subject has several rows of a sentence and no column states the encoder's input."""
+    counts = Counter(
+        (p.subject, p.task, p.sentence_id, p.train_condition, p.seed, p.mode)
+        for p in read.predictions
+        if p.eval_condition == UNKNOWN != p.subject
+    )
+    repeated = sum(count for count in counts.values() if count > 1)
+    if not repeated:
+        return []
+    return [
+        f"{repeated} rows share their subject and reference with another row, and no known column names the encoder's "
+        "input: all of them count as decoded from EEG; if some are of a control, say so in a column eval_condition"
+    ]
+
+
+def exchanged_columns(read: PredictionSet) -> list[str]:
+    """Return a note if reference and prediction seem exchanged, by repeated predictions or by special tokens."""
+    rows = read.predictions
+    references, predictions = (Counter(getattr(p, side) for p in rows) for side in ("reference", "prediction"))
+    usual = sorted(predictions.values())[len(predictions) // 2]
+    equally = sum(abs(count - usual) <= 0.25 * usual for count in predictions.values())
+    recur = usual > 1 and equally >= 0.8 * len(predictions) and len(references) > 0.9 * len(rows)
+    marked = [sum(bool(SPECIAL.search(text)) for text in side) / len(side) for side in (references, predictions)]
+    if len(predictions) >= FEW and recur:
+        reason = f"{len(predictions)} predictions recur about {usual} times each and the references hardly ever"
+    elif marked[0] >= 0.05 and not marked[1]:
+        reason = f"{marked[0]:.0%} of the references hold special tokens, and no prediction does"
+    else:
+        return []
+    beside = read.layout.startswith(("P (", "K ("))
+    cure = "exchange the two files" if beside else "name them with --columns=REFERENCE,PREDICTION"
+    return [f"are reference and prediction exchanged? {reason}; if so, {cure}"]
+
+
+def unequal_quotes(read: PredictionSet) -> list[str]:
+    """Return a note if one column has curly quotes and the other straight ones, which metrics treat as different."""
+    curly, straight = (
+        [sum(bool(kind.search(getattr(p, side))) for p in read.predictions) for side in ("reference", "prediction")]
+        for kind in (CURLY, STRAIGHT)
+    )
+    for mine, (side, other) in enumerate((("references", "predictions"), ("predictions", "references"))):
+        if curly[mine] and not curly[1 - mine] and straight[1 - mine]:
+            return [
+                f"{curly[mine]} {side} have curly quotes or apostrophes and the {other} straight ones: a word with "
+                "such a mark counts as wrong; use the same marks in both"
+            ]
+    return []
+
+
+def is_spaceless(text: str) -> bool:
+    """Return whether half of the letters of a text are Han or kana, which are written without spaces."""
+    return not text.isascii() and 2 * len(HAN_OR_KANA.findall(text)) >= max(1, sum(map(str.isalpha, text)))
+
+
+def scripts_without_spaces(read: PredictionSet) -> list[str]:
+    """Return a note if half of the references are in Han or kana (characters count as words), or have no spaces."""
+    texts = {p.reference for p in read.predictions}
+    if (found := sum(map(is_spaceless, texts))) and 2 * found >= len(texts):
+        return ["the references are in a script without spaces; each Han or kana character counts as a word"]
+    long = sum(len(text) >= 12 and len(text.split()) == 1 for text in texts)
+    if len(texts) >= FEW and 2 * long >= len(texts):
+        return [f"{long} of {len(texts)} references have no space: each counts as one word, right or wrong as a whole"]
+    return []

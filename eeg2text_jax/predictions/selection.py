@@ -1,4 +1,4 @@
-"""Group predictions by condition, from one file with several conditions or from several files; add metadata."""
+"""Group predictions by condition, from one file or several; add metadata; labels (class, topic) of references."""
 
 import dataclasses
 import os
@@ -10,10 +10,20 @@ from typing import Any, TypeVar
 from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.columns import read_metadata
-from eeg2text_jax.predictions.file import Prediction, sentence_key
+from eeg2text_jax.predictions.file import FIELDS, UNKNOWN, Prediction, PredictionSet, sentence_key
+from eeg2text_jax.predictions.read import describe
 
 CLOCK_ARM = "the arm trained on clock"
 Row = TypeVar("Row", bound=Prediction)
+# Usual names of columns with the class, topic or story of a reference.
+LIKELY = tuple(
+    f"{first}{second}"
+    for second in ("class", "object", "category", "topic", "story", "label", "genre")
+    for first in ("", "expected ", "true ", "target ", "gold ")
+)
+MOST_DIVIDED = 0.1  # largest share of references with several labels; above it, labels describe rows, not references
+Labels = dict[str, dict[str, str]]  # column -> `sentence_key` -> label
+Counts = dict[str, Counter]  # `sentence_key` -> label -> number of rows
 
 
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
@@ -37,9 +47,11 @@ def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str
         elif (arm, row.train_condition, row.eval_condition) == ("eeg", "clock", "clock"):
             cells[CLOCK_ARM].append(row)
     if "eeg" not in cells and len(cells) > 1:
+        one, two, *_ = cells
         raise UserError(
-            f"the arm {arm!r} was not evaluated with eeg, only with {', '.join(cells)}; use the name `eeg` for "
-            "the condition with EEG (in the column's name, or as eval_condition), or give one file for each condition."
+            f"the arm {arm!r} was not evaluated with eeg, only with {', '.join(cells)}; which one is the control? Say "
+            f"--columns=REFERENCE,eeg={one},control={two} or the other way round, or write eeg in a column "
+            "eval_condition, or give one file for each condition."
         )
     first = "eeg" if "eeg" in cells else next(iter(cells))
     return {first: cells.pop(first), **cells}
@@ -114,6 +126,34 @@ def _control_cells(rows: list[Prediction], name: str) -> dict[str, list[Predicti
     return {f"{name}: {train}→{test}": found for (train, test), found in cells.items() if test != "eeg"}
 
 
+def account(read: PredictionSet) -> list[str]:
+    """Return what of a file is used and how: columns and joins, texts, mode, conditions, time, groups; then notes."""
+    first, *notes = describe(read).split("\n")
+    rows = read.predictions
+    modes = Counter(row.mode for row in rows)
+    fed = Counter((row.train_condition, row.eval_condition) for row in rows)
+    seen = {row.recording for row in rows if row.onset is not None or row.order is not None}
+    timed = sum(row.recording in seen for row in rows) if seen else 0
+    known = f"known of {timed} rows in {len(seen)} recordings"
+    unstated = "; say it with --mode" if UNKNOWN in modes else ""
+    named = "; none is named: all rows count as one condition" if {*fed} == {(UNKNOWN, UNKNOWN)} else ""
+    chosen = likely_groups(read)
+    return [
+        first,
+        "texts: as the file has them, in the Unicode form NFC; of a list or of several references, the first",
+        f"mode: {', '.join(f'{mode} ({n})' for mode, n in modes.items())}{unstated}",
+        f"conditions, training → evaluation: {', '.join(f'{a} → {b} ({n})' for (a, b), n in fed.items())}{named}",
+        f"time: {known if seen else 'not known; columns recording, onset, duration, order would say it'}",
+        f"groups: {', '.join(chosen) if chosen else 'none that is known; --groups of audit names columns'}",
+        *notes,
+    ]
+
+
+def first_rows(read: PredictionSet, most: int = 10) -> list[tuple[str, str, str, str]]:
+    """Return the first rows of a file: subject, condition, reference and prediction."""
+    return [(p.subject, p.eval_condition, p.reference, p.prediction) for p in read.predictions[:most]]
+
+
 def join_metadata(
     rows: Sequence[Prediction], path: str | os.PathLike[str], groups: Sequence[str] = ()
 ) -> list[Prediction]:
@@ -160,10 +200,62 @@ def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[st
     for line in reader:
         values: dict[str, Any] = {name: line[name] or "" for name in columns}
         if "n_words" in columns:
-            if not str(values["n_words"]).isdecimal():
+            if not (str(values["n_words"]).isdecimal() and len(values["n_words"]) < 19):
                 raise UserError(f"{path}, line {reader.line_num}: n_words is {values['n_words']!r}; expected a number.")
             values["n_words"] = int(values["n_words"])
         default = f"{line.get('subject') or 'all'}/{line.get('task') or 'all'}"
         values |= parse_time(line, f"{path}, line {reader.line_num}", default=default)
         lines[sentence_key(line["reference"] or "")].append(values)
     return lines
+
+
+def groups_of(
+    read: PredictionSet, columns: Sequence[str], meta: str | os.PathLike[str] | None = None
+) -> tuple[Labels, list[str]]:
+    """Return column -> reference -> label, and notes on references with several labels.
+
+    A column of the CSV `meta` is preferred to one of the file. Raises UserError if a column is missing, or if more than
+    `MOST_DIVIDED` of the references have several labels: the labels then describe rows instead of references.
+    """
+    lines = list(read_metadata(meta)) if meta else []
+    found: Labels = {}
+    notes = []
+    for column in columns:
+        if lines and column in lines[0]:
+            counts = count_labels((line["reference"] or "", line[column] or "") for line in lines)
+        elif column in read.groups:
+            counts = read.groups[column]
+        elif column in FIELDS:
+            counts = count_labels((row.reference, str(getattr(row, column))) for row in read.predictions)
+        else:
+            where = f"{read.path} or {meta}" if meta else f"{read.path}"
+            raise UserError(f"--groups={column}: there is no such column in {where}; name one that the file has.")
+        divided = sum(len(labels) > 1 for labels in counts.values())
+        if divided > MOST_DIVIDED * len(counts):
+            raise UserError(
+                f"--groups={column}: {divided} of {len(counts)} references have several labels; expected one label for "
+                "each reference, such as its class, topic or story."
+            )
+        if divided:
+            notes.append(f"--groups={column}: {divided} references have several labels; the most frequent one counts")
+        found[column] = {reference: labels.most_common(1)[0][0] for reference, labels in counts.items()}
+    return found, notes
+
+
+def likely_groups(read: PredictionSet) -> list[str]:
+    """Return the `LIKELY` columns with one label per reference, and with 2 to (references / 2) distinct labels."""
+    found = []
+    for column, counts in read.groups.items():
+        labels = {label for own in counts.values() for label in own}
+        unique = all(len(own) == 1 for own in counts.values())
+        if column in LIKELY and 1 < len(labels) <= len(counts) / 2 and unique and "" not in labels:
+            found.append(column)
+    return found
+
+
+def count_labels(pairs: Iterable[tuple[str, str]]) -> Counts:
+    """Return `sentence_key` of a reference -> label -> number of pairs, from pairs (reference, label)."""
+    counts: Counts = defaultdict(Counter)
+    for reference, label in pairs:
+        counts[sentence_key(reference)][label.strip()] += 1
+    return counts

@@ -115,6 +115,7 @@ class CardFacts:
     config_hash: str = ""
     scores: Sequence[Mapping[str, Any]] = ()
     signatures: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    verdict: str = ""  # of the run's audit, with its sentence
 
 
 _USE_EEG = """\
@@ -178,6 +179,8 @@ def model_card(facts: CardFacts) -> str:
     lines = ["---", "library_name: transformers", "tags: [eeg-to-text, eeg2text_jax]", "---", "", f"# {facts.name}", ""]
     lines += ["EEG encoder, bridge and language model, trained with eeg2text_jax.", ""]
     lines += [f"- {name}: {value}" for name, value in about.items() if value]
+    if facts.verdict:
+        lines += ["", "## Does the model use the recordings?", "", facts.verdict]
     if facts.scores:
         lines += ["", "## Scores on the test part", "", *_table(facts.scores), "", _CAUTION]
     if facts.signatures:

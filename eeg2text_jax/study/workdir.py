@@ -128,6 +128,18 @@ def is_read_only(folder: str | os.PathLike[str]) -> bool:
     return is_local(folder) and os.path.isdir(folder) and not os.access(folder, os.W_OK)
 
 
+def verdict_in(folder: str | os.PathLike[str]) -> str:
+    """Return the verdict of an audited run and its sentence, from `audit.json`; "" before the audit."""
+    path = epath.Path(folder) / "audit.json"
+    if not path.exists():
+        return ""
+    try:
+        found = json.loads(path.read_text())
+        return f"**{found.get('headline') or found['verdict']}**: {found['sentence']}"
+    except (ValueError, KeyError, AttributeError) as error:
+        raise UserError(f"{path}: is no JSON of an audit; restore the file, or audit again.") from error
+
+
 def find_workdir(root: str) -> Workdir:
     """Return the workdir of an existing run; raise UserError if the folder holds none."""
     workdir = Workdir(epath.Path(root))

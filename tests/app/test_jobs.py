@@ -17,6 +17,7 @@ import pytest
 from eeg2text_jax.app import jobs, markup
 from eeg2text_jax.app.interface import field_page, field_table
 from eeg2text_jax.app.worker import titles
+from eeg2text_jax.cli import main
 from eeg2text_testing.uploads import table, zipped
 
 WORDS = ["river", "stone", "house", "green", "walks", "under", "light", "music", "paper", "winter", "bread", "north"]
@@ -77,14 +78,49 @@ def test_what_was_read_is_shown_and_columns_can_be_chosen(upload):
     rows = [(r, p, f"{p} again") for r, p in pairs(0.5)]
     uploads = {"eeg": upload(table(rows, ("truth", "generated", "output")), "file.csv")}
     refused = answer("look", uploads).found
-    assert "several columns may be reference and prediction" in refused["refused"]
+    assert "several columns may be the prediction (generated, output)" in refused["refused"]
     assert refused["columns"] == ["truth", "generated", "output"]
     found = answer("look", uploads, columns=["truth", "output"]).found
     assert found["rows"] == {"eeg": 48}
-    assert [e["prediction"] for e in found["examples"]] == [row[2] for row in rows[:3]]
+    assert [e[-1] for e in found["examples"]] == [row[2] for row in rows[:10]]
     page = markup.reading(found)
     assert "Predictions: layout F (CSV; reference &#x27;truth&#x27;, prediction &#x27;output&#x27;" in page
-    assert page.count("<tr>") == 4
+    assert page.count("<tr>") == 11
+
+
+def test_the_page_says_what_the_command_says(upload, capsys):
+    """What was read is one function, for `eeg2text read`, too."""
+    path = upload(table(pairs(0.5)), "eeg")
+    said = answer("look", {"eeg": path}).found["said"]
+    assert main(["read", path]) == 0
+    printed = capsys.readouterr().out
+    for line in said:
+        assert line.removeprefix("eeg") in printed
+    assert "judged: 'eeg' (48 rows) against other sentences' references" in printed
+    assert printed.count("\n") == len(said) + 1 + 10
+    for part in ("texts:", "mode: unknown (48); say it with --mode", "time: not known", "groups: none"):
+        assert part in printed
+    assert "--" not in markup.reading({"said": said, "examples": []}).partition("<div class")[2]
+
+
+def test_columns_of_a_table_without_names_are_chosen_by_name_or_number(upload):
+    uploads = {"eeg": upload(table(pairs(0.5), ("what", "said")), "file.csv")}
+    refused = answer("look", uploads).found
+    assert refused["columns"] == ["what", "said", "column 1", "column 2"]
+    assert "choose the columns under" in markup.refusal(refused)
+    assert answer("look", uploads, columns=["what", "said"]).found["rows"] == {"eeg": 48}
+    assert answer("look", uploads, columns=["column 1", "column 2"]).found["rows"] == {"eeg": 49}
+
+
+def test_a_zip_with_one_file_of_text_is_read(upload):
+    uploads = {"eeg": upload(zipped(table(pairs(0.5)), "folder/a.csv"), "file.zip")}
+    assert answer("look", uploads).found["rows"] == {"eeg": 48}
+
+
+def test_the_verdict_is_the_second_column_of_a_table():
+    rows = [("against", "p", "verdict"), ("noise", "0.5", "underpowered")]
+    assert markup.verdict_first(rows) == [("against", "verdict", "p"), ("noise", "underpowered", "0.5")]
+    assert markup.verdict_first([("a", "b")]) == [("a", "b")]
 
 
 def test_references_may_be_a_file_of_their_own(upload):
@@ -106,6 +142,12 @@ def test_references_may_be_a_file_of_their_own(upload):
         ("control, line 3: a header; name the columns with --columns=REFERENCE,PREDICTION and say whether this is a "
          "header (--format=F) or a sample (--format=H).", "Control, line 3: a header"),
         ("eeg: has references of its own (a, b); leave --reference out.", "remove the file of references"),
+        ("eeg: no column has a known name; the first are 'a | b'; name two with --columns=REFERENCE,PREDICTION, such "
+         "as --columns=a,b if line 1 is a header, or --columns=1,2, with --format=H, if line 1 is a sample.",
+         "choose the columns under"),
+        ("eeg: its 'id' and 'trial' hold the same values in another order; say --id=trial,id to join by them, or "
+         "--id=rows to join row by row.", "say with the command `eeg2text audit` how to join them"),
+        ("eeg: several labels may be meant ('a', 'b'); name two with --labels=TRUE,PREDICTED.", "may be meant"),
         ("eeg: ids; give both with ids, or say --format=P if the ids are part of the texts.",
          "Predictions: ids; give both"),
     ],
@@ -122,7 +164,7 @@ HOSTILE = {
     "gzip bomb": (lambda: gzip.compress(b"a,b\n" + b"a b,c d\n" * 34_000_000, 1), "unpacks to more than 256 MiB"),
     "zip bomb": (lambda: zipped(b"\0" * 270_000_000), "unpacks to more than 256 MiB"),
     "half a gzip": (gzip.compress(table(pairs(0.5)))[:60], "cannot be unpacked"),
-    "zip": (zipped(b"a,b", "a.csv"), "a zip archive; unpack it"),
+    "zip": (zipped(b"a,b", "a.csv", "b.csv"), "a zip archive of 2 files"),
     "rankings": (b'{"header": {"candidates": {"all": []}}}\n', "a file of rankings"),
     "no Excel": (zipped(b"<x>"), "Excel file|needs openpyxl"),
     "random bytes": (random.Random(0).randbytes(5000), "not UTF-8"),
@@ -172,7 +214,7 @@ def test_a_worker_that_dies_is_one_sentence_and_an_abandoned_one_is_ended(upload
 def test_the_names_of_columns_are_told_for_tables_and_json(tmp_path):
     path = tmp_path / "file"
     for text, names in [
-        ("Truth;Pred\na;b\n", ["truth", "pred"]),
+        ("Truth;Pred\na;b\n", ["Truth", "Pred"]),
         (json.dumps([{"a": "x", "b": "y"}]), ["a", "b"]),
         ('{"a": "x", "b": "y"}\n' * 2, ["a", "b"]),
         ("target string: a\npredicted string: b\n", []),

@@ -1,16 +1,17 @@
-"""`eeg2text audit`: exit status, files written, one sentence for bad input, and damaged files."""
+"""`eeg2text audit`: what it prints and writes, exit statuses, plans, one sentence for bad input, and damaged files."""
 
 import csv
 import datetime
 import hashlib
-import html
 import json
 import random
+import re
 
 import pytest
-from rows import row, simulated_rows
+from rows import changed, row, simulated_rows
 
 from eeg2text_jax.cli import main
+from eeg2text_jax.commands.audit import make_parser
 from eeg2text_jax.predictions.file import read_predictions, write_predictions
 from eeg2text_jax.versions import __version__
 
@@ -18,47 +19,87 @@ from eeg2text_jax.versions import __version__
 @pytest.fixture
 def files(tmp_path):
     eeg, noise = simulated_rows(information=0.3, sentences=36)
-    write_predictions(tmp_path / "eeg.jsonl", {}, eeg)
-    write_predictions(tmp_path / "noise.jsonl", {}, noise)
-    write_predictions(tmp_path / "both.jsonl", {}, [*eeg, *noise])
+    for name, rows in (("eeg", eeg), ("noise", noise), ("both", [*eeg, *noise])):
+        write_predictions(tmp_path / f"{name}.jsonl", {}, rows)
     return tmp_path
 
 
 def command(*arguments):
-    return ["audit", "--resamples", "200", "--proof", "the test planted all of it", *map(str, arguments)]
+    return ["audit", *map(str, arguments)]
 
 
-def run(*arguments):
-    return main(command(*arguments))
+def pair(files):
+    return "--eeg", files / "eeg.jsonl", "--control", files / "noise.jsonl"
 
 
-def test_pair_of_files(files, printed_by):
-    given = ("--eeg", files / "eeg.jsonl", "--control", files / "noise.jsonl")
-    said = printed_by(command(*given, "--json", files / "a.json", "--html", files / "a.html"))
-    assert said.rstrip().endswith("VERDICT: uses EEG")
-    assert json.loads((files / "a.json").read_text())["verdict"] == "uses EEG"
+def of(files, *more):
+    """The status of a pair of files, and its JSON."""
+    status = main(command(*pair(files), "--json", files / "a.json", *more))
+    return status, json.loads((files / "a.json").read_text())
+
+
+def test_the_console_is_short_and_says_all_that_matters(files, printed_by):
+    """Two lines on each file, a table, the verdict in a sentence, what limits it, where more is, and the verdict."""
+    out = printed_by(command(*pair(files), "--html", files / "a.html"))
+    lines = out.rstrip().splitlines()
+    assert len([line for line in lines if line]) <= 15
+    assert lines[-1].startswith("VERDICT: uses EEG")
+    assert any(line.startswith("eeg    ") for line in lines)
+    assert "All figures: -v; the report, with every row: --html=report.html" in lines
     assert (files / "a.html").read_text().startswith("<!doctype html>")
+    more = printed_by(command(*pair(files), "-v"))
+    for figure in ("The verdict's minimum detectable effect", "BLEU-1", "WER", "ROUGE-L F", "Time is not excluded"):
+        assert figure in more
+    assert "BLEU-1" not in out
+    assert more.splitlines()[-1] == lines[-1]
 
 
-def test_the_report_says_what_was_judged(files):
-    """Names, digests, rows, date, command and version; seeds only where the file states them."""
-    given = ("--eeg", files / "eeg.jsonl", "--control", files / "noise.jsonl")
-    assert run(*given, "--json", files / "a.json", "--html", files / "a.html") == 0
-    judged = json.loads((files / "a.json").read_text())["judged"]
+def test_six_controls_print_four_conditions(files, printed_by):
+    noise = read_predictions(files / "noise.jsonl").predictions
+    more = [row for name in "abcde" for row in changed(noise, eval_condition=name)]
+    eeg = read_predictions(files / "eeg.jsonl").predictions
+    write_predictions(files / "many.jsonl", {}, [*eeg, *noise, *more])
+    out = printed_by(command("--eeg", files / "many.jsonl"))
+    assert "and 3 more" in out
+    assert len(out.split("\n\n")[0].splitlines()) <= 10
+
+
+def test_the_json_has_every_figure_of_the_verdict(files):
+    status, found = of(files, "--endpoint=words,rouge-1")
+    assert status == 0
+    assert (found["verdict"], found["exit_status"], found["metric"]) == ("uses EEG", 0, "words")
+    assert (found["n_rows"], found["n_sentences"], found["n_subjects"], found["mode"]) == (108, 36, 3, "free_running")
+    (one,) = found["comparisons"]
+    assert (one["verdict"], one["question"]) == ("uses EEG", "")
+    low, high = one["contrast"]["interval_90"]
+    assert low < one["contrast"]["effect"] < high
+    assert one["contrast"]["interval"][0] < low
+    assert {"p", "p_less", "mde", "scores", "nulls", "se", "sd"} <= one["contrast"].keys()
+    assert found["secondary"][0]["label"] == "ROUGE-1 F"
+    assert found["secondary"][0]["adjusted"] >= found["secondary"][0]["contrast"]["p"]
+    assert found["adjusted_p"] >= one["contrast"]["p"]
+    assert [c["name"] for c in found["conditions"]] == ["eeg", "noise"]
+    assert found["conditions"][0]["look"]["distinct"] > 50
+    assert found["provenance"]["level"] == "stated"
+    assert found["qualifiers"]["level"] == "of the sentence or of its kind: not known"
+    assert found["mde"] >= one["contrast"]["mde"]
+    assert "rows" not in found
+
+
+def test_the_files_that_were_judged_are_named(files):
+    """Names, digests, rows, date, command and version."""
+    _, found = of(files, "--html", files / "a.html")
+    judged = found["judged"]
     page = (files / "a.html").read_text()
-    for name, found in zip(("eeg", "noise"), judged["files"], strict=True):
+    for name, one in zip(("eeg", "noise"), judged["files"], strict=True):
         digest = hashlib.sha256((files / f"{name}.jsonl").read_bytes()).hexdigest()
-        read = found.pop("read")
-        assert found == {"name": f"{name}.jsonl", "sha256": digest, "rows": 108}
-        assert "layout jsonl; 108 predictions of" in read[0]
-        assert html.escape(read[0]) in page
+        assert (one["name"], one["sha256"], one["rows"]) == (f"{name}.jsonl", digest, 108)
+        assert "108 predictions of" in " ".join(one["read"])
         assert digest in page
     assert judged["version"] == __version__
-    assert judged["command"].startswith("eeg2text audit --resamples 200 --proof 'the test planted")
+    assert judged["command"].startswith("eeg2text audit --eeg ")
     assert datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d") in judged["date"]
-    assert judged["date"] in page
     assert str(files) not in page + json.dumps(judged), "no folder of the machine is published"
-    assert "<b>1</b><span>training seeds" in page
 
 
 def test_seeds_that_nobody_stated_are_unknown(files):
@@ -66,33 +107,84 @@ def test_seeds_that_nobody_stated_are_unknown(files):
         rows = read_predictions(files / f"{name}.jsonl").predictions
         with (files / f"{name}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([("reference", "prediction"), *((r.reference, r.prediction) for r in rows)])
-    run("--eeg", files / "eeg.csv", "--control", files / "noise.csv", "--mode=free_running", "--html", files / "a.html")
-    assert "<b>unknown</b><span>training seeds" in (files / "a.html").read_text()
+    given = ("--eeg", files / "eeg.csv", "--control", files / "noise.csv", "--mode=free_running")
+    assert main(command(*given, "--json", files / "a.json")) == 0
+    assert json.loads((files / "a.json").read_text())["seeds_stated"] is False
+    assert of(files)[1]["seeds_stated"] is True
 
 
 def test_one_file_with_both_cells_is_the_same_audit(files):
-    run("--eeg", files / "eeg.jsonl", "--control", files / "noise.jsonl", "--json", files / "a.json")
-    run("--eeg", files / "both.jsonl", "--json", files / "b.json")
-    a, b = (json.loads((files / name).read_text()) for name in ("a.json", "b.json"))
+    _, a = of(files)
+    main(command("--eeg", files / "both.jsonl", "--json", files / "b.json"))
+    b = json.loads((files / "b.json").read_text())
     assert [file["rows"] for file in a.pop("judged")["files"]] == [108, 108]
     assert [file["rows"] for file in b.pop("judged")["files"]] == [216]
     assert a == b
 
 
 def test_exit_status_of_other_verdicts(files):
-    assert run("--eeg", files / "noise.jsonl", "--control", files / "eeg.jsonl") == 6
     (files / "copy.jsonl").write_bytes((files / "eeg.jsonl").read_bytes())
-    assert run("--eeg", files / "eeg.jsonl", "--control", files / "copy.jsonl") == 5
-    assert run("--eeg", files / "noise.jsonl") == 7
+    for eeg, control, status in (("noise", "eeg", 6), ("eeg", "copy", 5), ("noise", None, 7), ("eeg", None, 0)):
+        controls = ["--control", files / f"{control}.jsonl"] if control else []
+        assert main(command("--eeg", files / f"{eeg}.jsonl", *controls)) == status
 
 
-def test_training_text_and_metadata(files, capsys):
-    eeg, _ = simulated_rows(information=0.3, sentences=36)
+def test_training_text_and_metadata(files, printed_by):
+    eeg = read_predictions(files / "eeg.jsonl").predictions
     (files / "train.txt").write_text(f"{eeg[0].reference}\n")
-    lines = {r.reference: f"{r.reference},TSR" for r in eeg}
-    (files / "meta.csv").write_text("\n".join(["reference,task", *lines.values()]))
-    run("--eeg", files / "eeg.jsonl", "--train-text", files / "train.txt", "--meta", files / "meta.csv")
-    assert "1 of the 36 test sentences are in the training text" in capsys.readouterr().out
+    (files / "meta.csv").write_text("\n".join(["reference,task", *sorted({f"{r.reference},TSR" for r in eeg})]))
+    out = printed_by(command("--eeg", files / "eeg.jsonl", "--train-text", files / "train.txt", "--meta",
+                             files / "meta.csv", "-v"))  # fmt: skip
+    assert "1 of the 36 test sentences are in the training text" in out
+
+
+def test_a_plan_fixes_choices_beforehand_and_the_verdict_says_so(files, printed_by, refused):
+    plan = files / "plan.toml"
+    said = printed_by(command(*pair(files), "--endpoint=rouge-1", "--margin=2", f"--write-plan={plan}"))
+    assert said == f"wrote {plan}; audit with --plan={plan}\n"
+    assert "VERDICT" not in said, "a plan is written before results are looked at"
+    out = printed_by(command(*pair(files), f"--plan={plan}", "--json", files / "a.json"))
+    digest = hashlib.sha256(plan.read_bytes()).hexdigest()[:12]
+    today = datetime.date.today()
+    assert f"fixed by plan.toml of {today} (SHA-256 {digest}); endpoint ROUGE-1 F; margin 2 (default 1)" in out
+    found = json.loads((files / "a.json").read_text())
+    assert (found["metric"], found["margin"]) == ("ROUGE-1 F", 2)
+    assert printed_by(command(*pair(files), f"--plan={plan}", "--margin=2")).splitlines()[-1] == out.splitlines()[-1]
+    message = refused(command(*pair(files), f"--plan={plan}", "--margin=3"), alone=False)
+    assert f"--margin=3.0: the plan {plan} has 2.0; leave --margin out" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("written = 2026-01-01\nmargins = 1\n", "has 'margins'; expected written, endpoint, margin"),
+        ("margin = ", "cannot be read as a plan"),
+        ("margin = -1\n", "--margin=-1: expected a number above 0"),
+        ('margin = "much"\n', "margin is 'much'; expected a number above 0"),
+        ('endpoint = "bleu-2"\n', "--endpoint=bleu-2: there is no such endpoint"),
+        ("endpoint = 3\n", "endpoint is 3; expected text"),
+        ('common = "yes"\n', "common is 'yes'; expected true or false"),
+        ('mode = "forced"\n', "mode is 'forced'; expected text, one of teacher_forced, free_running"),
+        (None, "cannot be read as a plan"),
+    ],
+)
+def test_a_bad_plan_is_refused(files, refused, text, message):
+    plan = files / "plan.toml"
+    if text is not None:
+        plan.write_text(text)
+    said = refused(command(*pair(files), f"--plan={plan}", "--json", files / "a.json"), alone=False)
+    assert message in said
+    assert not (files / "a.json").exists()
+
+
+def test_help_groups_its_options():
+    shown = make_parser().format_help()
+    groups = ["what is judged", "what is known of it", "how it is decided", "what is written"]
+    places = [shown.index(f"\n{group}:") for group in groups]
+    assert places == sorted(places)
+    options = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.MULTILINE)) - {"--help"}
+    assert len(options) <= 20
+    assert {"--eeg", "--control", "--endpoint", "--margin", "--plan", "--verbose"} <= options
 
 
 BAD = {
@@ -115,26 +207,36 @@ def test_bad_input_is_one_sentence(files, refused, case):
 
 def test_bad_pairs_are_one_sentence(files, refused):
     rows = [row(i) for i in range(8)]
-    cases = {
+    write_predictions(files / "x_eeg.jsonl", {}, rows)
+    for message, control in {
         "share no reference": [row(i) for i in range(50, 58)],
         "the references differ": [*rows[:7], row(30)],
-        "eeg has 8 rows and noise 7": None,
-    }
-    write_predictions(files / "x_eeg.jsonl", {}, rows)
-    for message, control in cases.items():
-        twice = [row(0, sample_id="twice"), *rows[1:7], row(7)]
-        write_predictions(files / "x_noise.jsonl", {}, control or [*twice, row(0, sample_id="third")])
-        error = refused(command("--eeg", files / "x_eeg.jsonl", "--control", files / "x_noise.jsonl"))
-        assert message in error or (control is None and "rows and noise 9" in error)
+        "eeg has 8 rows and noise 9": [*rows, row(0, sample_id="third")],
+    }.items():
+        write_predictions(files / "x_noise.jsonl", {}, control)
+        assert message in refused(command("--eeg", files / "x_eeg.jsonl", "--control", files / "x_noise.jsonl"))
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [["--html", "no/folder/a.html"], ["--margin", "0"], ["--margin", "nan"], ["--resamples", "5"],
-     ["--stratum-size", "1"]],
-)  # fmt: skip
-def test_bad_flags(files, flags):
-    assert run("--eeg", files / "eeg.jsonl", *flags) == 2
+    ("flags", "message"),
+    [
+        (["--html", "no/folder/a.html"], "there is no folder no/folder; make it first"),
+        (["--margin", "0"], "expected a number above 0"),
+        (["--margin", "nan"], "expected a number above 0"),
+        (["--deciding", "noisy"], "'noisy' is not a control of these files; expected some of noise"),
+    ],
+)
+def test_bad_flags_are_refused(files, refused, flags, message):
+    assert message in refused(command(*pair(files), *flags), alone=False)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--resamples=300", "--stratum-size=6", "--seed=1", "--candidates=x", "--secondary=wer"]
+)
+def test_options_that_are_gone_are_refused(files, capsys, flag):
+    with pytest.raises(SystemExit, match="2"):
+        main(command(*pair(files), flag))
+    assert f"unrecognized arguments: {flag}" in capsys.readouterr().err
 
 
 MUTATIONS = 60  # 500 were run once
@@ -171,8 +273,7 @@ def test_damaged_files_are_refused_or_judged_whole(tmp_path, capsys):
     for number in range(MUTATIONS):
         (tmp_path / "eeg.jsonl").write_text(damaged(text, rng), encoding="utf8")
         controls = [f"--control={tmp_path / 'noise.jsonl'}"] if number % 2 else []
-        outputs = [f"--json={tmp_path / 'out.json'}", "--resamples=100"]
-        status = main(["audit", f"--eeg={tmp_path / 'eeg.jsonl'}", *outputs, *controls])
+        status = main(command(f"--eeg={tmp_path / 'eeg.jsonl'}", f"--json={tmp_path / 'out.json'}", *controls))
         error = capsys.readouterr().err
         if status == 2:
             outcomes["refused"] += 1

@@ -8,8 +8,10 @@ from rows import changed, edited, row, simulated_rows
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.notices import file_notices
+from eeg2text_jax.auditing.provenance import DECODED_HERE
 from eeg2text_jax.auditing.result import result_text
 from eeg2text_jax.auditing.verdict import Verdict
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import read_predictions, write_predictions
 from eeg2text_jax.predictions.read import read_any
 
@@ -125,7 +127,7 @@ def test_remembered_training_sentences(sides):
     whole = audit(eeg, {"noise": noise}, training_text=texts[:31])
     assert "31 of the 60 test sentences are in the training text" in result_text(whole)
     assert whole.exit_status == 8
-    assert codes(audit(eeg, {"noise": noise}, training_text=texts, verified="of a run"), bars=True) == []
+    assert codes(audit(eeg, {"noise": noise}, training_text=texts, decoded=DECODED_HERE), bars=True) == []
     for nothing in (["another"], ["", "..."]):
         assert "training_text" not in codes(audit(remembered, {"noise": noise}, training_text=nothing))
 
@@ -168,3 +170,16 @@ def test_rows_in_a_shuffled_order_have_the_same_notices(sides, tmp_path):
     assert sorted(map(repr, read)) == sorted(map(repr, read_any(tmp_path / "a.jsonl").predictions))
     few = edited(sides[0], lambda r, _: "" if r.subject == "subject 1" else r.prediction)
     assert file_notices("eeg", few) == file_notices("eeg", few[::-1])
+
+
+def test_the_list_that_a_decoder_chose_from_holds_every_prediction(sides):
+    """So that no list lifts a finding, and a decoder that chose is not said to have copied."""
+    texts = sorted({r.reference for r in sides[0]})
+    eeg = edited(edited(sides[0], lambda r, g: g.choice(texts)), lambda r, _: r.reference, 0.6)
+    noise = edited(sides[1], lambda r, g: g.choice(texts))
+    for few in (texts[1:], ["something else"]):
+        with pytest.raises(UserError, match=f"are not among its {len(few)} sentences; give the whole list"):
+            audit(eeg, {"noise": noise}, choices=few)
+    found = audit(eeg, {"noise": noise}, choices=[f"{text.upper()}." for text in texts])
+    assert found.verdict.base is Verdict.USES_EEG
+    assert "as stated, the decoder chose among 60 sentences" in found.choices

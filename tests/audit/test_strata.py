@@ -115,6 +115,37 @@ def pure(clusters, kind):
 
 def test_clusters_part_numbers_of_rows_where_words_tell_nothing():
     rng = random.Random(2)
+    same = [" ".join(rng.choices(COMMON, k=15)) for _ in range(80)]
+    counts = np.repeat([4, 12], 40)
+    assert pure(text_clusters(same, counts), counts) >= 0.9
+    assert pure(text_clusters(same, np.ones(80, int)), counts) < 0.7
+
+
+def test_texts_without_common_words_are_one_cluster():
+    assert not text_clusters([f"a{i} b{i} c{i}" for i in range(40)], np.ones(40, int)).any()
+
+
+def decoder_of_the_kind(task_known, seed, readers=(6, 3)):
+    """Predictions that know the kind of the sentence alone; one kind has twice as many rows."""
+    rng, eeg, noise = random.Random(seed), [], []
+    for place, kind in enumerate(("film", "born")):
+        for s, text in enumerate(texts(kind, 52, rng)):
+            for reader in range(readers[place]):
+                said = [rng.choice(KINDS[kind] if rng.random() < 0.15 else COMMON) for _ in range(14)]
+                other = [rng.choice(KINDS["film"] + KINDS["born"] + COMMON) for _ in range(14)]
+                about = {"sample_id": f"{kind}{s}-{reader}", "subject": f"S{reader}", "n_words": len(text.split())}
+                about |= {"reference": text, "task": kind if task_known else ""}
+                eeg.append(row(s, **about, prediction=" ".join(said)))
+                noise.append(row(s, **about, prediction=" ".join(other)))
+    return eeg, {"noise": noise}
+
+
+@pytest.mark.parametrize("task_known", [True, False])
+def test_what_the_kind_explains_is_not_content_of_the_sentence(task_known):
+    """Whether it is stated or not: strata of length alone would claim it in every set."""
+    found = [audit(*decoder_of_the_kind(task_known, seed)) for seed in range(6)]
+    assert sum(result.deciding.contrast.above for result in found) <= 2
+    assert all(("clusters of references" in " ".join(result.notes)) != task_known for result in found)
     alike = "equal task and similar length" if task_known else "similar words and length"
     assert {result.alike for result in found} == {alike}
 

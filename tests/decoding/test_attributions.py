@@ -35,7 +35,7 @@ def finished(tmp_path_factory):
         for i, own in enumerate(features)
     ]
     data.write(folder / "own.h5", rows, provenance={"electrodes": PLACES})
-    short = {"batch__buckets": ((4, 24),), "decode__num_beams": 1, "decode__max_length": 6, "audit__resamples": 100}
+    short = {"batch__buckets": ((4, 24),), "decode__num_beams": 1, "decode__max_length": 6}
     pipeline.run(tiny_settings(data__source=str(folder / "own.h5"), **short), str(folder / "run"))
     return folder / "run"
 

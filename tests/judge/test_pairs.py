@@ -106,6 +106,13 @@ def test_no_ground_truth_is_in_two_parts_and_exact_pairs_are_set_apart():
     assert not any(is_exact(pair.reference, pair.hypothesis) for pair in (*parts.train, *parts.dev, *parts.test))
 
 
+def test_pairs_without_an_error_that_count_in_the_test_have_the_ground_truths_of_test():
+    right = [Pair(pair.reference, pair.reference, True) for pair in some_pairs()]
+    parts = divide([*some_pairs(), *right], (0.6, 0.2, 0.2), 1, "file")
+    assert {pair.reference for pair in parts.exact_test} == {pair.reference for pair in parts.test}
+    assert parts.exact == len(right)
+
+
 def test_the_first_rating_counts_and_the_second_goes_to_kappa():
     one = Pair("a b c", "a b", True, "1", rater="A")
     other = Pair("a b c", "a b", False, "2", rater="B")

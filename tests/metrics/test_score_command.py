@@ -25,7 +25,7 @@ def files(tmp_path):
 def test_the_layout_is_on_the_first_line_and_everything_in_the_file(files, printed_by):
     out = files / "out.json"
     printed = printed_by(["score", str(files / "A"), "--json", str(out), "--signatures"]).splitlines()
-    assert "layout A (target string / predicted string with tf" in printed[0]
+    assert "layout A (labelled lines; reference 'target string', prediction 'predicted string with tf'" in printed[0]
     assert any("unit:word|" in line for line in printed)
     assert any("needs token ids in the file, or --tokenizer" in line for line in printed)
     cells = json.loads(out.read_text("utf8"))["cells"]
@@ -97,7 +97,7 @@ def test_an_empty_half_is_said_and_the_other_half_is_scored(files, capsys, print
     forced, free = json.loads((files / "out.json").read_text("utf8"))["cells"]
     assert (forced["metrics"], forced["flags"][0]["code"]) == ({}, "empty_half")
     assert free["metrics"]["word_bleu-1"]["value"] == pytest.approx(50.0)
-    assert main(["audit", "--eeg", str(files / "half.txt"), "--resamples=100"]) != 2
+    assert main(["audit", "--eeg", str(files / "half.txt")]) != 2
     assert "half.txt: every teacher_forced prediction" in capsys.readouterr().out
 
 
@@ -125,3 +125,18 @@ def test_flags_take_time_in_proportion_to_the_rows():
     start = time.process_time()
     file_flags("free-running", rows)
     assert time.process_time() - start < 20
+
+
+@pytest.mark.parametrize(
+    "pairs", [[("我喜欢看电影。", "我喜欢看书。"), ("今天天气很好", "今天天气不好")], [("ทดสอบ ระบบ", "ทดสอบ คำ")]]
+)
+def test_a_script_without_latin_letters_has_its_scores_by_default(tmp_path, printed_by, pairs):
+    path = tmp_path / "file.csv"
+    path.write_text("\n".join(["truth,pred", *map(",".join, pairs)]) + "\n", "utf8")
+    said = printed_by(["score", str(path), f"--json={tmp_path / 'out.json'}"])
+    assert "ROUGE is left out" in " ".join(said.split())
+    metrics = json.loads((tmp_path / "out.json").read_text())["cells"][0]["metrics"]
+    assert 0 < metrics["wer"]["value"] < 100
+    assert {"word_bleu-1", "cer"} <= metrics.keys()
+    path.write_text("truth,pred\na b,c d\n", "utf8")
+    assert "ROUGE is left out" not in printed_by(["score", str(path)])

@@ -98,10 +98,10 @@ def test_foreign_json_is_read_without_options(write, name):
     [
         ('[{"gt": "a", "pred": "b"}', "line 1: not JSON .*cut short"),
         ('[{"gt": "a", "pred": "b"}, {"gt": "a"}]', "item 2: has no 'pred', but the first item has it"),
-        ('[{"gt": "a", "pred": null}]', "item 1: pred is null; expected one text"),
-        ('[{"gt": ["a", 2], "pred": "c"}]', r"item 1: gt is \[\"a\", 2\]; expected one text"),
+        ('[{"gt": "a", "pred": null}]', "item 1: the prediction 'pred' is null; expected a text"),
+        ('[{"gt": ["a", 2], "pred": "c"}]', r"item 1: the reference 'gt' is \[\"a\", 2\]; expected a text"),
         ('{"references":["a"],"predictions":["b","c"]}', "lists of different lengths .references: 1, predictions: 2"),
-        ('[{"gt": "a", "pred": "b", "output": "c"}]', "several columns may be reference and prediction"),
+        ('[{"gt": "a", "pred": "b", "output": "c"}]', r"several columns may be the prediction \(pred, output\)"),
         ('{"gt": "a", "pred": "b"}\n{"gt": "a", "gt": "c", "pred": "b"}\n', "line 2: not JSON .*'gt' is there twice"),
         ('{"gt": "a", "pred": "b"}\n["a", "b"]\n', "line 2: line is .*expected an object"),
         ('{"truth": {"0": "a"}, "pred": {"1": "b"}}', "JSON without predictions"),
@@ -112,8 +112,14 @@ def test_foreign_json_is_read_without_options(write, name):
             '{\n"train": {"gt": ["a"], "pred": ["b"]},\n"test": {"gt": ["a"], "pred": ["b"]}, "n": 1}',
             "without predictions",
         ),
-        ('[{"gt": [["a"], ["b"]], "pred": "c"}]', "item 1: gt is the list of lists .*; a row holds several samples"),
-        ('[{"gt": "a", "pred": "\\ud800"}]', "item 1: pred holds the invalid Unicode character '.ud800' at position 1"),
+        (
+            '[{"gt": [["a"], ["b"]], "pred": "c"}]',
+            "item 1: the reference 'gt' is the list of lists .*; a row holds several samples",
+        ),
+        (
+            '[{"gt": "a", "pred": "\\ud800"}]',
+            "item 1: 'pred' holds the invalid Unicode character '.ud800' at position 1",
+        ),
     ],
 )
 def test_foreign_json_that_says_nothing_is_refused(write, text, message):
@@ -142,7 +148,7 @@ def test_data_set_and_task_key_tell_the_task_together(write):
     read = read_any(path)
     assert [p.task for p in read.predictions] == ["<NR>/ZuCo1/task1", "<NR>/ZuCo2/task1", "<NR>/ZuCo2"]
     assert [p.subject for p in read.predictions] == ["ZAB", "YAC", "unknown"]
-    assert "task 'task' and 'dataset' and 'raw_task_key'" in describe(read)
+    assert "task 'Task' and 'Dataset' and 'Raw Task Key'" in describe(read)
 
 
 def test_columns_of_both_modes_are_two_sets(write):
@@ -170,7 +176,7 @@ def test_a_header_among_the_samples_is_no_sample(write):
     with pytest.raises(UserError, match="line 8: 'truth, pred' is a header among the samples"):
         read_any(write(f"truth,pred\n{rows}truth,pred\n{rows}"))
     with pytest.raises(UserError, match="line 7: 'Reference, Prediction' is a header among the samples"):
-        read_any(write(f"{rows}Reference,Prediction\n{rows}"))
+        read_any(write(f"{rows}Reference,Prediction\n{rows}"), columns=["1", "2"], layout="H")
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
@@ -217,7 +223,7 @@ def test_unicode_forms_of_two_files_are_the_same_sentences(write, capsys):
     rows = "".join(f"{r},He was the café number {i % 7}\n" for i, r in enumerate(references))
     eeg = write("truth,pred\n" + rows, "eeg.csv")
     control = write("truth,pred\n" + unicodedata.normalize("NFD", rows.replace("He was", "It is")), "control.csv")
-    assert main(["audit", "--eeg", str(eeg), "--control", str(control), "--resamples=100"]) != 2
+    assert main(["audit", "--eeg", str(eeg), "--control", str(control)]) != 2
     assert "control.csv: 40 samples have text in another Unicode form" in capsys.readouterr().out
 
 
@@ -236,7 +242,7 @@ def test_audit_refuses_one_file_on_both_sides(write, capsys, refused):
     rows = "truth,pred\n" + "".join(f"the {i} cat,He was {i % 5}\n" for i in range(40))
     eeg, copy = write(rows, "eeg.csv"), write(rows, "copy.csv")
     assert "eeg.csv: the file is given twice" in refused(["audit", "--eeg", str(eeg), "--control", str(eeg)])
-    assert main(["audit", "--eeg", str(eeg), "--control", str(copy), "--resamples=100"]) not in (0, 2)
+    assert main(["audit", "--eeg", str(eeg), "--control", str(copy)]) not in (0, 2)
     assert f"{copy}: the file has the same bytes as {eeg}" in capsys.readouterr().out
 
 
@@ -317,7 +323,10 @@ def test_line_ends_of_old_macs_are_line_ends(write):
 
 def test_half_of_the_texts_of_a_table_without_header_may_be_single_words(write):
     rows = [("a b", "c d", "1"), ("e f", "yes", "2"), ("g h", "i j", "3"), ("k l", "no", "4")]
-    assert texts(write("".join(f"{','.join(row)}\n" for row in rows))) == [row[:2] for row in rows]
+    path = write("".join(f"{','.join(row)}\n" for row in rows))
+    with pytest.raises(UserError, match=r"name two with --columns=.*, such as .* --columns=1,2 or --columns=2,1, with"):
+        read_any(path)
+    assert texts(path, columns=["1", "2"], layout="H") == [row[:2] for row in rows]
 
 
 def test_texts_that_are_all_distinct_do_not_look_exchanged(write):

@@ -36,16 +36,16 @@ def test_lists_of_texts_and_frames_score_as_rows_do(rows):
 def test_frames_and_lists_are_audited_as_rows_are(rows):
     pandas = pytest.importorskip("pandas")
     eeg, noise = rows
-    plain = audit(eeg, {"noise": noise}, resamples=100)
+    plain = audit(eeg, {"noise": noise})
     frames = [pandas.DataFrame(map(dataclasses.asdict, some)) for some in rows]
-    apart = audit(frames[0], {"noise": frames[1]}, resamples=100)
-    together = audit(pandas.concat(frames), resamples=100)
+    apart = audit(frames[0], {"noise": frames[1]})
+    together = audit(pandas.concat(frames))
     for found in (apart, together):
         assert found.sentence == plain.sentence
         assert found.seeds_stated
     references = [row.reference for row in eeg]
     texts = ([row.prediction for row in some] for some in rows)
-    listed = audit(next(texts), {"noise": next(texts)}, references=references, mode="free_running", resamples=100)
+    listed = audit(next(texts), {"noise": next(texts)}, references=references, mode="free_running")
     assert listed.conditions[0].content.scores == pytest.approx(plain.conditions[0].content.scores)
     assert not listed.seeds_stated
     assert plain.verdict.value in plain._repr_html_()
@@ -82,9 +82,9 @@ def test_a_table_of_several_conditions_is_not_pooled(rows):
     pandas = pytest.importorskip("pandas")
     both = pandas.concat([pandas.DataFrame(map(dataclasses.asdict, some)) for some in rows])
     with pytest.raises(UserError, match="eeg: the table holds the conditions eeg, noise; give a table for each"):
-        audit(both, {"other": rows[1]}, resamples=100)
+        audit(both, {"other": rows[1]})
     named = both.rename(columns={"eval_condition": "condition"})[["reference", "prediction", "condition", "subject"]]
-    assert [found.control for found in audit(named, mode="free_running", resamples=100).comparisons] == ["noise"]
+    assert [found.control for found in audit(named, mode="free_running").comparisons] == ["noise"]
 
 
 def test_what_cannot_be_read_is_one_sentence(rows):
@@ -92,9 +92,68 @@ def test_what_cannot_be_read_is_one_sentence(rows):
         score(["a", "b"])
     with pytest.raises(UserError, match="noise: 1 texts and 2 references"):
         audit(["a", "b"], {"noise": ["a"]}, references=["a", "b"])
-    with pytest.raises(UserError, match="controls is a list"):
+    with pytest.raises(UserError, match="control is a list of list; expected predictions, texts"):
         audit(rows[0], [rows[1]])
 
 
 def test_names_are_completed():
     assert {"fit", "audit", "prepare", "data"} <= set(dir(eeg2text_jax))
+
+
+def test_a_text_is_a_path_or_refused(tmp_path, rows):
+    """`score("a.txt", "b.txt")` scored the letters of the names of the files."""
+    outputs, references = tmp_path / "out.txt", tmp_path / "ref.txt"
+    outputs.write_text("the film is good\nit was short\n")
+    references.write_text("the film was good\nit was long\n")
+    expected = score(["the film is good", "it was short"], ["the film was good", "it was long"])
+    assert figures(score(str(outputs), str(references))) == figures(score(outputs, references)) == figures(expected)
+    for given, others in (("the film is good", "the film was good"), ("out.txt", None), (str(outputs), "ref.txt")):
+        with pytest.raises(UserError, match="there is no such file; give the path of a file, a DataFrame, or a list"):
+            score(given, others)
+    with pytest.raises(UserError, match="references is a path, and predictions is none"):
+        score(["the film is good"], str(references))
+
+
+@pytest.fixture
+def frames(rows):
+    pandas = pytest.importorskip("pandas")
+    named = {"what": "reference", "said": "prediction", "reader": "subject"}
+    return [pandas.DataFrame({k: [getattr(r, v) for r in some] for k, v in named.items()}) for some in rows]
+
+
+def test_two_tables_are_audited_with_columns_named_as_on_the_command_line(rows, frames):
+    both = {"columns": ["what", "said"], "mode": "free_running"}
+    apart = audit(frames[0], {"control": frames[1]}, **both)
+    for found in (audit(*frames, **both), audit(frames[0], control=frames[1], **both)):
+        assert found.sentence == apart.sentence
+        assert [comparison.control for comparison in found.comparisons] == ["control"]
+    assert figures(score(frames[0], columns=["what", "said"])) == figures(
+        score(rows[0], metrics=["bleu", "wer", "cer", "rouge"])
+    )
+    with pytest.raises(UserError, match="give one of them"):
+        audit(frames[0], frames[1], control=frames[1])
+
+
+def test_messages_in_python_speak_of_arguments(tmp_path, frames):
+    with pytest.raises(UserError, match=r"name two with columns=\[REFERENCE, PREDICTION\]") as refused:
+        score(frames[0])
+    path = tmp_path / "file.csv"
+    path.write_text("gt,draft,final\na b,c d,e f\n")
+    with pytest.raises(UserError, match=r'name it with columns=\["gt", PREDICTION\]'):
+        eeg2text_jax.read_any(path)
+    with pytest.raises(UserError, match=r'layout="Q": there is no such layout'):
+        eeg2text_jax.read_any(path, layout="Q")
+    (tmp_path / "out.txt").write_text("a b\nc d\n")
+    with pytest.raises(UserError, match=r"give its references with reference=FILE"):
+        score(tmp_path / "out.txt")
+    assert "--" not in str(refused.value)
+
+
+def test_a_result_is_a_page_and_a_table(tmp_path, rows):
+    pytest.importorskip("pandas")
+    found = audit(rows[0], {"noise": rows[1]})
+    found.to_html(tmp_path / "report.html")
+    assert found.sentence[:40] in (tmp_path / "report.html").read_text("utf8")
+    frame = found.to_frame()
+    assert list(frame["against"]) == ["noise"]
+    assert "content difference" in frame.columns

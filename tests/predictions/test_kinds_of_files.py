@@ -1,12 +1,16 @@
 """Files that are not what they seem: labelled pairs, logs, other encodings, files without text."""
 
+import gzip
 import io
+import pickle
+import tarfile
 
 import numpy as np
 import pytest
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.read import describe, read_any
+from eeg2text_testing.uploads import zipped
 
 PAIRS = [(f"true words {i}: one", f"other words {i}, two") for i in range(8)]
 
@@ -50,7 +54,6 @@ KINDS = {
     "pickle": (b"\x80\x04\x95" + b"\0" * 9, "a Python pickle, which can run code and is not opened"),
     "NumPy": (archive(), "a NumPy archive .refs.npy, hyps.npy.; write its texts as CSV"),
     "array": (b"\x93NUMPY\x01", "a NumPy array"),
-    "log": ("[2025-03-01 12:00] GT: a b\n[2025-03-01 12:00] Pred: a b\n", "not JSON .* if it is a log, keep only its"),
     "Latin-1": ("reference,prediction\nune café,un thé\n".encode("latin-1"), "iconv -f WINDOWS-1252 -t UTF-8 file.txt"),
     "texts alone": ("a, b\nno comma here\n", "give its references with --reference=FILE"),
 }
@@ -75,3 +78,54 @@ def test_files_that_look_exchanged_are_to_be_exchanged(tmp_path, printed_by):
     said = printed_by(["score", str(tmp_path / "out.txt"), f"--reference={tmp_path / 'ref.txt'}"])
     for part in ("are reference and prediction exchanged?", "if so, exchange the two files"):
         assert part in " ".join(said.split())
+
+
+def tarred():
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("a.csv"))
+    return out.getvalue()
+
+
+TABLE = "reference,prediction\n" + "".join(f'{r},"{p}"\n' for r, p in PAIRS)
+NAMED = {  # name of a file -> its bytes, and the words that say what it is
+    "a.tar": (tarred, "a tar archive; unpack it, and give one of its files"),
+    "a.tar.gz": (lambda: gzip.compress(tarred()), "a tar archive; unpack it"),
+    "a.pkl": (lambda: pickle.dumps(PAIRS, protocol=0), "a Python pickle, which can run code and is not opened"),
+    "a.pickle": (lambda: pickle.dumps(PAIRS, protocol=4), "a Python pickle, which can run code"),
+    "a.pt": (lambda: zipped(b"\x80\x02", "archive/data.pkl", "archive/version"), "a Python pickle, which can run code"),
+    "a.zip": (lambda: zipped(TABLE.encode(), "a.csv", "b.csv"), r"a zip archive of 2 files .a.csv, b.csv.; unpack it"),
+    "b.zip": (lambda: zipped(zipped(b"a", "a.csv"), "inner.zip"), "a zip archive in a zip archive"),
+    "a.7z": (lambda: b"7z\xbc\xaf\x27\x1c" + b"\0" * 30, "an archive; unpack it"),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_archives_and_pickles_are_called_by_their_names(write, name):
+    data, message = NAMED[name]
+    with pytest.raises(UserError, match=f"{name}: (holds )?{message}"):
+        read_any(write(data(), name))
+
+
+@pytest.mark.parametrize("inner", [TABLE.encode(), TABLE.encode("utf-16"), gzip.compress(TABLE.encode())])
+def test_the_only_file_of_a_zip_archive_is_read(write, inner):
+    found = read_any(write(zipped(inner, "folder/a.csv"), "a.zip"))
+    assert [(p.reference, p.prediction) for p in found.predictions] == PAIRS
+
+
+def test_what_is_no_csv_is_not_told_to_have_quotes(write):
+    texts = "The first line, of a text.\nAnother one\nAnd, one, more\n"
+    for text, name in ((texts, "file.txt"), ("loss: 1, acc: 2\nloss: 3\n", "log.txt")):
+        with pytest.raises(UserError, match="neither a known layout") as refused:
+            read_any(write(text, name))
+        assert "quotes" not in str(refused.value)
+    with pytest.raises(UserError, match=r"line 2: 1 fields where the first line has 2; put quotes around"):
+        read_any(write(texts, "file.csv"))
+
+
+@pytest.mark.parametrize(
+    "prediction", ["predicted_text", "hypothesis_text", "prediction", "output", "llm_pred", "text_pred"]
+)
+def test_reference_text_is_a_known_name(write, prediction):
+    found = read_any(write(TABLE.replace("reference,prediction", f"reference_text,{prediction}")))
+    assert [(p.reference, p.prediction) for p in found.predictions] == PAIRS

@@ -15,7 +15,7 @@ from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.metrics.bleu import words_13a
 from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
-from eeg2text_jax.predictions.column_names import ABOUT_NAMES, MAYBE_REFERENCES, PREDICTION_NAMES, REFERENCE_NAMES
+from eeg2text_jax.predictions.names import built_in
 from eeg2text_jax.predictions.packed import Lines, read_text
 from eeg2text_jax.predictions.read import describe, read_any
 from eeg2text_testing.uploads import zipped
@@ -90,8 +90,16 @@ def test_a_file_has_a_line_before_and_after_each_line_end_and_at_no_other_mark(w
             json.dumps(CAPTIONS),
             "the id '9' is not in .*ref.txt, whose first id is '0' .1 of 2 ids are missing there",
         ),
-        ('{"0": {"text": "a"}}', json.dumps(CAPTIONS), "'0' is .*expected a text or a list of texts"),
-        ('{"0": [1, 2]}', json.dumps(CAPTIONS), "'0' is .1, 2.; expected a text or a list of texts"),
+        (
+            '{"0": {"text": "a"}}',
+            json.dumps(CAPTIONS),
+            "id '0': the prediction .*expected a text or a list of texts",
+        ),
+        (
+            '{"0": [1, 2]}',
+            json.dumps(CAPTIONS),
+            "id '0': .* is .1, 2.; expected a text or a list of texts",
+        ),
         (lines(OUTPUTS), json.dumps(CAPTIONS), "one has its texts by id and the other line by line"),
         ("\n", lines(REFERENCES), "the file is empty"),
     ],
@@ -110,7 +118,7 @@ def test_score_and_audit_take_references_of_their_own_file(write, tmp_path, caps
     assert main(["score", str(eeg), f"--reference={reference}", f"--json={tmp_path / 's.json'}"]) == 0
     (cell,) = json.loads((tmp_path / "s.json").read_text())["cells"]
     assert cell["metrics"]["wer"]["value"] == 0
-    command = ["audit", f"--eeg={eeg}", f"--control={control}", f"--reference={reference}", "--resamples=200"]
+    command = ["audit", f"--eeg={eeg}", f"--control={control}", f"--reference={reference}"]
     assert main([*command, "--mode=free_running"]) in (0, 4, 8)
     assert "layout P (one text per line" in capsys.readouterr().out
     assert "given twice" in refused(["audit", f"--eeg={eeg}", f"--reference={eeg}"])
@@ -170,7 +178,7 @@ def test_an_excel_table_is_read(write):
     read = read_any(write(out.getvalue(), "file.xlsx"))
     assert [(p.reference, p.prediction) for p in read.predictions] == EQUAL
     assert {p.seed for p in read.predictions} == {3}
-    assert "layout F (Excel, first sheet; reference 'truth'" in describe(read)
+    assert "layout F (Excel, first sheet; reference 'Truth'" in describe(read)
 
 
 def test_sheets_that_are_not_read_are_named(write):
@@ -197,7 +205,7 @@ def test_sheets_that_are_not_read_are_named(write):
 
 def test_other_archives_are_one_sentence(write):
     for data, message in [
-        (ZIPPED, "a zip archive; unpack it, and give one of its files"),
+        (zipped(b"truth,pred\na,b\n", "a.csv", "b.csv"), r"a zip archive of 2 files \(a.csv, b.csv\); unpack it"),
         (ZIPPED[:40], "a zip archive that cannot be read"),
         (b"\xd0\xcf\x11\xe0" + b"\0" * 600, "an Excel file of the format before 2007"),
     ]:
@@ -247,9 +255,11 @@ def test_a_list_in_json_is_seen(write, items, outcome, note):
 
 
 def test_a_list_of_numbers_in_a_cell_is_no_text(write):
-    with pytest.raises(UserError, match=r"line 2: the reference is the list '\[12, 7\]'; expected text"):
+    with pytest.raises(UserError, match=r"line 2: the reference 'truth' is '\[12, 7\]'; expected a text"):
         read_any(write(table([("truth", "pred"), ("[12, 7]", "x y")])))
-    with pytest.raises(UserError, match=r"line 2: the reference is the list of lists .*; a row holds several samples"):
+    with pytest.raises(
+        UserError, match=r"line 2: the reference 'truth' is the list of lists .*; a row holds several samples"
+    ):
         read_any(write(table([("truth", "pred"), ("[['a b'], ['c d']]", "x y")])))
 
 
@@ -375,7 +385,6 @@ REFUSALS = {  # words of the page -> a file that is refused with them, and optio
     "5 texts, and 6 references in ...; expected as many": (lines(OUTPUTS[:5]), {"reference": lines(REFERENCES)}),
     "the id ... is not in ...": ('{"9": "c"}', {"reference": json.dumps(CAPTIONS)}),
     "one has its texts by id and the other line by line": (lines(OUTPUTS), {"reference": json.dumps(CAPTIONS)}),
-    "expected a text or a list of texts": ('{"0": {"text": "a"}}', {"reference": json.dumps(CAPTIONS)}),
     "each line begins or ends with an id": (kaldi(OUTPUTS), {"reference": lines(REFERENCES)}),
     "no column can be recognized as the ...": ("subject,what,pred\ns,a b,c d\n", {}),
     "says what was fed": ("truth,pred,source\na,b,EEG\na,c,noise\n", {}),
@@ -384,10 +393,11 @@ REFUSALS = {  # words of the page -> a file that is refused with them, and optio
     "a Python pickle": (b"\x80\x04\x95" + b"\0" * 60, {}),
     "no column is known as reference and prediction": ('[{"accuracy": 1}]', {}),
     "several columns may be reference and prediction": ("truth,pred,sentence,prediction\na,b,c,d\n", {}),
-    "looks like a header without known column names": ("what,out\na b,c d\n", {}),
-    "the reference is the list ...; expected text": (table([("truth", "pred"), ("[12, 7]", "x y")]), {}),
+    "no column has a known name": ("what,out\na b,c d\n", {}),
+    "holds outputs without references": ("id,text\n0,a b\n", {}),
+    "expected a text or a list of texts": (table([("truth", "pred"), ("[12, 7]", "x y")]), {}),
     "a gzip file that cannot be unpacked": (gzip.compress(b"truth,pred\na,b\n")[:20], {}),
-    "a zip archive; unpack it": (ZIPPED, {}),
+    "a zip archive of ... files": (zipped(b"truth,pred\na,b\n", "a.csv", "b.csv"), {}),
     "an Excel file of the format before 2007": (b"\xd0\xcf\x11\xe0" + b"\0" * 600, {}),
     "cannot be read as Parquet": (b"PAR1" + b"\0" * 60, {}),
     "the file is empty": ("", {}),
@@ -410,10 +420,13 @@ def test_the_page_lists_these_refusals():
 
 
 def test_the_page_lists_every_known_name():
-    page = (Path(__file__).parents[2] / "docs/layouts.md").read_text("utf8").partition("## Names of columns")[2]
+    page = (Path(__file__).parents[2] / "docs/layouts.md").read_text("utf8").partition("## Names that are known")[2]
     listed = dict(re.findall(r"^\| (\w+) \| (.+) \|$", page.partition("\n## ")[0], re.MULTILINE))
-    told = {field: {name for name, of in ABOUT_NAMES.items() if of == field} for field in ("subject", "task")}
-    modes = {name for name, of in ABOUT_NAMES.items() if of in ("mode", "forced", "decoding")}
-    sides = {"reference": {*REFERENCE_NAMES, *MAYBE_REFERENCES}, "prediction": set(PREDICTION_NAMES)}
+    known = built_in()
+    told = {field: {name for name, of in known.fields.items() if of == field} for field in ("subject", "task")}
+    modes = {name for name, of in known.fields.items() if of in ("mode", "forced", "decoding")}
+    sides = {side: {*known.sections[side]["names"]} for side in ("reference", "prediction")}
+    sides |= {f"{side}_mark": {*known.sections[side]["marks"]} for side in ("reference", "prediction")}
+    sides |= {form: {*nouns} for form, nouns in known.sections["nouns"].items()} | {"maybe": {*known.maybe}}
     for side, names in {**sides, **told, "mode": modes}.items():
         assert names <= set(re.findall(r"`([^`]+)`", listed[side])), side

@@ -93,7 +93,7 @@ def test_one_verdict_over_all_folds(informed, tmp_path):
     data = data_of(3, 60)
     texts = np.array([" ".join(rng.choice(vocabulary, 6)) for _ in range(60)], object)
     data = dataclasses.replace(data, sentence=texts[data.sentence_index])
-    config = read_settings(load_config("own")).changed({"audit.resamples": 300})
+    config = read_settings(load_config("own"))
     splits = make_folds(data, "unique_text", 3, RATIO, 0)
     rows = [rows_of(data, split, informed, rng) for split in splits]
     verdict = judge_folds(config, tmp_path, rows, {"splits": [split.digest() for split in splits]})
@@ -107,7 +107,7 @@ def test_one_verdict_over_all_folds(informed, tmp_path):
 
 def test_windows_are_thinned_over_all_folds_and_leaks_of_a_fold_are_named(tmp_path):
     """Windows 0, 1, ... of ten segments, every other one in each fold."""
-    config = read_settings(load_config("own")).changed({"audit.resamples": 50})
+    config = read_settings(load_config("own"))
     rows = []
     for fold in range(2):
         rows.append([])

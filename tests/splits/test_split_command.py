@@ -7,11 +7,11 @@ import pytest
 from reading_grids import ZUCO_SUBJECTS
 
 from eeg2text_jax.cli import main
+from eeg2text_jax.commands.data import labels_of_samples
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.source import Sample
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.groups import labels_of_samples
 from eeg2text_jax.splits.certificate import leakage_table
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import PARTS, Split, normalize

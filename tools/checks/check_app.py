@@ -2,8 +2,9 @@
 
     python tools/checks/check_app.py [--out=DIR] [--files=50]
 
-Uploads, verdict, report and a bad file at 1280 and 390 px; 20 hostile uploads, one sentence each; 10 visitors at once;
-the server's memory after 50 files; 100,000 rows. Needs Chromium, the packages websocket-client and gradio_client, and
+Uploads, verdict, report and a bad file at 1280 and 390 px, and changes in the middle of reading; 20 hostile uploads,
+one sentence each; 10 visitors at once; the server's memory after 50 files; 100,000 rows. Needs Chromium, the packages
+websocket-client and gradio_client, and
 the extra `app`; with `--install` the server runs from a fresh virtual environment, into which
 `pip install '.[app]'` installs this clone.
 Screenshots lie in DIR. Exits with 1 where something does not hold.
@@ -56,7 +57,7 @@ def hostile() -> dict[str, bytes]:
         "cut.gz": gzip.compress(whole)[:80],
         "bomb.gz": gzip.compress(b"truth,pred\n" + b"a b,c d\n" * 40_000_000, 1),
         "bomb.xlsx": zipped(b"\0" * 300_000_000),
-        "plain.zip": zipped(whole, "a.csv"),
+        "plain.zip": zipped(whole, "a.csv", "b.csv"),
         "no.xlsx": zipped(b"<x>", "xl/workbook.xml"),
         "old.xls": b"\xd0\xcf\x11\xe0" + b"\0" * 600,
         "no.parquet": b"PAR1" + rng.randbytes(200),
@@ -227,6 +228,88 @@ def journey(browser: Browser, width: int, folder: Path, out: Path, check: Checks
     browser.picture(out / f"refused_{width}.png")
 
 
+def choose(browser: Browser, where: str, value: str) -> None:
+    """Type a value into a field with choices."""
+    browser.evaluate(
+        f"document.querySelector('#{where} input').focus(); document.querySelector('#{where} input').select()"
+    )
+    browser.call("Input.insertText", text=value)
+    for kind in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13)
+
+
+def chosen(browser: Browser, where: str) -> str:
+    return browser.evaluate(f"document.querySelector('#{where} input').value")
+
+
+def calm(browser: Browser, part: str = "read") -> str:
+    """What a part of the page says once it has not changed for four seconds."""
+    said, since, end = "", time.monotonic(), time.monotonic() + 120
+    while time.monotonic() < min(end, since + 4) or " s)" in said[-8:]:
+        now = browser.evaluate(SAID.format(part))
+        said, since = (said, since) if now == said else (now, time.monotonic())
+        if time.monotonic() > end:
+            break
+        time.sleep(0.3)
+    return said
+
+
+def changes(browser: Browser, width: int, folder: Path, check: Checks, times: int) -> None:
+    """Change files, columns and mode while a file is being read: the last choices are kept and answered."""
+    rng, stale = random.Random(width), []
+    for name, columns in (("one", ("truth", "draft", "final")), ("two", ("what", "first", "second"))):
+        rows = [(r, f"{name} {columns[1]} {p}", f"{name} {columns[2]} {p}") for r, p in pairs(0.5)]
+        (folder / f"{name}.csv").write_bytes(table(rows, columns))
+    browser.open(f"http://127.0.0.1:{PORT}/", width)
+    browser.upload("eeg", folder / "one.csv")
+    calm(browser)
+    browser.evaluate("document.querySelector('.label-wrap.open') || document.querySelector('.label-wrap').click()")
+    name = "one"
+    for turn in range(times):
+        if turn and rng.random() < 0.5:
+            name = "two" if name == "one" else "one"
+            browser.evaluate(
+                "document.querySelector('#eeg button[aria-label*=\"emove\"], #eeg button[aria-label=Clear]').click()"
+            )
+            wait(lambda: browser.evaluate("!!document.querySelector('#eeg input[type=file]')"), 20)
+            browser.upload("eeg", folder / f"{name}.csv")
+            wait(lambda: "asrecognised" in chosen(browser, "said_column").replace(" ", ""), 20)
+            calm(browser)
+        truth, *outputs = ("truth", "draft", "final") if name == "one" else ("what", "first", "second")
+        said = rng.choice(outputs)
+        browser.evaluate(f"document.querySelectorAll('#mode input')[{rng.randrange(3)}].click()")
+        for where, value in rng.sample([("true_column", truth), ("said_column", said)], 2):
+            time.sleep(rng.random() * 1.2)
+            choose(browser, where, value)
+        if rng.random() < 0.5:
+            time.sleep(rng.random() * 1.2)
+            said = rng.choice(outputs)
+            choose(browser, "said_column", said)
+        read = calm(browser)
+        kept = chosen(browser, "true_column"), chosen(browser, "said_column")
+        if kept != (truth, said) or f"{name} {said} " not in read or f"prediction '{said}'" not in read:
+            stale.append((turn, name, said, kept, read[:160]))
+    check(f"{width} px: {times} changes in the middle of reading, no stale answer", not stale, stale[:3])
+
+
+def refusal_goes(browser: Browser, width: int, folder: Path, check: Checks) -> None:
+    """A refusal goes when the file that caused it goes."""
+    browser.open(f"http://127.0.0.1:{PORT}/", width)
+    browser.upload("eeg", folder / "eeg.csv")
+    settled(browser, "read", 90)
+    browser.upload("control", folder / "bad.csv")
+    wait(lambda: "1 fields where" in browser.evaluate(SAID.format("read")), 90)
+    browser.evaluate(
+        "document.querySelector('#control button[aria-label*=\"emove\"], #control button[aria-label=Clear]').click()"
+    )
+    read = calm(browser)
+    check(
+        f"{width} px: a refusal goes with its cause",
+        "60 predictions" in read and "1 fields" not in read,
+        repr(read[:80]),
+    )
+
+
 def hostile_uploads(browser: Browser, folder: Path, check: Checks) -> None:
     for name, data in hostile().items():
         (folder / name).write_bytes(data)
@@ -295,6 +378,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/check_app"), help="folder of the screenshots")
     parser.add_argument("--files", type=int, default=50, help="files one after the other")
+    parser.add_argument("--changes", type=int, default=25, help="changes in the middle of reading, at each width")
     parser.add_argument("--install", action="store_true", help="install the clone into a fresh environment first")
     flags = parser.parse_args()
     check_needs(flags.install)
@@ -312,6 +396,8 @@ def main() -> int:
         try:
             for width in (1280, 390):
                 journey(browser, width, folder, flags.out, check)
+                refusal_goes(browser, width, folder, check)
+                changes(browser, width, folder, check, flags.changes)
             hostile_uploads(browser, folder, check)
             large(browser, folder, check)
         finally:

@@ -13,9 +13,10 @@ def table(rows: Iterable[Sequence[str]], header: Sequence[str] = ("truth", "pred
     return out.getvalue().encode()
 
 
-def zipped(content: bytes, name: str = "xl/workbook.xml") -> bytes:
-    """A zip archive of one file."""
+def zipped(content: bytes, *names: str) -> bytes:
+    """A zip archive of files with one content; without names, of what an Excel file has."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(name, content)
+        for name in names or ("xl/workbook.xml",):
+            archive.writestr(name, content)
     return out.getvalue()

@@ -141,10 +141,18 @@ def _seconds(path: Path, number: int, row: dict[str, str], name: str) -> float:
 
 
 def annotations(raw: Any, text: str) -> Iterator[Event]:
-    """Yield the annotations of an MNE recording as events; the description is both the code and the column `text`."""
+    """Yield the annotations of an MNE recording as events; the description is both the code and the column `text`.
+
+    Equal annotations are one event: BrainVision may have a marker for each channel.
+    """
     rate = float(raw.info["sfreq"])
+    seen: set[tuple[float, float, str]] = set()
     for mark in raw.annotations:
         description = str(mark["description"])
+        equal = (float(mark["onset"]), float(mark["duration"]), description)
+        if equal in seen:
+            continue
+        seen.add(equal)
         # In BrainVision a marker without duration lasts one sample.
         duration = float(mark["duration"]) if mark["duration"] * rate > 1.5 else 0.0
         # MNE counts onsets from the start of the whole recording, also in a file cropped to a part of it.

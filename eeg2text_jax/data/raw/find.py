@@ -34,6 +34,7 @@ class RawSpec:
     channels: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)]
     exclude: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)]
     montage: Annotated[str, kinds.text()]
+    encoding: Annotated[str, kinds.encoding()]
     units: Annotated[str, kinds.one_of("", *VOLTS)]
     reference: Annotated[str, kinds.text()]
     highpass: Annotated[float, kinds.number(0, 100_000)]

@@ -69,11 +69,13 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
     Raises UnreadableRecording if MNE cannot read the file, UserError if it lacks EEG, a channel or a channel's unit.
     """
     mne = library("mne", "mne")
+    has_encoding = spec.encoding and file.path.suffix.lower() in (".edf", ".bdf")
+    options = {"encoding": spec.encoding} if has_encoding else {}
     with _mne_errors(file):
         if file.bids:
-            raw, types, warning = open_bids(file, spec.channels)
+            raw, types, warning = open_bids(file, spec.channels, options)
         else:
-            raw, types, warning = mne.io.read_raw(file.path, preload=False, verbose="error"), {}, ""
+            raw, types, warning = mne.io.read_raw(file.path, preload=False, verbose="error", **options), {}, ""
     picks = [int(place) for place in mne.pick_types(raw.info, meg=False, eeg=True, exclude=[])]
     names = [raw.ch_names[place] for place in picks]
     if spec.channels:
@@ -137,12 +139,14 @@ def _mne_errors(file: RawFile) -> Iterator[None]:
         raise
     except Exception as error:
         reason = first_line(error)
-        if not isinstance(error, OSError | ValueError | RuntimeError):  # others: MNE did not expect these bytes
+        if isinstance(error, UnicodeDecodeError) or "encoding=" in str(error):
+            reason = "its annotations are no UTF-8 text; set data.raw.encoding to their encoding, such as latin1"
+        elif not isinstance(error, OSError | ValueError | RuntimeError):  # others: MNE did not expect these bytes
             reason = f"damaged, or no recording; {named(error)}"
         raise UnreadableRecording(file.path, f"cannot be read by MNE ({reason}).") from error
 
 
-def open_bids(file: RawFile, wanted: tuple[str, ...]) -> tuple[Any, Types, str]:
+def open_bids(file: RawFile, wanted: tuple[str, ...], options: dict[str, str]) -> tuple[Any, Types, str]:
     """Open a recording and apply its `channels.tsv`, even if mne-bids cannot read the other sidecars.
 
     Return MNE's object, the type of each channel in the table, and a sentence on unreadable sidecars, or "".
@@ -153,9 +157,9 @@ def open_bids(file: RawFile, wanted: tuple[str, ...]) -> tuple[Any, Types, str]:
     table = path.find_matching_sidecar(suffix="channels", extension=".tsv", on_error="ignore")
     rows = _rows(Path(table)) if table else {}
     try:
-        raw = bids.read_raw_bids(path, verbose="error")
+        raw = bids.read_raw_bids(path, verbose="error", extra_params=dict(options))
     except Exception as error:  # often a faulty sidecar; a damaged recording raises again in the next line
-        raw = library("mne", "mne").io.read_raw(file.path, preload=False, verbose="error")
+        raw = library("mne", "mne").io.read_raw(file.path, preload=False, verbose="error", **options)
         note = f"{file.path}: was read without sidecars that mne-bids cannot read ({first_line(error)})."
     if not table:
         return raw, {}, note

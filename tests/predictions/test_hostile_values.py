@@ -1,0 +1,139 @@
+"""Values that no decoder writes: numbers out of range, times that contradict each other, tables of a billion cells."""
+
+import io
+import json
+import random
+import time
+
+import pytest
+
+WORDS = ["river", "stone", "house", "green", "walks", "under", "light", "music", "paper", "winter", "bread", "north"]
+
+
+def rows(n: int = 24) -> list[dict]:
+    """Rows in our format under EEG and noise, of one recording, three seconds apart."""
+    rng = random.Random(0)
+    found = []
+    for fed in ("eeg", "noise"):
+        for i in range(n):
+            words = " ".join(WORDS[(i + k * k) % 12] for k in range(8))
+            found.append({
+                "sample_id": f"s{i}", "subject": "S", "task": "T", "sentence_id": f"t{i}", "n_words": 8,
+                "train_condition": "eeg", "eval_condition": fed, "seed": 0, "mode": "free_running",
+                "reference": f"{words} {i}", "prediction": " ".join(rng.choices(WORDS, k=8)), "recording": "r",
+                "onset": 3.0 * i, "duration": 2.0, "order": i, "n_tokens": 8,
+            })  # fmt: skip
+    return found
+
+
+def jsonl(found: list[dict]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in found)
+
+
+def changed(**values) -> str:
+    """The rows with other values in the fourth one."""
+    found = rows()
+    found[3] |= values
+    return jsonl(found)
+
+
+WHOLE = ("n_words", "n_tokens", "order", "seed", "hypothesis")
+OUT_OF_RANGE = [(name, value) for name in WHOLE for value in (-1, -(2**70), 2**63, 10**30)] + [("duration", -2.0)]
+
+
+@pytest.mark.parametrize(("name", "value"), OUT_OF_RANGE)
+def test_a_number_out_of_range_is_one_sentence(write, refused, name, value):
+    path = write(changed(**{name: value}), "p.jsonl")
+    said = refused(["score", str(path)])
+    assert said.startswith(f"eeg2text score: {path}, line 4: {name} is {value}"), said
+    assert "; expected " in said
+
+
+def test_numbers_in_range_are_read(write, printed_by):
+    text = changed(onset=-2.5, duration=0, n_words=0, n_tokens=0) + jsonl([rows()[3] | {"seed": 2**63 - 1}])
+    assert "49 predictions" in printed_by(["score", str(write(text, "p.jsonl"))])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("onset", "-inf", "a finite number of seconds"),
+        ("onset", "inf", "a finite number of seconds"),
+        ("onset", "nan", "a finite number of seconds"),
+        ("duration", "-1", "a finite number of seconds"),
+        ("order", str(2**63), "a whole number from 0"),
+        ("order", "9" * 5000, "a whole number from 0"),
+        ("n_words", "9" * 5000, "expected a number"),
+        ("n_words", str(2**63), "expected a number"),
+    ],
+)
+def test_a_table_of_metadata_states_numbers_in_range(write, refused, name, value, wanted):
+    columns = {"reference": "", "n_words": "8", "recording": "r", "onset": "", "duration": "2", "order": ""}
+    table = [",".join(columns)]
+    for i, row in enumerate(rows()[:24]):
+        stated = columns | {"reference": row["reference"], "onset": f"{3 * i}"} | ({name: value} if i == 3 else {})
+        table.append(",".join(stated.values()))
+    plain = jsonl([{k: v for k, v in row.items() if k not in ("recording", "onset", "order")} for row in rows()])
+    meta = write("\n".join(table), "meta.csv")
+    said = refused(["audit", f"--eeg={write(plain, 'p.jsonl')}", f"--meta={meta}"], alone=False)
+    assert f"{meta}, line 5: {name} is " in said
+    assert wanted in said
+
+
+def test_onsets_and_orders_that_contradict_each_other_are_refused(write, refused):
+    found = rows()
+    for row in found:
+        row["order"] = 24 - row["order"]
+    said = refused(["audit", f"--eeg={write(jsonl(found), 'p.jsonl')}"], alone=False)
+    assert "recording 'r': onset and order contradict each other (order 1 begins at 69 s, order 2 at 66 s)" in said
+
+
+def test_equal_orders_of_trials_with_several_sentences_are_no_contradiction(write, printed_by):
+    found = rows()
+    for row in found:
+        row["order"] //= 2
+    printed_by(["audit", f"--eeg={write(jsonl(found), 'p.jsonl')}"], status=8)
+
+
+def workbook(far: str = "", width: int = 2) -> bytes:
+    openpyxl = pytest.importorskip("openpyxl", reason="pip install 'eeg2text_jax[xlsx]'")
+    book, out = openpyxl.Workbook(), io.BytesIO()
+    for row in [("truth", "pred"), *((row["reference"], row["prediction"]) for row in rows())]:
+        book.active.append([*row, *["x"] * (width - 2)])
+    if far:
+        book.active[far] = "x"
+    book.save(out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("far", ["XFD1048576", "A1048576", "XFD1", "D60"])
+def test_a_cell_far_from_the_table_costs_no_minutes(write, printed_by, far):
+    path, start = write(workbook(far), "far.xlsx"), time.monotonic()
+    if far.startswith("A"):  # a reference without a prediction
+        assert "49 predictions" in printed_by(["score", str(path)])
+    else:
+        assert "48 predictions" in printed_by(["score", str(path)])
+    assert time.monotonic() - start < 30  # 300 s or more, if a sheet is as large as its last cell says
+
+
+def test_a_table_of_too_many_cells_is_refused(write, refused, monkeypatch):
+    """The command's bounds are those of a table of a million rows; here both are smaller."""
+    path = write(workbook(width=20), "wide.xlsx")
+    monkeypatch.setattr("eeg2text_jax.predictions.packed.CELLS", 900)
+    assert f"{path}: the table has more than 900 cells" in refused(["score", str(path)])
+    monkeypatch.undo()
+    monkeypatch.setattr("eeg2text_jax.predictions.packed.SECONDS", 0)
+    assert f"{path}: the table takes more than 0 s to read" in refused(["score", str(path)])
+
+
+def test_a_small_parquet_file_of_a_huge_table_is_refused(write, refused):
+    """Equal values take no space in a file: 51 million rows of one text are 0.1 MB."""
+    pa = pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
+    import pyarrow.parquet as pq
+
+    out = io.BytesIO()
+    text = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int8()), 51_000_000), ["a b"])
+    pq.write_table(pa.table({"truth": text}), out)
+    path = write(out.getvalue(), "huge.parquet")
+    assert path.stat().st_size < 1_000_000
+    assert f"{path}: the table has more than 50,000,000 cells" in refused(["score", str(path)])

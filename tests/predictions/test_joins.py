@@ -1,0 +1,163 @@
+"""Two files are joined by a key that both have, and said; what is not sure is asked; references of benchmarks."""
+
+import csv
+import io
+import json
+import random
+
+import pytest
+
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.read import describe, read_any
+
+TRUE = [f"the {a} {b} is {c}" for a in ("red", "old", "tall") for b in ("ship", "tree") for c in ("here", "lost")]
+SAID = [text.replace("the", "a").replace("is", "was") for text in TRUE]
+PAIRS = sorted(zip(TRUE, SAID, strict=True))
+N = len(TRUE)
+
+
+def table(names, rows):
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([names, *rows])
+    return out.getvalue()
+
+
+@pytest.fixture
+def read(write):
+    def read(outputs, references, **options):
+        return read_any(write(outputs, "out.csv"), reference=write(references, "ref.csv"), **options)
+
+    return read
+
+
+def pairs(found):
+    return sorted((row.reference, row.prediction) for row in found.predictions)
+
+
+SUBMISSION = table(("id", "text"), enumerate(SAID))
+TRIALS = [(f"s{i // 6}", i // 3 % 2, i % 3, text) for i, text in enumerate(TRUE)]
+SHUFFLED = random.Random(0).sample(range(N), N)
+
+
+def test_a_submission_alone_asks_for_its_references(write):
+    with pytest.raises(
+        UserError, match=r"outputs without references \(columns 'id', 'text'\); give .* --reference=FILE"
+    ):
+        read_any(write(SUBMISSION))
+
+
+def test_a_submission_stands_beside_the_sentences_of_the_benchmark(read):
+    found = read(SUBMISSION, table(("session", "block", "trial", "true_sentence"), TRIALS))
+    assert pairs(found) == PAIRS
+    said = (
+        "joined row by row, because no column of ids is in both files ('id' and of the references 'session' and 'block'"
+    )
+    assert said in describe(found)
+
+
+def test_a_trial_is_never_an_id(read):
+    """Rows in another order were joined by `id` and `trial`, and the decoder had no content."""
+    other = table(("trial", "true_sentence"), [(i, TRUE[i]) for i in SHUFFLED])
+    with pytest.raises(
+        UserError, match=r"'id' and 'trial' of .* hold the same values in another order, .* --id=trial,id"
+    ):
+        read(SUBMISSION, other)
+    joined = read(SUBMISSION, other, id=["trial", "id"])
+    assert pairs(joined) == pairs(read(SUBMISSION, other, id=["id", "trial"])) == PAIRS
+    assert "joined by 'id' of the predictions and 'trial' of the references, as stated" in describe(joined)
+    assert pairs(read(SUBMISSION, other, id=["rows"])) == sorted(zip([TRUE[i] for i in SHUFFLED], SAID, strict=True))
+
+
+@pytest.mark.parametrize(
+    "names", [("id", "utt_id"), ("sample_id", "id"), ("uid", "key"), ("trial", "trial_num"), ("", "idx")]
+)
+def test_names_that_are_one_key_are_joined_in_any_order(read, names):
+    mine, theirs = names
+    found = read(table((mine, "pred"), enumerate(SAID)), table((theirs, "true_text"), [(i, TRUE[i]) for i in SHUFFLED]))
+    assert pairs(found) == PAIRS
+    assert "joined by " in describe(found)
+
+
+def test_session_block_and_trial_are_a_key_together(read):
+    outputs = table(("session", "block", "trial", "pred"), [(*TRIALS[i][:3], SAID[i]) for i in SHUFFLED])
+    references = table(("session", "block_num", "trial_num", "sentence_label"), TRIALS)
+    found = read(outputs, references)
+    assert pairs(found) == PAIRS
+    assert "joined by 'trial' and 'block' and 'session' of the predictions and 'trial_num' and 'block_num'" in describe(
+        found
+    )
+    trials = [(row[2], text) for row, text in zip(TRIALS, SAID, strict=True)]
+    sentences = table(("session", "block", "trial", "sentence"), TRIALS)
+    with pytest.raises(UserError, match=r"'0' has several references .ids: 'trial'.; say --id=COLUMN"):
+        read(table(("trial", "pred"), trials[::-1]), sentences)
+    found = read(table(("trial", "pred"), trials), sentences)
+    assert pairs(found) == PAIRS
+    assert "joined row by row, because 'trial' repeats, in one order in both files" in describe(found)
+    assert (
+        pairs(read(outputs, references.replace("block_num,trial_num", "block,trial"), id=["session", "block", "trial"]))
+        == PAIRS
+    )
+
+
+def test_a_trial_is_of_a_subject(read):
+    rows = [(f"s{i % 2}", i // 2, text) for i, text in enumerate(TRUE)]
+    outputs = table(("subject", "trial", "pred"), [(*rows[i][:2], SAID[i]) for i in SHUFFLED])
+    assert pairs(read(outputs, table(("subject", "trial", "sentence"), rows))) == PAIRS
+
+
+def test_columns_of_an_id_that_are_not_there_are_named(read):
+    with pytest.raises(UserError, match=r"--id=what: .*out.csv has no column 'what', its columns are id, text"):
+        read(SUBMISSION, table(("id", "true_sentence"), enumerate(TRUE)), id=["what"])
+    with pytest.raises(UserError, match=r"the id '11' is not in .* ids: 'id'.; .*--id=rows to join row by row"):
+        read(SUBMISSION, table(("id", "true_sentence"), enumerate(TRUE[:-1])))
+    with pytest.raises(UserError, match=r"12 texts, and 11 references .*'trial'; 'id'., or say --id=REFERENCE_ID,"):
+        read(SUBMISSION, table(("trial", "true_sentence"), enumerate(TRUE[:-1])))
+
+
+def test_an_id_needs_two_files(write):
+    with pytest.raises(UserError, match="--id=id: joins two files; give the references"):
+        read_any(write(SUBMISSION), id=["id"])
+
+
+def test_the_hdf5_of_a_session_is_a_file_of_references(write, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "data_val.hdf5", "w") as file:
+        for i, (session, block, trial, text) in enumerate(TRIALS):
+            group = file.create_group(f"trial_{i:04}")
+            group.create_dataset("input_features", data=[[0.0]])
+            group.attrs.update({"session": session, "block_num": block, "trial_num": trial, "sentence_label": text})
+    found = read_any(write(SUBMISSION), reference=tmp_path / "data_val.hdf5")
+    assert pairs(found) == PAIRS
+    rows = [(*TRIALS[i][:3], SAID[i]) for i in SHUFFLED]
+    found = read_any(write(table(("session", "block", "trial", "pred"), rows)), reference=tmp_path / "data_val.hdf5")
+    assert pairs(found) == PAIRS
+    with h5py.File(tmp_path / "own.h5", "w") as file:
+        file["sentence"], file["features"] = TRUE, [[0.0]] * 3
+    assert pairs(read_any(write(SUBMISSION), reference=tmp_path / "own.h5")) == PAIRS
+    (tmp_path / "cut.h5").write_bytes((tmp_path / "own.h5").read_bytes()[:200])
+    with pytest.raises(UserError, match="cannot be read as HDF5"):
+        read_any(write(SUBMISSION), reference=tmp_path / "cut.h5")
+
+
+def test_results_and_annotations_of_coco(write):
+    results = [{"image_id": 100 + i, "caption": SAID[i]} for i in SHUFFLED]
+    more = [(7 * i, 100 + i, text) for i, text in enumerate(TRUE)] + [(1, 100 + i, f"another {i}") for i in range(N)]
+    annotations = [{"id": key, "image_id": image, "caption": text} for key, image, text in more]
+    whole = {
+        "info": {},
+        "images": [{"id": 100 + i, "file_name": f"{i}.jpg"} for i in range(N)],
+        "annotations": annotations,
+    }
+    reference = write(json.dumps(whole), "ann.json")
+    found = read_any(write(json.dumps(results)), reference=reference)
+    assert pairs(found) == PAIRS
+    assert "12 ids have several references; the first of them counts" in describe(found)
+    with pytest.raises(UserError, match="give its references with --reference=FILE"):
+        read_any(write(json.dumps(results)))
+
+
+def test_several_references_of_a_row(write):
+    rows = [(f"{r}<>another one<>a third", s) for r, s in zip(TRUE, SAID, strict=True)]
+    found = read_any(write(table(("reference", "prediction"), rows)))
+    assert pairs(found) == PAIRS
+    assert "in 12 rows references hold several texts; the first of them counts" in describe(found)

@@ -1,0 +1,223 @@
+"""Printed pairs with labels: alone, in the log of a training, on one line, in the outputs of a notebook."""
+
+import json
+
+import pytest
+
+from eeg2text_jax.cli import main
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.read import describe, read_any
+
+PAIRS = [(f"the {a} was {b} today", f"a {a} is {b}") for a in ("road", "field", "lake") for b in ("wet", "dry", "long")]
+
+LABELS = [
+    "True Sentence: {}\nPred Sentence: {}\n\n",
+    "  GT : {}\n  PR : {}\n",
+    "True caption: {}\nPredicted caption: {}\n",
+    "Target output: {}\nPredicted output: {}\n",
+    "reference_text: {}\nhypothesis: {}\n",
+    "**Reference:** {}\n**Prediction:** {}\n",
+    "Sample 3 - Ground truth: {}\nSample 3 - Decoded: {}\n",
+    "[INFO] target sentence: {}\n[INFO] predicted sentence: {}\n",
+    "\x1b[32mTruth:\x1b[0m {}\n\x1b[31mPred:\x1b[0m {}\n",
+    'Target: "{}"\nOutput: "{}"\n',
+    "参考: {}\n",
+]
+
+
+def printed(pair, between="", pairs=PAIRS):
+    return "".join(pair.format(*sides) + between.format(i=i) for i, sides in enumerate(pairs))
+
+
+def pairs(found):
+    return [(row.reference, row.prediction) for row in found.predictions]
+
+
+@pytest.mark.parametrize("pair", LABELS[:-1])
+def test_names_of_columns_are_names_of_labels(write, pair):
+    found = read_any(write(printed(pair)))
+    assert pairs(found) == PAIRS
+    assert "layout C2 (labelled lines; reference" in describe(found)
+    assert not found.notes
+
+
+BETWEEN = [
+    "2026-01-08 15:36:43,960: val PER: 1.0{i}\n2026-01-08 15:36:44,1: WER debug example\n",
+    "Epoch 1 step {i}: loss 0.3\n",
+    "saved checkpoint to out/model_{i}.pt\n\n",
+    "{{'loss': 0.{i}, 'lr': 1e-4}}\n",
+]
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize(
+    "pair", [LABELS[1], "Pred: {1}\nTrue: {0}\n", "12:00:01 | Target: {} \n12:00:02 | Output: {}\n"]
+)
+def test_pairs_among_the_lines_of_a_log_are_read_and_the_lines_counted(write, pair, between):
+    found = read_any(write("Model(512, 256)\n" + printed(pair, between)))
+    assert pairs(found) == PAIRS
+    lines = 1 + len(PAIRS) * len([line for line in between.split("\n") if line])
+    assert f"{lines} other lines are not used, such as line 1: 'Model(512, 256)'" in describe(found)
+
+
+def test_a_line_that_may_be_the_rest_of_a_text_is_the_one_that_is_shown(write):
+    text = "step 1: loss 3\n" + printed(LABELS[1]) + "and more of this text\nstep 2: loss 3\n"
+    assert "3 other lines are not used, such as line 20: 'and more of this text'" in describe(read_any(write(text)))
+
+
+def test_a_pair_without_a_partner_is_left_out_and_said(write):
+    whole = printed(LABELS[1], "step {i}: loss 3\n")
+    for cut, at in ((f"  PR : {PAIRS[2][1]}\n", 7), (f"  GT : {PAIRS[2][0]}\n", 7)):
+        found = read_any(write(whole.replace(cut, "")))
+        assert pairs(found) == [*PAIRS[:2], *PAIRS[3:]]
+        assert f"1 labels without a partner are not used, such as line {at}: " in describe(found)
+    with pytest.raises(UserError, match=r"line 7: a second 'gt' in the pair of line 5|line 6: a second 'gt'"):
+        read_any(write(printed(LABELS[1]).replace(f"  PR : {PAIRS[2][1]}\n", "")))
+    swapped = "GT: a b\nPR: c d\n" * 3 + "PR: e f\nGT: g h\n"
+    with pytest.raises(UserError, match="line 7: 'pr' before its 'gt'"):
+        read_any(write(swapped))
+
+
+def test_epochs_of_a_log_are_counted(write):
+    text = "".join(f"Epoch {n}/3 loss 0.1\n{printed(LABELS[1])}" for n in range(3))
+    assert "the pairs stand among lines of 3 epochs; the pairs of all epochs are used" in describe(
+        read_any(write(text))
+    )
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        "Predicted: {1} True: {0} ====================\n",
+        "[12:30] True: {0} | Predicted: {1}\n",
+        "Sample 1: Reference: {0}, Hypothesis: {1}\n",
+        "target: {0}\tprediction: {1}\n",
+    ],
+)
+def test_pairs_on_one_line(write, pair):
+    found = read_any(write(printed(pair)))
+    assert pairs(found) == PAIRS
+    found = read_any(write(printed(pair, "loss: 0.{i}\n")))
+    assert pairs(found) == PAIRS
+    assert "9 other lines are not used" in describe(found)
+
+
+def test_other_labels_are_asked_for_and_taken(write, capsys):
+    path = write(printed("heard> {}\nmodel says> {}\n", "loss {i}\n"))
+    with pytest.raises(UserError, match="neither a known layout"):
+        read_any(path)
+    assert pairs(read_any(path, labels=["heard>", "model says>"])) == PAIRS
+    path = write(printed("Brain said: {}\nStimulus was: {}\n"))
+    with pytest.raises(UserError, match=r"lines begin with 'Brain said', 'Stimulus was'; .* --labels=TRUE,PREDICTED"):
+        read_any(path)
+    assert pairs(read_any(path, labels=["Brain said", "stimulus was:"])) == PAIRS
+    assert main(["score", str(path), "--labels=Brain said,Stimulus was", "--metrics=wer"]) == 0
+    assert "labelled lines; reference 'Brain said', prediction 'Stimulus was'" in capsys.readouterr().out
+    for labels, message in (
+        (["Brain said"], "expected two labels"),
+        (["x", "y"], "no pairs of lines begin with these labels"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_any(path, labels=labels)
+
+
+def test_several_labels_of_a_side_are_asked_about(write):
+    path = write(printed("Target: {0}\nOutput: {1}\nPredicted: {1}\n"))
+    with pytest.raises(
+        UserError, match=r"several labels may be meant .*'output', 'predicted'.; name two with --labels="
+    ):
+        read_any(path)
+    assert pairs(read_any(path, labels=["Target", "Predicted"])) == PAIRS
+    both = read_any(
+        write(printed("Target: {0}\nPrediction: {1}\nPrediction (w/ tf): {0}\n").replace(" (w/ tf)", " with tf"))
+    )
+    assert [row.mode for row in both.predictions[:2]] == ["free_running", "teacher_forced"]
+
+
+def notebook(text):
+    lines = text.splitlines(keepends=True)
+    cells = [
+        {"cell_type": "markdown", "source": ["Target: not this one\n"]},
+        {
+            "cell_type": "code",
+            "source": ["print(x)"],
+            "outputs": [{"output_type": "stream", "name": "stdout", "text": lines}],
+        },
+        {
+            "cell_type": "code",
+            "source": [],
+            "outputs": [{"output_type": "execute_result", "data": {"text/plain": ["0.5"]}}],
+        },
+    ]
+    return json.dumps({"cells": cells, "nbformat": 4, "nbformat_minor": 5, "metadata": {}})
+
+
+def test_the_printed_outputs_of_a_notebook_are_a_log(write):
+    found = read_any(write(notebook(printed(LABELS[1], "loss: {i}\n")), "work.ipynb"))
+    assert pairs(found) == PAIRS
+    assert "printed outputs of a notebook" in describe(found)
+    with pytest.raises(UserError, match="a notebook whose printed outputs have no samples of known labels"):
+        read_any(write(notebook("hello\n"), "work.ipynb"))
+    assert pairs(read_any(write(notebook(printed("A> {}\nB> {}\n"))), labels=["A>", "B>"])) == PAIRS
+
+
+PROSE = [
+    "He wrote a sentence: it was long.\nShe read the text: it was short.\n" * 5,
+    "text: a b\n" * 6,
+    "loss: 3\nacc: 4\n" * 6,
+]
+
+
+@pytest.mark.parametrize("text", PROSE)
+def test_other_texts_with_colons_are_no_pairs(write, text):
+    with pytest.raises(UserError, match="neither a known layout"):
+        read_any(write(text))
+
+
+NBEST = ["the road was wet", "the road is wet", "a road was wet"]
+
+
+@pytest.mark.parametrize(
+    "content", ["\n".join(f"{i}. {t}" for i, t in enumerate(NBEST, 1)), "; ".join(NBEST), "\n".join(NBEST)]
+)
+def test_the_first_of_the_candidates_in_a_chat_is_the_prediction(write, content):
+    turns = [{"role": "system", "content": "correct"}, {"role": "user", "content": content}]
+    rows = [{"messages": [*turns, {"role": "assistant", "content": f"the road {i} was wet"}]} for i in range(3)]
+    found = read_any(write("".join(json.dumps(row) + "\n" for row in rows)))
+    assert pairs(found) == [(f"the road {i} was wet", NBEST[0]) for i in range(3)]
+    assert "the first is the prediction, the assistant's text is the reference" in describe(found)
+
+
+@pytest.mark.parametrize("best", [NBEST, [{"text": text, "score": -1.5} for text in NBEST]])
+def test_the_first_of_a_list_of_the_n_best_is_the_prediction(write, best):
+    found = read_any(write("".join(json.dumps({"reference": r, "nbest": best}) + "\n" for r, _ in PAIRS)))
+    assert pairs(found) == [(r, NBEST[0]) for r, _ in PAIRS]
+    assert "in 9 rows predictions hold several texts; the first of them counts" in describe(found)
+
+
+def bar(cells):
+    return f"| {' | '.join(cells)} |\n"
+
+
+PRINTED = {
+    "texts below their labels": printed("Ground truth:\n{}\nDecoded:\n{}\n\n", "loss: 0.{i}\n"),
+    "equals signs": printed("target = {}\npred = {}\n"),
+    "headings": "".join(f"### Sample {i}\n- **Target:** {r}\n- **Predicted:** {p}\n" for i, (r, p) in enumerate(PAIRS)),
+    "fairseq": "".join(
+        f"S-{i}\tx\nT-{i}\t{r}\nH-{i}\t-0.5\t{p}\nD-{i}\t-0.5\t{p}\nP-{i}\t-0.1 -0.2\nH-{i}\t-0.9\tnot {p}\n"
+        for i, (r, p) in enumerate(PAIRS)
+    ),
+    "printed dicts": "".join(f"{ {'target': r, 'prediction': p, 'wer': 0.5} }\n" for r, p in PAIRS),
+    "bars": "reference|prediction\n" + "".join(f"{r}|{p}\n" for r, p in PAIRS),
+    "Markdown": bar(["Reference", "Prediction"]) + "|---|:--:|\n" + "".join(map(bar, PAIRS)),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_more_forms_of_print_are_read(write, name):
+    assert pairs(read_any(write(PRINTED[name]))) == PAIRS
+
+
+def test_an_empty_output_is_no_label_of_the_line_below(write):
+    found = read_any(write(printed("True: {0}\nPred: \n", "step {i}: loss 0.1\n")))
+    assert {p.prediction for p in found.predictions} == {""}
