@@ -276,6 +276,7 @@ def test_the_answer_does_not_depend_on_the_order_of_rows():
 
 def test_choices_and_a_plan_stand_beside_the_verdict():
     _, eeg, controls, _ = CASES["much"]
+    controls = {**controls, "zero": changed(controls["noise"], eval_condition="zero")}
     found = audit(eeg, controls, margin=0.5, endpoint="rouge-1", deciding=["noise"], plan="fixed by plan.toml")
     said = "fixed by plan.toml; endpoint ROUGE-1 F; margin 0.5 (default 1); deciding: noise"
     assert f"Chosen, and not the default: {said}." in result_text(found)
