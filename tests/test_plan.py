@@ -69,7 +69,7 @@ def test_names_of_modules_say_one_thing():
 def test_no_module_outgrows_a_subject():
     for path in (ROOT / "eeg2text_jax").rglob("*.py"):
         lines = path.read_text().splitlines()
-        assert len(lines) <= 300, f"{path.name} has {len(lines)} lines"
+        assert len(lines) <= 600, f"{path.name} has {len(lines)} lines"
 
 
 @pytest.mark.parametrize(("idiom", "home"), HOMES.items())
