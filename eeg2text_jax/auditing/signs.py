@@ -311,7 +311,7 @@ def _shares(*counts: np.ndarray) -> tuple[float, float, float]:
     """Return two shares of right marks, and the standard error of their difference; `counts` are `[sentence, 4]`."""
     shares = [float(one[:, 0].sum() / max(1, one[:, 1].sum())) for one in counts]
     a, b = ((c[:, 0] - share * c[:, 1]) / max(1, c[:, 1].sum()) for c, share in zip(counts, shares, strict=True))
-    return *shares, float(((a - b) ** 2).sum() ** 0.5)
+    return shares[0], shares[1], float(((a - b) ** 2).sum() ** 0.5)
 
 
 def _islands(reference: Sequence[str], said: Sequence[str]) -> np.ndarray:
