@@ -18,6 +18,7 @@ from eeg2text_jax.auditing.contrast import (
     content_from,
     contrast,
     holm,
+    seed_noise,
     variance_growth,
 )
 from eeg2text_jax.auditing.contrast import verdict_mde as mde_of
@@ -262,14 +263,14 @@ class Audit:
     def _contrast(self, cells: Sequence[Cells], chosen: Sequence[int]) -> Contrast:
         """Compare EEG (index 0) with the other condition of `chosen`, or one condition with its null."""
         sides = [(self.aligned.conditions[i], cells[i]) for i in chosen]
-        seeds, size = None, len(self.aligned.references)
+        seeds: dict[str, Any] = {}
         if len(self.aligned.seeds) >= 3:
-            by_seed = [
-                content_from(sides, [side.seed == g for side, _ in sides], size) for g in range(len(self.aligned.seeds))
-            ]
-            seeds = np.array([np.nanmean(content) for content in by_seed])
+            size = len(self.aligned.references)
+            by_rows = [[side.seed == g for side, _ in sides] for g in range(len(self.aligned.seeds))]
+            by_seed = np.stack([content_from(sides, rows, size)[self.strata.kept] for rows in by_rows])
+            seeds = {"seeds": np.nanmean(by_seed, 1), "seed_noise": seed_noise(by_seed)}
         name = sides[1][0].name if len(sides) > 1 else ""
-        return contrast(self.strata, *(c for _, c in sides), name=name, seeds=seeds, growth=self.growth)
+        return contrast(self.strata, *(c for _, c in sides), name=name, growth=self.growth, **seeds)
 
     def _signs(self) -> list[Sign]:
         """Return signs of a target in EEG's rows; in a control's rows they make no claim easier."""

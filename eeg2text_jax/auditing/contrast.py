@@ -231,6 +231,14 @@ def _solve(covariance: np.ndarray, growth: float) -> float:
     return found
 
 
+def seed_noise(content: np.ndarray) -> float:
+    """Return the variance of a seed's effect that comes from its sentences alone, from content `[G, S]`."""
+    seeds, sentences = content.shape
+    means = np.nanmean(content, 1, keepdims=True)
+    rest = content - np.nanmean(content, 0) - means + np.nanmean(content)
+    return float(np.nansum(rest**2)) / ((seeds - 1) * (sentences - 1)) / sentences
+
+
 def seed_p(effects: np.ndarray) -> float:
     """Return the one-sided p of a t test that the mean effect of training seeds, at least three, is above 0."""
     from scipy import stats  # slow to import
