@@ -280,6 +280,7 @@ class Audit:
             return rank_signs(eeg, averaged=averaged)
         if eeg.mode == "teacher_forced":
             return []
+        check_choices(eeg.texts, self.options.choices)
         texts = (eeg.texts, self.aligned.references, eeg.sentence, eeg.subjects)
         return signs_of(*texts, averaged=averaged, choices=self.options.choices)
 
@@ -400,6 +401,16 @@ class Audit:
                 strict=True,
             )
         ]
+
+
+def check_choices(texts: Sequence[str], choices: Sequence[str]) -> None:
+    """Raise UserError if a prediction is none of the sentences that the decoder chose from; [] states no choice."""
+    known = set(map(key, choices))
+    if choices and (others := [text for text in texts if key(text) not in known]):
+        raise UserError(
+            f"--choices: {len(others)} of {len(texts)} predictions, such as {others[0]!r:.80}, are not among its "
+            f"{len(known)} sentences; give the whole list that the decoder chose from, one sentence on each line."
+        )
 
 
 def _same_rows(eeg: Condition, control: Condition) -> bool:
