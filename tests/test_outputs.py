@@ -14,12 +14,12 @@ from eeg2text_jax.stores.arguments import WRITTEN, localize
 # Every option with a value that some command has: a new one belongs to those that write or to the others.
 # fmt: off
 OTHERS = {
-    "condition", "conditions", "gap", "host", "port", "push", "reference", "seeds", "arm", "arms", "audit",
-    "batch", "batches", "buckets", "by", "candidates", "choices", "cite", "columns", "chip-batch",
-    "compactions", "compat", "config", "control", "count", "dataset", "dataset-name", "deciding", "dtype",
-    "eeg", "effort", "encoder", "endpoint", "folds", "forced", "format", "groups", "input", "judge", "labels",
-    "largest", "layer", "licence", "margin", "meta", "method", "metric", "metrics", "mode", "model", "name",
-    "organization", "overlap", "path", "peer", "profile", "proof", "ratio", "related", "relationship",
+    "condition", "conditions", "gap", "host", "port", "push", "id", "names", "reference", "seeds", "arm",
+    "arms", "audit", "batch", "batches", "buckets", "by", "candidates", "choices", "cite", "columns",
+    "chip-batch", "compactions", "compat", "config", "control", "count", "dataset", "dataset-name", "deciding",
+    "dtype", "eeg", "effort", "encoder", "endpoint", "folds", "forced", "format", "groups", "input", "judge",
+    "labels", "largest", "layer", "licence", "margin", "meta", "method", "metric", "metrics", "mode", "model",
+    "name", "organization", "overlap", "path", "peer", "profile", "proof", "ratio", "related", "relationship",
     "repeats", "resamples", "rescale", "secondary", "seed", "sentences", "shape", "stage", "steps",
     "stratum-size", "task", "threads", "tokenizer", "topology", "train-text", "words", "workdir",
 }
