@@ -41,7 +41,7 @@ ZERO = {
     *(f"pretrain.{stage}.{name}" for stage in ("snapshot", "series")
       for name in ("steps", "epochs", "lr_end", "warmup_steps", "eval_epochs", "patience")),
     "optim.momentum", "optim.grad_clip", "train.label_smoothing", "step_one.steps", "parallel.wave",
-    "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "decode.top_k", "audit.seed",
+    "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "decode.top_k",
     "audit.margin", "metrics.layer", "contrastive.layer", "retrieval.margin",
     "data.raw.highpass", "data.raw.lowpass", "data.raw.notch", "data.raw.resample", "data.raw.margin",
     "data.fmri.lag_tr", "data.synthetic_fmri.signal", "data.synthetic_fmri.lag_tr", "data.synthetic_fmri.seed",

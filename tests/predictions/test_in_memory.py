@@ -49,7 +49,7 @@ def test_frames_and_lists_are_audited_as_rows_are(rows):
     assert listed.conditions[0].content.scores == pytest.approx(plain.conditions[0].content.scores)
     assert not listed.seeds_stated
     assert plain.verdict.value in plain._repr_html_()
-    assert repr(plain) == f"AuditResult({plain.verdict.value}: {plain.sentence})"
+    assert repr(plain) == f"AuditResult({plain.verdict.headline}. {plain.sentence})"
 
 
 def test_a_frame_of_our_own_rows_keeps_every_field(rows):
