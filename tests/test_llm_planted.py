@@ -107,7 +107,7 @@ def test_noise_gives_no_content(
     for system in range(1, systems + 1):
         data = write_planted(tmp_path / f"{system}.npz", sentences=320, classes=3, signal=False, system=system)
         found.append(judged(run(tmp_path / str(system), monkeypatch, data, **changes)))
-    wrong = [result.sentence for result in found if result.verdict.value == "uses EEG"]
+    wrong = [result.sentence for result in found if result.verdict.base == "uses EEG"]
     assert len(wrong) <= systems // 3, wrong
 
 
@@ -125,10 +125,9 @@ def test_the_class_in_the_prompt_is_all_that_noise_tells(tmp_path: Path, monkeyp
     kinds = {row.reference: row.reference.split()[0] for row in rows}
     options = {"groups": {"class": kinds}}
     alone = [audit(rows, **options) for rows in cells.values()]
-    assert [len(found.levels) for found in alone] == [1, 1]
-    readings = {found.sentence: found.levels[0].reading for found in alone}
-    assert all(reading.startswith("tells the category (class); ") for reading in readings.values()), readings
+    answers = [found.groups[0] for found in alone]
+    assert all(answer.between.above for answer in answers), [answer.text for answer in answers]
     # A test at 5 % calls one null in twenty content: one of six arms of three data sets, so of these two at most one.
-    assert any(reading.endswith("; nothing found within categories") for reading in readings.values()), readings
+    assert any(not answer.within.above for answer in answers), [answer.text for answer in answers]
     found = audit(cells["eeg"], {"prompt_only": cells["prompt_only"]}, **options)
     assert found.verdict.value == "equivalent to control", found.sentence

@@ -8,7 +8,7 @@ import pytest
 from layout_samples import layout_samples
 from test_score import grid, with_ids
 
-from eeg2text_jax.auditing.fitness import file_flags
+from eeg2text_jax.auditing.notices import file_notices
 from eeg2text_jax.cli import main
 from eeg2text_jax.predictions.file import write_predictions
 
@@ -115,7 +115,7 @@ def test_red_flags_are_printed_with_the_file_that_they_are_about(files, printed_
     assert f"warning: {files / 'same2.txt'}: mode unknown: collapsed" in printed
 
 
-def test_flags_take_time_in_proportion_to_the_rows():
+def test_notices_take_time_in_proportion_to_the_rows():
     """A sum over all texts stood inside a loop over all texts: a million rows would have taken days."""
     row = grid(modes=["free_running"], sentences=1)[0]
     rows = [
@@ -123,7 +123,7 @@ def test_flags_take_time_in_proportion_to_the_rows():
         for i in range(60_000)
     ]
     start = time.process_time()
-    file_flags("free-running", rows)
+    file_notices("free-running", rows)
     assert time.process_time() - start < 20
 
 

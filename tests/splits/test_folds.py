@@ -119,7 +119,7 @@ def test_windows_are_thinned_over_all_folds_and_leaks_of_a_fold_are_named(tmp_pa
     verdict = judge_folds(config, tmp_path, rows, header, ["w0 w1"])
     assert verdict.n_sentences == 6
     assert any("6 of 60 rows share no segment" in note for note in verdict.notes)
-    assert any("1 of the 6 test sentences are in the training text" in flag.message for flag in verdict.flags)
+    assert any("1 of the 6 test sentences are in the training text" in notice.message for notice in verdict.notices)
     assert read_predictions(tmp_path / "predictions.jsonl").header["recording"] == "fmri"
 
 
