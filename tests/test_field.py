@@ -58,7 +58,7 @@ def published(tmp_path_factory) -> tuple[Path, Path, str]:
 
 def run(published, tmp_path, monkeypatch, *more: str) -> list[dict]:
     clones, manifest, _ = published
-    argv = ["field.py", "--manifest", manifest, "--clones", clones, "--out", tmp_path, "--resamples", "100", *more]
+    argv = ["field.py", "--manifest", manifest, "--clones", clones, "--out", tmp_path, *more]
     monkeypatch.setattr(sys, "argv", [*map(str, argv), "--json", str(tmp_path / "lines.json")])
     field.main()
     return json.loads((tmp_path / "lines.json").read_text())

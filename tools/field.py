@@ -32,7 +32,6 @@ from field_lines import Line, PublishedSet, codes
 from field_pages import HERE, html_page, markdown_page
 
 from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.contrast import Contrast
 from eeg2text_jax.auditing.result import AuditResult
 from eeg2text_jax.auditing.verdict import Verdict
 from eeg2text_jax.errors import UserError, first_line
@@ -55,8 +54,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs", metavar="DIR")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every figure and message there, too")
     parser.add_argument("--only", default="", metavar="TEXT", help="sets with this in their name (no page is written)")
-    parser.add_argument("--resamples", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
     flags = parser.parse_args()
     start = time.monotonic()
     sets = read_manifest(flags.manifest)
@@ -66,7 +63,7 @@ def main() -> None:
         read = {one.set: read_set(one, Path(folder), flags) for one in sets if one.set in wanted}
         lines = []
         for one in chosen:
-            for line in audit_set(one, read, flags.resamples, flags.seed):
+            for line in audit_set(one, read):
                 same = next((other.published.set for other in lines if other.digest == line.digest != ""), "")
                 line.copy_of = same
                 lines.append(line)
@@ -77,8 +74,8 @@ def main() -> None:
         write_text(flags.json, json.dumps([dataclasses.asdict(line) for line in lines], indent=1, ensure_ascii=False))
     if not flags.only:
         flags.out.mkdir(exist_ok=True)
-        write_text(flags.out / "field.md", markdown_page(lines, sets, flags.resamples, flags.seed))
-        write_text(flags.out / "field.html", html_page(lines, flags.resamples, flags.seed))
+        write_text(flags.out / "field.md", markdown_page(lines, sets))
+        write_text(flags.out / "field.html", html_page(lines))
         print(f"wrote {flags.out / 'field.md'} and {flags.out / 'field.html'}")
 
 
@@ -171,24 +168,22 @@ def read_set(one: PublishedSet, folder: Path, flags: argparse.Namespace) -> Read
     return ReadSet(modes, notes, groups=groups)
 
 
-def audit_set(one: PublishedSet, read: dict[str, ReadSet], resamples: int, seed: int) -> list[Line]:
+def audit_set(one: PublishedSet, read: dict[str, ReadSet]) -> list[Line]:
     """A line a mode of the file."""
     found = read[one.set]
     if found.refused:
         return [Line(one, "", verdict="not had", sentence=found.refused)]
-    return [audit_mode(one, mode, rows, read, resamples, seed) for mode, rows in found.modes.items()]
+    return [audit_mode(one, mode, rows, read) for mode, rows in found.modes.items()]
 
 
-def audit_mode(
-    one: PublishedSet, mode: str, rows: list[Prediction], read: dict[str, ReadSet], resamples: int, seed: int
-) -> Line:
+def audit_mode(one: PublishedSet, mode: str, rows: list[Prediction], read: dict[str, ReadSet]) -> Line:
     line = Line(one, MODE_NAMES[mode], len(rows), len({row.sentence_id for row in rows}), notes=[*read[one.set].notes])
     line.bleu = word_bleu().score([row.prediction for row in rows], [row.reference for row in rows])["word_bleu-1"]
     line.digest = digest_of(rows)
     controls = {name: read[name].modes[mode] for name in one.controls if mode in read[name].modes}
     if missing := [name for name in one.controls if name not in controls]:
         line.notes.append(f"the control {', '.join(missing)} could not be obtained: judged without it")
-    options = {"name": one.set, "resamples": resamples, "seed": seed, "groups": read[one.set].groups}
+    options = {"name": one.set, "groups": read[one.set].groups}
     if mode == "unknown" and one.mode == "free-running":
         options["stated_by"] = "the repository states"
         rows, controls = stated(rows), {name: stated(given) for name, given in controls.items()}
@@ -218,29 +213,25 @@ def digest_of(rows: list[Prediction]) -> str:
 
 def fill(line: Line, result: AuditResult) -> None:
     """Figures of the deciding comparison; no p where the predictions cannot be judged."""
-    own, judged = weakest(result.conditions[0].content, result.conditions[0].derived), result.deciding
-    line.null, line.content, line.p = own.nulls[0], own.effect, own.p_primary
+    own, judged = result.conditions[0].content, result.deciding
+    line.null, line.content, line.p = own.nulls[0], own.effect, own.decisive_p
     if judged.control:
-        found = weakest(judged.primary, judged.derived)
-        line.control, line.difference, line.p_difference = judged.control, found.effect, found.p_primary
-    if result.verdict is Verdict.NOT_JUDGEABLE:
+        found = judged.contrast
+        line.control, line.difference, line.p_difference = judged.control, found.effect, found.decisive_p
+    if result.verdict.base is Verdict.NOT_JUDGEABLE:
         line.p = line.p_difference = None
     line.levels = [
-        (level.column, level.control, name, found.effect, found.p_primary, found.mde)
-        for level in result.levels
-        for name, found in (("between", level.between), ("within", level.within))
+        (answer.column, answer.control, name, found.effect, found.decisive_p, found.mde)
+        for answer in result.groups
+        for name, found in (("between", answer.between), ("within", answer.within))
         if found
     ]
-    line.against = [(c.control, c.primary.effect, c.primary.p_primary, str(c.verdict)) for c in result.comparisons]
-    line.verdict, line.sentence = str(result.verdict), result.deciding.sentence
+    contrasts = [(c, c.contrast) for c in result.comparisons]
+    line.against = [(c.control, found.effect, found.decisive_p, c.verdict.value) for c, found in contrasts]
+    line.verdict, line.sentence = result.verdict.base.value, f"{result.verdict.headline}. {result.sentence}"
     line.provenance = result.provenance.text
-    line.flags = [(flag.level, flag.code, flag.message) for flag in result.flags]
+    line.flags = [("severe" if n.bars else "warning", n.code, n.message) for n in result.notices]
     line.notes += result.notes
-
-
-def weakest(primary: Contrast, derived: dict[str, Contrast]) -> Contrast:
-    """The figures on which a claim would rest: those of the largest p, where strata stand in for unknown tasks."""
-    return max((primary, *derived.values()), key=lambda contrast: contrast.p_primary)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,6 @@ pytestmark = pytest.mark.skipif(not CLONES.is_dir(), reason="DECODERS names no f
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_all_are_judged_and_use_the_recording_as_stated(kind):
-    found = {path: tuple(judged(pairs, resamples=300)[0]) for path, pairs in SOURCES[kind](Clones(CLONES))}
+    found = {path: tuple(judged(pairs)[0]) for path, pairs in SOURCES[kind](Clones(CLONES))}
     assert found
     assert {path: said for path, said in found.items() if said != wanted(path)} == {}

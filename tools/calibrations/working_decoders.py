@@ -4,7 +4,7 @@
 
 Intracortical speech, captions from fMRI, typing from MEG and language models behind EEG. Each file is judged three
 times: as one that states that it ran free, against its own outputs over other sentences, and alone; and as one that
-states nothing. `DIR/owner+name` are clones. About five minutes on one core with 1,000 resamples.
+states nothing. `DIR/owner+name` are clones. About five minutes on one core.
 """
 
 import argparse
@@ -123,30 +123,29 @@ def wanted(path: str) -> tuple[str, ...]:
     return NOTHING if path in WITHOUT_CONTENT else WANTED
 
 
-def judged(pairs: Pairs, resamples: int) -> tuple[list[str], list[str]]:
+def judged(pairs: Pairs) -> tuple[list[str], list[str]]:
     """Verdicts with a control, alone, and of unknown mode; and why there is none."""
     control = {"shuffled": rows_of(exchanged(pairs), condition="shuffled")}
     found = [
-        audit(rows_of(pairs), control, resamples=resamples, common=True),
-        audit(rows_of(pairs), {}, resamples=resamples),
-        audit(rows_of(pairs, "unknown"), {}, resamples=resamples),
+        audit(rows_of(pairs), control, common=True),
+        audit(rows_of(pairs), {}),
+        audit(rows_of(pairs, "unknown"), {}),
     ]
-    severe = {flag.message for result in found for flag in result.flags if flag.level == "severe"}
-    return [str(result.verdict) for result in found], sorted(severe)
+    barring = {notice.message for result in found for notice in result.notices if notice.bars}
+    return [result.verdict.base.value for result in found], sorted(barring)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clones", type=Path, required=True, metavar="DIR")
     parser.add_argument("--only", nargs="+", choices=SOURCES, default=list(SOURCES), help="kinds of decoders")
-    parser.add_argument("--resamples", type=int, default=1000)
     flags = parser.parse_args()
     refused = 0
     for kind in flags.only:
         files = [(word_errors(pairs), path, pairs) for path, pairs in SOURCES[kind](Clones(flags.clones))]
         for errors, path, pairs in sorted(files):
             bleu = word_bleu().score([p for _, p in pairs], [r for r, _ in pairs])["word_bleu-1"]
-            verdicts, why = judged(pairs, flags.resamples)
+            verdicts, why = judged(pairs)
             refused += tuple(verdicts) != wanted(path)
             scores = f"{errors:6.1f} % WER {bleu:6.2f} BLEU-1"
             print(f"{kind:9} {scores}  {Path(path).name:70} {' | '.join(verdicts)}", flush=True)

@@ -67,12 +67,11 @@ def cells(line: Line) -> list[str]:
     ]
 
 
-def made_by(resamples: int, seed: int) -> str:
+def made_by() -> str:
     command = ["git", f"--git-dir={HERE.parents[1] / '.git'}", "rev-parse", "--short", "HEAD"]
     described = subprocess.run(command, capture_output=True, check=False)
     commit = f", commit {described.stdout.decode().strip()}" if not described.returncode else ""
-    drawn = f"{resamples} permutations and bootstrap draws, seed {seed}"
-    return f"eeg2text {__version__}{commit}; {drawn}, margin 1.0 BLEU-1"
+    return f"eeg2text {__version__}{commit}, margin 1.0 point"
 
 
 def summary(lines: Sequence[Line]) -> list[str]:
@@ -136,7 +135,7 @@ def repositories() -> dict[str, str]:
         return {line["repository"]: line["about"] for line in csv.DictReader(file, delimiter="\t")}
 
 
-def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples: int, seed: int) -> str:
+def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet]) -> str:
     """The page for the site: table, levels, repositories, sources, how to object, how to make it again."""
     rows = [[f"`{row[0]}`", *row[1:]] for row in map(cells, lines)]
     sources = [
@@ -163,7 +162,7 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet], resamples
             "",
             *(f"- {sentence}" for sentence in summary(lines)),
             "",
-            f"Made by `python tools/field.py` with {made_by(resamples, seed)}.",
+            f"Made by `python tools/field.py` with {made_by()}.",
             "",
             "- *BLEU-1* is word BLEU-1 (sacrebleu 13a, one order, no smoothing). *Null* is the score of the same "
             "predictions against other sentences. *Content* is BLEU-1 minus null.",
@@ -241,7 +240,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *clean)]
 
 
-def html_page(lines: Sequence[Line], resamples: int, seed: int) -> str:
+def html_page(lines: Sequence[Line]) -> str:
     """The table as one page without anything beside it; a click on a heading sorts, a click on a line explains it."""
     body = []
     for line in lines:
@@ -263,7 +262,7 @@ def html_page(lines: Sequence[Line], resamples: int, seed: int) -> str:
     sentences = "".join(f"<li>{html.escape(text.replace('*', '').replace('`', ''))}</li>" for text in summary(lines))
     page = (HERE / "field_page.html").read_text(encoding="utf8")
     heads = "".join(f'<th tabindex="0">{html.escape(heading)}</th>' for heading in HEADINGS[:-1])
-    filled = {"SUMMARY": sentences, "PROVENANCE": html.escape(made_by(resamples, seed)), "HEAD": heads}
+    filled = {"SUMMARY": sentences, "PROVENANCE": html.escape(made_by()), "HEAD": heads}
     for name, text in (filled | {"BODY": "".join(body)}).items():
         page = page.replace(f"<!--{name}-->", text)
     return page
