@@ -69,7 +69,9 @@ def progress(state: Progress) -> str:
 
 def reading(found: Mapping[str, Any]) -> str:
     """Return the worker's answer to `look` as HTML: notes on how the files were read, and some rows."""
-    examples = table([["file", "subject", "condition", "reference", "prediction"], *found["examples"]])
+    heads = ["file", "subject", "condition", "reference", "prediction"]
+    told = [i for i in range(len(heads)) if i > 2 or {row[i] for row in found["examples"]} - {"unknown"}]
+    examples = table([[row[i] for i in told] for row in (heads, *found["examples"])])  # narrow screens have little room
     lines = "".join(f"<p>{text(on_page(line), 2000)}</p>" for line in found["said"])
     return f'<div class="said"><h3>What was read</h3>{lines}{examples}</div>'
 

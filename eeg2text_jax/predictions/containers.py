@@ -267,7 +267,9 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
                 return None  # a text or a line of a log may begin with a bracket
             if not alone and '":' not in filled[0].replace('" :', '":'):
                 return None
-            raise json_error(error, lines) from error
+            reason = getattr(error, "msg", str(error))
+            place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+            raise UserError(f"{lines.path}{place}: not JSON ({reason}); the file may be cut short.") from error
         return table_of(found, lines.path, names, alone=alone)
     rows = [printed_object(line, lines.path, number) for number, line in enumerate(lines, 1) if line.strip()]
     numbers = [number for number, line in enumerate(lines, 1) if line.strip()]
@@ -281,23 +283,6 @@ def printed_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
             if isinstance(found := ast.literal_eval(line.strip()), dict):
                 return {str(name): value for name, value in found.items()}
     return parse_object(line, path, number)
-
-
-def json_text(lines: Lines) -> Any:
-    """Return the decoded JSON of a file that begins with a brace, None for others."""
-    if not lines.data.lstrip().startswith(b"{"):
-        return None
-    try:
-        return DECODER.decode("\n".join(lines))
-    except (ValueError, RecursionError):
-        return None
-
-
-def json_error(error: Exception, lines: Lines) -> UserError:
-    if not isinstance(error, json.JSONDecodeError):
-        return UserError(f"{lines.path}: not JSON ({error}).")
-    cure = "the file may be cut short"
-    return UserError(f"{lines.path}, line {error.lineno}: not JSON ({error.msg}); {cure}.")
 
 
 def table_of(found: Any, path: epath.Path, names: Names, *, alone: bool) -> Table:

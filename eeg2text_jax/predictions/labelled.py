@@ -15,10 +15,10 @@ E   `target word: R<TAB>pred word: P`, one line per word
 
 import dataclasses
 import functools
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from etils import epath
 
@@ -26,6 +26,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.containers import Columns, Table
 from eeg2text_jax.predictions.file import UNKNOWN
 from eeg2text_jax.predictions.names import Names, normalize
+from eeg2text_jax.predictions.packed import Lines
 
 BLOCKS = {  # layout -> its labels and what closes a block
     "A": ({"target_string", "predicted_string_with_tf", "predicted_string"}, "#"),
@@ -447,17 +448,18 @@ def without_quotes(rows: list[list[str]], sides: int) -> list[list[str]]:
     return rows
 
 
-def notebook_lines(found: Any) -> list[str] | None:
-    """Return the printed outputs of a notebook (`.ipynb`) as lines, None for other JSON."""
-    if not (isinstance(found, dict) and isinstance(found.get("cells"), list) and "nbformat" in found):
+def notebook_lines(file: Lines) -> list[str] | None:
+    """Return the printed outputs of a notebook (`.ipynb`) as lines, None for other files."""
+    if b'"nbformat"' not in file.data:
         return None
-    lines: list[str] = []
-    for cell in found["cells"]:
-        for output in cell.get("outputs") or [] if isinstance(cell, dict) else []:
-            data = output.get("data") if isinstance(output, dict) else None
-            text = output.get("text") or (data.get("text/plain", "") if isinstance(data, dict) else "")
-            lines += ("".join(map(str, text)) if isinstance(text, list) else str(text)).splitlines()
-    return lines
+    try:
+        cells = json.loads("\n".join(file))["cells"]
+        outputs = [output for cell in cells for output in cell.get("outputs") or []]
+        texts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs]
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return None
+    joined = ("".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts)
+    return [line for text in joined for line in text.splitlines()]
 
 
 def recurring_heads(lines: Iterable[str]) -> list[str]:

@@ -21,7 +21,6 @@ from eeg2text_jax.predictions.containers import (
     csv_table,
     hdf5_table,
     json_table,
-    json_text,
     lines_table,
 )
 from eeg2text_jax.predictions.file import HAN, MODES, UNKNOWN, Prediction, PredictionSet, is_own, parse_predictions
@@ -139,7 +138,7 @@ def table_of_file(
     plain, printed = lines.kind == TEXT, None
     refusal, table = None, None
     if plain and layout in (None, "J", *LAYOUTS):
-        printed = notebook_lines(json_text(lines))
+        printed = notebook_lines(lines)
         try:
             if printed is None and not labels and layout in (None, "J"):
                 table = json_table(lines, names, alone=True)

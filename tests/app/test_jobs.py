@@ -86,6 +86,7 @@ def test_what_was_read_is_shown_and_columns_can_be_chosen(upload):
     page = markup.reading(found)
     assert "Predictions: layout F (CSV; reference &#x27;truth&#x27;, prediction &#x27;output&#x27;" in page
     assert page.count("<tr>") == 11
+    assert "<th>condition</th>" not in page  # none is known
 
 
 def test_the_page_says_what_the_command_says(upload, capsys):
