@@ -179,7 +179,12 @@ def is_local(path: str | os.PathLike[str]) -> bool:
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a UTF-8 file atomically."""
     with replacing(path) as partial:
-        partial.write_text(text, encoding="utf8")
+        partial.write_bytes(utf8(text))
+
+
+def utf8(text: str) -> bytes:
+    r"""Return UTF-8; bytes of a file name that are no UTF-8, which Python keeps as surrogates, become `\udce9`."""
+    return text.encode("utf8", "backslashreplace")
 
 
 def files_below(folder: epath.Path) -> list[str]:

@@ -18,6 +18,7 @@ from eeg2text_jax.auditing.contrast import (
     content_from,
     contrast,
     holm,
+    seed_noise,
     variance_growth,
 )
 from eeg2text_jax.auditing.contrast import verdict_mde as mde_of
@@ -262,14 +263,14 @@ class Audit:
     def _contrast(self, cells: Sequence[Cells], chosen: Sequence[int]) -> Contrast:
         """Compare EEG (index 0) with the other condition of `chosen`, or one condition with its null."""
         sides = [(self.aligned.conditions[i], cells[i]) for i in chosen]
-        seeds, size = None, len(self.aligned.references)
+        seeds: dict[str, Any] = {}
         if len(self.aligned.seeds) >= 3:
-            by_seed = [
-                content_from(sides, [side.seed == g for side, _ in sides], size) for g in range(len(self.aligned.seeds))
-            ]
-            seeds = np.array([np.nanmean(content) for content in by_seed])
+            size = len(self.aligned.references)
+            by_rows = [[side.seed == g for side, _ in sides] for g in range(len(self.aligned.seeds))]
+            by_seed = np.stack([content_from(sides, rows, size)[self.strata.kept] for rows in by_rows])
+            seeds = {"seeds": np.nanmean(by_seed, 1), "seed_noise": seed_noise(by_seed)}
         name = sides[1][0].name if len(sides) > 1 else ""
-        return contrast(self.strata, *(c for _, c in sides), name=name, seeds=seeds, growth=self.growth)
+        return contrast(self.strata, *(c for _, c in sides), name=name, growth=self.growth, **seeds)
 
     def _signs(self) -> list[Sign]:
         """Return signs of a target in EEG's rows; in a control's rows they make no claim easier."""
@@ -279,6 +280,7 @@ class Audit:
             return rank_signs(eeg, averaged=averaged)
         if eeg.mode == "teacher_forced":
             return []
+        check_choices(eeg.texts, self.options.choices)
         texts = (eeg.texts, self.aligned.references, eeg.sentence, eeg.subjects)
         return signs_of(*texts, averaged=averaged, choices=self.options.choices)
 
@@ -399,6 +401,16 @@ class Audit:
                 strict=True,
             )
         ]
+
+
+def check_choices(texts: Sequence[str], choices: Sequence[str]) -> None:
+    """Raise UserError if a prediction is none of the sentences that the decoder chose from; [] states no choice."""
+    known = set(map(key, choices))
+    if choices and (others := [text for text in texts if key(text) not in known]):
+        raise UserError(
+            f"--choices: {len(others)} of {len(texts)} predictions, such as {others[0]!r:.80}, are not among its "
+            f"{len(known)} sentences; give the whole list that the decoder chose from, one sentence on each line."
+        )
 
 
 def _same_rows(eeg: Condition, control: Condition) -> bool:

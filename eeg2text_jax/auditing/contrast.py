@@ -111,6 +111,7 @@ def contrast(
     *,
     name: str = "",
     seeds: np.ndarray | None = None,
+    seed_noise: float = 0.0,
     growth: float = 0.0,
 ) -> Contrast:
     """Compare EEG with a control, or with its own null.
@@ -120,6 +121,7 @@ def contrast(
       eeg, control: tables of the two conditions.
       name: name of the control.
       seeds: content by training seed, EEG minus control, `[G]`, if there are three seeds or more.
+      seed_noise: variance of these that comes from the sentences, which is in the variance over sentences already.
       growth: growth of the variance of the effect with each point of the effect, see `variance_growth`.
     """
     tables = [eeg] if control is None else [eeg, control]
@@ -136,7 +138,7 @@ def contrast(
     effects, p_seeds = (), None
     if seeds is not None and len(seeds) >= 3:
         effects, p_seeds = tuple(seeds.tolist()), seed_p(seeds)
-        variance += float(np.var(seeds, ddof=1)) / len(seeds)
+        variance += max(float(np.var(seeds, ddof=1)) - seed_noise, 0.0) / len(seeds)
     p, p_less = _pairing_p(strata, parts, sd)
     own = [np.concatenate([np.diag(b) for b in table.blocks]) for table in tables]
     rest = [np.concatenate([(b.sum(1) - np.diag(b)) / (len(b) - 1) for b in table.blocks]) for table in tables]
@@ -227,6 +229,14 @@ def _solve(covariance: np.ndarray, growth: float) -> float:
             break
         found = float(new)
     return found
+
+
+def seed_noise(content: np.ndarray) -> float:
+    """Return the variance of a seed's effect that comes from its sentences alone, from content `[G, S]`."""
+    seeds, sentences = content.shape
+    means = np.nanmean(content, 1, keepdims=True)
+    rest = content - np.nanmean(content, 0) - means + np.nanmean(content)
+    return float(np.nansum(rest**2)) / ((seeds - 1) * (sentences - 1)) / sentences
 
 
 def seed_p(effects: np.ndarray) -> float:

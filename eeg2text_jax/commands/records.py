@@ -7,6 +7,7 @@ DIR/citation.bib             what to cite
 """
 
 import argparse
+import contextlib
 import json
 import math
 import re
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from etils import epath
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import replacing, write_text
+from eeg2text_jax.files import partial_of, remove, replacing, write_text
 from eeg2text_jax.imports import library
 from eeg2text_jax.predictions.file import PredictionSet
 from eeg2text_jax.predictions.read import read_any
@@ -61,12 +63,30 @@ def main(argv: Sequence[str]) -> int:
             raise UserError(f"--metric={metric}: no cell of {path} has this score; name a metric that was scored.")
         made |= hub
     made["citation.bib"] = BIBTEX
-    for name, text in made.items():
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        write_text(out / name, text)
-    print("\n".join(f"wrote {out / name}" for name in made))
-    _write_predictions(path.with_name("predictions.jsonl"), out)
+    with _all_or_nothing(out) as partial:
+        for name, text in made.items():
+            (partial / name).parent.mkdir(parents=True, exist_ok=True)
+            write_text(partial / name, text)
+        notes = _write_predictions(path.with_name("predictions.jsonl"), partial)
+        names = [*made, *(file.name for file in partial.glob("*.parquet"))]
+    print("\n".join([*(f"wrote {out / name}" for name in names), *notes]))
     return 0
+
+
+@contextlib.contextmanager
+def _all_or_nothing(out: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `out`; its files get their places in `out` when the block succeeds."""
+    partial = Path(partial_of(epath.Path(out)))
+    remove(epath.Path(partial))
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        for file in [path for path in partial.rglob("*") if path.is_file()]:
+            place = out / file.relative_to(partial)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(place)
+    finally:
+        remove(epath.Path(partial))
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -109,17 +129,17 @@ def _source(path: Path) -> str:
         return "unnamed data"
 
 
-def _write_predictions(path: Path, out: Path) -> None:
+def _write_predictions(path: Path, out: Path) -> list[str]:
+    """Write predictions.parquet into `out`; return why it is not written, if pyarrow is not installed."""
     if not path.exists():
-        return
+        return []
     try:
         write_prediction_table(read_any(path), out / "predictions.parquet")
     except UserError as error:
         if "not installed" not in str(error):
             raise
-        print(f"no predictions.parquet: {error}")
-        return
-    print(f"wrote {out / 'predictions.parquet'}")
+        return [f"no predictions.parquet: {error}"]
+    return []
 
 
 def hub_files(results: dict[str, Any], dataset: str, metric: str, date: str) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ __all__ = ["DataFile", "Sample", "read_datafile", "write", "write_recordings"]
 
 _PLACES = {
     "DataFile": "datafile",
-    "Sample": "datafile",
+    "Sample": "source",
     "read_datafile": "datafile",
     "write": "rows",
     "write_recordings": "planted.planted_recordings",

@@ -11,7 +11,7 @@ import numpy as np
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import content_digest, file_digest, remove, replacing
+from eeg2text_jax.files import content_digest, file_digest, remove, replacing, write_text
 from eeg2text_jax.judge.frozen import Frozen, load_frozen
 from eeg2text_jax.judge.wording import Labels, Wording, label_ids
 from eeg2text_jax.pretrained.tensor_files import open_safetensors, write_safetensors
@@ -72,7 +72,7 @@ def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
         write_safetensors(Path(partial) / PROMPT, {"prompt": np.asarray(judge.prompt, np.float32)}, {})
         content["prompt_sha256"] = file_digest(partial / PROMPT)
         content["sha256"] = content_digest(content)
-        (partial / FILE).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf8")
+        write_text(partial / FILE, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         remove(folder)  # a folder cannot be renamed onto one that has files
 
 

@@ -18,7 +18,7 @@ from etils import epath
 
 from eeg2text_jax.data.clock import MOST_WHOLE, parse_span
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import replacing
+from eeg2text_jax.files import replacing, utf8
 from eeg2text_jax.predictions.packed import Lines
 
 UNKNOWN = "unknown"  # a value that a file does not state
@@ -68,11 +68,11 @@ class Prediction:
 
 def write_predictions(path: str | os.PathLike[str], header: dict[str, Any], predictions: Iterable[Prediction]) -> None:
     """Write a predictions file atomically."""
-    with replacing(path) as partial, partial.open("w", encoding="utf8") as file:
-        print(json.dumps({"header": header}, sort_keys=True, ensure_ascii=False), file=file)
+    with replacing(path) as partial, partial.open("wb") as file:
+        file.write(utf8(json.dumps({"header": header}, sort_keys=True, ensure_ascii=False) + "\n"))
         for prediction in predictions:
             row = {name: value for name, value in vars(prediction).items() if value is not None}
-            print(json.dumps(row, ensure_ascii=False), file=file)
+            file.write(utf8(json.dumps(row, ensure_ascii=False) + "\n"))
 
 
 @dataclasses.dataclass(frozen=True)

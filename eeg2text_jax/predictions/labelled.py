@@ -47,10 +47,9 @@ WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNOR
 FAIRSEQ = re.compile(r"([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?(.*)")
 COLON = re.compile(r"[:\uff1a](?!:|//)\**|\s=(?=\s)")
 BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
-# What may stand before a label in a log: times, brackets, numbers, levels and the word for one sample.
-PREFIX = re.compile(
-    r"(?:\[[^\]]*\]|\S*\d\S*|INFO|DEBUG|WARNING|root|(?i:samples?|examples?|trials?|epochs?|steps?|batch|idx|id|no|utt)\b|\W)*"
-)
+# Words that may stand before a label in a log, beside times, brackets, numbers and marks.
+BEFORE = {"info", "debug", "warning", "root", "sample", "samples", "example", "examples", "trial", "trials", "epoch"}
+BEFORE |= {"epochs", "step", "batch", "idx", "id", "no", "utt"}
 # A line of a log, by a time, a name of a figure, or a mark that texts hardly have.
 LOG_LINE = re.compile(
     r"\d:\d\d|\d{4}-\d\d|\b(?:epochs?|steps?|loss|batch|iter\w*|wer|cer|per|bleu|rouge|lr|acc\w*|val|train\w*|info|debug"
@@ -119,7 +118,7 @@ def labelled_table(
         return table
     find = finder(names) if labels is None else stated_finder(labels)
     marks = [find(line) for line in lines]
-    marks = [m if m and PREFIX.fullmatch(line, 0, m[0].start) else [] for m, line in zip(marks, lines, strict=True)]
+    marks = [m if m and is_prefix(line[: m[0].start]) else [] for m, line in zip(marks, lines, strict=True)]
     ruled = ((line[:1] in "#-=se" and line and RULE.fullmatch(line)) or None for line in lines)
     rules = [(rule[1] or rule[2]) if rule else "" for rule in ruled]
     text = Printed(path, lines, marks, rules, log=bool(kind))
@@ -138,6 +137,15 @@ def labelled_table(
     kind = f"{kind}labelled lines"
     roles = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {}) if labels else None
     return Table(path, layout, kind, [titles[n] for n in used], cells, numbers, notes=tuple(notes), roles=roles)
+
+
+def is_prefix(text: str) -> bool:
+    """Return whether a text may stand before a label: brackets, words with digits, marks, and words of `BEFORE`."""
+    words = re.sub(r"\[[^\]]*\]", " ", text).split() if len(text) < 200 else [text]
+    return all(
+        re.search(r"\d", word) or not re.search(r"[^\W_]", word) or re.sub(r"\W", "", word).lower() in BEFORE
+        for word in words
+    )
 
 
 def word_table(path: epath.Path, lines: Sequence[str]) -> Table:
@@ -420,8 +428,11 @@ def on_one(text: Printed) -> Pairs:
             lost += [i] if text.lines[i].strip() and not text.rules[i] else []
             continue
         one, two = found[:2]
-        left = re.sub(r"\s*(?:[|;,/]|->)?\s*$", "", text.lines[i][one.text : two.start])
-        right = re.sub(r"\s*([=\-#*_])\1{2,}\s*$", "", text.lines[i][two.text :])
+        left = text.lines[i][one.text : two.start].rstrip()
+        left = left.removesuffix("->") if left.endswith("->") else left[:-1] if left[-1:] in "|;,/" else left
+        right = text.lines[i][two.text :].rstrip()
+        bare = right.rstrip("=-#*_")
+        right = bare if len(right) - len(bare) > 2 else right
         rows.append({one.name: left.strip(), two.name: right.strip()})
         numbers.append(i + 1)
     return rows, numbers, unused_lines(text, lost, "other lines are not used", lost[:1])

@@ -26,7 +26,7 @@ from etils import epath
 
 from eeg2text_jax.data.clock import parse_time
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import replacing
+from eeg2text_jax.files import replacing, utf8
 from eeg2text_jax.predictions.file import FIELDS, Prediction, Shared, own_row, parse_object, row_key, sentence_key
 from eeg2text_jax.predictions.packed import Lines, read_text
 
@@ -102,11 +102,11 @@ def write_rankings(path: str | os.PathLike[str], header: dict[str, Any], rows: I
     for c in {row.candidates.name: row.candidates for row in rows}.values():
         columns = (c.references, c.sentence_ids, c.tasks, map(float, c.n_words), map(int, c.strata))
         lists[c.name] = [dict(zip(CANDIDATE, values, strict=True)) for values in zip(*columns, strict=True)]
-    with replacing(path) as partial, partial.open("w", encoding="utf8") as file:
+    with replacing(path) as partial, partial.open("wb") as file:
         content = {"header": {**header, "candidates": lists}}
-        print(json.dumps(content, sort_keys=True, ensure_ascii=False), file=file)
+        file.write(utf8(json.dumps(content, sort_keys=True, ensure_ascii=False) + "\n"))
         for row in rows:
-            print(json.dumps(_line(row), ensure_ascii=False), file=file)
+            file.write(utf8(json.dumps(_line(row), ensure_ascii=False) + "\n"))
 
 
 def _line(row: Ranking) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Printed pairs with labels: alone, in the log of a training, on one line, in the outputs of a notebook."""
 
+import contextlib
 import json
+import time
 
 import pytest
 
@@ -221,3 +223,15 @@ def test_more_forms_of_print_are_read(write, name):
 def test_an_empty_output_is_no_label_of_the_line_below(write):
     found = read_any(write(printed("True: {0}\nPred: \n", "step {i}: loss 0.1\n")))
     assert {p.prediction for p in found.predictions} == {""}
+
+
+@pytest.mark.parametrize(
+    "noise", ["1" * 50_000, "[" * 20_000, "= " * 20_000, "(" * 20_000, "a: " * 10_000, "-" * 50_000 + "x"]
+)
+def test_a_long_line_takes_no_time(write, noise):
+    """A pattern for what may stand before a label tried each way to divide a line of digits."""
+    start = time.monotonic()
+    text = printed("GT: {}\nPR: {}\n", f"{noise}x: loss 0.1\n") + f"{noise}GT: a b\n"
+    with contextlib.suppress(UserError):
+        read_any(write(text))
+    assert time.monotonic() - start < 5

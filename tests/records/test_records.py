@@ -4,6 +4,8 @@ import copy
 import dataclasses
 import json
 import math
+import random
+import resource
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,35 @@ def test_the_hub_reads_its_files(workdir):
     (entry,) = parse_eval_result_entries(yaml.safe_load(paths[0].read_text()))
     assert (entry.dataset_id, entry.task_id, entry.value) == ("lab/zuco", "eeg_free_running", 12.5)
     assert "word_bleu-1; trained on eeg" in entry.notes
+
+
+def full_after(size: int) -> None:
+    """No file of this process may become larger: as on a full disk, what is small is still written."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_full_disk_leaves_nothing_in_part(workdir, tmp_path, before, capfd):
+    pytest.importorskip("pyarrow", reason="of the extra `parquet`")
+    out, rows = (
+        tmp_path / "out",
+        [dataclasses.replace(ROW, sample_id=random.Random(i).randbytes(50).hex()) for i in range(200)],
+    )
+    write_predictions(workdir / "predictions.jsonl", {}, rows)
+    if before:
+        out.mkdir()
+        (out / "citation.bib").write_text("mine")
+    full_after(12_000)
+    try:
+        assert cli.main(["records", str(workdir), f"--out={out}"]) == 2
+    finally:
+        full_after(resource.RLIM_INFINITY)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "File too large; free some space" in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["out", "run"] if before else ["run"])
+    assert [path.read_text() for path in out.rglob("*")] == ["mine"] * before
+    assert cli.main(["records", str(workdir), f"--out={out}"]) == 0
+    assert {"citation.bib", "predictions.parquet", "data"} == {path.name for path in out.iterdir()}
 
 
 def test_predictions_open_in_pandas_and_datasets(workdir, tmp_path):

@@ -1,0 +1,43 @@
+"""File names that are not UTF-8, which a shell passes on and Python keeps as lone surrogates."""
+
+import json
+
+import pytest
+
+from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
+from tests.predictions.test_hostile_values import jsonl, rows
+
+ODD = "caf\udce9"  # the Latin-1 bytes of "café"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_score_of_a_name_in_latin_1(place, printed_by):
+    (place / f"{ODD}.jsonl").write_text(jsonl(rows()))
+    printed_by(["score", f"{ODD}.jsonl", "--json=scores.json"])
+    assert json.loads((place / "scores.json").read_bytes())["cells"]
+
+
+def test_audit_of_a_name_in_latin_1(place, printed_by):
+    (place / f"{ODD}.jsonl").write_text(jsonl(rows()))
+    said = printed_by(["audit", f"--eeg={ODD}.jsonl", "--json=audit.json", "--html=audit.html"], status=8)
+    assert json.loads((place / "audit.json").read_bytes())["verdict"]
+    assert "<html" in (place / "audit.html").read_text("utf8")
+    said.encode("utf8")
+
+
+@pytest.mark.parametrize("name", [f"{ODD}.json", "café.json"])
+def test_an_output_may_have_any_name(place, printed_by, name):
+    (place / "rows.jsonl").write_text(jsonl(rows()))
+    printed_by(["score", "rows.jsonl", f"--json={name}"])
+    assert (place / name).exists()
+
+
+def test_predictions_may_name_their_data(place):
+    made = [Prediction(**row) for row in rows()]
+    write_predictions(place / "p.jsonl", {"data": f"{ODD}.h5"}, made)
+    assert read_predictions(place / "p.jsonl").predictions == made
