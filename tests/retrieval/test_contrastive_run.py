@@ -101,8 +101,8 @@ def test_every_file_is_there_and_every_cell_is_scored(whole):
     assert [comparison["control"] for comparison in audit["comparisons"]] == names[1:]
     page = (whole / "report.html").read_text()
     assert "Does the recording tell which sentence was read?" in page
-    begins = "Which of 36 sentences was read (36 independent sentences, 72 rows): top-5 was "
-    assert audit["sentence"].startswith(begins)
+    assert (audit["metric"], audit["n_sentences"], audit["n_rows"], audit["candidates"]) == ("top-5", 36, 72, [36, 36])
+    assert f"{min(c['contrast']['effect'] for c in audit['comparisons']):+.2f} points (90 % CI" in audit["sentence"]
 
 
 def test_embeddings_of_a_length_are_one_where_nothing_else_is_known(whole):
@@ -135,7 +135,9 @@ def test_score_and_audit_read_the_file(whole, tmp_path, refused):
     assert not noted["command"] + noted["date"]  # equal runs give equal files
     levels = [found.pop("provenance")["level"] for found in (ours, run)]
     assert levels == ["stated", "decoded here"], "digests tie a file to the workdir in which it lies"
-    assert {**ours, "flags": 0} == {**run, "flags": 0}, "the run looks at its training text, too"
+    seen = {"notices": 0, "limits": 0}  # the run looks at its training text and times, too
+    assert {**ours, **seen} == {**run, **seen}
+    assert {n["code"] for n in run["notices"]} - {n["code"] for n in ours["notices"]} <= {"training_text", "time"}
     said = refused(["audit", f"--eeg={path}", "--endpoint=wer"], alone=False)
     assert "--endpoint=wer: for rankings, expected one of top-1, top-5, rank" in said
 
@@ -278,8 +280,8 @@ def test_every_audit_of_rankings_knows_the_kind_of_recording(whole, tmp_path, mo
     trained_on = [str(text) for text in study.data.sentence[study.split.parts["train"]]]
     assert [facts["training_text"] for facts in heard] == [trained_on, trained_on, ["leaked"], None]
     flags = parse(["--eeg", "x", "--control", "y"])
-    assert options_of(flags, "eeg", ["noise"], {"recording": "fmri"}).recording == "fmri"
-    assert options_of(flags, "eeg", ["noise"], {}).recording == "eeg"
+    assert options_of(flags, "eeg", ["noise"], {"recording": "fmri"}, "").recording == "fmri"
+    assert options_of(flags, "eeg", ["noise"], {}, "").recording == "eeg"
 
 
 def test_folds_have_candidates_of_their_own_and_one_verdict(whole, tmp_path):
