@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Asks pip whether the tested versions fit all extras at once, builds wheel and sdist, installs each in a fresh environment away from this clone, and runs the demonstration there:
+# Asks pip whether the tested versions fit all extras at once, builds wheel and sdist, installs each in a fresh
+# environment away from this clone, and runs the demonstration there:
 # `bash tools/check_install.sh DIR` (an empty folder; the run takes minutes). Further arguments go to `eeg2text run`.
 set -euo pipefail
 cd "$(dirname "$0")/.."

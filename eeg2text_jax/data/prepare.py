@@ -13,7 +13,7 @@ from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.fmri.prepare_scans import prepare_scans
 from eeg2text_jax.data.fmri.scans import FmriSpec, is_fmri
 from eeg2text_jax.data.planted.planted_scans import PlantedSpec, write_planted
-from eeg2text_jax.data.planted.planted_words import SyntheticSpec, synthetic_samples
+from eeg2text_jax.data.planted.planted_words import SyntheticSpec, check_memory, synthetic_samples
 from eeg2text_jax.data.raw.find import RawSpec, is_raw, refuse_nested
 from eeg2text_jax.data.raw.raw_samples import open_raw
 from eeg2text_jax.data.recordings.samples import Recordings, RecordingSpec
@@ -87,6 +87,7 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
     """Open the sources with the reader for their name, ending and content. Raises UserError if no reader fits."""
     if sources == ("synthetic",):
         spec = source_settings(SyntheticSpec, config.synthetic, "data.synthetic")
+        check_memory(spec)
         provenance = {"source": "synthetic", **dataclasses.asdict(spec)}
         return Source(synthetic_samples(spec), provenance, f"{spec.features} synthetic features")
     paths, columns = _paths(sources), Columns(**config.columns)

@@ -9,8 +9,8 @@ import functools
 import hashlib
 import importlib.util
 import json
-import pickle
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -42,27 +42,39 @@ def open_torch(path: Path) -> dict[str, np.ndarray]:
     with path.open("rb") as file:
         start = file.read(100)
     try:
-        # Only the zip layout (PyTorch 1.6 and later) can be mapped.
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=start.startswith(b"PK"))
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, OSError) as error:
+        with warnings.catch_warnings(action="ignore"):  # of pickle protocols in damaged files
+            # Only the zip layout (PyTorch 1.6 and later) can be mapped.
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=start.startswith(b"PK"))
+    except Exception as error:  # a damaged pickle raises nearly anything
         reason = first_line(error)[:120]
         raise not_weights(path, start, "a PyTorch state dict", f"it cannot be read ({reason})") from error
     found = "" if isinstance(state, dict) else type(state).__name__
-    if wrong := [] if found else [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]:
+    items = [] if found else list(state.items())
+    if wrong := [repr(name) for name, _ in items if not isinstance(name, str)]:
+        found = f"names that are no text: {', '.join(wrong[:5])}"
+    elif wrong := [name for name, value in items if not isinstance(value, torch.Tensor)]:
         found = f"other values under {', '.join(wrong[:5])}"
     if found:
         raise UserError(
             f"{path}: expected a dict of tensors, found {found}; save the state dict of the model alone "
             "(model.state_dict())."
         )
-    return {name: _view(torch, tensor.detach()) for name, tensor in state.items()}
+    return {name: _view(torch, tensor, f"{path}: {name!r}") for name, tensor in items}
 
 
-def _view(torch, tensor) -> np.ndarray:
+def _view(torch, tensor, where: str) -> np.ndarray:
     """Return the tensor's memory as an array; `Tensor.numpy` refuses bfloat16, which is viewed as int16 first."""
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(jnp.bfloat16)
-    return tensor.numpy()
+    try:
+        tensor = tensor.detach()
+        if tensor.dtype == torch.bfloat16:
+            return tensor.view(torch.int16).numpy().view(jnp.bfloat16)
+        return tensor.numpy()
+    except Exception as error:
+        kind = "on the device meta, without values" if tensor.is_meta else f"{tensor.dtype}, {tensor.layout}"
+        raise UserError(
+            f"{where} is a tensor that cannot be read ({kind.replace('torch.', '')}); expected a dense tensor of "
+            "numbers; convert it to float32 in PyTorch and save the state dict again."
+        ) from error
 
 
 # Name of a weights file -> its reader, in the order of preference; PyTorch's pickles are last, as they need PyTorch.

@@ -6,8 +6,10 @@ read. A field that this package does not implement is an error unless its value 
 
 import dataclasses
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -89,6 +91,11 @@ class GenerationSpec:
     weights_dtype: str = ""  # "int8": the language model multiplies int8 weights and activations; "": model.dtype
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if problem := _wrong_type(getattr(self, field.name), field.type):
+                raise UserError(
+                    f"generation setting {field.name}: expected {problem}, got {getattr(self, field.name)!r}."
+                )
         for name in _TUPLES:
             object.__setattr__(self, name, _as_tuple(getattr(self, name)))
         for name, good, expected in _checks(self):
@@ -179,6 +186,25 @@ def unlike(stored: Mapping[str, Any], spec: GenerationSpec) -> list[str]:
     return found
 
 
+def _wrong_type(value: Any, kind: Any) -> str:
+    """Return what a field of the type `kind` expects, if the value is something else."""
+    many = isinstance(value, Sequence) and not isinstance(value, str)
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if kind is int:
+        return "" if whole else "a whole number"
+    if kind == int | None:
+        return "" if whole or value is None else "a token id or None"
+    if kind is float:
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        return "" if number and math.isfinite(value) else "a finite number"
+    if kind is bool:
+        return "" if isinstance(value, bool) else "True or False"
+    if kind == tuple[int, ...]:
+        wrong = value is not None and any(_wrong_type(one, int) for one in (value if many else [value]))
+        return "a token id or a list of token ids" if wrong else ""
+    return ""
+
+
 def _as_tuple(value: Any) -> tuple[int, ...]:
     if value is None:
         return ()
@@ -193,6 +219,8 @@ def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
         if value is None or name in _WITHOUT_EFFECT | _OF_THE_LOOP:
             continue
         if name in ("max_new_tokens", "min_new_tokens"):  # lengths without the start token, which override max_length
+            if _wrong_type(value, int):
+                raise UserError(f"{source}: generation setting {name}: expected a whole number, got {value!r}.")
             known[name.replace("_new_tokens", "_length")] = value + 1
         elif name in names:
             known.setdefault(name, value)

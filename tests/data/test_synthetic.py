@@ -119,6 +119,16 @@ def test_bad_settings_are_named(change):
         source_settings(SyntheticSpec, dataclasses.asdict(SPEC) | change, "data.synthetic")
 
 
+@pytest.mark.parametrize("field", ["sentences=10000000", "features=1000000"])
+def test_more_than_the_memory_is_one_sentence(refused, tmp_path, field):
+    """No machine has the memory for as many sentences as the range allows, or hundreds with a million features."""
+    out = tmp_path / "x.h5"
+    said = refused(["prepare", "synthetic", f"--config.data.synthetic.{field}", f"--out={out}"])
+    assert "GB of memory to make; expected at most" in said
+    assert "features a word" in said
+    assert not [*tmp_path.iterdir()]
+
+
 def test_groups_have_words_of_their_own_and_labels():
     spec = dataclasses.replace(SPEC, groups=3)
     label = group_labels(spec)

@@ -5,6 +5,7 @@ import importlib.util
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tiny_run import tiny_settings
 from toy_models import MarkovModel
@@ -122,11 +123,30 @@ def test_what_is_written_is_read_back(tmp_path, fields):
         ({"top_p": 1.1}, "top_p"),
         ({"eos_token_id": []}, "eos_token_id"),
         ({"cache_dtype": "float16"}, "cache_dtype"),
+        ({"cache_dtype": []}, "cache_dtype"),
+        ({"max_length": "12"}, "max_length: expected a whole number, got '12'"),
+        ({"max_new_tokens": "12"}, "max_new_tokens: expected a whole number, got '12'"),
+        ({"min_new_tokens": [3]}, r"min_new_tokens: expected a whole number, got \[3\]"),
+        ({"num_beams": 2.5}, "num_beams: expected a whole number, got 2.5"),
+        ({"num_beams": True}, "num_beams: expected a whole number, got True"),
+        ({"length_penalty": float("nan")}, "length_penalty: expected a finite number, got nan"),
+        ({"num_beams": 2, "length_penalty": "1"}, "length_penalty: expected a finite number, got '1'"),
+        ({"repetition_penalty": float("inf")}, "repetition_penalty: expected a finite number"),
+        ({"do_sample": "no"}, "do_sample: expected True or False, got 'no'"),
+        ({"eos_token_id": "12"}, "eos_token_id: expected a token id or a list of token ids, got '12'"),
+        ({"suppress_tokens": [3, 4.5]}, "suppress_tokens: expected a token id or a list of token ids"),
+        ({"forced_bos_token_id": "0"}, "forced_bos_token_id: expected a token id or None"),
     ],
 )
 def test_what_cannot_be_done_is_said(fields, message):
     with pytest.raises(UserError, match=message):
         GenerationSpec.from_fields(fields, MODEL)
+
+
+def test_numbers_of_numpy_are_numbers():
+    spec = GenerationSpec.from_fields({"num_beams": np.int64(2), "length_penalty": np.float32(0.5)}, MODEL)
+    assert (spec.num_beams, spec.length_penalty) == (2, 0.5)
+    assert GenerationSpec.from_fields({"length_penalty": 2}, MODEL).length_penalty == 2
 
 
 def test_neutral_values_of_other_fields_pass(tmp_path):

@@ -1,6 +1,7 @@
 """The file formats of checkpoints, each written by the library that defines it."""
 
 import json
+import random
 import sys
 
 import flax.serialization
@@ -191,3 +192,50 @@ def test_folders_without_weights(tmp_path):
         read_tensors(tmp_path)
     with pytest.raises(UserError, match="no such folder"):
         read_tensors(tmp_path / "absent")
+
+
+def quantized() -> torch.Tensor:
+    return torch.quantize_per_tensor(torch.ones(8), 0.1, 0, torch.qint8)
+
+
+ODD = {
+    "float8": (lambda: torch.ones(8).to(torch.float8_e4m3fn), "float8_e4m3fn"),
+    "sparse": (lambda: torch.eye(8).to_sparse(), "float32, sparse_coo"),
+    "quantized": (quantized, "qint8"),
+    "meta": (lambda: torch.ones(8, device="meta"), "on the device meta, without values"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ODD)
+def test_a_tensor_that_is_no_dense_array_is_refused_by_name(tmp_path, kind):
+    make, named = ODD[kind]
+    write(tmp_path, "pytorch_model.bin", state_dict() | {"model.odd.weight": make()})
+    with pytest.raises(UserError, match=rf"pytorch_model.bin: 'model.odd.weight' is a tensor .*{named}") as error:
+        read_tensors(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_names_that_are_numbers_are_refused(tmp_path):
+    torch.save({0: torch.ones(3), "a": torch.ones(3)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(UserError, match="found names that are no text: 0; save the state dict"):
+        read_tensors(tmp_path)
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_a_damaged_pickle_is_read_or_refused_in_one_sentence(tmp_path, is_zip, recwarn):
+    path, rng, refused = tmp_path / "pytorch_model.bin", random.Random(0), 0
+    torch.save(state_dict(), path, _use_new_zipfile_serialization=is_zip)
+    good = path.read_bytes()
+    for _ in range(150):
+        damaged = bytearray(good)
+        for _ in range(rng.choice([1, 1, 3, 20])):
+            damaged[rng.randrange(min(len(good), 1500))] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            read_tensors(tmp_path)
+        except UserError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert refused > 50
+    assert not recwarn.list

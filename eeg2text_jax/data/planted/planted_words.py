@@ -9,6 +9,7 @@ information alone.
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -70,6 +71,7 @@ def drift(times: np.ndarray, n_features: int, rng: np.random.Generator) -> np.nd
 SUCCESSOR_PROBABILITIES = (0.55, 0.25, 0.15, 0.05)  # of a word's four successors
 SENTENCE_WORDS = (4, 20)  # fewest and most words of a sentence
 LATENT_WIDTH = 32
+TRIES = 20  # sentences are drawn for each that is wanted, as they must be distinct
 SUBJECT_MIXING = 0.3  # share of a subject's mixing matrix that is individual
 SENSOR_NOISE = 0.3  # standard deviation; features have a variance of about 1
 
@@ -107,10 +109,24 @@ def make_vocabulary(size: int, rng: np.random.Generator) -> list[str]:
     return list(words)
 
 
+def check_memory(spec: SyntheticSpec) -> None:
+    """Raise UserError if making the samples takes more memory than this machine has."""
+    longest = SENTENCE_WORDS[1]
+    drawn = TRIES * (40 * longest + 150)  # bytes a sentence: arrays and lists of all drawn word numbers
+    words = 0.5 * sum(SENTENCE_WORDS) * 8 * (4 * spec.features + 3 * LATENT_WIDTH)  # features of one subject
+    needed, there = spec.sentences * (drawn + words), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise UserError(
+            f"data.synthetic.sentences is {spec.sentences} with {spec.features} features a word, which takes about "
+            f"{needed / 1e9:.0f} GB of memory to make; expected at most {there / 1e9:.0f} GB, which this machine has; "
+            "take fewer sentences or features."
+        )
+
+
 def make_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.ndarray]:
     """Draw distinct sentences, each as word numbers `[W]`."""
     successors = np.stack([rng.choice(spec.vocabulary, 4, replace=False) for _ in range(spec.vocabulary)])
-    tries, longest = 20 * spec.sentences, SENTENCE_WORDS[1]
+    tries, longest = TRIES * spec.sentences, SENTENCE_WORDS[1]
     lengths = rng.integers(SENTENCE_WORDS[0], longest + 1, tries)
     words = np.empty((tries, longest), int)
     words[:, 0] = rng.integers(spec.vocabulary, size=tries)
