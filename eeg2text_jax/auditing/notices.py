@@ -10,7 +10,8 @@ import numpy as np
 from eeg2text_jax.auditing.align import SHUFFLED, Aligned, Condition, without_unknown
 from eeg2text_jax.auditing.forms import key, other_form, words
 from eeg2text_jax.auditing.signs import Sign, Weight, signs_of
-from eeg2text_jax.metrics.error_rates import what_normalizing_changes
+from eeg2text_jax.metrics.bleu import word_bleu
+from eeg2text_jax.metrics.error_rates import word_error_rate
 from eeg2text_jax.predictions.file import Prediction
 
 # Fewest sentences for a verdict. With fewer, a single one in a stratum of six decides the p. The calibration covers 30
@@ -177,6 +178,27 @@ def of_signs(signs: Sequence[Sign], name: str, *, known_free: bool) -> list[Noti
     ]
 
 
+def what_form_changes(predictions: Sequence[str], references: Sequence[str]) -> str:
+    """Return a warning if WER or BLEU-1 changes by more than 5 points in plain words, else "".
+
+    If there are more than 20,000 rows, only evenly spaced rows are compared.
+    """
+    step = -(-len(predictions) // 20_000) or 1
+    texts = [list(side[::step]) for side in (predictions, references)]
+    plain = [[key(text) for text in side] for side in texts]
+    found = []
+    for name, metric in (("WER", word_error_rate()), ("BLEU-1", word_bleu())):
+        before, after = (float(metric.corpus(metric.statistics(*side).sum(0))[0]) for side in (texts, plain))
+        if abs(before - after) > 5:
+            found.append(f"{name} from {before:.2f} to {after:.2f}")
+    if not found:
+        return ""
+    return (
+        f"case, punctuation and special tokens count: without them, scores change ({' and '.join(found)}); write "
+        "predictions and references alike, or say whether the reported scores count them"
+    )
+
+
 def file_notices(name: str, rows: Sequence[Prediction]) -> list[Notice]:
     """Return notices about rows of one condition and mode that need no test: signs of a target, silence, collapse."""
     rows = [without_unknown(row) for row in rows if row.reference.strip()]
@@ -196,5 +218,5 @@ def file_notices(name: str, rows: Sequence[Prediction]) -> list[Notice]:
     look = look_of(condition)
     alone: Any = Aligned(tuple(references), (), none, none, none, (0,), (condition,), (), ())
     found += of_texts(alone, [look], of_words=True)
-    change = what_normalizing_changes(condition.texts, [row.reference for row in rows])
+    change = what_form_changes(condition.texts, [row.reference for row in rows])
     return found + ([Notice("case_and_punctuation", f"{name}: {change}")] if change else [])

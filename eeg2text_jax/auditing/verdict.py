@@ -164,7 +164,7 @@ def judge(found: Contrast, own: Contrast, margin: float, *, identical: bool = Fa
     inside = found.reach < margin
     if found.above:
         if not own.above:
-            return Verdict.NO_CONTENT
+            return Verdict.NO_CONTENT if own.interval()[1] < margin else Verdict.UNDERPOWERED
         return Verdict.BELOW_MARGIN if inside else Verdict.USES_EEG
     if inside:
         return Verdict.EQUIVALENT
@@ -232,8 +232,8 @@ def in_words(main: Comparison, own: Contrast, mde: float, margin: float, signal:
             )
         case _:
             return (
-                f"The outputs fit their own sentences no better than others: {figures}; an effect of {mde:.2f} would "
-                "have been found in 90 % of such studies."
+                f"Nothing shows that the outputs fit their own sentences better than others: {figures}; an effect of "
+                f"{mde:.2f} would have been found in 90 % of such studies."
             )
 
 

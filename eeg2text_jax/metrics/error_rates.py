@@ -1,6 +1,5 @@
 """Word and character error rate, equal to jiwer's, and a warning if case and punctuation change the scores much."""
 
-import re
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -9,7 +8,6 @@ import jiwer
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from eeg2text_jax.metrics.bleu import word_bleu
 from eeg2text_jax.metrics.metric import Metric, Tokenize, check_same_length, ratio, tokenize_all
 from eeg2text_jax.predictions.file import characters_apart
 from eeg2text_jax.versions import with_version
@@ -82,25 +80,3 @@ def word_error_rate() -> ErrorRate:
 def character_error_rate() -> ErrorRate:
     """Return the metric character error rate; white space between words counts as characters."""
     return ErrorRate("cer", "character", lambda text: jiwer.cer_default([text])[0])
-
-
-def what_normalizing_changes(predictions: Sequence[str], references: Sequence[str]) -> str:
-    """Return a warning if WER or BLEU-1 changes by more than 5 points without case and punctuation, else "".
-
-    If there are more than 20,000 rows, only evenly spaced rows are compared.
-    """
-    step = -(-len(predictions) // 20_000) or 1
-    texts = [list(side[::step]) for side in (predictions, references)]
-    # apostrophes within words stay
-    plain = [[" ".join(re.findall(r"\w+(?:'\w+)*", t.lower().replace("’", "'"))) for t in side] for side in texts]
-    found = []
-    for name, metric in (("WER", word_error_rate()), ("BLEU-1", word_bleu())):
-        before, after = (float(metric.corpus(metric.statistics(*side).sum(0))[0]) for side in (texts, plain))
-        if abs(before - after) > 5:
-            found.append(f"{name} from {before:.2f} to {after:.2f}")
-    if not found:
-        return ""
-    return (
-        f"case and punctuation count: without them, scores change ({' and '.join(found)}); write predictions and "
-        "references alike, or say whether the reported scores count them"
-    )
