@@ -23,7 +23,7 @@ BEGINS = {
     "Unix": (1.7e9, 90_061.25),
 }  # first, step a recording
 COLUMNS = ("features", "sentence", "subject", "task", "sentence_index", "recording", "duration")
-SET = {"train.steps": 100, "train.eval_every": 50, "audit.resamples": 1000, "decode.batch_size": 64,
+SET = {"train.eval_every": 50, "audit.resamples": 1000, "decode.batch_size": 64,
        "grid.eval_conditions": '("eeg","shuffled","clock","nearest_in_time")'}  # fmt: skip
 
 
@@ -55,7 +55,8 @@ def main() -> None:
                 shutil.rmtree(work, ignore_errors=True)
                 work.mkdir(parents=True)
                 write(flags.design, begin, seed, work / "own.h5")
-                changes = {**SET, "data.source": work / "own.h5", "seed": seed}
+                steps = {"train.steps": 100} if flags.design == "drift" else {}
+                changes = {**SET, **steps, "data.source": work / "own.h5", "seed": seed}
                 eeg2text(["run", f"--config=demo_blocks:{flags.design}", f"--workdir={work / 'run'}",
                           *(f"--config.{field}={value}" for field, value in changes.items())])  # fmt: skip
                 shutil.copy(work / "run" / "audit.json", found)
