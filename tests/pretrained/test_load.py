@@ -17,7 +17,9 @@ from safetensors.torch import load_file, save_file
 from tiny import CONFIGS, torch_model
 
 from eeg2text_jax.backbones.mapping import flatten
+from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge.toy import toy_tokenizer
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.pretrained.load import load_pretrained
 from eeg2text_jax.training.state import trainable_mask, trainable_only
@@ -315,3 +317,12 @@ def test_a_model_of_a_million_layers_is_refused_at_once(checkpoint, tmp_path, co
     with pytest.raises(UserError, match=rf"config.json: .*{name} is {count}; expected at most 1000"):
         load_pretrained(tmp_path)
     assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "tokenizer.json"])
+def test_a_broken_file_beside_a_tokenizer_is_named(tmp_path, name):
+    toy_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bart"}')
+    (tmp_path / name).write_text('{"model_type": "bart",')
+    with pytest.raises(UserError, match=rf"^{tmp_path / name}: is not JSON"):
+        load_tokenizer(tmp_path)
