@@ -14,7 +14,6 @@ import itertools
 import json
 import logging
 import os
-import re
 import shutil
 import signal
 import threading
@@ -271,13 +270,9 @@ def _writing(directory: epath.Path) -> Iterator[None]:
         yield
     except Exception as error:
         reason, place = first_line(error)[:200], _unwritable(directory)
-        if place == directory and re.search("no such file|already exists|not empty|missing", str(error), re.IGNORECASE):
-            advice = "end any other process that writes to this folder"  # its .lock may have been removed
-        else:
-            advice = "free space or get write permission there"
         raise UserError(
-            f"{place}: a checkpoint cannot be written, or an old checkpoint cannot be removed ({reason}); {advice}, "
-            "and run the same command again."
+            f"{place}: a checkpoint cannot be written, or an old checkpoint cannot be removed ({reason}); free space "
+            "or get write permission there, and run the same command again."
         ) from error
 
 
