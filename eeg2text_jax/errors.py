@@ -44,6 +44,11 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
+def count_of(number: int, one: str, many: str = "") -> str:
+    """Return "1 channel" or "2 channels"; `many` is the plural, if it is not `one` with an s."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: "did you mean" with the nearest known name, or a list of all.
 

@@ -14,6 +14,7 @@ from eeg2text_jax.models.layers import ACTIVATIONS
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 
 DTYPES = ("float32", "bfloat16")
+MOST_LAYERS = 1000  # the deepest language models have 126
 
 
 def build_model(config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any) -> Seq2SeqModel:
@@ -110,12 +111,21 @@ def backbone_of(config: PretrainedConfig) -> str | None:
     return next((name for name in BACKBONES if config.model_type == backbone_module(name).MODEL_TYPE), None)
 
 
+def check_depth(fields: Any, where: str) -> None:
+    """Raise UserError if a configuration's fields ask for so many layers that building the model would never end."""
+    for name, value in fields.items() if isinstance(fields, dict) else ():
+        check_depth(value, f"{where}: {name}")
+        if name.endswith("layers") and isinstance(value, int | float) and value > MOST_LAYERS:
+            raise UserError(f"{where}: {name} is {value}; expected at most {MOST_LAYERS}.")
+
+
 def random_spec(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Seq2SeqSpec:
     """Return the description of a backbone with random weights.
 
     Raises:
       UserError: see `random_config` and `describe`; or the vocabulary is smaller than the tokenizer's.
     """
+    check_depth(shape, "config.model.shape")
     spec = describe(random_config(backbone, shape, tokenizer), backbone, "config.model.shape")
     if len(tokenizer) > spec.vocab_size:  # for a larger token id, JAX would silently read the last row of the table
         raise UserError(

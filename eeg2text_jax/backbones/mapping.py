@@ -9,7 +9,7 @@ same table; nothing is matched by shape. `dense`, `norm` and `attention` make th
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from eeg2text_jax.errors import UserError
 
 Tensors = Mapping[str, np.ndarray]
+FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Source:
 
     pieces: tuple[np.ndarray, ...]  # one for each layer of a stacked parameter, else one
     stacked: bool
+    names: Sequence[str] = ()  # of the tensors in the file
+    where: str = ""  # the file or folder
 
 
 def dense(target: str, source: str, layers: int = 0, *, bias: bool = True) -> list[Rule]:
@@ -92,7 +95,7 @@ def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]],
     known = (name for rule in table.rules for name in (*rule.names(), *rule.tied))
     spelled = {name: _spelling(name, table, tensors) for name in known}
     found: dict[str, Source] = {}
-    missing, misshapen, differing = [], [], []
+    missing, misshapen, differing, other = [], [], [], []
     for rule in table.rules:
         names = [spelled[name] for name in (*rule.names(), *rule.tied) if spelled[name] in tensors]
         if rule.layers:
@@ -105,17 +108,18 @@ def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]],
                 missing.append(rule.source)
             differing += [f"{name} and {names[0]}" for name in names[1:] if not _same(tensors[name], tensors[names[0]])]
             pieces = names[:1]
+        other += [f"{name} ({tensors[name].dtype})" for name in pieces if tensors[name].dtype.name not in FLOATING]
         expected = shapes[rule.target]
         wrong = [_misfit(name, tensors[name], rule, expected) for name in pieces]
         misshapen += [text for text in wrong if text]
         if pieces and not any(wrong):
             arrays = tuple(rule.oriented(tensors[name]) for name in pieces)
-            found[rule.target] = Source(arrays, stacked=bool(rule.layers))
+            found[rule.target] = Source(arrays, bool(rule.layers), pieces, where)
         elif not pieces and rule.optional:
-            found[rule.target] = Source((np.broadcast_to(np.float32(0), expected),), stacked=False)
+            found[rule.target] = Source((np.broadcast_to(np.float32(0), expected),), False, [rule.source], where)
     read = {*spelled.values()}
     unused = [name for name in tensors if name not in read and not any(re.fullmatch(p, name) for p in table.ignored)]
-    _refuse(table, where, missing, unused, misshapen, differing)
+    _refuse(table, where, missing, unused, misshapen, differing, other)
     return found
 
 
@@ -179,12 +183,14 @@ def _misfit(name: str, tensor: np.ndarray, rule: Rule, expected: tuple[int, ...]
     return "" if tensor.shape == in_file else f"{name} {list(tensor.shape)} instead of {list(in_file)}"
 
 
-def _refuse(table: Table, where: str, missing: list, unused: list, misshapen: list, differing: list) -> None:
+def _refuse(table: Table, where: str, *names: list[str]) -> None:
+    missing, unused, misshapen, differing, other = names
     problems = [
         (missing, "the file lacks"),
         (unused, "the model does not use these tensors of the file:"),
         (misshapen, "wrongly shaped are"),
         (differing, "these are one tensor in the model, whatever tie_word_embeddings says, but differ in the file:"),
+        (other, f"these are no floating-point numbers ({', '.join(FLOATING)}), or lack the scales that they need:"),
     ]
     if said := [f"{words} {_listed(names)}" for names, words in problems if names]:
         raise UserError(

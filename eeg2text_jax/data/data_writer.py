@@ -26,6 +26,7 @@ from eeg2text_jax.data.datafile import (
 )
 from eeg2text_jax.data.hdf5_disk import PatientFile
 from eeg2text_jax.data.source import Sample
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import locked, replacing
 
 
@@ -69,6 +70,12 @@ class DataWriter:
             raise ValueError(f"features must be [W >= 1, {self._n_features}], got {features.shape}")
         if not np.isfinite(features).all():
             raise ValueError(f"features of {sample.subject}/{sample.task}/{sample.sentence_index} are not finite")
+        for name in self._columns:
+            if isinstance(value := getattr(sample, name), str) and "\0" in value:
+                raise UserError(
+                    f"{sample.subject}/{sample.task}/{sample.sentence_index}: {name} has a NUL character "
+                    f"({value!r:.80}), which HDF5 cannot store; remove it from the text."
+                )
         self._offsets.append(self._append(features))
         for name, values in self._columns.items():
             values.append(getattr(sample, name))

@@ -1,5 +1,6 @@
 """Tokenizers: load one or train one on the sentences, encode target sentences, decode token ids."""
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBas
                 f"{folder}: its tokenizer needs Python code of the folder (auto_map in tokenizer_config.json), which "
                 "is never executed; save the tokenizer with a class of transformers."
             ) from error
+        _refuse_broken_json(Path(folder))
         raise UserError(
             f"{folder}: no tokenizer can be read there ({first_line(error)}); copy the folder again, or name another "
             "in config.text.tokenizer."
@@ -44,6 +46,16 @@ def load_tokenizer(folder: str | Path, **options: Any) -> PreTrainedTokenizerBas
     if tokenizer.eos_token_id is None and tokenizer.sep_token_id is None:
         raise UserError(f"{folder}: the tokenizer has no end token; set eos_token in its tokenizer_config.json.")
     return tokenizer
+
+
+def _refuse_broken_json(folder: Path) -> None:
+    """Raise UserError that names the first of the files from which transformers makes a tokenizer that is no JSON."""
+    for path in (folder / name for name in ("config.json", "tokenizer_config.json", "tokenizer.json", "vocab.json")):
+        try:
+            if path.is_file():
+                json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}: is not JSON ({first_line(error)[:120]}); copy the folder again.") from error
 
 
 def needs_code(error: Exception) -> bool:

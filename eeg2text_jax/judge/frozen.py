@@ -63,7 +63,13 @@ class Frozen(NamedTuple):
     ) -> Encoder:
         """Return a tokenizer of pairs; a pair has at most `widest` tokens, and fits after `prompt` prompt vectors."""
         limit = self.max_tokens(wording, labels, prompt)
-        return Encoder(self.tokenizer, wording, min(limit, widest or limit), truncate, self.alone)
+        encoder = Encoder(self.tokenizer, wording, limit, truncate, self.alone)
+        if widest is None:
+            return encoder
+        encoder.flag = "--config.truncate=True"
+        if widest < limit:
+            encoder.max_tokens, encoder.limit = widest, "config.batch.widths has"
+        return encoder
 
     def labels(self, words: Sequence[str], wording: Wording) -> Labels:
         """Return the two answers, yes first, with their token ids; see `read_labels`."""

@@ -119,6 +119,8 @@ class Encoder:
     max_tokens: int  # most tokens of a pair, special tokens included, without the soft prompt
     truncate: bool = False  # cut both texts of a longer pair to equally many first words; else refuse the pair
     open_end: bool = False  # leave out the end token, because a decoder-only model continues with the answer
+    limit: str = "the model takes"  # what sets `max_tokens`, for the message
+    flag: str = "--truncate"  # what sets `truncate`
     cut: int = dataclasses.field(default=0, init=False)  # pairs that were cut so far
 
     def __call__(self, pairs: Sequence[tuple[str, str]], where: str = "pair") -> list[np.ndarray]:
@@ -135,8 +137,8 @@ class Encoder:
                 continue
             if not self.truncate:
                 raise UserError(
-                    f"{where} {row + 1} ({pairs[row][0]!r:.60}) has {len(ids)} tokens, but the model takes at most "
-                    f"{self.max_tokens}; shorten its texts, or set --truncate to keep only the first words of such "
+                    f"{where} {row + 1} ({pairs[row][0]!r:.60}) has {len(ids)} tokens, but {self.limit} at most "
+                    f"{self.max_tokens}; shorten its texts, or set {self.flag} to keep only the first words of such "
                     "pairs."
                 )
             found[row] = self._shortened(*pairs[row])

@@ -1,6 +1,8 @@
 """Load a model and its parameters from a checkpoint's folder or its name on the Hugging Face Hub."""
 
+import contextlib
 import dataclasses
+import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -9,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from transformers import AutoConfig, PretrainedConfig
 
-from eeg2text_jax.backbones.build import BACKBONES, backbone_module, backbone_of, describe
+from eeg2text_jax.backbones.build import BACKBONES, backbone_module, backbone_of, check_depth, describe
 from eeg2text_jax.backbones.mapping import Rule, Source, Table, flatten, match, unflatten
 from eeg2text_jax.data.text import needs_code
 from eeg2text_jax.errors import UserError, one_line
@@ -100,6 +103,8 @@ def read_config(folder: Path) -> PretrainedConfig:
     """Return the Hugging Face configuration of a checkpoint folder; raise a UserError if it cannot be read."""
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder}: has no config.json beside the weights; download or copy the checkpoint again.")
+    with contextlib.suppress(ValueError, RecursionError):  # transformers' reason is in the message below
+        check_depth(json.loads((folder / "config.json").read_bytes()), str(folder / "config.json"))
     try:
         return AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers raises many kinds of exceptions
@@ -163,7 +168,13 @@ def assemble(
     def put(path: str) -> jax.Array:
         source, stored = sources[path], dtype or flat[path].dtype
         stored = source.pieces[0].dtype if stored == np.int8 else stored
-        return place(source.pieces, where.get(path), stacked=source.stacked, arms=arms, dtype=stored)
+        try:
+            return place(source.pieces, where.get(path), stacked=source.stacked, arms=arms, dtype=stored)
+        except _NotANumberError as error:
+            raise UserError(
+                f"{source.where}: {source.names[error.args[0]]} holds values that are not a number (NaN); copy the "
+                "checkpoint again, or take one from before its training failed."
+            ) from None
 
     kernels = [path for path in sources if flat[path].dtype == np.int8]
     others = [path for path in sources if path not in kernels]
@@ -217,23 +228,34 @@ def place(
     return jax.block_until_ready(jax.make_array_from_callback(shape, sharding, shard, dtype=dtype))
 
 
+class _NotANumberError(Exception):
+    """A tensor holds NaN; the argument is its number among the pieces of the parameter."""
+
+
 def _one_arm(pieces: Sequence[np.ndarray], index: tuple[slice, ...], stacked: bool, dtype: Any) -> np.ndarray:
     if not stacked:
         piece = pieces[0][index]
-        return _copy(piece, _empty(piece.shape, dtype))
+        return _copy(piece, _empty(piece.shape, dtype), 0)
     parts = [piece[index[1:]] for piece in pieces[index[0]]]
     out = _empty((len(parts), *parts[0].shape), dtype)
-    for target, part in zip(out, parts, strict=True):
-        _copy(part, target)
+    for number, target, part in zip(range(len(pieces))[index[0]], out, parts, strict=True):
+        _copy(part, target, number)
     return out
 
 
-def _copy(source: np.ndarray, target: np.ndarray) -> np.ndarray:
+def _copy(source: np.ndarray, target: np.ndarray, number: int) -> np.ndarray:
+    """Copy a piece or a part of it; raise `_NotANumberError` with the piece's number if it holds NaN."""
     if source.ndim == 2 and source.strides[0] < source.strides[1]:  # a transposed view
         for start in range(0, source.shape[1], _STRIP):
             target[:, start : start + _STRIP] = source[:, start : start + _STRIP]
     else:
         target[...] = source
+    if target.dtype == jnp.bfloat16:  # whose minimum numpy finds slowly
+        is_nan = target.size and (target.view(np.uint16) & 0x7FFF).max() > 0x7F80
+    else:
+        is_nan = target.size and np.isnan(target.min())
+    if is_nan:
+        raise _NotANumberError(number)
     return target
 
 

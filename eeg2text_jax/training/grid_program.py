@@ -83,7 +83,8 @@ def _program(
     elif isinstance(model, ContrastiveModel):
         kind = functools.partial(ContrastiveProgram, symmetric=symmetric)
     optimizer = trainable_only(without_frozen(make_optimizer(optim, steps), frozen), model, optim.trainable)
-    return kind(model=model, arms=arms, optimizer=optimizer, mesh=mesh, frozen=frozen, **fields)
+    phase = optim.trainable
+    return kind(model=model, arms=arms, optimizer=optimizer, mesh=mesh, frozen=frozen, phase=phase, **fields)
 
 
 EXCLUDED = -1e30  # logit that excludes an entry from a softmax

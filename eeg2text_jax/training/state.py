@@ -84,20 +84,33 @@ def trainable_only(
     """
     if phase not in PHASES:
         raise UserError(f"config.optim.trainable is {phase!r}; it must be one of {', '.join(PHASES)}.")
-    if isinstance(model, ReconstructionModel) or phase in ("bridge", "lora"):
-        return optimizer  # the training state then has trained parameters only
-    stacks = filter(None, (model.spec.encoder, model.spec.decoder))
-    frozen_positions = any(stack.frozen_positions for stack in stacks)
-    if phase == "all" and model.spec.logits_bias != "frozen" and not frozen_positions:
+    if _trains_all(model, phase):
         return optimizer
+
+    def zero_frozen(tree: Any, params: Any = None) -> Any:
+        return trained_part(model, tree, phase)
+
+    return optax.chain(optax.stateless(zero_frozen), optimizer, optax.stateless(zero_frozen))
+
+
+def trained_part(model: AnyModel, tree: Any, phase: str) -> Any:
+    """Return a tree of the parameters' structure with zeros for what a phase of `trainable_mask` does not train."""
 
     def zero_where(free: np.ndarray, x: jax.Array) -> jax.Array:
         return x if free.all() else jnp.where(free, x, jnp.zeros_like(x))
 
-    def zero_frozen(tree: Any, params: Any = None) -> Any:
-        return jax.tree.map(zero_where, trainable_mask(model, tree, phase), tree)
+    if _trains_all(model, phase):
+        return tree
+    return jax.tree.map(zero_where, trainable_mask(model, tree, phase), tree)
 
-    return optax.chain(optax.stateless(zero_frozen), optimizer, optax.stateless(zero_frozen))
+
+def _trains_all(model: AnyModel, phase: str) -> bool:
+    """Return whether a phase trains all parameters of the training state."""
+    if isinstance(model, ReconstructionModel) or phase in ("bridge", "lora"):
+        return True  # the training state then has trained parameters only
+    stacks = filter(None, (model.spec.encoder, model.spec.decoder))
+    frozen_positions = any(stack.frozen_positions for stack in stacks)
+    return phase == "all" and model.spec.logits_bias != "frozen" and not frozen_positions
 
 
 Rate: TypeAlias = float | jax.Array

@@ -18,7 +18,7 @@ from eeg2text_jax.data.batches import Batch, given_prompts
 from eeg2text_jax.parallel.arms import Divided, choose_by_arm, each_arm
 from eeg2text_jax.study.grid import Arm, StudyArrays
 from eeg2text_jax.training.objectives import count_tokens, logits_of_rows, summed_loss, summed_loss_by_blocks
-from eeg2text_jax.training.state import TrainState, init_state, own_params, stop_frozen
+from eeg2text_jax.training.state import TrainState, init_state, own_params, stop_frozen, trained_part
 
 Loss = Callable[[Any, Any, jax.Array], jax.Array]  # (parameters, rows, dropout key) -> a scalar
 
@@ -35,6 +35,7 @@ class GridProgram:
     accumulate: int = 1  # number of micro-batches per step; a divisor of the batch size
     mesh: Mesh | AbstractMesh | None = None  # None: a single device
     frozen: tuple[str, ...] = ()  # paths, such as "eeg/snapshot": parameters at or below them get no gradient
+    phase: str = "all"  # what is trained, see `state.trainable_mask`; `grad_norm` counts nothing else
 
     def initial_state(self, keys: jax.Array) -> TrainState:
         """Return the state before the first step, with random parameters from keys `[A]`."""
@@ -67,7 +68,7 @@ class GridProgram:
             with jax.named_scope("optimizer"):
                 with jax.numpy_dtype_promotion("standard"):  # optax computes float ** int32 step
                     updates, opt_state = self.optimizer.update(gradient, opt_state, params)
-                metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
+                metrics = {"loss": value, "grad_norm": optax.tree.norm(trained_part(self.model, gradient, self.phase))}
                 return optax.apply_updates(params, updates), opt_state, metrics
 
         rows = self._rows(batch, study, state.step)

@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
+from eeg2text_jax.data import write
 from eeg2text_jax.data.data_settings import source_settings
 from eeg2text_jax.data.planted.planted_words import (
     SUCCESSOR_PROBABILITIES,
@@ -126,6 +127,14 @@ def test_more_than_the_memory_is_one_sentence(refused, tmp_path, field):
     said = refused(["prepare", "synthetic", f"--config.data.synthetic.{field}", f"--out={out}"])
     assert "GB of memory to make; expected at most" in said
     assert "features a word" in said
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("field", ["sentence", "subject", "recording"])
+def test_a_nul_character_in_a_text_is_one_sentence(tmp_path, field):
+    odd = dataclasses.replace(next(synthetic_samples(SPEC)), **{field: "a\0b"})
+    with pytest.raises(UserError, match=f"{field} has a NUL character"):
+        write(tmp_path / "x.h5", [odd])
     assert not [*tmp_path.iterdir()]
 
 

@@ -154,3 +154,16 @@ def test_examples_leave_room_for_long_texts():
     labels = read_labels(("yes", "no"), frozen.tokenizer)
     assert frozen.max_tokens(toy_wording(), labels, 5) == 507
     assert frozen.max_tokens(dataclasses.replace(toy_wording(), before="x\n"), labels, 0) == 2048
+
+
+@pytest.mark.parametrize(("widest", "said"), [
+    (12, r"but config.batch.widths has at most 12; .* or set --config.truncate=True to"),
+    (100_000, r"but the model takes at most \d+; .* or set --config.truncate=True to"),
+    (None, r"but the model takes at most \d+; .* or set --truncate to"),
+])  # fmt: skip
+def test_a_pair_that_is_too_long_is_told_what_bounds_it(widest, said):
+    frozen, wording = tiny_frozen(), toy_wording()
+    labels = read_labels(("yes", "no"), frozen.tokenizer)
+    encoder = frozen.encoder(wording, labels, 4, widest=widest)
+    with pytest.raises(UserError, match=said):
+        encoder([("the boy " * 600, "a")], "row")

@@ -2,6 +2,8 @@
 
 import functools
 import json
+import re
+import time
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +17,9 @@ from safetensors.torch import load_file, save_file
 from tiny import CONFIGS, torch_model
 
 from eeg2text_jax.backbones.mapping import flatten
+from eeg2text_jax.data.text import load_tokenizer
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.judge.toy import toy_tokenizer
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.pretrained.load import load_pretrained
 from eeg2text_jax.training.state import trainable_mask, trainable_only
@@ -262,3 +266,63 @@ def test_folders_that_are_no_checkpoint(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     with pytest.raises(UserError, match=r"model_type is 'gpt2'; expected one of bart"):
         load_pretrained(tmp_path)
+
+
+def weights_changed(folder, tmp_path, change) -> str:
+    """The checkpoint with one of its matrices changed, the last layer's, whose name is returned."""
+    configured(folder, tmp_path)
+    state = load_file(folder / "model.safetensors")
+    name = max(name for name, value in state.items() if ".1." in name and value.ndim == 2)
+    torch.save(state | {name: change(state[name].clone())}, tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    return name
+
+
+def not_a_number(weight: torch.Tensor) -> torch.Tensor:
+    weight[-1, -1] = float("nan")
+    return weight
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda weight: weight.to(torch.int8), r"no floating-point numbers .*, or lack the scales .*: {} \(int8\)"),
+        (lambda weight: weight.to(torch.complex64), r"no floating-point numbers .*: {} \(complex64\)"),
+        (lambda weight: weight > 0, r"no floating-point numbers .*: {} \(bool\)"),
+        (not_a_number, r"{} holds values that are not a number \(NaN\)"),
+        (lambda weight: not_a_number(weight).to(torch.bfloat16), r"{} holds values that are not a number"),
+    ],
+)
+def test_weights_that_are_no_numbers_are_refused_by_name(checkpoint, tmp_path, change, found):
+    name = weights_changed(checkpoint[1], tmp_path, change)
+    with pytest.raises(UserError, match=found.format(re.escape(name))) as error:
+        load_pretrained(tmp_path)
+    assert str(error.value).startswith(f"{tmp_path}: ")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_infinity_in_half_precision_is_a_number(checkpoint, tmp_path, dtype):
+    weights_changed(checkpoint[1], tmp_path, lambda weight: (weight * 1e39).to(dtype))
+    load_pretrained(tmp_path, dtype="bfloat16")
+
+
+LAYERS = {"bart": "encoder_layers", "pegasus": "decoder_layers", "bert2bert": "num_hidden_layers"}
+
+
+@pytest.mark.parametrize("count", [10**6, 10**12])
+def test_a_model_of_a_million_layers_is_refused_at_once(checkpoint, tmp_path, count):
+    kind, folder, _ = checkpoint
+    name, start = LAYERS.get(kind, "num_layers"), time.monotonic()
+    configured(folder, tmp_path, **{name: count})
+    with pytest.raises(UserError, match=rf"config.json: .*{name} is {count}; expected at most 1000"):
+        load_pretrained(tmp_path)
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "tokenizer.json"])
+def test_a_broken_file_beside_a_tokenizer_is_named(tmp_path, name):
+    toy_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bart"}')
+    (tmp_path / name).write_text('{"model_type": "bart",')
+    with pytest.raises(UserError, match=rf"^{tmp_path / name}: is not JSON"):
+        load_tokenizer(tmp_path)

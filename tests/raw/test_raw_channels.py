@@ -120,7 +120,7 @@ def test_a_given_unit_is_that_of_channels_without_one(edf, tmp_path, capsys, ref
     assert "channel 'Cz'" in refusal(files, *fields)
     data = prepare(tmp_path, files, *fields, "--config.data.raw.units=uV")
     np.testing.assert_allclose(data.features, plain.features, atol=1e-4)
-    assert "1 channels without a unit were read in uV: Cz." in capsys.readouterr().err
+    assert "1 channel without a unit was read in uV: Cz." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("unit", "volts"), [("nV", 1e-9), ("uv", 1e-6), ("mV", 1e-3), ("V", 1.0)])
@@ -151,7 +151,7 @@ def test_a_brainvision_channel_in_an_odd_unit_is_named(tmp_path, capsys, refusal
     head = files / "S1.vhdr"
     head.write_text(re.sub(r"(Ch2=Cz,.*,).V", r"\1arb", head.read_text()))
     assert prepare(tmp_path, files, *fields).n_features == 8 * 5
-    assert re.search(r"S1\.vhdr: 1 channels were left out, .*: Cz \(misc, unit 'n/a'\)", capsys.readouterr().err)
+    assert re.search(r"S1\.vhdr: 1 channel was left out, .*: Cz \(misc, unit 'n/a'\)", capsys.readouterr().err)
     named = "--config.data.raw.channels=('Fz','Cz','Pz','Oz','C3','C4')"
     assert "channel 'Cz'" in refusal(files, *fields, named)
     data = prepare(tmp_path, files, *fields, named, "--config.data.raw.units=uV")
@@ -172,11 +172,11 @@ def tree(tmp_path):
 def test_types_of_channels_tsv_are_heeded_and_named(tree, tmp_path, capsys):
     files, fields, table = tree
     assert prepare(tmp_path, files, *fields).n_features == 8 * 5
-    assert "1 channels were left out, as they are not EEG by type, unit or name: Oz (VEOG)" in capsys.readouterr().err
+    assert "1 channel was left out, as not EEG by type, unit or name: Oz (VEOG)" in capsys.readouterr().err
     table.write_text(table.read_text().replace("Pz\tEEG", "Pz\tFOO").replace("Fz\tEEG", "Fz\teeg"))
     assert prepare(tmp_path, files, *fields).n_features == 8 * 4
     said = capsys.readouterr().err
-    assert "2 channels were left out, as they are not EEG by type, unit or name: Pz (FOO), Oz (VEOG)" in said
+    assert "2 channels were left out, as not EEG by type, unit or name: Pz (FOO), Oz (VEOG)" in said
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,13 @@
 """Two-step training: what step one leaves alone, and that step two begins with its best."""
 
+import dataclasses
+
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+import tiny_grid
 from tiny_run import study_in, tiny_settings
 
 from eeg2text_jax.training.grid_program import make_program
@@ -44,3 +49,31 @@ def test_step_two_begins_with_the_best_of_step_one(trained):
     ended = [np.asarray(leaf) for leaf in jax.tree.leaves(trained_params(trained))]
     assert all(np.array_equal(a, b) for a, b in zip(begun, ended, strict=True))
     assert [row["step"] for row in logged_metrics(trained.workdir.root) if "loss/eeg/0" in row] == [1, 2]
+
+
+def test_the_norm_of_the_gradient_is_that_of_what_is_trained(trained):
+    """The first step's, from the gradients of a program that trains all."""
+    first = stage_before(trained)
+    program = make_program(first.config, first.model, first.arms)
+    whole = dataclasses.replace(program, phase="all", optimizer=kept_gradients())
+    state = make_initial_state(first, program, first.placement)
+    arms = len(first.arms)
+    given = {"features": np.ones((1, 2, 20, 12), np.float32), "mask": np.ones((1, 2, 20), bool)}
+    given |= {"weight": np.ones((1, 2), np.float32), "labels": np.full((1, 2, 56), 5, np.int32)}
+    given |= {"sample_id": np.arange(2, dtype=np.uint32)[None]}
+    study = tiny_grid.study_arrays(program, first.placement.mesh)
+    _, metrics = program.train_step(state, given, study)
+    gradients = whole.train_step(whole.first_state(state.params), given, study)[0].opt_state
+    for arm in range(arms):
+        own = jax.tree.map(lambda leaf, arm=arm: np.asarray(leaf[arm]), gradients)
+        free = trainable_mask(first.model, own, "first")
+        squares = jax.tree.map(lambda leaf, free: np.square(leaf * free).sum(), own, free)
+        np.testing.assert_allclose(metrics["grad_norm"][arm], np.sqrt(sum(jax.tree.leaves(squares))), rtol=1e-4)
+
+
+def kept_gradients() -> optax.GradientTransformation:
+    """Changes nothing, and keeps the gradients of the last step."""
+    return optax.GradientTransformation(
+        lambda params: jax.tree.map(jnp.zeros_like, params),
+        lambda gradients, _, params=None: (jax.tree.map(jnp.zeros_like, gradients), gradients),
+    )

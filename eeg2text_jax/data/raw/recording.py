@@ -13,7 +13,7 @@ import numpy as np
 from eeg2text_jax.data.raw.events import read_table
 from eeg2text_jax.data.raw.find import VOLTS, RawFile, RawSpec
 from eeg2text_jax.data.recordings.features import UnreadableRecording
-from eeg2text_jax.errors import UserError, first_line, named, shortlist
+from eeg2text_jax.errors import UserError, count_of, first_line, named, shortlist
 from eeg2text_jax.imports import library
 
 # Names of channels of eyes, heart, muscles and devices. EDF and BrainVision state no types, so MNE calls them EEG.
@@ -107,11 +107,13 @@ def open_recording(file: RawFile, spec: RawSpec) -> Recording:
     notes = []
     if left := _left_out(raw, names, spec, types):
         notes.append(
-            f"{len(left)} channels were left out, as they are not EEG by type, unit or name: {', '.join(left)}; to "
+            f"{count_of(len(left), 'channel was', 'channels were')} left out, as not EEG by type, unit or name: "
+            f"{', '.join(left)}; to "
             "use some of them, set data.raw.channels to all channels to use."
         )
     if without:
-        notes.append(f"{len(without)} channels without a unit were read in {spec.units}: {', '.join(without)}.")
+        many = count_of(len(without), "channel without a unit was", "channels without a unit were")
+        notes.append(f"{many} read in {spec.units}: {', '.join(without)}.")
     return Recording(file, raw, tuple(names), places, factor, tuple(notes), tuple(warned))
 
 
@@ -192,8 +194,9 @@ def _check_names(table: Path, file: RawFile, raw: Any, rows: dict[str, Any], wan
     if absent:
         others = [name for name in rows if name not in types]
         what = f"; it has rows for {', '.join(others[:5])}, which the recording lacks" if others else ""
+        many = count_of(len(absent), "such channel")
         raise UserError(
-            f"{table}: has no row for channel {absent[0]!r} of {file.path.name} ({len(absent)} such channels){what}. "
+            f"{table}: has no row for channel {absent[0]!r} of {file.path.name} ({many}){what}. "
             "Mend the table, or name the channels to take with data.raw.channels."
         )
 
@@ -217,7 +220,7 @@ def factors(file: RawFile, raw: Any, names: list[str], given: str) -> tuple[np.n
     if without and not given:
         raise UserError(
             f"{file.path}: gives channel {without[0]!r} in {str(units[without[0]])!r}, no unit of voltage that MNE "
-            f"knows ({len(without)} such channels); set data.raw.units to their unit, one of "
+            f"knows ({count_of(len(without), 'such channel')}); set data.raw.units to their unit, one of "
             f"{', '.join(VOLTS)}, which applies to these channels alone, or leave them out with data.raw.exclude."
         )
     return found, without
