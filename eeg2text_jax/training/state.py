@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -101,7 +101,7 @@ def trained_part(model: AnyModel, tree: Any, phase: str) -> Any:
 
     if _trains_all(model, phase):
         return tree
-    return jax.tree.map(zero_where, trainable_mask(model, tree, phase), tree)
+    return jax.tree.map(zero_where, trainable_mask(cast(Seq2SeqModel, model), tree, phase), tree)
 
 
 def _trains_all(model: AnyModel, phase: str) -> bool:
