@@ -365,10 +365,7 @@ def test_texts_without_spaces_in_another_script_are_named(write):
 def test_score_says_what_case_and_punctuation_cost(write, printed_by):
     rows = [("truth", "pred"), *((f"{r.title()}, yes.", f"{r}, yes") for r in REFERENCES * 3)]
     said = " ".join(printed_by(["score", str(write(table(rows)))]).split())
-    assert (
-        "case, punctuation and special tokens count: without them, scores change (WER from 100.00 to 0.00 and BLEU-1 from"
-        in said
-    )
+    assert "special tokens count: without them, scores change (WER from 100.00 to 0.00 and BLEU-1 from" in said
     assert "case and punctuation" not in printed_by(["score", str(write(table([("truth", "pred"), *EQUAL])))])
 
 
