@@ -245,7 +245,7 @@ def test_decoding_may_have_every_setting_of_generation_and_no_other():
         check_config(config)
     with config.unlocked(), config.ignore_type():
         config.decode.min_length = "half"
-    with pytest.raises(UserError, match="decode has a setting of the wrong type"):
+    with pytest.raises(UserError, match="generation setting min_length: expected a whole number, got 'half'"):
         check_config(config)
     with config.unlocked(), config.ignore_type():
         config.decode.min_length, config.decode.beams = 5, 3

@@ -214,7 +214,7 @@ def digest_of(rows: list[Prediction]) -> str:
 def fill(line: Line, result: AuditResult) -> None:
     """Figures of the deciding comparison; no p where the predictions cannot be judged."""
     own, judged = result.conditions[0].content, result.deciding
-    line.null, line.content, line.p = own.nulls[0], own.effect, own.decisive_p
+    line.score, line.null, line.content, line.p = own.scores[0], own.nulls[0], own.effect, own.decisive_p
     if judged.control:
         found = judged.contrast
         line.control, line.difference, line.p_difference = judged.control, found.effect, found.decisive_p

@@ -190,7 +190,8 @@ def test_limits_of_rows_bytes_and_time_are_sentences(upload, monkeypatch):
     many = {"eeg": upload(table(pairs(0.5)), "many.csv")}
     assert "48 rows; this page takes 40" in answer("look", many, rows=40).found["refused"]
     monkeypatch.setattr(jobs, "PATIENCE", 1000)
-    assert "takes more than 1 s" in answer("judge", many, seconds=1).found["refused"]
+    more = {"eeg": upload(table(pairs(0.5) * 100), "more.csv")}
+    assert "takes more than 1 s" in answer("judge", more, seconds=1).found["refused"]
     monkeypatch.setattr(jobs, "PATIENCE", 0)
     assert "takes more than 60 s" in answer("look", many).found["refused"]
     monkeypatch.setattr(jobs, "BYTES", 1000)

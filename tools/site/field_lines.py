@@ -45,6 +45,7 @@ class Line:
     rows: int = 0
     sentences: int = 0
     bleu: float | None = None
+    score: float | None = None  # of the audit's endpoint: null + content
     null: float | None = None
     content: float | None = None
     p: float | None = None
