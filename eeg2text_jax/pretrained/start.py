@@ -121,7 +121,9 @@ class Start:
         loaded = f"{self._millions(self.loaded):.1f} M parameters loaded"
         if not self.random:
             return loaded
-        parts = ", ".join(_parts(self.random, self.loaded))
+        others = tuple(path for path in self.random if "lora_" not in path)
+        adapters = ["adapters"] if len(others) < len(self.random) else []
+        parts = ", ".join([*_parts(others, self.loaded), *adapters])
         return f"{loaded}; {self._millions(self.random):.1f} M initialised at random: {parts}"
 
     def _millions(self, paths: tuple[str, ...]) -> float:

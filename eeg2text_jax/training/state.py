@@ -108,9 +108,10 @@ def _trains_all(model: AnyModel, phase: str) -> bool:
     """Return whether a phase trains all parameters of the training state."""
     if isinstance(model, ReconstructionModel) or phase in ("bridge", "lora"):
         return True  # the training state then has trained parameters only
-    stacks = filter(None, (model.spec.encoder, model.spec.decoder))
+    spec = getattr(model, "spec", None)  # of a language model
+    stacks = filter(None, (spec.encoder, spec.decoder)) if spec else ()
     frozen_positions = any(stack.frozen_positions for stack in stacks)
-    return phase == "all" and model.spec.logits_bias != "frozen" and not frozen_positions
+    return spec is None or (phase == "all" and spec.logits_bias != "frozen" and not frozen_positions)
 
 
 Rate: TypeAlias = float | jax.Array

@@ -49,7 +49,7 @@ FLAT = made(0, se=0, p=1, sd=0)
         (BELOW, ABOVE, Verdict.CONTROL_BETTER),
         (LITTLE_LESS, NOTHING, Verdict.EQUIVALENT),  # a difference that does not matter
         (ABOVE, NOTHING, Verdict.NO_CONTENT),  # the control fits other sentences better than its own
-        (ABOVE, UNSURE, Verdict.NO_CONTENT),
+        (ABOVE, UNSURE, Verdict.UNDERPOWERED),  # its own content may be there
         (made(5, p=0.2), ABOVE, Verdict.UNDERPOWERED),  # p and interval must agree
         (made(5, se=4, p=0.01), ABOVE, Verdict.UNDERPOWERED),
         (NOTHING, FLAT, Verdict.UNDERPOWERED),  # a constant text has no score that could change
