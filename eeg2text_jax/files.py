@@ -182,6 +182,14 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         partial.write_bytes(utf8(text))
 
 
+def parse_json(content: str | bytes) -> Any:
+    """Return a JSON value. Raises ValueError if it is no JSON, or has more brackets in brackets than Python reads."""
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError("brackets are nested too deeply") from error
+
+
 def utf8(text: str) -> bytes:
     r"""Return UTF-8; bytes of a file name that are no UTF-8, which Python keeps as surrogates, become `\udce9`."""
     return text.encode("utf8", "backslashreplace")

@@ -10,6 +10,7 @@ from etils import epath
 from eeg2text_jax.backbones.build import random_spec
 from eeg2text_jax.decoding.cells import check_decoding
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.files import parse_json
 from eeg2text_jax.model_metrics import check_configured
 from eeg2text_jax.parallel.distributed import (
     check_code,
@@ -145,7 +146,7 @@ def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
     if not checkpoint or not (path := checkpoint_folder(checkpoint) / "generation_config.json").exists():
         return ""
     try:
-        stored = json.loads(path.read_text(encoding="utf8"))
+        stored = parse_json(path.read_text(encoding="utf8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({first_line(error)}); restore the file, or remove it.") from error
     if not isinstance(stored, dict):

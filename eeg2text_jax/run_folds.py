@@ -34,7 +34,7 @@ from eeg2text_jax.study.configuration import PLACES, differences, to_json
 from eeg2text_jax.study.places import portable, resolved
 from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.study import open_data
-from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.study.workdir import Workdir, read_object
 
 
 def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
@@ -135,7 +135,7 @@ def _check_same(place: Path, config: Settings, folds: str) -> None:
     wanted = {"folds": folds, **{name: json.loads(to_json(config.document))[name] for name in ("data", "split")}}
     noted = place / "folds.json"
     if noted.exists():
-        other = differences(wanted, resolved(json.loads(noted.read_text()), place, PLACES), PLACES)
+        other = differences(wanted, resolved(read_object(noted, "restore the file"), place, PLACES), PLACES)
         if other:
             raise UserError(
                 f"{place} has folds of another configuration: {', '.join(other[:3])}; take another --workdir."

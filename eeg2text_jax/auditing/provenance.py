@@ -54,7 +54,7 @@ class Provenance:
 
     @property
     def sentence(self) -> str:
-        return f"Free running is {self.text.removesuffix('.')}."
+        return f"Origin of the outputs: {self.text.removesuffix('.')}."
 
     @property
     def lines(self) -> list[str]:

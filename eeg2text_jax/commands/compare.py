@@ -13,7 +13,7 @@ from eeg2text_jax.auditing.systems import PAIR_HEADINGS, SYSTEM_HEADINGS, compar
 from eeg2text_jax.auditing.verdict import interval_text, p_cell
 from eeg2text_jax.commands.audit import endpoints_of
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import write_text
+from eeg2text_jax.files import parse_json, write_text
 from eeg2text_jax.metrics.render import latex_text, markdown_text
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.predictions.read import add_options, describe, options_of, read_any
@@ -48,7 +48,7 @@ def run_tables(folders: Sequence[Path]) -> list[tuple[Sequence[str], Rows]]:
 def _run_row(folder: Path) -> tuple[str, ...]:
     path = folder / "audit.json"
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
+        found: dict[str, Any] = parse_json(path.read_text(encoding="utf8"))
         main = next(c["contrast"] for c in found["comparisons"] if c["contrast"]["control"] == found["deciding"])
         p = max(main["p"], main["p_seeds"] or 0.0)
         figures = f"{main['effect']:+.2f}", interval_text(main["interval_90"]), p_cell(p), f"{found['mde']:.2f}"

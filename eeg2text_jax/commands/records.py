@@ -22,7 +22,7 @@ from etils import epath
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import partial_of, remove, replacing, write_text
+from eeg2text_jax.files import parse_json, partial_of, remove, replacing, write_text
 from eeg2text_jax.imports import library
 from eeg2text_jax.predictions.file import PredictionSet
 from eeg2text_jax.predictions.read import read_any
@@ -113,7 +113,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def _verdict(path: Path) -> dict[str, str]:
     """Return `verdict` and `verdict_sentence` of an audit's JSON file; {} if there is no file."""
     try:
-        found = json.loads(path.read_bytes())
+        found = parse_json(path.read_bytes())
         return {"verdict": str(found["verdict"]), "verdict_sentence": str(found["sentence"])}
     except FileNotFoundError:
         return {}
@@ -124,7 +124,7 @@ def _verdict(path: Path) -> dict[str, str]:
 def _source(path: Path) -> str:
     """Return the name of the data source in a run's configuration file, or "unnamed data"."""
     try:
-        return Path(str(json.loads(path.read_bytes())["data"]["source"])).name
+        return Path(str(parse_json(path.read_bytes())["data"]["source"])).name
     except (OSError, ValueError, KeyError, TypeError):
         return "unnamed data"
 
@@ -199,12 +199,12 @@ _KIND_WORDS = {str: "text", int: "a whole number", bool: "true or false", dict: 
 def read_results(path: Path) -> dict[str, Any]:
     """Return the content of a results file. Raises UserError if it does not exist, or a field is missing or wrong."""
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
     except FileNotFoundError as error:
         raise UserError(
             f"{path}: there is no such file; `eeg2text run` or `eeg2text score --json` makes one."
         ) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{path}: is not JSON; score again.") from error
     if not isinstance(content, dict) or content.get("format") != 1 or not isinstance(content.get("cells"), list):
         raise UserError(f"{path}: expected results of format 1 with a list of cells; score again.")

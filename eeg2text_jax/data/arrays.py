@@ -68,14 +68,17 @@ def _load(path: Path) -> dict[str, np.ndarray]:
             for name in archive.files:
                 arrays[name] = archive[name]
         return arrays
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        if "pickle" in str(error):
+    except UserError:
+        raise
+    except Exception as error:  # NumPy evaluates an array's header as a Python literal: a damaged one raises anything
+        header = isinstance(error, SyntaxError | RecursionError | MemoryError)
+        header |= any(words in str(error) for words in ("malformed node", "parse header", "Header info length"))
+        if "pickle" in str(error) and not header:
             raise UserError(
                 f"{path}: {name or 'the file'} is an array of objects (a pickle), which is not read; store texts as "
                 "np.array(texts, dtype=str), and ragged features one after the other, with n_words."
             ) from error
-        # NumPy evaluates an array's header as a Python literal; for a damaged header, the message is Python's.
-        reason = "the header of an array is damaged" if "malformed node" in str(error) else first_line(error)
+        reason = "the header of an array is damaged" if header else first_line(error)[:120]
         raise UserError(
             f"{path}: cannot be read as a NumPy archive ({reason}); write it again with np.savez."
         ) from error

@@ -19,7 +19,7 @@ from eeg2text_jax.data.rows import Columns, check_named, note_unused, source_of_
 from eeg2text_jax.data.source import Source, files_of
 from eeg2text_jax.data.tally import Tally
 from eeg2text_jax.errors import UserError, first_line
-from eeg2text_jax.files import replacing
+from eeg2text_jax.files import parse_json, replacing
 from eeg2text_jax.imports import library, parquet_errors
 
 ROWS = 64  # samples per block; 64 x 56 x 840 numbers are 12 MB
@@ -135,7 +135,7 @@ def _about(path: Path) -> dict[str, Any]:
     """Return the description and provenance that `write_parquet` stored; empty for other files."""
     metadata = _parquet(path).schema_arrow.metadata or {}
     try:
-        return dict(json.loads(metadata.get(ABOUT, b"{}")))
+        return dict(parse_json(metadata.get(ABOUT, b"{}")))
     except ValueError:
         return {}
 

@@ -31,6 +31,7 @@ from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock, times_of
 from eeg2text_jax.data.frames import Frames
 from eeg2text_jax.data.hdf5_disk import check_own
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.files import parse_json
 from eeg2text_jax.stores.copying import at_hand
 
 FORMAT = "eeg2text-data-3"
@@ -200,13 +201,13 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
             about = str(file.attrs["features_are"]), str(file.attrs["provenance"])
             stated = None
             if kind != WITHOUT_CHECKSUMS:
-                stated = {**json.loads(file.attrs["checksums"]), "about now": digest_of(about)}
+                stated = {**parse_json(file.attrs["checksums"]), "about now": digest_of(about)}
             if windows:
                 columns["recording"] = "fmri"
                 features = Frames(path, file["features"].shape, str(stated["frames"]))
             else:
                 features = file["features"][rows]
-            return DataFile(path, features, features_are=about[0], provenance=json.loads(about[1]), **columns), stated
+            return DataFile(path, features, features_are=about[0], provenance=parse_json(about[1]), **columns), stated
     except _ERRORS as error:
         raise UserError(
             f"{path}: cannot be read as an eeg2text data file, it may be cut short "

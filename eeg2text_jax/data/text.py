@@ -1,6 +1,5 @@
 """Tokenizers: load one or train one on the sentences, encode target sentences, decode token ids."""
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.files import parse_json
 from eeg2text_jax.stores.copying import at_hand
 
 # File names of vocabularies: of the package `tokenizers`, of BART, of BERT, and of SentencePiece (two).
@@ -53,8 +53,8 @@ def _refuse_broken_json(folder: Path) -> None:
     for path in (folder / name for name in ("config.json", "tokenizer_config.json", "tokenizer.json", "vocab.json")):
         try:
             if path.is_file():
-                json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
+                parse_json(path.read_bytes())
+        except ValueError as error:
             raise UserError(f"{path}: is not JSON ({first_line(error)[:120]}); copy the folder again.") from error
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import content_digest, file_digest, remove, replacing, write_text
+from eeg2text_jax.files import content_digest, file_digest, parse_json, remove, replacing, write_text
 from eeg2text_jax.judge.frozen import Frozen, load_frozen
 from eeg2text_jax.judge.wording import Labels, Wording, label_ids
 from eeg2text_jax.pretrained.tensor_files import open_safetensors, write_safetensors
@@ -93,8 +93,8 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8; tune the judge again.") from error
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(text)
+    except ValueError as error:
         raise UserError(f"{path}: is not JSON; tune the judge again or copy it anew.") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else type(content).__name__

@@ -17,7 +17,7 @@ import jax
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import content_digest, write_text
+from eeg2text_jax.files import content_digest, parse_json, write_text
 from eeg2text_jax.parallel.mesh import ARM, DATA, GIB, mesh_shape
 from eeg2text_jax.preflight.compiling import (
     SLICES,
@@ -275,7 +275,7 @@ def _read(kept: epath.Path | None) -> dict[str, Any]:
     if kept is None or not kept.exists():
         return {}
     try:
-        return json.loads(kept.read_text())["scaling"]
+        return parse_json(kept.read_text())["scaling"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{kept}: is not the table of an earlier preflight of several slices, so it cannot be resumed; give --json "

@@ -18,6 +18,7 @@ from eeg2text_jax.backbones import LORA_TARGETS
 from eeg2text_jax.backbones.decoder_only import PROJECTIONS
 from eeg2text_jax.backbones.mapping import Rule, Source, Table, export, flatten, match
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.files import parse_json
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import EEGSpec, LoraSpec, StackSpec
 from eeg2text_jax.pretrained.tensor_files import open_safetensors, read_metadata, write_safetensors
@@ -44,7 +45,7 @@ def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
         return None
     tensors = open_safetensors(path)
     try:
-        fields = json.loads(read_metadata(path)["eeg2text_jax"])
+        fields = parse_json(read_metadata(path)["eeg2text_jax"])
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
         }
@@ -85,7 +86,7 @@ def read_lora(folder: Path) -> LoraSpec | None:
     if not path.is_file():
         return None
     try:
-        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
+        fields: dict[str, Any] = parse_json(path.read_text(encoding="utf8"))
         rank, alpha, dropout = int(fields["r"]), float(fields["lora_alpha"]), float(fields["lora_dropout"])
         targets = tuple(LORA_TARGETS[name] for name in LORA_TARGETS if name in fields["target_modules"])
         complete = len(targets) == len(fields["target_modules"])
@@ -164,7 +165,7 @@ def read_feeding(folder: Path) -> Feeding:
             "`eeg2text export`."
         )
     try:
-        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf8"))
+        fields: dict[str, Any] = parse_json(path.read_text(encoding="utf8"))
         if "halvings" in fields:  # name of `compactions` in version 0.1
             fields["compactions"] = fields.pop("halvings")
         mean, scale = (np.array(fields.pop(name), np.float32) for name in ("mean", "scale"))

@@ -8,7 +8,6 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
-import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,7 @@ import numpy as np
 from huggingface_hub.errors import HTTPError
 
 from eeg2text_jax.errors import UserError, first_line
-from eeg2text_jax.files import file_digest
+from eeg2text_jax.files import file_digest, parse_json
 from eeg2text_jax.pretrained import export_files
 from eeg2text_jax.pretrained.tensor_files import not_weights, open_flax, open_safetensors, torch_name
 from eeg2text_jax.stores.copying import at_hand
@@ -122,7 +121,7 @@ def fingerprint(folder: str | Path) -> str:
 def _read_shards(index: Path) -> dict[str, np.ndarray]:
     """Return the tensors, by name, of all files that an index lists; a file must hold exactly those listed for it."""
     try:
-        weight_map = json.loads(index.read_text("utf8"))["weight_map"]
+        weight_map = parse_json(index.read_text("utf8"))["weight_map"]
         shards = sorted(set(weight_map.values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{index}: expected a JSON object with `weight_map` of tensor name to file name.") from error

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from eeg2text_jax.backbones.build import BACKBONES, backbone_module, backbone_of
 from eeg2text_jax.backbones.mapping import Rule, Source, Table, flatten, match, unflatten
 from eeg2text_jax.data.text import needs_code
 from eeg2text_jax.errors import UserError, one_line
+from eeg2text_jax.files import parse_json
 from eeg2text_jax.models.functional import Seq2SeqModel, frozen_shapes
 from eeg2text_jax.models.layers import int8_of
 from eeg2text_jax.models.nnx_bridge import Params
@@ -103,8 +103,8 @@ def read_config(folder: Path) -> PretrainedConfig:
     """Return the Hugging Face configuration of a checkpoint folder; raise a UserError if it cannot be read."""
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder}: has no config.json beside the weights; download or copy the checkpoint again.")
-    with contextlib.suppress(ValueError, RecursionError):  # transformers' reason is in the message below
-        check_depth(json.loads((folder / "config.json").read_bytes()), str(folder / "config.json"))
+    with contextlib.suppress(ValueError):  # transformers' reason is in the message below
+        check_depth(parse_json((folder / "config.json").read_bytes()), str(folder / "config.json"))
     try:
         return AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers raises many kinds of exceptions

@@ -7,7 +7,6 @@ Shapes: `T` tokens, `D` width of the encoder, `E` width of the embedding.
 """
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ import numpy as np
 from scipy import special
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import parse_json
 from eeg2text_jax.pretrained.encoders import weights_digest
 from eeg2text_jax.pretrained.folder import read_tensors
 
@@ -167,7 +167,7 @@ _READERS: dict[str, Callable[[Path], list[Module]]] = {
 
 def _read_json(path: Path, kind: type) -> Any:
     try:
-        value = json.loads(path.read_text("utf8"))
+        value = parse_json(path.read_text("utf8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read as JSON; copy the checkpoint again.") from error
     if not isinstance(value, kind):

@@ -6,13 +6,13 @@ recordings. Above a run is the paper's row of the same model, epochs, learning r
 has the noise arm's score, the teacher-forced scores of both arms, sizes and leakage of the split, and the verdict.
 """
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, named
+from eeg2text_jax.files import parse_json
 
 FIGURES = {
     "B-1": "word_bleu-1", "B-2": "word_bleu-2", "B-3": "word_bleu-3", "B-4": "word_bleu-4",
@@ -80,13 +80,17 @@ def row(workdir: str | os.PathLike[str]) -> dict[str, Any]:
     """Return a finished run as a table row, name -> value, with mean scores over seeds; UserError if unfinished."""
     workdir = Path(workdir)
     try:
-        config, certificate, results = (
-            json.loads((workdir / name).read_text("utf8")) for name in ("config.json", "split.json", "results.json")
-        )
-    except (OSError, ValueError) as error:
+        return _row_of(workdir)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{workdir}: is no finished run ({error}); expected config.json, split.json and results.json."
+            f"{workdir}: is no finished run ({named(error)}); expected config.json, split.json and results.json of one."
         ) from error
+
+
+def _row_of(workdir: Path) -> dict[str, Any]:
+    config, certificate, results = (
+        parse_json((workdir / name).read_text("utf8")) for name in ("config.json", "split.json", "results.json")
+    )
     audit = workdir / "audit.json"
     tslr = certificate["leakage"][0]["tslr"]
     encoder, method, scans = config["model"]["encoder"], config["split"]["method"], "segment" in tslr
@@ -105,7 +109,7 @@ def row(workdir: str | os.PathLike[str]) -> dict[str, Any]:
         "forced": [mean(results, arm, "teacher_forced", FIGURES["B-1"]) for arm in ("eeg", "noise")],
         "samples": [certificate["parts"][part]["samples"] for part in ("train", "dev", "test")],
         "tslr": tslr.get("segment", tslr.get("letters-digits")),  # for windows: by segment
-        "verdict": json.loads(audit.read_text("utf8"))["verdict"] if audit.exists() else "",
+        "verdict": parse_json(audit.read_text("utf8"))["verdict"] if audit.exists() else "",
     }
 
 

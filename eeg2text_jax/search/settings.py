@@ -5,7 +5,6 @@ read. A field that this package does not implement is an error unless its value 
 """
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from eeg2text_jax.errors import UserError, nearest
+from eeg2text_jax.errors import UserError, first_line, nearest
+from eeg2text_jax.files import parse_json
 
 # Fields of a generation_config.json that do not change the generated tokens.
 _WITHOUT_EFFECT = {
@@ -132,11 +132,13 @@ class GenerationSpec:
         path = Path(folder)
         path = path if path.suffix == ".json" else path / "generation_config.json"
         try:
-            stored = json.loads(path.read_text(encoding="utf8"))
+            stored = parse_json(path.read_text(encoding="utf8"))
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from error
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}: line {error.lineno} is not valid JSON ({error.msg}).") from error
+        except ValueError as error:
+            raise UserError(f"{path}: is not JSON ({first_line(error)}); restore the file, or remove it.") from error
+        if not isinstance(stored, dict):
+            raise UserError(f"{path}: contains {stored!r:.60}; expected a JSON object of settings.")
         return cls.from_fields(_known(stored, str(path)) | _known(overrides or {}, "decode"), model)
 
     def to_fields(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from etils import epath
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import content_digest, write_text
+from eeg2text_jax.files import content_digest, parse_json, write_text
 from eeg2text_jax.splits.split import PARTS, Readings, Split, readings_of
 from eeg2text_jax.stores.copying import at_hand
 
@@ -195,12 +195,12 @@ def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
     """Read a certificate or another split file. Raises UserError if it is missing, malformed or edited."""
     path = epath.Path(at_hand(path))
     try:
-        record = json.loads(path.read_text("utf8"))
+        record = parse_json(path.read_text("utf8"))
     except OSError as error:
         raise UserError(
             f"{path}: cannot be read ({error.strerror or error}); `eeg2text split --json={path}` makes one."
         ) from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{path}: expected a split file in JSON ({error}).") from error
     if isinstance(record, dict) and record.get("format") == FORMAT and record.get("sha256") != seal(record):
         raise UserError(

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import file_digest, flock, remove, replacing, write_text
+from eeg2text_jax.files import file_digest, flock, parse_json, remove, replacing, write_text
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.stores.address import Address, cache_folder, is_address, parse
 from eeg2text_jax.stores.store import LOCK, Advance, Entry, Store, StoreError, open_store
@@ -47,7 +47,7 @@ class Notes:
         self._path = cache_folder() / "notes" / f"{'%'.join(folder.relative_to(cache_folder()).parts)}.json"
         self.known: dict[str, tuple[Stamp, str]] = {}
         with contextlib.suppress(OSError, ValueError):
-            self.known = {name: (stamp, tag) for name, (stamp, tag) in json.loads(self._path.read_text()).items()}
+            self.known = {name: (stamp, tag) for name, (stamp, tag) in parse_json(self._path.read_text()).items()}
 
     def is_current(self, name: str, tag: str) -> bool:
         """Return whether the local file equals the object with this tag."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.files import parse_json
 from eeg2text_jax.stores.address import Address, cache_folder
 from eeg2text_jax.stores.store import LOCK, Store, StoreError
 
@@ -163,7 +164,7 @@ class Lease:
 def _read(content: bytes) -> dict[str, Any]:
     """Return the fields of a lease object; no fields if it is damaged."""
     with contextlib.suppress(ValueError):
-        if isinstance(found := json.loads(content), dict):
+        if isinstance(found := parse_json(content), dict):
             return found
     return {}
 

@@ -1,14 +1,13 @@
 """Verify by digests that a predictions file was written by the run of its workdir: a header could be forged."""
 
 import itertools
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from etils import epath
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import file_digest
+from eeg2text_jax.files import file_digest, parse_json
 from eeg2text_jax.predictions.file import Prediction, PredictionSet
 from eeg2text_jax.predictions.rankings import Ranking, RankingSet
 from eeg2text_jax.splits.split import parts_digest
@@ -71,7 +70,7 @@ def _has_checkpoint(workdir: Workdir, header: dict[str, Any], digest: str) -> bo
     patterns = (f"{wave}checkpoints/step_*/info/metadata" for wave in ("", "*/"))  # a wave of arms may have a folder
     for path in itertools.chain.from_iterable(map(workdir.root.glob, patterns)):
         try:
-            info = json.loads(path.read_bytes())
+            info = parse_json(path.read_bytes())
         except (OSError, ValueError):
             continue
         if isinstance(info, dict) and wanted.items() <= info.items():

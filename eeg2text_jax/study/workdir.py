@@ -15,7 +15,7 @@ from typing import Any
 from etils import epath
 
 from eeg2text_jax.errors import UserError, first_line
-from eeg2text_jax.files import file_digest, files_below, is_local, locked, partial_of, write_text
+from eeg2text_jax.files import file_digest, files_below, is_local, locked, parse_json, partial_of, write_text
 
 # Files that a resumed run, scoring or exporting reads.
 OPENED = ("data.h5", "split.json", "tokenizer", "targets.npz", "waves.json")
@@ -134,7 +134,7 @@ def verdict_in(folder: str | os.PathLike[str]) -> str:
     if not path.exists():
         return ""
     try:
-        found = json.loads(path.read_text())
+        found = parse_json(path.read_text())
         return f"**{found.get('headline') or found['verdict']}**: {found['sentence']}"
     except (ValueError, KeyError, AttributeError) as error:
         raise UserError(f"{path}: is no JSON of an audit; restore the file, or audit again.") from error
@@ -167,7 +167,7 @@ def check_ours(root: epath.Path) -> None:
 def read_object(path: epath.Path, advice: str) -> dict[str, Any]:
     """Return the JSON object in a file; raise UserError, which ends with `advice`, if the file has none."""
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
     except ValueError as error:
         raise UserError(f"{path}: is not JSON ({first_line(error)}); {advice}.") from error
     if not isinstance(content, dict):

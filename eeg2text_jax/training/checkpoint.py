@@ -28,7 +28,7 @@ from etils import epath
 from jax.experimental import multihost_utils
 
 from eeg2text_jax.errors import Terminated, UserError, first_line, named
-from eeg2text_jax.files import content_digest, file_digest, files_below
+from eeg2text_jax.files import content_digest, file_digest, files_below, parse_json
 from eeg2text_jax.parallel.distributed import host_number, is_main, main_decides, to_main
 from eeg2text_jax.stores.copying import pull_folder
 
@@ -69,7 +69,8 @@ class Preemption:
 
 DIGESTS = "digests.json"
 COMMITTED = "commit_success.txt"  # orbax's note that a save is finished, with the path of the checkpoint
-_CHANGED_LATER = ("_CHECKPOINT_METADATA", COMMITTED)  # orbax changes both after the digests are written
+_METADATA = "_CHECKPOINT_METADATA"
+_CHANGED_LATER = (_METADATA, COMMITTED)  # orbax changes both after the digests are written
 _NONE = -1  # in place of a step number: there is no checkpoint
 
 
@@ -102,7 +103,13 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             async_options=ocp.AsyncOptions(post_finalization_callback=self._write_digests),
             multiprocessing_options=ocp.options.MultiprocessingOptions(**hosts),
         )
-        return ocp.CheckpointManager(self.directory, options=options)
+        try:
+            return ocp.CheckpointManager(self.directory, options=options)
+        except (ValueError, RecursionError, TypeError, AttributeError) as error:  # of the metadata of any checkpoint
+            raise UserError(
+                f"{_damaged_metadata(self.directory)}: is damaged ({first_line(error)[:120]}), so no checkpoint can be "
+                "opened; restore the file or remove it: nothing needs it."
+            ) from error
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._manager is None:
@@ -225,7 +232,7 @@ def find_damage(folder: epath.Path) -> str | None:
             "version wrote the checkpoint. Take another --workdir."
         )
     try:
-        content = json.loads(listed.read_bytes())
+        content = parse_json(listed.read_bytes())
         expected = dict(content["files"])
         if not expected or content["digest"] != content_digest(expected):
             return f"{listed} is damaged"
@@ -239,6 +246,17 @@ def find_damage(folder: epath.Path) -> str | None:
     found = _digests(folder, list(expected))
     changed = next((name for name in expected if expected[name] != found[name]), None)
     return f"{folder / changed} is damaged" if changed else None
+
+
+def _damaged_metadata(directory: epath.Path) -> epath.Path:
+    """Return the first of orbax's metadata files, which have no digests, that is no JSON object; else `directory`."""
+    for path in sorted(directory.glob(f"step_*/{_METADATA}")):
+        try:
+            if not isinstance(parse_json(path.read_bytes()), dict):
+                return path
+        except ValueError:
+            return path
+    return directory
 
 
 def _listed_files(folder: epath.Path) -> list[str]:

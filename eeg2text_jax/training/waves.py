@@ -21,7 +21,7 @@ from eeg2text_jax.parallel.arms import Divided
 from eeg2text_jax.parallel.distributed import is_main, main_decides
 from eeg2text_jax.study.grid import placement_of
 from eeg2text_jax.study.study import Study
-from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.study.workdir import Workdir, read_object
 from eeg2text_jax.training.checkpoint import Checkpoints
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.loop import TRIVIAL, train
@@ -114,7 +114,10 @@ def _arms_at_once(study: Study) -> int:
         raise UserError(f"parallel.wave = {wanted}; expected a number of arms, or 0 for all that fit.")
     noted = study.workdir.root / "waves.json"
     if noted.exists():
-        return json.loads(noted.read_text())["arms_at_once"]
+        size = read_object(noted, advice := "restore the file, or take another --workdir").get("arms_at_once")
+        if not isinstance(size, int) or size < 1:
+            raise UserError(f"{noted}: arms_at_once is {size!r:.60}; expected a number of arms; {advice}.")
+        return size
     if wanted:
         return _even(n_arms, wanted)
     if any((study.workdir.root / name).exists() for name in ("checkpoints", *stage_names(study.config))):

@@ -58,7 +58,7 @@ def test_two_files_get_a_verdict_and_a_report_that_names_no_visitor(upload, tmp_
     assert found.found["verdict"].startswith("uses EEG"), found.found
     assert found.found["color"] == "good"
     shown = markup.verdict(found.found)
-    assert "Free running is stated: the visitor states" in shown
+    assert "Origin of the outputs: stated: the visitor states" in shown
     assert "<ul>" in shown
     assert "--" not in shown.split("</div>")[0]
     assert markup.OPTIONS not in shown

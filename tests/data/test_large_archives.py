@@ -61,3 +61,25 @@ def test_what_recordings_look_like_is_read(tmp_path):
     np.savez_compressed(tmp_path / "a.npz", sentence=np.array(["one", "two"]), features=features)
     read = [row["features"] for row in npz_rows(tmp_path / "a.npz", Columns())]
     np.testing.assert_array_equal(np.concatenate(read), features)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(character * n for character in "(-[" for n in (300, 5000, 9000)),
+        "{'descr': '<f4', 'fortran_order': False, 'shape': " + "(" * 500 + ")" * 500 + "}",
+        "{'descr': ',f4,', 'fortran_order': False, 'shape': (2, 3)}",
+        "\udcff\udcfe{'descr'",
+        "'",
+        "\0",
+    ],
+    ids=range(14),
+)
+def test_a_header_of_any_text_is_one_sentence(tmp_path, refused, text):
+    """Python's own reader of literals, which NumPy calls, raises a dozen kinds of errors."""
+    content = text.encode("utf8", "surrogateescape") + b"\n"
+    path = archive(tmp_path / "a.npz", b"\x93NUMPY\x01\x00" + len(content).to_bytes(2, "little") + content + bytes(24))
+    said = refused(["prepare", str(path), f"--out={tmp_path / 'a.h5'}"], alone=False)
+    assert f"{path}: cannot be read as a NumPy archive (" in said
+    assert len(said) < 400
+    assert "pickle" not in said

@@ -5,7 +5,6 @@ Only names, sidecars and tables are read, so the list is complete even if images
 
 import collections
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ from eeg2text_jax import kinds
 from eeg2text_jax.data.fmri.stories import Story, read_stories
 from eeg2text_jax.data.source import is_pointer
 from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.files import parse_json
 from eeg2text_jax.stores.copying import at_hand
 
 IMAGES = ("_bold.nii.gz", "_bold.nii")
@@ -109,9 +109,9 @@ def _read_scan(folder: Path, stem: str) -> Scan:
             scan, problem=f"no sidecar|has no {sidecar.name} beside it, which says how long a TR is"
         )
     try:
-        found = json.loads(sidecar.read_text(encoding="utf8"))
+        found = parse_json(sidecar.read_text(encoding="utf8"))
         tr, slices = float(found["RepetitionTime"]), len(found.get("SliceTiming", ()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         problem = f"unreadable sidecar|its sidecar {sidecar.name} does not say how long a TR is ({first_line(error)})"
         return dataclasses.replace(scan, problem=problem)
     if not 0.1 <= tr <= 20:
@@ -178,9 +178,9 @@ def read_exclusions(root: Path, name: str) -> list[str]:
             )
         return []
     try:
-        found = json.loads(path.read_text(encoding="utf8"))
+        found = parse_json(path.read_text(encoding="utf8"))
         return [str(stem) for stems in found.values() for names in stems.values() for stem in _strings(names)]
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, AttributeError, TypeError) as error:
         raise UserError(
             f"{path}: is no list of scans to leave out ({first_line(error)}); expected JSON, task -> subject -> names."
         ) from error
