@@ -168,7 +168,7 @@ def test_a_run_is_scored_and_decided_by_meaning_where_it_is_asked_for(finished, 
     for cell in scored:
         assert cell["metrics"].keys() >= {"word_bleu-1", "bertscore-f", "similarity"}
         assert cell["metrics"]["bertscore-f"]["signature"].startswith("model:exported[sha256:")
-    assert (verdict["metric"], verdict["margin"]) == ("similarity", 1.5)
+    assert (verdict["metric"], verdict["margin"]) == ("similarity", 1.0)
     assert {figure["label"] for figure in verdict["secondary"]} == {"BERTScore F"}
     assert {"BLEU-1", "WER"} <= {figure["label"] for figure in verdict["reported"]}
     assert "similarity" in (root / "report.html").read_text().lower()

@@ -8,7 +8,7 @@ was trained on and fed, how it was decoded, the layout, which sets are its contr
 references. Every set is read without options; where a file does not say its mode and its repository says that it ran
 free, that counts as the statement. `site/field_repositories.tsv` says what each repository is. Written are
 `docs/field.md` and `docs/field.html`, a page that sorts and needs nothing beside it (`site/field_pages.py`). The sets
-themselves are not ours and stay where they are. Seven minutes on one core, half a gigabyte of memory.
+themselves are not ours and stay where they are. Three minutes on one core, half a gigabyte of memory.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "site"))
 
-from field_lines import Line, PublishedSet, codes
+from field_lines import Line, PublishedSet
 from field_pages import HERE, html_page, markdown_page
 
 from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.result import AuditResult
-from eeg2text_jax.auditing.verdict import Verdict
+from eeg2text_jax.auditing.verdict import Verdict, p_cell
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.bleu import word_bleu
@@ -67,7 +67,7 @@ def main() -> None:
                 same = next((other.published.set for other in lines if other.digest == line.digest != ""), "")
                 line.copy_of = same
                 lines.append(line)
-                print(f"{one.set:36} {line.mode:15} {line.verdict:30} {' '.join(codes(line))}", flush=True)
+                print(f"{one.set:36} {line.mode:15} {line.verdict:40} {' '.join(line.codes)}", flush=True)
     seconds, memory = time.monotonic() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"{len(lines)} lines of {len(chosen)} sets; {seconds:.0f} s, at most {memory:.2f} GiB of memory")
     if flags.json:
@@ -172,7 +172,7 @@ def audit_set(one: PublishedSet, read: dict[str, ReadSet]) -> list[Line]:
     """A line a mode of the file."""
     found = read[one.set]
     if found.refused:
-        return [Line(one, "", verdict="not had", sentence=found.refused)]
+        return [Line(one, "", verdict="not had", base="not had", sentence=found.refused)]
     return [audit_mode(one, mode, rows, read) for mode, rows in found.modes.items()]
 
 
@@ -194,7 +194,8 @@ def audit_mode(one: PublishedSet, mode: str, rows: list[Prediction], read: dict[
             result = audit(rows, controls, **options, common=True)
             line.notes.append(f"judged on what both files share: {first_line(error)}")
         except UserError:
-            line.verdict, line.sentence = "refused", first_line(error)
+            line.verdict = line.base = "refused"
+            line.sentence = first_line(error)
             return line
     fill(line, result)
     return line
@@ -220,17 +221,23 @@ def fill(line: Line, result: AuditResult) -> None:
         line.control, line.difference, line.p_difference = judged.control, found.effect, found.decisive_p
     if result.verdict.base is Verdict.NOT_JUDGEABLE:
         line.p = line.p_difference = None
-    line.levels = [
-        (answer.column, answer.control, name, found.effect, found.decisive_p, found.mde)
+    verdicts = {c.control: c.verdict.value for c in result.comparisons}
+    line.groups = [
+        (
+            answer.control or "none",
+            verdicts[answer.control],
+            answer.column,
+            *(
+                f"{found.effect:+.2f} (p {p_cell(found.decisive_p)}, MDE {found.mde:.2f})" if found else "–"
+                for found in (answer.between, answer.within)
+            ),
+        )
         for answer in result.groups
-        for name, found in (("between", answer.between), ("within", answer.within))
-        if found
     ]
-    contrasts = [(c, c.contrast) for c in result.comparisons]
-    line.against = [(c.control, found.effect, found.decisive_p, c.verdict.value) for c, found in contrasts]
-    line.verdict, line.sentence = result.verdict.base.value, f"{result.verdict.headline}. {result.sentence}"
+    line.verdict, line.base = result.verdict.value, result.verdict.base.value
+    line.sentence = f"{result.verdict.headline}. {result.sentence}"
     line.provenance = result.provenance.text
-    line.flags = [("severe" if n.bars else "warning", n.code, n.message) for n in result.notices]
+    line.findings = [(n.code, n.message, bool(n.bars)) for n in result.notices]
     line.notes += result.notes
 
 

@@ -218,7 +218,7 @@ def in_words(main: Comparison, own: Contrast, mde: float, margin: float, signal:
             )
         case Verdict.CONTROL_BETTER:
             return f"The outputs fit their own sentences less well with {signal} than {against}: {figures}."
-        case Verdict.UNDERPOWERED if not own.varies:
+        case Verdict.UNDERPOWERED | Verdict.NO_CONTENT if not own.varies:
             return "The outputs score the same against every sentence, so nothing can be found in them."
         case Verdict.UNDERPOWERED:
             return (

@@ -329,7 +329,7 @@ def side_column(table: Table, side: str, stated: str | None, names: Names) -> in
 def parse_list(cell: str) -> list | None:
     """Return the list that a cell holds in the notation of JSON, Python or NumPy; None if it holds text."""
     text = cell.strip()
-    if not (text[:1] == "[" and text[-1:] == "]"):
+    if not (text[:1] == "[" and text[-1:] == "]") or text[1:-1].strip().isdecimal():  # "[4]" marks a footnote
         return None
     try:
         return json.loads(text)

@@ -145,12 +145,12 @@ def by_vectors(information, **options):
 def test_a_model_s_score_decides_by_the_same_rules():
     found = by_vectors(0.18)
     assert found.verdict.base == "uses EEG"
-    assert (found.metric, found.margin, found.signature) == ("similarity", 1.5, "model:random|cosine")
+    assert (found.metric, found.margin, found.signature) == ("similarity", 1.0, "model:random|cosine")
     assert result_text(found).startswith("similarity in points")
     assert "vectors are random" in found.notes
     none = by_vectors(0.0, margin=30.0)
     assert none.verdict.base == "equivalent to control"
-    assert "margin 30 (default 1.5)" in none.choices
+    assert "margin 30 (default 1)" in none.choices
 
 
 def test_further_endpoints_use_the_same_strata_and_one_family_of_p():

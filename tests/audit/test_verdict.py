@@ -21,6 +21,7 @@ from eeg2text_jax.auditing.verdict import (
     Time,
     Verdict,
     deciding_one,
+    in_words,
     judge,
     judge_alone,
 )
@@ -71,6 +72,15 @@ def test_a_comparison_is_judged_by_both_contrasts(found, own, verdict):
 )
 def test_without_a_control_content_is_judged_alone(own, verdict):
     assert judge_alone(own, 1.0) is verdict
+
+
+def test_outputs_that_score_the_same_against_every_sentence_are_said_to_tell_nothing():
+    """A minimum detectable effect of 0.00 would read as great power."""
+    for control in ("", "noise"):
+        verdict = judge(made(control=control), FLAT, 1.0) if control else judge_alone(FLAT, 1.0)
+        said = in_words(Comparison(FLAT, verdict), FLAT, 0.0, 1.0, "EEG")
+        assert "nothing can be found" in said
+        assert "0.00 would" not in said
 
 
 def test_the_verdict_is_that_of_the_least_favorable_control():

@@ -49,6 +49,12 @@ def test_a_prediction_may_hold_lines_with_a_colon_and_that_is_said(write):
     assert "read as text of predictions: 'here is the sentence:' (6)" in describe(read_any(path))
 
 
+def test_a_number_in_brackets_such_as_a_footnote_mark_is_text(write):
+    mark = f"target string: [4]\npredicted string: [5]\n{RULE}"
+    path = write(blocks("target string: {r}\npredicted string: {p}\n") + mark)
+    assert texts(path) == [*EQUAL, ("[4]", "[5]")]
+
+
 def test_labels_that_name_the_subject_and_the_task_fill_them(write):
     path = write(blocks("Subject: S{i}\ntask: NR\ntarget string: {r}\npredicted string: {p}\n"))
     assert texts(path) == EQUAL

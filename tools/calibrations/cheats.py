@@ -6,7 +6,7 @@ Every cheat makes rows of a file that states that it ran free, most of them from
 words read by 4 people; the control is noise. A cheat passes as stated where content is claimed: a lie in a statement
 cannot be seen where the outputs are those that an honest decoder would have, and the report says whose statement it is.
 It passes as a run's where digests tie it to a run: cheats are written with the headers and folders of a run forged
-beside them. Not among them is a whole forged folder with checkpoints: see docs/verdict.md. Five minutes on one core.
+beside them. Not among them is a whole forged folder with checkpoints: see docs/verdict.md. Ten seconds on one core.
 """
 
 import argparse

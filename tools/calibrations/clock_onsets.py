@@ -8,7 +8,6 @@ Onsets count from 0, from midnight and from 1970. The only controls of time are 
 
 import argparse
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -23,7 +22,7 @@ BEGINS = {
     "Unix": (1.7e9, 90_061.25),
 }  # first, step a recording
 COLUMNS = ("features", "sentence", "subject", "task", "sentence_index", "recording", "duration")
-SET = {"train.eval_every": 50, "audit.resamples": 1000, "decode.batch_size": 64,
+SET = {"train.eval_every": 50, "decode.batch_size": 64,
        "grid.eval_conditions": '("eeg","shuffled","clock","nearest_in_time")'}  # fmt: skip
 
 
@@ -61,9 +60,10 @@ def main() -> None:
                           *(f"--config.{field}={value}" for field, value in changes.items())])  # fmt: skip
                 shutil.copy(work / "run" / "audit.json", found)
                 shutil.rmtree(work)
-            time = json.loads(found.read_text())["time"]
-            against = re.findall(r"[+-][\d.]+ against [^(]*", time["sentence"])
-            lines.append(f"{flags.design}, onsets {name}, seed {seed}: {time['status']} ({', '.join(against)})")
+            judged = json.loads(found.read_text())
+            effects = {one["contrast"]["control"]: one["contrast"]["effect"] for one in judged["comparisons"]}
+            against = ", ".join(f"{effect:+.2f} against {control}" for control, effect in effects.items())
+            lines.append(f"{flags.design}, onsets {name}, seed {seed}: {judged['headline']} ({against})")
     print("\n".join(lines))
 
 

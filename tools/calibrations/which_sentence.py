@@ -233,8 +233,7 @@ def figures(audit: AuditResult) -> dict:
 def is_right(kind: str, found: dict, seeds: int, sentences: int) -> bool:
     """Whether one seed ended as it should."""
     eeg, alone = found["top5"]["eeg"], found["top5"]["the arm trained on length_only"]
-    n = round(500 / found["chance"])
-    low, high = (100 * share for share in chance_interval(n, 5, sentences, 1 - 0.05 / seeds))
+    low, high = (100 * share for share in chance_interval(found["chance"] / 100, sentences, 1 - 0.05 / seeds))
     if kind == "planted":
         return found["verdict"] == "uses EEG" and eeg > 90
     if kind == "null":

@@ -4,9 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from eeg2text_jax.auditing.strata import length_strata
 from eeg2text_jax.predictions.file import Prediction
-from eeg2text_testing.prediction_sets import PAD, Simulated
+from eeg2text_testing.prediction_sets import PAD
 
 CONDITIONS = ("eeg", "shuffled", "clock", "neighbor", "nearest_in_time")
 COMMON = 60  # words that any sentence may have
@@ -137,16 +136,6 @@ def _read(
         "neighbor": decode(tested[apart.argmin(1)]),
         "nearest_in_time": texts[nearest(tested)],
     }
-
-
-def simulated(drawn: Readings, conditions: tuple[str, ...]) -> Simulated:
-    """The same as tables of numbers of words, which need no text."""
-    kept, sentence = np.unique(drawn.sentence, return_inverse=True)
-    n_words = (drawn.texts[kept] != PAD).sum(1)
-    tasks = np.zeros(len(kept), int)
-    strata = length_strata(["T"] * len(kept), n_words)
-    written = tuple(drawn.written[name][None] for name in conditions)
-    return Simulated(drawn.texts[kept], n_words, tasks, strata, sentence, drawn.subject, written, True)
 
 
 def made(spec: Clocked, seed: int) -> tuple[dict[str, list[Prediction]], dict[str, str]]:

@@ -1,9 +1,7 @@
 """The sets of `tools/field.py` and what was found in them: a line of the manifest, a line of the table."""
 
 import dataclasses
-from collections.abc import Sequence
 
-LEVELS = ("severe", "warning", "note")
 FREE, FORCED = "free-running", "teacher-forced"
 
 
@@ -33,9 +31,6 @@ class PublishedSet:
         return [name for name in self.groups.split(",") if name]
 
 
-Level = tuple[str, str, str, float, float, float]  # column, control, between or within, content, p, MDE
-
-
 @dataclasses.dataclass
 class Line:
     """One set in one mode, scored and audited; figures are None where there are none."""
@@ -45,7 +40,7 @@ class Line:
     rows: int = 0
     sentences: int = 0
     bleu: float | None = None
-    score: float | None = None  # of the audit's endpoint: null + content
+    score: float | None = None  # in points of the endpoint, as all that follows
     null: float | None = None
     content: float | None = None
     p: float | None = None
@@ -53,13 +48,13 @@ class Line:
     difference: float | None = None
     p_difference: float | None = None
     verdict: str = ""
+    base: str = ""  # the verdict without qualifiers
     sentence: str = ""
     provenance: str = ""
     digest: str = ""  # of references and predictions
     copy_of: str = ""  # an earlier set with the same ones
-    levels: list[Level] = dataclasses.field(default_factory=list)
-    against: list[tuple[str, float, float, str]] = dataclasses.field(default_factory=list)
-    flags: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)  # level, code, message
+    groups: list[tuple[str, ...]] = dataclasses.field(default_factory=list)  # cells of the table of groups
+    findings: list[tuple[str, str, bool]] = dataclasses.field(default_factory=list)  # code, message, bars a verdict
     notes: list[str] = dataclasses.field(default_factory=list)
 
     @property
@@ -68,8 +63,8 @@ class Line:
         made = self.published.mode
         return self.mode if self.mode in (FREE, FORCED) else made if made in (FREE, FORCED) else ""
 
-
-def codes(line: Line, levels: Sequence[str] = LEVELS) -> list[str]:
-    """Each finding once, the severe ones first."""
-    ranked = sorted(line.flags, key=lambda flag: LEVELS.index(flag[0]))
-    return list(dict.fromkeys(code for level, code, _ in ranked if level in levels))
+    @property
+    def codes(self) -> list[str]:
+        """The codes of the findings, those that bar a verdict first."""
+        ranked = sorted(self.findings, key=lambda finding: not finding[2])
+        return list(dict.fromkeys(code for code, *_ in ranked))

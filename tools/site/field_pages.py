@@ -7,44 +7,19 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from field_lines import FORCED, FREE, LEVELS, Line, PublishedSet, codes
+from field_lines import FORCED, FREE, Line, PublishedSet
 
 from eeg2text_jax.auditing.verdict import Verdict, p_cell
 from eeg2text_jax.versions import __version__
 
 HERE = Path(__file__).parent
 CONTROLS = ("noise", "label")  # what a set was fed that is a control of another
-WITHDRAWN = (
-    (
-        "`keep-word-b256-e15-8-21-19-20`",
-        "was *content above its null* (+3.05). All outputs for one target word have the same number of tokens, and "
-        "1,736 of 2,315 matched tokens are full stops and commas: the model was given the length of the target, and "
-        "only the length matched.",
-    ),
-    (
-        "`keep-bart-words`",
-        "was *content above its null* (+0.02, p 0.008). 97 % of its outputs are rows of commas, and a difference "
-        "this small is below any margin.",
-    ),
-)
-CHANGED = (
-    (
-        "`dewave-task2`",
-        "was *not judgeable* (its punctuation looked teacher-forced). Its 34 sentences have too few punctuation marks "
-        "for this rule, so it is now *content of unproven origin*.",
-    ),
-    (
-        "`zechtro-logmel-10-1-indogpt-eeg`",
-        "was *underpowered*. In every row its output equals the control's output, so the two are equivalent.",
-    ),
-)
-
-
+CHANGED = "Verdicts of the page of version 0.2 that the audit over one table changed."
 HEADINGS = (
-    *("set", "verdict", "input", "mode, file says", "mode, repository says", "rows", "sentences", "BLEU-1", "null"),
-    *("content", "p", "control", "difference", "p of difference", "findings"),
+    *("set", "verdict", "input", "mode, file says", "mode, repository says", "rows", "sentences", "BLEU-1"),
+    *("score", "null", "content", "p", "control", "difference", "p of difference", "findings"),
 )
-LEVEL_HEADINGS = ("set", "control", "verdict", "content", "groups by", "between groups", "within groups")
+GROUP_HEADINGS = ("set", "control", "verdict", "groups by", "content between groups", "content within groups")
 
 
 def cells(line: Line) -> list[str]:
@@ -57,13 +32,13 @@ def cells(line: Line) -> list[str]:
         line.mode,
         one.mode,
         *(str(n) if n else "–" for n in (line.rows, line.sentences)),
-        *("–" if value is None else figure(value) for value in (line.bleu, line.null)),
+        *("–" if value is None else figure(value) for value in (line.bleu, line.score, line.null)),
         "–" if line.content is None else signed(line.content),
         "–" if line.p is None else p_cell(line.p),
         line.control or "none",
         "–" if line.difference is None else signed(line.difference),
         "–" if line.p_difference is None else p_cell(line.p_difference),
-        ", ".join(codes(line, ("severe", "warning"))),
+        ", ".join(line.codes),
     ]
 
 
@@ -85,14 +60,14 @@ def summary(lines: Sequence[Line]) -> list[str]:
     and_label = f", {label} a class label in place of the recording" if label else ""
     verdicts = Counter(line.verdict for line in fed)
     listed = ", ".join(f"*{verdict}* {count}" for verdict, count in verdicts.most_common())
-    uses = [line.published.set for line in fed if line.verdict == Verdict.USES_EEG]
-    found = Counter(code for line in judged for code in codes(line, ("severe", "warning")))
+    uses = [line.published.set for line in fed if line.base == Verdict.USES_EEG]
+    found = Counter(code for line in judged for code in line.codes)
     often = ", ".join(f"`{code}` {count}" for code, count in found.most_common(10))
     had = [line for line in lines if line.verdict == "not had"]
     named, files = len({line.published.set for line in lines}), len({line.published.set for line in judged})
     missing = f"; {len(had)} could not be obtained ({', '.join(line.published.set for line in had)})" if had else ""
     claimed = ("uses EEG", "content above its null", "detectable but below the margin")
-    plain = sum(line.verdict in claimed for line in forced)
+    plain = sum(line.base in claimed for line in forced)
     return [
         f"{named} published sets are listed{missing}. The {files} files that were judged are of "
         f"{len({line.published.repository for line in judged})} repositories; {len(judged) - files} of them hold "
@@ -109,30 +84,18 @@ def summary(lines: Sequence[Line]) -> list[str]:
     ]
 
 
-def level_rows(lines: Sequence[Line]) -> list[tuple[str, ...]]:
-    """Content between and within groups, of the sets whose file has a column of groups."""
-    rows = []
-    for line in lines:
-        for control, effect, p, verdict in line.against:
-            sides = {name: (c, q, mde) for _, of, name, c, q, mde in line.levels if of == control}
-            if not sides:
-                continue
-            shown = (
-                f"{sides[name][0]:+.2f} (p {p_cell(sides[name][1])}, MDE {sides[name][2]:.2f})"
-                if name in sides
-                else "–"
-                for name in ("between", "within")
-            )
-            name = f"`{line.published.set}`"
-            found = f"{effect:+.2f} (p {p_cell(p)})"
-            rows.append((name, control or "none", verdict, found, line.published.groups, *shown))
-    return rows
-
-
 def repositories() -> dict[str, str]:
     """What is said of each repository, in the order of `field_repositories.tsv`."""
     with (HERE / "field_repositories.tsv").open(encoding="utf8", newline="") as file:
         return {line["repository"]: line["about"] for line in csv.DictReader(file, delimiter="\t")}
+
+
+def before(line: Line) -> tuple[str, str, str] | None:
+    """Return the verdict of a line on an earlier page, that of today and why they differ; None if none is listed."""
+    with (HERE / "field_changed.tsv").open(encoding="utf8", newline="") as file:
+        known = {(one["set"], one["mode"]): one for one in csv.DictReader(file, delimiter="\t")}
+    one = known.get((line.published.set, line.mode))
+    return (one["was"], line.verdict, one["why"]) if one else None
 
 
 def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet]) -> str:
@@ -145,12 +108,13 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet]) -> str:
     ]  # fmt: skip
     explained: dict[str, tuple[str, str, str]] = {}
     for line in lines:
-        for level, code, message in sorted(line.flags, key=lambda flag: LEVELS.index(flag[0])):
-            explained.setdefault(code, (level, line.published.set, message))
-    findings = [(f"`{code}`", level, f"`{name}`: {text}") for code, (level, name, text) in sorted(explained.items())]
-    reasons = [(f"`{line.published.set}`", line.mode, line.sentence) for line in lines if line.verdict in SAID]
-    levels = level_rows(lines)
+        for code, message, bars in line.findings:
+            explained.setdefault(code, ("yes" if bars else "no", line.published.set, message))
+    findings = [(f"`{code}`", bars, f"`{name}`: {text}") for code, (bars, name, text) in sorted(explained.items())]
+    reasons = [(f"`{line.published.set}`", line.mode, line.sentence) for line in lines if line.base in SAID]
+    groups = [(f"`{line.published.set}`", *row) for line in lines for row in line.groups]
     listed = {one.repository for one in sets}
+    changed = [(f"`{line.published.set}`", line.mode, *why) for line in lines if (why := before(line))]
     about = {name: text for name, text in repositories().items() if name in listed}
     return "\n".join(
         [
@@ -164,12 +128,10 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet]) -> str:
             "",
             f"Made by `python tools/field.py` with {made_by()}.",
             "",
-            "- *BLEU-1* is word BLEU-1 (sacrebleu 13a, one order, no smoothing). *Null* is the score of the same "
-            "predictions against other sentences. *Content* is BLEU-1 minus null.",
-            "- *Difference* is content minus the content of the deciding control, so a line can be *equivalent to "
-            "control* although the two BLEU-1 differ. If a file does not name the tasks, the test is repeated with "
-            "other strata (by the order of the file, by the words of the texts, by the number of rows), and the "
-            "figures of the repetition with the largest p are shown.",
+            "- *BLEU-1* is word BLEU-1 (sacrebleu 13a, one order, no smoothing), as papers print it.",
+            "- *Score*, *null*, *content* and *difference* are in points of `words`, the default endpoint: shared "
+            "words weighted by rarity, of 100. *Null* is the score of the same predictions against other sentences, "
+            "*content* is score minus null, *difference* is content minus the content of the deciding control.",
             "- *Input* is what the model was trained on → what it was given in testing.",
             "- *Mode, file says* and *mode, repository says*: how the text was decoded, according to the file and to "
             "its repository. If the file does not say it and the repository says free-running, the verdict rests on "
@@ -177,22 +139,16 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet]) -> str:
             "target even without a recording.",
             "",
             "A verdict is about a file, never about its authors. It is to their credit that these files can be read "
-            "at all. The finding `too_good` is no accusation: it marks scores that no free-running decoder of reading "
-            "reaches.",
+            "at all.",
             "",
             *table(HEADINGS, rows),
             "",
-            *(["## Levels of content", "", LEVELS_TEXT, "", *table(LEVEL_HEADINGS, levels), ""] if levels else []),
-            "## Withdrawn",
-            "",
-            "In earlier versions of this page, two lines had a verdict of content that was an artefact:",
-            "",
-            *(f"- {name} {text}" for name, text in WITHDRAWN),
-            "",
-            "Two more verdicts changed because the audit's rules changed. All other verdicts are as before.",
-            "",
-            *(f"- {name} {text}" for name, text in CHANGED),
-            "",
+            *(["## Groups", "", GROUPS_TEXT, "", *table(GROUP_HEADINGS, groups), ""] if groups else []),
+            *(
+                ["## Changed", "", CHANGED, "", *table(("set", "mode", "was", "is", "why"), changed), ""]
+                if changed
+                else []
+            ),
             "## Repository by repository",
             "",
             *(
@@ -215,7 +171,7 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet]) -> str:
             "",
             "The first example of each finding, in the words of the audit.",
             "",
-            *table(("finding", "level", "for example"), findings),
+            *table(("finding", "bars a verdict", "for example"), findings),
             "",
             "## Sources",
             "",
@@ -228,7 +184,7 @@ def markdown_page(lines: Sequence[Line], sets: Sequence[PublishedSet]) -> str:
 
 
 SAID = ("not judgeable", "refused", "not had", "control better", "uses EEG")
-LEVELS_TEXT = (
+GROUPS_TEXT = (
     "If a file gives the class of each reference, the table shows two results, each minus the control's: content "
     "between classes (the test exchanges whole classes) and within classes (the test exchanges the sentences of one "
     "class)."
@@ -249,13 +205,13 @@ def html_page(lines: Sequence[Line]) -> str:
         labelled = zip(map(html.escape, HEADINGS), map(html.escape, row), strict=False)
         shown = "".join(f'<td data-label="{label}">{cell}</td>' for label, cell in labelled)
         same = f"the same predictions as {line.copy_of}" if line.copy_of else ""
-        flags = (f"{level}: {message}." for level, _, message in line.flags)
-        said = [line.sentence, *flags, *line.notes, same, one.note]
+        found_in = (f"{message}." for _, message, _ in line.findings)
+        said = [line.sentence, *found_in, *line.notes, same, one.note]
         listed = "".join(f"<li>{html.escape(text)}</li>" for text in said if text)
         source = html.escape(f"{one.model}; {one.repository} at {one.commit}, {one.path}")
         codes_found = f"<p>Findings: {html.escape(found)}.</p>" if found else ""
         body.append(
-            f'<tr data-verdict="{html.escape(line.verdict)}">{shown}</tr>'
+            f'<tr data-verdict="{html.escape(line.base)}">{shown}</tr>'
             f'<tr class="more" hidden><td colspan="{len(HEADINGS) - 1}"><p>{source}</p>{codes_found}'
             f"<ul>{listed}</ul></td></tr>"
         )
