@@ -332,21 +332,16 @@ def _describe(
 ) -> tuple[list[str], np.ndarray, dict[str, str]]:
     """Return the task and the number of words of each sentence, and key -> text of the sentence.
 
-    Of several tasks or texts the first by the alphabet counts. The number of words is the median over the rows of the
-    sentence. If any sentence has no row with a number of words, the words of all references are counted instead.
+    Of several tasks or texts the first by the alphabet counts. Words are counted in plain text, so the form of the
+    references doesn't change the strata.
     """
-    tasks, lengths, texts = defaultdict(set), defaultdict(list), defaultdict(set)
+    tasks, texts = defaultdict(set), defaultdict(set)
     for name, rows in chosen.items():
         for row, text in zip(rows, keys[name], strict=True):
             tasks[text].update({row.task} - {""})
             texts[text].add(row.reference)
-            if row.n_words > 0:
-                lengths[text].append(row.n_words)
-    counted = {text: float(len(words(text))) for text in order}
-    if all(lengths[text] for text in order):
-        counted = {text: float(np.median(lengths[text])) for text in order}
     return (
         [min(tasks[text], default="") for text in order],
-        np.array([counted[text] for text in order]),
+        np.array([float(len(words(text))) for text in order]),
         {text: min(texts[text]) for text in order},
     )

@@ -300,7 +300,7 @@ WAYS = {
     way.__name__: way
     for way in (upper, lower, no_final_mark, final_mark, special_tokens, marked_tokens, pieces, marked_words)
 }
-CLEAR = (("word_by_word", 0.5, 0), ("three_words", 0.6, 2), ("german", 0.4, 3), ("fading", 0.5, 1), ("babble", 0, 2))
+CLEAR = (("word_by_word", 0.5, 0), ("three_words", 0.6, 2), ("german", 0.4, 3), ("fading", 0.5, 1), ("babble", 0, 0))
 CLEAR_NAMES = {f"{kind}-{quality}-{seed}": (kind, quality, seed) for kind, quality, seed in CLEAR}
 
 

@@ -2,8 +2,8 @@
 
 Each kind is a function `(scene, rng, condition) -> texts`, one text for each row of the scene, or None where a reader
 did not read the sentence. `condition` is `eeg` or `noise`. `draw_null(kind, seed)` makes a set. No content of the
-sentence may be claimed in more sets than the audit's error rate; `GENRES_ALONE` hold content of the hidden genre, which
-must not be claimed as content of the sentence. `run_zoo.py` audits them.
+sentence may be claimed in more sets than the audit's error rate; `GENRES_ALONE` hold content of a kind that the file
+does not name, a genre or a template, which must not be claimed as content of the sentence. `run_zoo.py` audits them.
 """
 
 import dataclasses
@@ -30,19 +30,34 @@ class Layout:
     size: int | None = None
     readers: int | None = None
     tasks_known: bool | None = None
+    templates: bool = True  # without them, sentences are babble of their genre
 
     def scene(self, seed: int) -> Scene:
         scene = scene_of(self.text, seed, self.size, self.readers)
-        return scene if self.tasks_known is None else dataclasses.replace(scene, tasks_known=self.tasks_known)
+        if self.tasks_known is not None:
+            scene = dataclasses.replace(scene, tasks_known=self.tasks_known)
+        return scene if self.templates else without_templates(scene)
 
 
 NULLS: dict[str, tuple[Null, Layout]] = {}
-GENRES_ALONE = ("two_genres", "three_genres")
+GENRES_ALONE = ("two_genres", "three_genres", "templates_of_the_length")
 
 
 def null(**layout: str | int | bool) -> Callable[[Null], Null]:
     """Register a null with the layout that it needs."""
     return lambda f: NULLS.setdefault(f.__name__, (f, Layout(**layout))) and f
+
+
+def without_templates(scene: Scene) -> Scene:
+    """Replace every sentence by babble of its genre, so that sentences of one length share no template."""
+    rng, models = random.Random(f"{scene.seed} without templates"), scene.genre_models
+
+    def drawn(text: str, genre: str) -> str:
+        return " ".join(models[genre].babble(len(text.split()), rng))
+
+    texts = [drawn(text, genre) for text, genre in zip(scene.sentences, scene.genres, strict=True)]
+    training = [(drawn(text, genre), genre) for text, genre in scene.training]
+    return dataclasses.replace(scene, sentences=texts, training=training)
 
 
 def said(scene: Scene, text: Callable[[Row], Sequence[str] | None]) -> Texts:
@@ -122,19 +137,22 @@ def _others(scene: Scene, rng: random.Random, condition: str, off: int) -> Texts
     return said(scene, lambda row: recognized(scene, rng, dataclasses.replace(row, words=others[row.sentence]), 0.6))
 
 
-@null()
+@null(templates=False)
 def others_of_the_length(scene: Scene, rng: random.Random, condition: str) -> Texts:
-    """A good decoder's outputs for other sentences of exactly the same length.
-
-    Sentences of one length are often of one template, so that this is no content only among equal lengths.
-    """
+    """A good decoder's outputs for other sentences of exactly the same length."""
     return _others(scene, rng, condition, 0)
 
 
-@null()
+@null(templates=False)
 def others_of_similar_length(scene: Scene, rng: random.Random, condition: str) -> Texts:
     """A good decoder's outputs for other sentences of a length within three words."""
     return _others(scene, rng, condition, 3)
+
+
+@null()
+def templates_of_the_length(scene: Scene, rng: random.Random, condition: str) -> Texts:
+    """Outputs for other sentences of exactly the same length, where length tells the template of a sentence."""
+    return _others(scene, rng, condition, 0)
 
 
 def _own_genre(scene: Scene, rng: random.Random, condition: str) -> Texts:
