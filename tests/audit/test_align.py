@@ -72,7 +72,12 @@ def test_tasks_and_numbers_of_words():
     eeg = [row(i, task="b" if i % 2 else "a") for i in range(24)]
     aligned = align({"eeg": [*eeg, row(0, sample_id="again", task="b", subject="B")]})
     assert aligned.tasks[aligned.references.index(eeg[0].reference)] == "a"
-    forms = ["three more words", "Three, more words!", "three mo ##re words", "<s>\u2581three \u2581more \u2581words</s>"]
+    forms = [
+        "three more words",
+        "Three, more words!",
+        "three mo ##re words",
+        "<s>\u2581three \u2581more \u2581words</s>",
+    ]
     for text in forms:
         aligned = align({"eeg": [*rows(7), row(7, reference=text)]})
         assert aligned.n_words[aligned.references.index(text)] == 3, text
