@@ -295,8 +295,8 @@ def limits_of(
     return found + [f"{notice.message}." for notice in notices if not notice.bars and notice.code not in odd]
 
 
-def result_text(result: AuditResult, *, verbose: bool = False) -> str:
-    """Return the audit for a console: at most 12 lines, or all of it if `verbose`."""
+def result_text(result: AuditResult, *, verbose: bool = False, report: object = "--html=report.html") -> str:
+    """Return the audit for a console: at most 12 lines, or all of it if `verbose`; `report` says where the report is."""
     more = len(result.conditions) - MOST_SHOWN
     rows = condition_rows(result)
     rows = rows if verbose else rows[:MOST_SHOWN]
@@ -312,7 +312,7 @@ def result_text(result: AuditResult, *, verbose: bool = False) -> str:
         lines.append(f"Chosen, and not the default: {'; '.join(result.choices)}.")
     if not verbose:
         lines += result.provenance.lines
-        lines.append("All figures: -v; the report, with every row: --html=report.html")
+        lines.append(f"All figures: -v; the report, with every row: {report}")
     return "\n".join([*lines, f"VERDICT: {result.verdict.headline}"])
 
 

@@ -45,7 +45,9 @@ def test_the_console_is_short_and_says_all_that_matters(files, printed_by):
     assert len([line for line in lines if line]) <= 15
     assert lines[-1].startswith("VERDICT: uses EEG")
     assert any(line.startswith("eeg    ") for line in lines)
-    assert "All figures: -v; the report, with every row: --html=report.html" in lines
+    assert f"All figures: -v; the report, with every row: {files / 'a.html'}" in lines
+    plain = printed_by(command(*pair(files)))
+    assert "All figures: -v; the report, with every row: --html=report.html" in plain.splitlines()
     assert (files / "a.html").read_text().startswith("<!doctype html>")
     more = printed_by(command(*pair(files), "-v"))
     for figure in ("The verdict's minimum detectable effect", "BLEU-1", "WER", "ROUGE-L F", "Time is not excluded"):
