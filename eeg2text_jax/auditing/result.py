@@ -296,7 +296,7 @@ def limits_of(
 
 
 def result_text(result: AuditResult, *, verbose: bool = False, report: object = "--html=report.html") -> str:
-    """Return the audit for a console: at most 12 lines, or all of it if `verbose`; `report` says where the report is."""
+    """Return the audit for a console: at most 12 lines, or all of it if `verbose`; `report` is where the report is."""
     more = len(result.conditions) - MOST_SHOWN
     rows = condition_rows(result)
     rows = rows if verbose else rows[:MOST_SHOWN]
