@@ -212,8 +212,8 @@ def in_words(main: Comparison, own: Contrast, mde: float, margin: float, signal:
         case Verdict.EQUIVALENT if not main.contrast.varies:
             return f"The outputs with {signal} and {against} are the same."
         case Verdict.EQUIVALENT:
-            points = f"{margin:g} point{'s' * (margin != 1)}"
-            return f"Content that is spread over the sentences differs by less than {points} from the control's: {figures}."
+            less = f"less than {margin:g} point{'s' * (margin != 1)}"
+            return f"Content that is spread over the sentences differs by {less} from the control's: {figures}."
         case Verdict.CONTROL_BETTER:
             return f"The outputs fit their own sentences less well with {signal} than {against}: {figures}."
         case Verdict.UNDERPOWERED | Verdict.NO_CONTENT if not own.varies:
