@@ -152,22 +152,10 @@ def audit(
     options = dataclasses.replace(options, proof=checked_proof(options.proof))
     eeg, controls, thinned = thin_windows(eeg, controls, options.recording)
     aligned = align({options.name: eeg, **controls}, mode=mode, common=options.common)
-    _check_choices(aligned.eeg, options.choices)
     result = Audit(aligned, options).result()
     # Likelihoods are in teacher-forced rows, which a run has beside the free-running ones that are judged.
     bits = [found for name, rows in controls.items() if (found := eeg_bits(eeg, name, rows)) is not None]
     return dataclasses.replace(result, seeds_stated=seeds_stated, notes=[*thinned, *result.notes], bits=bits)
-
-
-def _check_choices(eeg: Condition, choices: Sequence[str]) -> None:
-    """Raise UserError if a prediction is not one of the sentences that the decoder chose from, as its authors state."""
-    known = {key(text) for text in choices} - {""}
-    others = [text for text in eeg.texts if key(text) not in known] if choices else []
-    if others:
-        raise UserError(
-            f"--choices: {len(others)} of {len(eeg.texts)} predictions, such as {others[0]!r:.80}, are not among its "
-            f"{len(known)} sentences; give the whole list that the decoder chose from, one sentence on each line."
-        )
 
 
 class Audit:

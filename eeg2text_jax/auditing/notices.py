@@ -20,6 +20,7 @@ MIN_JUDGED = 30
 A_POINT = 0.01  # of the test sentences, and of the predictions: more in the training text may be memory
 MOST = 0.5  # of the test sentences in the training text: memory alone may explain the score
 COLLAPSED = 0.1  # of the rows that are distinct predictions
+CHOSEN = 0.9  # of the predictions are test sentences: the decoder chose from a list
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +104,7 @@ def unfit(aligned: Aligned) -> list[Notice]:
 
 def of_texts(aligned: Aligned, looks: Sequence[Look], *, of_words: bool) -> list[Notice]:
     """Return notices about predicted texts: their form, silence and collapse."""
-    found = []
+    found, known = [], set(map(key, aligned.references))
     if of_words and (why := other_form(aligned.eeg.texts, aligned.references)):
         found.append(Notice("other_form", f"{REASONS['other_form']}: {why}", ALL, _two(aligned)))
     for condition, look in zip(aligned.conditions, looks, strict=True):
@@ -112,6 +113,10 @@ def of_texts(aligned: Aligned, looks: Sequence[Look], *, of_words: bool) -> list
         if look.distinct <= max(1, COLLAPSED * look.rows):
             message = f"{condition.name}: {look.distinct} distinct predictions in {look.rows} rows"
             found.append(Notice("collapsed", f"{message}; {look.top} are {look.top_text!r:.60}"))
+        listed = sum(text in known for text in map(key, condition.texts))
+        if listed >= CHOSEN * look.rows and look.distinct > 1:
+            message = f"{condition.name}: {listed} of {look.rows} predictions are test sentences"
+            found.append(Notice("chosen", f"{message}: the decoder chose from a list of them, or wrote targets"))
     return found
 
 

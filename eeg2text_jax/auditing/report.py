@@ -83,12 +83,13 @@ def verdict_part(result: AuditResult) -> str:
         return box + "".join(table(("reference", "output"), n.rows) for n in result.notices if n.bars and n.rows)
     main, less = result.deciding.contrast, result.verdict.base is Verdict.CONTROL_BETTER
     readers = f", {result.n_subjects} readers" if result.n_subjects > 1 else ""
-    what, size = "content difference" if main.control else "content", "as little" if less else "as much"
+    what, size = "content difference" if main.control else "content", "at most" if less else "at least"
+    each = " in each condition" if len(result.conditions) > 1 else ""
     numbers = [
-        (f"{main.effect:+.2f}", f"{what} in points, 90&nbsp;% interval {interval_text(main.interval())}"),
-        (p_cell(main.p_less if less else main.decisive_p), f"p: how often chance alone gives {size}"),
+        (f"{main.effect:+.2f}", f"{what} in points of 100, 90&nbsp;% interval {interval_text(main.interval())}"),
+        (p_cell(main.p_less if less else main.decisive_p), f"p: share of random pairings that give {size} this"),
         (f"{result.mde:.2f}", "smallest detectable effect: 90&nbsp;% of such studies would find it"),
-        (str(result.n_sentences), f"sentences ({result.n_rows} rows{readers})"),
+        (str(result.n_sentences), f"sentences ({result.n_rows} rows{each}{readers})"),
     ]
     boxes = "".join(f"<div><b>{html.escape(number)}</b><span>{said}</span></div>" for number, said in numbers)
     return f'{box}<div class="numbers">{boxes}</div>{_picture_part(result)}'
@@ -101,7 +102,7 @@ def _picture_part(result: AuditResult) -> str:
     means = " and ".join(f"{found[name]:+.2f} with {signal_name(result, name)}" for name in names)
     text = (
         f"Each dot is a sentence: how well its outputs fit it (upwards), and other sentences of {result.alike} (to the "
-        "right). On the line they fit it no better than others: no content. The diamond is the mean; its height above "
+        "right). On the line they fit both equally: no content. The diamond is the mean; its height above "
         f"the line is the content: {means}."
     )
     text += " The verdict is about the difference." if result.deciding.control else ""
@@ -120,7 +121,10 @@ def _comparison_part(result: AuditResult) -> str:
     if main.p_seeds is not None:
         seeds = ", ".join(f"{effect:+.2f}" for effect in main.seed_effects)
         lines.append(f"Training seeds: {seeds}; t test over seeds {p_text(main.p_seeds)}; the larger p decides.")
-    lines.append(f"Deciding comparison, adjusted over all p here (Holm): {p_text(result.adjusted_p)}.")
+    if result.adjusted_p != main.decisive_p:
+        lines.append(
+            f"Deciding comparison, {p_text(result.adjusted_p)} by Holm's method over all deciding comparisons."
+        )
     drawn = image(effect_figure(result).encode(), "Content difference to each control with 90 % and 95 % intervals")
     shown = table(results.EFFECT_HEADINGS, results.effect_rows(result.comparisons, result.verdict.recording))
     return f"{shown}<figure>{drawn}</figure>{bullets([*lines, *results.evidence_lines(result)])}"
@@ -155,7 +159,8 @@ def _question_part(result: AuditResult) -> str:
         groups.append((f"{a.column} ({a.groups})", a.control or "other sentences", *figures, str(a.level)))
     lines = [result.time, *(f"{carrier}." for carrier in result.verdict.carriers)]
     if result.verdict.base in FOUND and not result.verdict.carriers:
-        lines.append("Without any one reader or group, or the strongest 2 % of the sentences, the effect stays.")
+        each = [*["any one reader"][: result.n_subjects > 1], *["any one group"][: bool(result.groups)]]
+        lines.append(f"Without {' or '.join([*each, 'the strongest 2 % of the sentences'])}, the effect stays.")
     names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in result.rows:
@@ -175,7 +180,10 @@ def _reported_part(result: AuditResult) -> str:
     if not result.reported:
         return ""
     shown = table(("score", *(c.name for c in result.conditions)), results.reported_rows(result))
-    note = "<p>In brackets: the same outputs against other sentences. These scores test nothing.</p>"
+    note = (
+        "<p>In brackets: the same outputs against other sentences; of error rates (WER), less is better. These scores "
+        "test nothing.</p>"
+    )
     return shown + note + bullets(dict.fromkeys(r.signature for r in result.reported))
 
 
@@ -218,8 +226,8 @@ def _method_part(result: AuditResult) -> str:
     """Return the method in words, term by term, as HTML."""
     seeds = " and training seeds" if len(result.seeds) >= 3 else ""
     terms = {
-        "score": f"{result.metric} ({result.signature}), of {result.mode.replace('_', ' ')} outputs. Every sentence "
-        "weighs the same.",
+        "score": f"{result.metric} ({result.signature}); mode: {result.mode.replace('_', ' ')}. Every sentence weighs "
+        "the same.",
         "stratum": f"Sentences of {result.alike}; {result.n_strata} strata.",
         "content": "The score of outputs against their own sentence, minus their score against the other sentences of "
         "its stratum. Longer outputs and frequent words fit all of these better, so they add no content.",
@@ -227,10 +235,12 @@ def _method_part(result: AuditResult) -> str:
         "beat every control that decides.",
         "p": "How often outputs and sentences, paired at random within strata and for all conditions alike, give at "
         "least this content (one-sided).",
-        "90 % interval": f"Over sentences{seeds}. More content needs a p of at most 5 % and an interval above 0.",
-        "margin": f"Fixed before looking: a difference of less than {result.margin:g} does not matter. Equivalent: the "
-        "90 % interval lies inside the margin (two one-sided tests at 5 %).",
-        "smallest detectable effect (MDE)": "90 % of such studies find it, against all deciding controls together.",
+        "90 % interval": f"Over sentences{seeds}, for these readers. More content needs a p of at most 5 % and an "
+        "interval above 0, against every deciding control and against other sentences.",
+        "margin": f"A difference of less than {result.margin:g} does not matter; to be fixed before looking. "
+        "Equivalent: the 90 % interval lies inside the margin (two one-sided tests at 5 %).",
+        "smallest detectable effect (MDE)": "90 % of such studies find it, against all deciding controls and against "
+        "other sentences together; from random pairings, not from the interval.",
     }
     shown = "".join(f"<dt>{term}</dt><dd>{html.escape(meaning)}</dd>" for term, meaning in terms.items())
     return f"<dl>{shown}</dl><p>The formulas are in docs/method.md.</p>"

@@ -192,7 +192,7 @@ def _plain(value: Any) -> Any:
 CONDITION_HEADINGS = ("condition", "rows", "score", "others", "content", "p", "distinct")
 RANK_HEADINGS = ("condition", "rows", "top-1", "top-5", "rank", "others", "content", "p")
 SECONDARY_HEADINGS = ("endpoint", "against", "content difference", "90 % CI", "p", "p (Holm)")
-EFFECT_HEADINGS = ("against", "content difference", "90 % CI", "p", "MDE", "verdict")
+EFFECT_HEADINGS = ("against", "content difference", "90 % CI", "p", "verdict")
 
 
 def condition_headings(result: AuditResult) -> tuple[str, ...]:
@@ -227,7 +227,6 @@ def effect_rows(comparisons: Sequence[Comparison], recording: str = "EEG") -> li
             f"{p_cell(c.contrast.p_less)} (less)"
             if c.verdict is Verdict.CONTROL_BETTER
             else p_cell(c.contrast.decisive_p),
-            f"{c.contrast.mde:.2f}",
             f"{c.verdict.named(recording)}{' (does not decide)' if c.question else ''}",
         )
         for c in comparisons
@@ -291,7 +290,7 @@ def limits_of(
         found += [f"Unusual, as a decoder or a target may make it: {message}." for message in odd]
         found += [time] if ruling.time is not Time.BEYOND else []
         if ruling.level is Level.UNKNOWN:
-            found.append("Whether content is about the sentence or about its kind, --groups=COLUMN tells.")
+            found.append("Not tested: whether content is about the sentence or about its kind; --groups=COLUMN tells.")
     return found + [f"{notice.message}." for notice in notices if not notice.bars and notice.code not in odd]
 
 

@@ -114,7 +114,7 @@ class Ruling:
         said = [*good, *self.restrictions, *filter(None, [self.reason])]
         open_end = f" ({self.level})" if self.level is Level.UNKNOWN else ""
         if self.unseen is not None:
-            open_end = f" (content that is spread; up to {self.unseen:.1%} of the sentences may be decoded unseen)"
+            open_end = f" (on average; decoding of up to {self.unseen:.1%} of all sentences could go unseen)"
         return self.base.named(self.recording) + (f": {', '.join(said)}" if said else "") + open_end
 
     @property
@@ -205,24 +205,28 @@ def in_words(main: Comparison, own: Contrast, mde: float, margin: float, signal:
         case Verdict.NOT_JUDGEABLE:
             return "There is no verdict, and nothing follows from the figures."
         case Verdict.UNPROVEN:
+            better = f"better with {signal} than {against}" if main.control else "better than others"
             return (
-                f"The outputs fit their own sentences better than others: {figures}. Nothing says that no target "
-                "reached the decoder, which would look the same."
+                f"The outputs fit their own sentences {better}: {figures}. A decoder that was given the true text with "
+                f"{signal} would look the same."
             )
         case Verdict.EQUIVALENT if not main.contrast.varies:
             return f"The outputs with {signal} and {against} are the same."
         case Verdict.EQUIVALENT:
             less = f"less than {margin:g} point{'s' * (margin != 1)}"
-            return f"Content that is spread over the sentences differs by {less} from the control's: {figures}."
+            return f"On average over the sentences, content differs by {less} from the control's: {figures}."
         case Verdict.CONTROL_BETTER:
             return f"The outputs fit their own sentences less well with {signal} than {against}: {figures}."
         case Verdict.UNDERPOWERED | Verdict.NO_CONTENT if not own.varies:
             return "The outputs score the same against every sentence, so nothing can be found in them."
         case Verdict.UNDERPOWERED:
-            return (
-                f"Too few sentences to tell: {figures}; an effect of {mde:.2f} would have been found in 90 % of such "
-                "studies."
-            )
+            power = f"an effect of {mde:.2f} would have been found in 90 % of such studies"
+            if main.control and main.contrast.above:
+                return (
+                    f"Too few sentences to tell: the outputs fit their own sentences better than {main.control}'s do "
+                    f"({figures}), but were not found to fit them better than others ({figures_text(own)}); {power}."
+                )
+            return f"Too few sentences to tell: with {signal} minus {against}, {figures}; {power}."
         case Verdict.NO_CONTENT if main.control and main.contrast.above:
             return (
                 f"The outputs fit their own sentences no better than others ({figures_text(own)}); the "

@@ -184,7 +184,7 @@ def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
         options=options_of(flags, name, conditions, sets[0].header, plan),
         endpoint=endpoint,
         secondary=secondary,
-        stated_by="the caller states, by --mode," if flags.mode else stated_by(sets),
+        stated_by="--mode says" if flags.mode else stated_by(sets),
         choices=read_choices(flags.choices) if flags.choices else (),
         groups=labels,
         **(about_again(again, flags) if again else {"warnings": high_neighbors(neighbors_of_run(sets[0]))}),

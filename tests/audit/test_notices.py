@@ -183,3 +183,14 @@ def test_the_list_that_a_decoder_chose_from_holds_every_prediction(sides):
     found = audit(eeg, {"noise": noise}, choices=[f"{text.upper()}." for text in texts])
     assert found.verdict.base is Verdict.USES_EEG
     assert "as stated, the decoder chose among 60 sentences" in found.choices
+
+
+def test_a_decoder_that_writes_test_sentences_only_is_named():
+    eeg, noise = simulated_rows(sentences=40, subjects=2)
+    texts = [row.reference for row in eeg]
+    listed = [dataclasses.replace(row, prediction=texts[(3 * i) % len(texts)]) for i, row in enumerate(eeg)]
+    found = audit(listed, {"noise": noise})
+    assert [n.message for n in found.notices if n.code == "chosen"] == [
+        "eeg: 80 of 80 predictions are test sentences: the decoder chose from a list of them, or wrote targets"
+    ]
+    assert "chosen" not in {n.code for n in audit(eeg, {"noise": noise}).notices}

@@ -130,7 +130,7 @@ def test_one_value_gives_name_headline_color_and_exit_status(ruling, value, head
 
 def test_further_words_of_a_headline():
     equivalent = Ruling(Verdict.EQUIVALENT, unseen=3 / 112)
-    assert "up to 2.7% of the sentences may be decoded unseen" in equivalent.headline
+    assert "decoding of up to 2.7% of all sentences could go unseen" in equivalent.headline
     assert equivalent.value == "equivalent to control"
     assert Ruling(Verdict.NOT_JUDGEABLE, reason="too few sentences").headline == "not judgeable: too few sentences"
     assert Ruling(Verdict.USES_EEG, recording="fMRI").value == "uses fMRI"
