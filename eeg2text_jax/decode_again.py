@@ -37,10 +37,11 @@ from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.stores.address import is_address
 from eeg2text_jax.stores.copying import at_hand
-from eeg2text_jax.study.config_file import product, read_configuration
-from eeg2text_jax.study.configuration import STAGES, load_config
+from eeg2text_jax.study.config_file import product
+from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.lengths import carried
 from eeg2text_jax.study.own_run import is_of_its_run
+from eeg2text_jax.study.places import STAGES, read_configuration
 from eeg2text_jax.study.ranges import checked_settings, fields
 from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.study import Study, open_data, open_study

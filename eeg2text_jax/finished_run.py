@@ -20,9 +20,8 @@ from eeg2text_jax.pretrained.folder import checkpoint_folder
 from eeg2text_jax.pretrained.start import checkpoint_config
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.stores.copying import at_hand
-from eeg2text_jax.study.config_file import read_configuration
 from eeg2text_jax.study.grid import Arm
-from eeg2text_jax.study.places import is_path, last_part
+from eeg2text_jax.study.places import is_path, last_part, read_configuration
 from eeg2text_jax.study.sections import read_settings
 from eeg2text_jax.study.study import Study
 from eeg2text_jax.study.workdir import Workdir, find_workdir, verdict_in

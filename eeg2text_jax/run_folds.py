@@ -30,8 +30,8 @@ from eeg2text_jax.splits.split import Split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.stores.mirror import mirrored
-from eeg2text_jax.study.configuration import PLACES, differences, to_json
-from eeg2text_jax.study.places import portable, resolved
+from eeg2text_jax.study.configuration import differences, to_json
+from eeg2text_jax.study.places import PLACES, portable, resolved
 from eeg2text_jax.study.sections import Settings
 from eeg2text_jax.study.study import open_data
 from eeg2text_jax.study.workdir import Workdir, read_object

@@ -25,9 +25,9 @@ from eeg2text_jax.pretrained.load import read_config
 from eeg2text_jax.splits.certificate import certify_data
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
-from eeg2text_jax.study.config_file import read_configuration
 from eeg2text_jax.study.configuration import fields_digest
 from eeg2text_jax.study.own_run import is_of_its_run
+from eeg2text_jax.study.places import read_configuration
 from eeg2text_jax.study.study import open_data
 from eeg2text_jax.study.workdir import Workdir
 

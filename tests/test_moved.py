@@ -13,8 +13,9 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.finished_run import export_run
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.run_folds import run_folds
-from eeg2text_jax.study.config_file import check_configuration, open_workdir, read_configuration
+from eeg2text_jax.study.config_file import check_configuration, open_workdir
 from eeg2text_jax.study.configuration import fields_digest
+from eeg2text_jax.study.places import read_configuration
 from eeg2text_jax.study.study import open_data
 from eeg2text_jax.study.workdir import Workdir, find_workdir
 

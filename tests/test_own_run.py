@@ -9,9 +9,10 @@ from eeg2text_jax.predictions.file import Prediction, write_predictions
 from eeg2text_jax.predictions.read import read_any
 from eeg2text_jax.splits.split import parts_digest
 from eeg2text_jax.splits.splitfile import write_split_file
-from eeg2text_jax.study.config_file import open_workdir, read_configuration
+from eeg2text_jax.study.config_file import open_workdir
 from eeg2text_jax.study.configuration import fields_digest
 from eeg2text_jax.study.own_run import is_of_its_run, neighbors_of_run
+from eeg2text_jax.study.places import read_configuration
 
 IDS = {"train": ["A/NR:0"], "dev": ["A/NR:1"], "test": ["A/NR:2", "B/NR:2"]}
 TIME = {"unit": "s"}

@@ -72,6 +72,27 @@ def test_no_module_outgrows_a_subject():
         assert len(lines) <= 600, f"{path.name} has {len(lines)} lines"
 
 
+HEAVY = {"jax", "flax", "optax", "orbax", "grain", "transformers", "tokenizers", "h5py", "ml_collections"}
+AUDIT = "import sys; from eeg2text_jax.cli import main; main(['audit', '--eeg', sys.argv[1]])"
+PAGE = "import eeg2text_jax.app.worker, eeg2text_jax.auditing.audit, eeg2text_jax.auditing.report"
+
+
+@pytest.mark.parametrize("what", [AUDIT, PAGE, "import eeg2text_jax.app.interface"], ids=["audit", "job", "page"])
+def test_what_judges_files_loads_little(tmp_path, what):
+    if "interface" in what:
+        pytest.importorskip("gradio")
+    rows = [f"{i}\tthe {i} sat on mat {i}\tthe {i} sat {i}\ta dog {7 * i % 60}" for i in range(60)]
+    path = tmp_path / "rows.tsv"
+    path.write_text("\n".join(["id\treference\teeg\tnoise", *rows]) + "\n")
+    command = [sys.executable, "-X", "importtime", "-c", what, str(path)]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr[-2000:]
+    assert what != AUDIT or "VERDICT: " in made.stdout
+    loaded = re.findall(r"^import time:.*\| +(\S+)$", made.stderr, re.MULTILINE)
+    assert not HEAVY & {name.partition(".")[0] for name in loaded}
+    assert 5 < sum(name.startswith("eeg2text_jax") for name in loaded) <= 95
+
+
 @pytest.mark.parametrize(("idiom", "home"), HOMES.items())
 def test_each_idiom_is_written_once(idiom, home):
     paths = [*(ROOT / "eeg2text_jax").rglob("*.py"), *(ROOT / "configs").glob("*.py")]

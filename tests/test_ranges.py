@@ -19,7 +19,8 @@ from eeg2text_jax.data.epochs import is_nested
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge import fields as judge_ranges
 from eeg2text_jax.study.configuration import load_config, parse_config
-from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, fields, notes
+from eeg2text_jax.study.places import PLACES, RENAMED, place_names
+from eeg2text_jax.study.ranges import RANGES, check_config, fields, notes
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**13
 # Wrong for every field whose default is of the type ...
@@ -303,6 +304,10 @@ def test_ranges_are_in_the_order_of_the_fields():
     tree = ast.parse(Path(DEFAULT).read_text())
     lines = [ast.unparse(node.targets[0]) for node in ast.walk(tree) if isinstance(node, ast.Assign)]
     assert [name for name in (line.removeprefix("c.") for line in lines) if name in RANGES] == list(RANGES)
+
+
+def test_fields_that_hold_paths_are_listed():
+    assert list(PLACES) == place_names(RANGES)
 
 
 def test_old_names_are_refused_with_the_new(tmp_path, monkeypatch, refused):

@@ -14,7 +14,8 @@ from eeg2text_jax import files
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import replacing
 from eeg2text_jax.study.config_file import forget, open_workdir
-from eeg2text_jax.study.configuration import fields_digest, load_config, stage_of
+from eeg2text_jax.study.configuration import fields_digest, load_config
+from eeg2text_jax.study.places import stage_of
 from eeg2text_jax.study.ranges import RANGES
 from eeg2text_jax.study.sections import read_settings
 from eeg2text_jax.study.workdir import Workdir, find_workdir, lock_workdir

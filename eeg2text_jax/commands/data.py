@@ -22,8 +22,8 @@ from eeg2text_jax.predictions.file import sentence_key
 from eeg2text_jax.records.croissant import write_croissant
 from eeg2text_jax.splits.certificate import certify, certify_data, paper_table1, split_report
 from eeg2text_jax.splits.leakage import OVERLAP
-from eeg2text_jax.splits.methods import FROM_FILE, METHODS, SUBJECTS, make_folds, make_split
-from eeg2text_jax.splits.split import check_ratio, readings_of
+from eeg2text_jax.splits.methods import FROM_FILE, METHODS, SUBJECTS, check_ratio, make_folds, make_split
+from eeg2text_jax.splits.split import readings_of
 from eeg2text_jax.splits.split_map import split_map, time_figure
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.stores.arguments import check_outputs

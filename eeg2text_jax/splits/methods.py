@@ -14,8 +14,9 @@ import numpy as np
 
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.kinds import shares
 from eeg2text_jax.splits.bipartite import at_least_one, f
-from eeg2text_jax.splits.split import PARTS, Split, check_ratio, part_sizes, text_units
+from eeg2text_jax.splits.split import PARTS, Split, part_sizes, text_units
 from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.splits.stretches import DEV, LEFT_OUT, TEST, TRAIN, block_folds, blocks
 
@@ -265,3 +266,14 @@ def fold_parts(groups: list[np.ndarray], k: int, share: float, rng: np.random.Ge
     part = np.full(len(others) + len(groups[k]), TRAIN)
     part[others[:n_dev]], part[groups[k]] = DEV, TEST
     return part
+
+
+def check_ratio(ratio: tuple[float, ...]) -> tuple[float, float, float]:
+    """Return the shares of train, dev and test. Raises UserError unless they are positive and add up to 1."""
+    if not shares().holds(ratio):
+        raise UserError(
+            f"split.ratio: expected three positive shares (train, dev, test) that add up to 1, got {tuple(ratio)}; "
+            "write for example 0.8,0.1,0.1."
+        )
+    train, dev, test = map(float, ratio)
+    return train, dev, test

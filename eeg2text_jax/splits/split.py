@@ -7,13 +7,15 @@ import json
 import os
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eeg2text_jax.data.clock import Clock, Stretches, stretches
-from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.kinds import shares
+
+if TYPE_CHECKING:  # who reads a split file need not open a data file
+    from eeg2text_jax.data.datafile import DataFile
 
 
 def normalize(text: str) -> str:
@@ -55,14 +57,14 @@ class Readings:
         return len(self.sample_id)
 
 
-def readings_of(data: DataFile) -> Readings:
+def readings_of(data: "DataFile") -> Readings:
     """Return ids, subjects, tasks, texts and times of a data file's samples, in the order of the file."""
     sentence_id, segments = data.sentence_id, stretches(data) if data.is_windows else None
     names = sample_ids(data.subject, sentence_id)
     return Readings(names, data.subject, data.task, sentence_id, data.sentence, segments, data.text_group, data.clock)
 
 
-def text_units(data: DataFile) -> np.ndarray:
+def text_units(data: "DataFile") -> np.ndarray:
     """Return the text of each sample as splits compare it, `[N]`: normalized; for overlapping windows, text group."""
     if data.is_windows:
         return data.text_group.astype(str)
@@ -93,7 +95,7 @@ class Split:
     names: np.ndarray  # ids of all samples of the data file, object `[N]`, see `sample_ids`
 
     @classmethod
-    def of(cls, data: DataFile, method: str, seed: int, part: np.ndarray) -> "Split":
+    def of(cls, data: "DataFile", method: str, seed: int, part: np.ndarray) -> "Split":
         """Return the split of a data file with sample i in part `PARTS[part[i]]`, or in none if `part[i]` is -1.
 
         Raises UserError if a part is empty.
@@ -129,17 +131,6 @@ def part_sizes(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int
     """Return the sizes of train, dev and test for `n` units; train and dev are rounded down, as by Wang & Ji."""
     train, dev = int(n * ratio[0] + 1e-9), int(n * ratio[1] + 1e-9)
     return train, dev, n - train - dev
-
-
-def check_ratio(ratio: tuple[float, ...]) -> tuple[float, float, float]:
-    """Return the shares of train, dev and test. Raises UserError unless they are positive and add up to 1."""
-    if not shares().holds(ratio):
-        raise UserError(
-            f"split.ratio: expected three positive shares (train, dev, test) that add up to 1, got {tuple(ratio)}; "
-            "write for example 0.8,0.1,0.1."
-        )
-    train, dev, test = map(float, ratio)
-    return train, dev, test
 
 
 def check_same_split(expected: str, stated: str | None, path: str | os.PathLike[str]) -> None:

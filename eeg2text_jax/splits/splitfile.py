@@ -15,16 +15,18 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from etils import epath
 
-from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import content_digest, parse_json, write_text
 from eeg2text_jax.splits.split import PARTS, Readings, Split, readings_of
 from eeg2text_jax.stores.copying import at_hand
+
+if TYPE_CHECKING:
+    from eeg2text_jax.data.datafile import DataFile
 
 FORMAT = "eeg2text-split-2"  # format of a certificate that states the hashes of its data file
 _NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}  # part -> names in file
@@ -38,7 +40,7 @@ class SplitFile:
     samples: dict[str, list[Any]]  # samples of each part, in the forms that the module's docstring lists
     record: dict[str, Any]  # the whole JSON object
 
-    def resolve(self, data: DataFile, *, other_texts: bool = False) -> Split:
+    def resolve(self, data: "DataFile", *, other_texts: bool = False) -> Split:
         """Look up the samples in a data file and return the split.
 
         With `other_texts`, sentences may differ from those that the certificate was made from. Raises UserError if a
@@ -73,7 +75,7 @@ class SplitFile:
         seed = self.record.get("seed", 0)
         return Split(str(self.record.get("method", "file")), seed if isinstance(seed, int) else 0, parts, names)
 
-    def check_same_data(self, data: DataFile, *, other_texts: bool = False) -> None:
+    def check_same_data(self, data: "DataFile", *, other_texts: bool = False) -> None:
         """Raise UserError if this certificate was made from another data file, or is no certificate of a data file.
 
         Data files are compared by the hashes of their columns; with `other_texts`, sentences may differ.
@@ -91,7 +93,7 @@ class SplitFile:
                 f"{' and '.join(differing)} differ; restore the old file, or take another --workdir for the new one."
             )
 
-    def _check_claims(self, split: Split, data: DataFile, other_texts: bool) -> None:
+    def _check_claims(self, split: Split, data: "DataFile", other_texts: bool) -> None:
         """Raise UserError if a certificate's hash of the split, or (unless `other_texts`) of the readings, is wrong."""
         if self.record.get("format") != FORMAT:
             return
@@ -107,7 +109,7 @@ class SplitFile:
                 "it was edited; restore the file, or make it again."
             )
 
-    def _row(self, sample: Any, part: str, row_of: dict[str, int], data: DataFile) -> int:
+    def _row(self, sample: Any, part: str, row_of: dict[str, int], data: "DataFile") -> int:
         if isinstance(sample, int) and not isinstance(sample, bool):
             if not 0 <= sample < len(data):
                 raise UserError(

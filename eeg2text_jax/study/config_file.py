@@ -1,6 +1,6 @@
 """Read, write and check `config.json` of a workdir.
 
-A field may change on a resume until the first stage that depends on it is finished, see `configuration.STAGES`.
+A field may change on a resume until the first stage that depends on it is finished, see `places.STAGES`.
 """
 
 import json
@@ -12,12 +12,10 @@ from etils import epath
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import remove, write_text
 from eeg2text_jax.study import lengths
-from eeg2text_jax.study.configuration import PLACES, STAGES, differences, from_stage, stage_of, to_json
-from eeg2text_jax.study.metric_names import WORDS_ENDPOINT
-from eeg2text_jax.study.places import portable, resolved
-from eeg2text_jax.study.ranges import REMOVED, RENAMED
+from eeg2text_jax.study.configuration import differences, to_json
+from eeg2text_jax.study.places import PLACES, STAGES, from_stage, portable, read_configuration, stage_of
 from eeg2text_jax.study.sections import Settings
-from eeg2text_jax.study.workdir import Workdir, check_ours, read_object
+from eeg2text_jax.study.workdir import Workdir, check_ours
 
 
 def open_workdir(root: str, config: Settings) -> Workdir:
@@ -37,24 +35,6 @@ def open_workdir(root: str, config: Settings) -> Workdir:
     workdir.root.mkdir(parents=True, exist_ok=True)
     write_configuration(workdir, config.document)
     return workdir
-
-
-def read_configuration(workdir: Workdir) -> dict[str, Any]:
-    """Return the content of `config.json` with paths on this machine, and renamed fields under their current names.
-
-    Raises UserError if the file is not JSON.
-    """
-    content = read_object(workdir.config, f"restore the file, remove {workdir.root} or take another --workdir")
-    for old, new in RENAMED.items():
-        (section, name), (_, renamed) = old.split("."), new.split(".")
-        if name in content.get(section, {}):
-            content[section][renamed] = content[section].pop(name)
-    for field in REMOVED:
-        section, _, name = field.partition(".")
-        content.get(section, {}).pop(name, None)
-    if content.get("audit", {}).get("endpoint") == "bleu-1":  # of version 0.2; a corpus score no longer decides
-        content["audit"]["endpoint"] = WORDS_ENDPOINT
-    return resolved(content, workdir.root, PLACES)
 
 
 def check_configuration(workdir: Workdir, config: Settings) -> None:

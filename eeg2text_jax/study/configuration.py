@@ -1,7 +1,4 @@
-"""Parse the command line (`--config=NAME --config.section.field=value ...`) into a configuration.
-
-The table `STAGES` says which stage of a run depends on which field of the configuration.
-"""
+"""Parse the command line (`--config=NAME --config.section.field=value ...`) into a configuration."""
 
 import argparse
 import contextlib
@@ -15,14 +12,12 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from eeg2text_jax.backbones.mapping import flatten
 from eeg2text_jax.errors import UserError, did_you_mean, first_line, named
-from eeg2text_jax.files import content_digest
 from eeg2text_jax.kinds import Range, with_pairs
 from eeg2text_jax.study import lengths
 from eeg2text_jax.study.option_help import check_options, check_prefix, help_text
-from eeg2text_jax.study.places import is_same_place, place_names, without_folders
-from eeg2text_jax.study.ranges import RANGES, RENAMED, check_config, refusal, shortly
+from eeg2text_jax.study.places import RENAMED, is_same_place, stored_digest
+from eeg2text_jax.study.ranges import RANGES, check_config, refusal, shortly
 from eeg2text_jax.study.sections import Settings, read_settings
 from eeg2text_jax.study.shipped import find_config, run_config
 
@@ -233,60 +228,6 @@ def differences(
     return found
 
 
-PLACES = place_names(RANGES)  # fields of a run's configuration that hold paths
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-    """A stage of a run: its files, and the fields that it depends on in addition to the fields of earlier stages."""
-
-    products: tuple[str, ...]  # names or patterns of files in the workdir
-    fields: tuple[str, ...]  # dotted names of fields or sections
-
-
-# Stages by name, in order of execution. The fields of stage "" may always change. A field that is in no stage belongs
-# to training, the most expensive stage to repeat.
-STAGES = {
-    "data": Stage(
-        ("data.h5",),
-        ("data.source", "data.synthetic", "data.columns", "data.table", "data.recordings", "data.raw", "data.fmri",
-         "data.synthetic_fmri"),
-    ),
-    "split": Stage(("split.json",), ("split",)),
-    "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),
-    "targets": Stage(("targets.npz",), ("contrastive.text", "contrastive.layer", "contrastive.hashed")),
-    "training": Stage(("checkpoints/step_*", "*/checkpoints/step_*", "wave_*", "waves.json"), ()),
-    "decoding": Stage(("predictions.jsonl", "rankings.jsonl"), ("grid.eval_conditions", "decode")),
-    "": Stage(
-        (),
-        ("audit", "compilation_cache", "grid.controls", "metrics", "parallel.heartbeat", "parallel.hosts",
-         "parallel.startup", "retrieval", "train.save_every", "train.save_epochs", "train.log_every", "train.profile",
-         "train.tracker"),
-    ),
-}  # fmt: skip
-
-
-def from_stage(name: str) -> list[str]:
-    """Return the names of a stage and of all later stages."""
-    names = list(STAGES)
-    return names[names.index(name) :]
-
-
-def stage_of(field: str) -> str:
-    """Return the first stage that depends on the field with this dotted name; "" if the field may always change."""
-    for name, stage in STAGES.items():
-        if any(field == prefix or field.startswith(f"{prefix}.") for prefix in stage.fields):
-            return name
-    return "training"
-
-
 def fields_digest(document: Mapping[str, Any], stage: str) -> str:
-    """Return a hash, 16 characters, of the values of all fields that a stage and the earlier stages depend on.
-
-    Of a path only the last part counts.
-    """
-    later = from_stage(stage)[1:]
-    plain = without_folders(json.loads(to_json(document)), PLACES)
-    flat = {path.replace("/", "."): value for path, value in flatten(plain).items()}
-    content = {name: value for name, value in flat.items() if stage_of(name) not in later}
-    return content_digest(content)[:16]
+    """Return the hash of a configuration's fields for a stage, see `places.stored_digest`."""
+    return stored_digest(json.loads(to_json(document)), stage)

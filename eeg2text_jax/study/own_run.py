@@ -12,8 +12,7 @@ from eeg2text_jax.predictions.file import Prediction, PredictionSet
 from eeg2text_jax.predictions.rankings import Ranking, RankingSet
 from eeg2text_jax.splits.split import parts_digest
 from eeg2text_jax.splits.splitfile import read_split_file
-from eeg2text_jax.study.config_file import read_configuration
-from eeg2text_jax.study.configuration import fields_digest
+from eeg2text_jax.study.places import read_configuration, stored_digest
 from eeg2text_jax.study.workdir import Workdir, read_object
 
 
@@ -35,7 +34,7 @@ def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
     try:
         recorded = read_object(workdir.finished, "restore the file")
         document = read_configuration(workdir)
-        decoding, training = (fields_digest(document, stage) for stage in ("decoding", "training"))
+        decoding, training = (stored_digest(document, stage) for stage in ("decoding", "training"))
         split = read_split_file(workdir.split)
     except (UserError, ValueError, TypeError):
         return False

@@ -16,12 +16,10 @@ from eeg2text_jax.errors import UserError, did_you_mean, first_line
 from eeg2text_jax.kinds import Range, ranges_of
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.splits.methods import FROM_FILE
+from eeg2text_jax.study.places import RENAMED
 from eeg2text_jax.study.sections import Settings, read_settings
 
 RANGES = ranges_of(Settings)  # range of each field by its dotted name, in the order of configs/default.py
-# Names of fields in version 0.1 -> their current names.
-RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
-REMOVED = ("audit.resamples", "audit.seed")  # fields of version 0.2
 
 
 def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Mapping[str, Range] | None = None) -> None:

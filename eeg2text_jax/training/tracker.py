@@ -19,8 +19,8 @@ from typing import IO, Any
 from eeg2text_jax.files import content_digest
 from eeg2text_jax.parallel.distributed import is_main
 from eeg2text_jax.stores.address import address_of
-from eeg2text_jax.study.configuration import PLACES, to_json
-from eeg2text_jax.study.places import without_folders
+from eeg2text_jax.study.configuration import to_json
+from eeg2text_jax.study.places import PLACES, without_folders
 from eeg2text_jax.study.study import Study
 
 PROJECT = "eeg2text"
