@@ -7,13 +7,13 @@ import io
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.containers import ABSENT, Columns, Table, refuse_chat
 from eeg2text_jax.predictions.file import UNKNOWN, refuse_surrogates
-from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, ForeignRow, fed_word
+from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, Samples, fed_word
 from eeg2text_jax.predictions.names import PHONEMES, SIDES, TEXT, Names, built_in, normalize, normalize_names
 from eeg2text_jax.predictions.packed import read_text
 
@@ -29,6 +29,7 @@ SAID = {
     **{"condition": ("condition", "eval_condition", "train_condition"), "mode": MODE_FIELDS, "time": TIME},
     **{"ids": ("sample_id", "sentence_id"), "seed": ("seed",), "split": ("split",)},
 }
+NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 SAMPLED = 200  # rows whose texts tell phonemes from words
 
 
@@ -47,9 +48,7 @@ def roles(table: Table, names: Names, stated: Sequence[str] | None = None, group
         found = table.roles
     else:
         found = known_columns(table, names)
-    found = dataclasses.replace(found, about=found.about | group_positions(table, groups))
-    used = found.used()
-    return dataclasses.replace(found, others={n: i for i, n in enumerate(table.names or ()) if i not in used})
+    return dataclasses.replace(found, about=found.about | group_positions(table, groups))
 
 
 def group_positions(table: Table, groups: Sequence[str]) -> dict[str, list[int]]:
@@ -62,7 +61,7 @@ def known_columns(table: Table, names: Names) -> Columns:
     """Return the columns with known names. Raises UserError if no pair of columns fits, or several do."""
     if table.names is None:
         raise UserError(f"{table.path}: {unnamed(table)}")
-    plain = table.names
+    plain = [name if holds_words(table, i) else f"{name} (numbers)" for i, name in enumerate(table.names)]
     parts = [names.split_mode(name) for name in plain]
     bases = [base for base, _ in parts]
     pairs = [pair for pair in names.pairs if pair[0] in plain and pair[1] in bases]
@@ -107,6 +106,13 @@ def known_columns(table: Table, names: Names) -> Columns:
         for name, (condition, mode) in chosen.items()
     }
     return Columns(plain.index(reference), predictions, field_positions(table, names), notes=tuple(notes))
+
+
+def holds_words(table: Table, index: int) -> bool:
+    """Return whether a column may hold texts: not all of its cells are numbers or empty."""
+    cells = (str(row[index]).strip() for row in table.rows if row[index] not in (None, ABSENT))
+    filled = [cell for cell in cells if cell]
+    return not filled or not all(map(NUMBER.fullmatch, filled))
 
 
 def of_one_form(table: Table, reference: str, predicted: Sequence[int], spoken: Sequence[str], notes: list[str]) -> str:
@@ -234,7 +240,7 @@ def is_time(table: Table, index: int, field: str) -> bool:
     """Return whether a column may hold what its name says: numbers, but for the name of a recording."""
     cells = (str(row[index]).strip() for row in table.rows if row[index] is not None and row[index] is not ABSENT)
     first = next((cell for cell in cells if cell), "")
-    return bool(first) and (field == "recording" or bool(re.fullmatch(r"-?\d+(\.\d*)?(e[+-]?\d+)?", first, re.I)))
+    return bool(first) and (field == "recording" or bool(NUMBER.fullmatch(first)))
 
 
 def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns:
@@ -383,49 +389,75 @@ def text_of(value: Any, side: str, title: str, where: str) -> tuple[str, str]:
     return found, how
 
 
-def stated_fields(row: Sequence[Any], about: dict[str, list[int]]) -> dict[str, str]:
-    """Return field -> value of a row; values of several columns are joined by `/`, without missing ones."""
-    found = {}
-    for name, places in about.items():
-        values = ["" if row[i] is None or row[i] is ABSENT else str(row[i]) for i in places]
-        known = [value for value in values if value.strip().lower() not in MISSING]
-        found[name] = "/".join(known or values[:1])
+def texts(
+    table: Table, index: int, side: str, changed: dict[str, set[int]], rows: Sequence[int] | None = None
+) -> list[str]:
+    """Return the texts of a column, or of some rows of it; `changed` gets note -> the rows that were converted.
+
+    A whole line is a text even if it begins and ends with a bracket. Raises UserError at a cell that is no text.
+    """
+    whole, found, place = table.layout in ("P", "K"), [], f"{table.path}, {table.unit}"  # of a bucket, this takes time
+    for row in range(len(table.rows)) if rows is None else rows:
+        value = table.rows[row][index]
+        if whole and isinstance(value, str):
+            found.append(value)
+            continue
+        where = f"{place} {table.numbers[row]}" + (f", id {table.rows[row][0]!r:.60}" if table.coded else "")
+        text, how = text_of(value, side, table.shown(index), where)
+        if how:
+            changed.setdefault(f"{side}s {how}", set()).add(row)
+        found.append(text)
     return found
 
 
-def samples(table: Table, columns: Columns) -> Iterator[ForeignRow]:
-    """Yield the samples of a table. Raises UserError at a cell that is no text, or a row that repeats the header."""
-    texts = [columns.reference, *columns.predictions.values()]
-    needed = sorted(columns.used())
-    head = None if table.titles is None or table.layout != "F" else [normalize(table.titles[i]) for i in texts]
-    place = str(table.path)  # of a path in a bucket, this takes time
-    for number, row in zip(table.numbers, table.rows, strict=True):
-        where = f"{place}, {table.unit} {number}"
-        for index in needed:
-            if row[index] is ABSENT:
-                raise UserError(
-                    f"{where}: has no {table.titles[index]!r}, but the first {table.unit} has it; add the name, or "
-                    f"remove the {table.unit}."
-                )
-        short = len(str(row[texts[0]])) < 60 and table.layout in ("F", "H")
-        cells = normalize_names(row[i] for i in texts) if short else []
-        if cells and (cells == head or (not head and len({*filter(built_in().is_usual, cells)}) > 1)):
-            shown = ", ".join(str(row[i]) for i in texts)
+def stated(table: Table, about: dict[str, list[int]]) -> dict[str, list[str]]:
+    """Return field -> the values of its columns; those of several columns are joined by `/`, without missing ones."""
+    found = {}
+    for name, places in about.items():
+        columns = [["" if c is None or c is ABSENT else str(c) for c in table.column(i)] for i in places]
+        rows = zip(*columns, strict=True)
+        found[name] = ["/".join(c for c in row if c.strip().lower() not in MISSING) or row[0] for row in rows]
+    return found
+
+
+def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Samples:
+    """Return the samples of a table. Raises UserError at a cell that is no text, or a row that repeats the header."""
+    refuse_header_below(table, [columns.reference, *columns.predictions.values()])
+    for index in sorted(columns.used()):
+        if ABSENT in table.column(index):
+            number = table.numbers[table.column(index).index(ABSENT)]
             raise UserError(
-                f"{where}: {shown!r:.80} is a header among the samples, as if two files were joined; give each file to "
-                "the command separately, with its header first."
+                f"{table.path}, {table.unit} {number}: has no {table.titles[index]!r}, but the first {table.unit} has "
+                f"it; add the name, or remove the {table.unit}."
             )
-        reference, *how = text_of(row[columns.reference], "reference", table.shown(columns.reference), where)
-        notes = [f"references {note}" for note in how if note]
-        outputs = {}
-        for key, index in columns.predictions.items():
-            outputs[key], note = text_of(row[index], "prediction", table.shown(index), where)
-            notes += [f"predictions {note}"] if note else []
-        stated = stated_fields(row, columns.about)
-        for name, i in columns.others.items():
-            if isinstance(row[i], str) and fed_word(row[i]):
-                stated[f"other {name}"] = row[i]
-        yield ForeignRow(number, reference, outputs, stated, table.unit, tuple(dict.fromkeys(notes)))
+    references = texts(table, columns.reference, "reference", changed)
+    outputs = {key: texts(table, index, "prediction", changed) for key, index in columns.predictions.items()}
+    return Samples(table.path, references, outputs, stated(table, columns.about), table.numbers, table.unit)
+
+
+def refuse_header_below(table: Table, places: Sequence[int]) -> None:
+    """Raise UserError for a row of a CSV that is a header, as if two files were joined."""
+    head = table.names and [table.names[i] for i in places]
+    for number, row in zip(table.numbers, table.rows, strict=True) if table.layout in ("F", "H") else ():
+        cells = normalize_names(row[i] for i in places) if len(str(row[places[0]])) < 60 else []
+        if cells and (cells == head or (not head and len({*filter(built_in().is_usual, cells)}) > 1)):
+            shown = ", ".join(str(row[i]) for i in places)
+            raise UserError(
+                f"{table.path}, {table.unit} {number}: {shown!r:.80} is a header among the samples, as if two files "
+                "were joined; give each file to the command separately, with its header first."
+            )
+
+
+def refuse_unread_conditions(table: Table, columns: Columns) -> None:
+    """Raise UserError if only a column that is not used tells EEG from controls."""
+    for index in sorted({*range(table.width)} - columns.used()):
+        fed = [fed_word(cell) if isinstance(cell, str) else "" for cell in table.column(index)]
+        if "eeg" in fed and "" not in fed and len({*fed}) > 1:
+            raise UserError(
+                f"{table.path}: the column {table.names[index] if table.names else index + 1!r} says what was fed "
+                f"({', '.join(dict.fromkeys(fed))}), and rows with different inputs are not judged together; rename "
+                "the column to eval_condition, or give one file for each value."
+            )
 
 
 def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = ()) -> str:

@@ -8,7 +8,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from etils import epath
@@ -38,7 +38,6 @@ class Columns:
     reference: int
     predictions: dict[tuple[str, str], int]  # (condition, mode) -> position
     about: dict[str, list[int]]  # field, such as "subject" -> positions
-    others: Mapping[str, int] = dataclasses.field(default_factory=dict)  # unused column -> its position
     notes: tuple[str, ...] = ()
 
     def used(self, dropped: Collection[str] = ()) -> set[int]:
@@ -171,7 +170,7 @@ def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             except csv.Error as error:
                 raise UserError(f"{path}, line {line}: not a CSV row ({error}); is a quote missing?") from error
             if delimiter in BARS:
-                fields = [field.strip() for field in fields]
+                fields = between_bars(fields)
             if not fields or (delimiter in BARS and not {*"".join(fields)} - {*"-: "}):
                 continue
             width = width or len(fields)
@@ -189,6 +188,12 @@ def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         raise UserError(f"{path}: {NO_TABLE.format(hint=TEXTS_ALONE)}")
 
 
+def between_bars(fields: list[str]) -> list[str]:
+    """Return the cells of a line of a Markdown table, without the empty ones outside of its first and last bar."""
+    fields = [field.strip() for field in fields]
+    return fields[1:-1] if len(fields) > 3 and not fields[0] and not fields[-1] else fields
+
+
 def stated_delimiter(lines: Lines) -> str | None:
     """Return the delimiter that a first line such as `sep=;` states, as spreadsheets write it, or None."""
     first = next(iter(lines), "")
@@ -199,7 +204,8 @@ def raw_names(lines: Lines, delimiter: str) -> list[str]:
     """Return the fields of the first line with content, as written."""
     line = next((line for line in lines if line and not line.startswith("sep=")), "")
     try:
-        return next(csv.reader([line], delimiter=delimiter), [])
+        fields = next(csv.reader([line], delimiter=delimiter), [])
+        return between_bars(fields) if delimiter in BARS else fields
     except csv.Error:  # a field too long for the csv module is no name
         return []
 
@@ -300,7 +306,7 @@ def table_of(found: Any, path: epath.Path, names: Names, *, alone: bool) -> Tabl
         found = [dict(zip(found["columns"], row, strict=False)) for row in found["data"]]
     found = [found] if isinstance(found, dict) and chat_of(found) else found
     if isinstance(found, dict) and not is_lists(found):
-        inner = [value for value in found.values() if is_objects(value) or is_lists(value) or is_split(value)]
+        inner = [v for v in found.values() if is_objects(v) or is_split(v)] or [*filter(is_lists, found.values())]
         if not inner and not alone:
             inner = [v for n, v in found.items() if isinstance(v, list) and names.is_text(normalize(n))]
         if len(inner) == 1:
@@ -365,7 +371,8 @@ def by_key(found: dict[str, dict[str, Any]], names: Names) -> Any:
     """
     columns = list(found.values())
     if sum(map(names.is_usual, normalize_names(found))) < 2:
-        return [{**({} if "key" in row else {"key": key}), **row} for key, row in found.items()]
+        name = "index" if [*found] == [*map(str, range(len(found)))] else "key"
+        return [{**({} if name in row else {name: key}), **row} for key, row in found.items()]
     if any(column.keys() != columns[0].keys() for column in columns):
         return found
     return [{name: column[key] for name, column in found.items()} for key in columns[0]]

@@ -429,13 +429,15 @@ def on_one(text: Printed) -> Pairs:
             lost += [i] if text.lines[i].strip() and not text.rules[i] else []
             continue
         one, two = found[:2]
-        left = text.lines[i][one.text : two.start].rstrip()
-        left = left.removesuffix("->") if left.endswith("->") else left[:-1] if left[-1:] in "|;,/" else left
         right = text.lines[i][two.text :].rstrip()
         bare = right.rstrip("=-#*_")
         right = bare if len(right) - len(bare) > 2 else right
-        rows.append({one.name: left.strip(), two.name: right.strip()})
+        rows.append({one.name: text.lines[i][one.text : two.start].strip(), two.name: right.strip()})
         numbers.append(i + 1)
+    for name in rows[0]:  # a mark between the two, if it is on each line
+        for mark in ("->", "|", ";", ",", "/"):
+            if all(row[name].endswith(mark) and name == next(iter(row)) for row in rows):
+                rows = [{**row, name: row[name].removesuffix(mark).rstrip()} for row in rows]
     return rows, numbers, unused_lines(text, lost, "other lines are not used", lost[:1])
 
 

@@ -226,14 +226,14 @@ def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
 def _cells(rows: Iterator[Sequence[Any]], above: int) -> Iterator[Sequence[Any]]:
     """Yield the rows below the first `above` ones, as wide as the first row with a filled cell.
 
-    Empty rows are (), and none follows the last filled row.
+    Empty rows are (), and none is above the first filled row or below the last one.
     """
     width = empty = 0
     for row in itertools.islice(rows, above, None):
         width = width or max((i for i, cell in enumerate(row, 1) if cell is not None), default=0)
         row = row[:width]
         if all(cell is None for cell in row):
-            empty += 1
+            empty += width > 0
             continue
         yield from itertools.repeat((), empty)
         yield (*row, *[None] * (width - len(row)))
