@@ -216,9 +216,13 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
 
 
 def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
-    """Return (rows above the header, header) of a sheet: its first row with two filled cells or more; or None."""
+    """Return (rows above the header, header) of a sheet, or None.
+
+    The header is the first row with two filled cells, or with one that is not in the first column, as pandas writes the
+    name of a column beside its index.
+    """
     for number, row in enumerate(sheet.iter_rows(values_only=True, max_row=TITLES)):
-        if len(names := tuple(cell for cell in row if cell is not None)) > 1:
+        if (names := tuple(cell for cell in row if cell is not None)) and (len(names) > 1 or row[0] is None):
             return number, names
     return None
 
