@@ -14,7 +14,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.containers import ABSENT, Columns, Table, refuse_chat
 from eeg2text_jax.predictions.file import UNKNOWN, refuse_surrogates
 from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, Samples, fed_word
-from eeg2text_jax.predictions.names import PHONEMES, SIDES, TEXT, Names, built_in, normalize, normalize_names
+from eeg2text_jax.predictions.names import PHONEMES, TEXT, Names, built_in, normalize, normalize_names
 from eeg2text_jax.predictions.packed import read_text
 
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
@@ -57,38 +57,53 @@ def group_positions(table: Table, groups: Sequence[str]) -> dict[str, list[int]]
     return {f"group {name}": [known.index(normalize(name))] for name in groups if normalize(name) in known}
 
 
+class Meanings:
+    """The columns of a table by what their names may mean; a column of numbers has no text."""
+
+    def __init__(self, table: Table, names: Names) -> None:
+        self.plain = [
+            name if holds_words(table, i) else f"{name} (numbers)" for i, name in enumerate(table.names or ())
+        ]
+        self.modes = [names.split_mode(name) for name in self.plain]  # name without its mode, mode
+        self.bases = [base for base, _ in self.modes]
+        self.pairs = [pair for pair in names.pairs if pair[0] in self.plain and pair[1] in self.bases]
+        self.references, self.spoken = self._of("reference", self.plain, names)
+        self.predictions, self.heard = self._of("prediction", self.bases, names)
+        self.spoken += [name for name in self.plain if name in names.either and name == PHONEMES]
+        self.conditions = {name: fed for name in self.bases if (fed := names.condition(name))}
+        self.maybe = [name for name in names.maybe if name in self.plain]
+        if not self.pairs and not self.references and len(self.predictions) == len(self.maybe) == 1:
+            self.references = self.maybe
+
+    def _of(self, side: str, of: Sequence[str], names: Names) -> tuple[list[str], list[str]]:
+        """Return the names of texts and of phonemes of one side."""
+        texts, phonemes = ([n for n in dict.fromkeys(of) if names.form(side, n) == form] for form in (TEXT, PHONEMES))
+        return texts, phonemes
+
+    def chosen(self) -> tuple[str, dict[str, str]] | None:
+        """Return the reference, and prediction -> its condition; None if no pair of columns fits, or several do."""
+        one = len(self.predictions) == 1
+        if self.pairs or (one and len(self.references) == 1):
+            found = self.pairs or [(self.references[0], self.predictions[0])]
+            return (found[0][0], {found[0][1]: UNKNOWN}) if len(found) == 1 else None
+        if self.spoken and self.heard and not (self.references and self.predictions):
+            return self.spoken[0], {self.heard[0]: UNKNOWN}
+        if self.spoken and not self.references and one:
+            return self.spoken[0], {self.predictions[0]: UNKNOWN}
+        return (self.references[0], self.conditions) if len(self.references) == 1 and self.conditions else None
+
+
 def known_columns(table: Table, names: Names) -> Columns:
     """Return the columns with known names. Raises UserError if no pair of columns fits, or several do."""
     if table.names is None:
         raise UserError(f"{table.path}: {unnamed(table)}")
-    plain = [name if holds_words(table, i) else f"{name} (numbers)" for i, name in enumerate(table.names)]
-    parts = [names.split_mode(name) for name in plain]
-    bases = [base for base, _ in parts]
-    pairs = [pair for pair in names.pairs if pair[0] in plain and pair[1] in bases]
-    sides = {side: {form: [n for n in dict.fromkeys(of) if names.form(side, n) == form] for form in (TEXT, PHONEMES)}
-             for side, of in zip(SIDES, (plain, bases), strict=True)}  # fmt: skip
-    references, predicted = sides["reference"][TEXT], sides["prediction"][TEXT]
-    conditions = {name: condition for name in bases if (condition := names.condition(name))}
-    maybe = [name for name in names.maybe if name in plain]
-    if not pairs and not references and len(predicted) == len(maybe) == 1:
-        references = maybe
-    if not pairs and len(references) == 1 and len(predicted) == 1:
-        pairs = [(references[0], predicted[0])]
-    spoken = [*sides["reference"][PHONEMES], *(n for n in plain if n in names.either and n == PHONEMES)]
-    heard = sides["prediction"][PHONEMES]
-    if not pairs and spoken and heard and not (references and predicted):
-        pairs = [(spoken[0], heard[0])]
-    if not pairs and spoken and not references and len(predicted) == 1:
-        pairs = [(spoken[0], predicted[0])]
-    if len(pairs) == 1:
-        reference, wanted = pairs[0][0], {pairs[0][1]: UNKNOWN}
-    elif not pairs and len(references) == 1 and conditions:
-        reference, wanted = references[0], conditions
-    else:
+    found = Meanings(table, names)
+    if (taken := found.chosen()) is None:
         refuse_chat(table)
-        raise UserError(f"{table.path}: {unclear(table, names, pairs, references, predicted)}")
-    chosen = {name: (wanted[base], mode) for name, (base, mode) in zip(plain, parts, strict=True) if base in wanted}
-    if repeated := [name for name in (reference, *chosen) if plain.count(name) > 1]:
+        raise UserError(f"{table.path}: {unclear(table, names, found)}")
+    reference, wanted = taken
+    chosen = {name: (wanted[b], mode) for name, (b, mode) in zip(found.plain, found.modes, strict=True) if b in wanted}
+    if repeated := [name for name in (reference, *chosen) if found.plain.count(name) > 1]:
         raise UserError(
             f"{table.path}, line 1: two columns are named {repeated[0]!r}; name the columns by number, from 1."
         )
@@ -98,14 +113,15 @@ def known_columns(table: Table, names: Names) -> Columns:
             f"{NAME_BOTH}."
         )
     notes: list[str] = []
-    reference = of_one_form(table, reference, [plain.index(name) for name in chosen], spoken, notes)
+    place = found.plain.index
+    reference = of_one_form(table, reference, [*map(place, chosen)], found.spoken, notes)
     forced = {condition for condition, mode in chosen.values() if mode == "teacher_forced"}
     predictions = {
         # a column without a mode is free-running if there is a teacher-forced column of the same condition
-        (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): plain.index(name)
+        (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): place(name)
         for name, (condition, mode) in chosen.items()
     }
-    return Columns(plain.index(reference), predictions, field_positions(table, names), notes=tuple(notes))
+    return Columns(place(reference), predictions, field_positions(table, names), notes=tuple(notes))
 
 
 def holds_words(table: Table, index: int) -> bool:
@@ -167,37 +183,40 @@ def spaced(table: Table) -> list[int]:
     return [i for i, count in enumerate(counts) if 2 * count >= len(table.rows)]
 
 
-def unclear(table: Table, names: Names, pairs: Sequence, references: Sequence[str], predicted: Sequence[str]) -> str:
+def unclear(table: Table, names: Names, found: Meanings) -> str:
     """Return the message that says which of reference and prediction is unclear, and how to name it."""
-    titles = dict(zip(table.names, table.titles, strict=True))
-    found = references or predicted
-    others = [t for n, t in titles.items() if names.split_mode(n)[0] not in found and n not in names.fields]
-    holding = [title for name, title in titles.items() if name not in names.fields and not names.is_key(name)]
-    alone = len(holding) == 1 and not references
-    if alone and all(isinstance(cell, str) for cell in table.column(table.titles.index(holding[0]))):
+    holding = [i for i, name in enumerate(table.names) if name not in names.fields and not names.is_key(name)]
+    sides = {"reference": found.references, "prediction": found.predictions}
+    if len(holding) == 1 and not found.references and all(isinstance(c, str) for c in table.column(holding[0])):
         return (
             f"holds outputs without references (columns {join_names([repr(t) for t in table.titles])}); give its "
             "references with --reference=FILE."
         )
-    if pairs or (bool(references) == bool(predicted) and len(references) < 2 and len(predicted) < 2) or not others:
-        said = "several columns may be" if pairs or (references and predicted) else "no column is known as"
+    several = [side for side, of in sides.items() if len(of) > 1]
+    if several and not found.pairs:
+        said = f"several columns may be the {several[0]} ({join_names(sides[several[0]])}); name both with {NAME_BOTH}"
+        if several == ["prediction"] and found.references:
+            one, two = found.predictions[:2]
+            both = option("--columns", [found.references[0], f"eeg={one}", f"control={two}"])
+            said += f", or, if one of them is of a control, with {both}"
+        return f"{said}."
+    taken = found.references or found.predictions
+    others = [
+        title
+        for title, name, base in zip(table.titles, table.names, found.bases, strict=True)
+        if base not in taken and name not in names.fields
+    ]
+    if found.pairs or not taken or all(sides.values()) or not others:
+        said = "several columns may be" if found.pairs or all(sides.values()) else "no column is known as"
         return (
             f"{said} reference and prediction among {join_names(table.titles)}; its first rows are "
             f"{table.first_rows()}; name two with {NAME_BOTH}."
         )
-    if len(several := references if len(references) > 1 else predicted) > 1:
-        side = "reference" if several is references else "prediction"
-        said = f"several columns may be the {side} ({join_names(several)}); name both with {NAME_BOTH}"
-        if side == "prediction" and references:
-            a, b = several[:2]
-            both = option("--columns", [references[0], f"eeg={a}", f"control={b}"])
-            said += f", or, if one of them is of a control, with {both}"
-        return f"{said}."
-    title = next(title for name, title in titles.items() if names.split_mode(name)[0] in found)
-    missing = ("reference", "prediction") if references else ("prediction", "reference")
-    wanted = option("--columns", [title, "PREDICTION"] if references else ["REFERENCE", title])
+    title = table.titles[found.bases.index(taken[0])]
+    known, missing = sides if found.references else [*sides][::-1]
+    wanted = option("--columns", [title, "PREDICTION"] if found.references else ["REFERENCE", title])
     return (
-        f"the {missing[0]} is {title!r}; no column can be recognized as the {missing[1]} among {join_names(others)}; "
+        f"the {known} is {title!r}; no column can be recognized as the {missing} among {join_names(others)}; "
         f"name it with {wanted}."
     )
 
@@ -310,20 +329,17 @@ def side_column(table: Table, side: str, stated: str | None, names: Names) -> in
         return 1
     if table.width == 1:
         return 0
-    plain = table.names or []
-    bases = [names.split_mode(name)[0] for name in plain]
-    own = [name for name in plain if names.form("reference", name)]
-    outputs = [i for i, base in enumerate(bases) if names.form("prediction", base)]
+    known = Meanings(table, names)
+    own, outputs = [*known.references, *known.spoken], [*known.predictions, *known.heard]
     if side == "prediction" and own and outputs:
-        raise UserError(f"{table.path}: has references of its own ({join_names(plain)}); leave --reference out.")
-    fitting = outputs if side == "prediction" else [plain.index(name) for name in own]
-    words = [i for i in fitting if (names.form(side, bases[i]) or TEXT) == TEXT]
-    for offered in (words, fitting, [i for i, name in enumerate(plain) if name in (*names.either, *names.maybe)]):
+        raise UserError(f"{table.path}: has references of its own ({join_names(table.names)}); leave --reference out.")
+    words, fitting = (known.predictions, outputs) if side == "prediction" else (known.references, own)
+    for offered in (words, fitting, [name for name in known.plain if name in (*names.either, *names.maybe)]):
         if len(offered) == 1:
-            return offered[0]
+            return (known.bases if side == "prediction" else known.plain).index(offered[0])
     found = spaced(table)
     if len(found) != 1:
-        shown = join_names(table.titles) if plain else f"{table.width} columns without names"
+        shown = join_names(table.titles) if table.names else f"{table.width} columns without names"
         raise UserError(
             f"{table.path}: no column can be recognized as the {side} among {shown}; its first rows are "
             f"{table.first_rows()}; name both columns with {NAME_BOTH} (REFERENCE is a column of the file of "
