@@ -464,10 +464,11 @@ def refuse_header_below(table: Table, places: Sequence[int]) -> None:
             )
 
 
-def refuse_unread_conditions(table: Table, columns: Columns) -> None:
-    """Raise UserError if only a column that is not used tells EEG from controls."""
-    for index in sorted({*range(table.width)} - columns.used()):
-        fed = [fed_word(cell) if isinstance(cell, str) else "" for cell in table.column(index)]
+def refuse_unread_conditions(table: Table, used: set[int], numbers: Collection[int]) -> None:
+    """Raise UserError if only a column that is not used tells EEG from controls, in the rows of these numbers."""
+    kept = [row for number, row in zip(table.numbers, table.rows, strict=True) if number in numbers]
+    for index in sorted({*range(table.width)} - used):
+        fed = [fed_word(row[index]) if isinstance(row[index], str) else "" for row in kept]
         if "eeg" in fed and "" not in fed and len({*fed}) > 1:
             raise UserError(
                 f"{table.path}: the column {table.names[index] if table.names else index + 1!r} says what was fed "

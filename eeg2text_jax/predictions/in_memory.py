@@ -30,7 +30,7 @@ def arguments() -> Iterator[None]:
         yield
     except UserError as error:
         spoken = re.sub(r"--([a-z]+)(?:=('[^']*'|[\w.,:=\"/-]*[\w\"]))?", _argument, str(error))
-        raise type(error)(spoken) from error
+        raise type(error)(spoken) from None
 
 
 def _argument(option: re.Match) -> str:

@@ -41,6 +41,7 @@ RULE = re.compile(r"([#\-=])\1{7,}\s*|(start|end)#{4,}\s*")
 TOKENS = re.compile(r"(target|predicted|prediction|pred)[\w ]*\b(tokens?|ids)\b")
 # A possible label: words and brackets before a colon. It is surely a label if it begins with LABEL_WORDS.
 HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")
+MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?:[:>=]|->)")
 LABEL_WORDS = re.compile(
     r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
 )
@@ -465,6 +466,6 @@ def notebook_lines(file: Lines) -> list[str] | None:
 
 
 def recurring_heads(lines: Iterable[str]) -> list[str]:
-    """Return words before colons that begin several lines, the most frequent first, for messages."""
-    heads = Counter(found[1] for line in lines if (found := HEAD.match(line)))
+    """Return words before colons or arrows that begin several lines, the most frequent first, for messages."""
+    heads = Counter(found[1] for line in lines if (found := MARKED.match(line)))
     return [head for head, count in heads.most_common() if count >= FEWEST]

@@ -111,7 +111,7 @@ def read_any(
         described = describe_columns(table, used, dropped)
     predictions = complete(found)
     if reference is None and {p.eval_condition for p in predictions} == {UNKNOWN}:
-        refuse_unread_conditions(table, used)
+        refuse_unread_conditions(table, used.used(dropped), {*found.numbers})
     if not predictions:
         raise UserError(f"{path}: no predictions in the file.")
     notes = (*notes, *filter(None, [part]), *(f"in {len(rows)} rows {note}" for note, rows in changed.items()))

@@ -67,6 +67,7 @@ class Case:
     told: bool
     what: str
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    conditions: list[str] = dataclasses.field(default_factory=list)  # of each pair; none: not known
 
 
 def pairs_of(r: random.Random) -> list[tuple[str, str]]:
@@ -103,7 +104,10 @@ def markdown(header: list[str], rows: list[list[Any]]) -> str:
 
 def as_text(frame: pd.DataFrame, kind: str, r: random.Random) -> str:
     """A table in one of the forms of text."""
-    rows = [[None if pd.isna(cell) else cell for cell in row] for row in frame.astype(object).values.tolist()]
+    rows = [
+        [None if not isinstance(cell, list) and pd.isna(cell) else cell for cell in row]
+        for row in frame.astype(object).values.tolist()
+    ]
     header = list(frame.columns)
     records = [dict(zip(header, row, strict=True)) for row in rows]
     indent = r.choice([None, 1])
@@ -179,6 +183,42 @@ def one_file(folder: Path, r: random.Random) -> Case:
     kind = written(with_others(texts, len(pairs), r), path, r)
     options = {"columns": names} if unknown and r.random() < 0.7 else {}
     return Case(path, pairs, bool(options or not unknown) and kind != "wrapped", f"{kind} {names}", options)
+
+
+def wide(folder: Path, r: random.Random) -> Case:
+    """A column of predictions for each condition."""
+    pairs, path = pairs_of(r), folder / "out.csv"
+    kind = r.choice(
+        [("eeg", "noise"), ("real_eeg", "shuffled_eeg"), ("pred_eeg", "pred_noise"), ("noise_pred", "eeg_pred")]
+    )
+    fed = ["noise" if "noise" in name else "shuffled" if "shuffled" in name else "eeg" for name in kind]
+    other = [f"{prediction} beside".strip() for _, prediction in pairs]
+    columns = {r.choice(REFERENCES): [a for a, _ in pairs], kind[0]: [b for _, b in pairs], kind[1]: other}
+    container = written(with_others(columns, len(pairs), r), path, r)
+    both = [*pairs, *((a, c) for (a, _), c in zip(pairs, other, strict=True))]
+    conditions = [fed[0]] * len(pairs) + [fed[1]] * len(pairs)
+    return Case(path, both, container != "wrapped", f"wide {container} {kind}", conditions=conditions)
+
+
+def long(folder: Path, r: random.Random) -> Case:
+    """A row for each prediction, with its condition; the rows of one split, or with references of several texts."""
+    pairs, path = pairs_of(r), folder / "out.csv"
+    fed = [r.choice(["eeg", "noise", "shuffled"]) for _ in pairs]
+    fed[:2] = ["eeg", "noise"]
+    columns = {r.choice(REFERENCES): [a for a, _ in pairs], r.choice(PREDICTIONS): [b for _, b in pairs]}
+    columns[styled(r, "eval_condition") if len(pairs) < 6 else r.choice(["condition", "input", "eval_condition"])] = fed
+    kept = [True] * len(pairs)
+    if r.random() < 0.4:
+        kept = [r.random() < 0.5 or i < 2 for i in range(len(pairs))]
+        columns[r.choice(["split", "subset"])] = [r.choice(["test", "eval"]) if k else "train" for k in kept]
+    container = r.choice([*TEXT_KINDS, "parquet", "xlsx"])
+    if container in ("jsonl", "records") and r.random() < 0.5:
+        columns["references"] = [[a, f"other {a}"] for a, _ in pairs]
+        columns = {name: texts for name, texts in columns.items() if name == "references" or name not in REFERENCES}
+    written(with_others(columns, len(pairs), r, ("model",)), path, r, container)
+    pairs, fed = ([x for x, k in zip(of, kept, strict=True) if k] for of in (pairs, fed))
+    told = container != "wrapped" and len(fed) >= 2 * len({*fed})
+    return Case(path, pairs, told, f"long {container} {list(columns)}", conditions=fed)
 
 
 def without_header(folder: Path, r: random.Random) -> Case:
@@ -257,5 +297,5 @@ def two_lists(folder: Path, r: random.Random) -> Case:
 
 def random_case(folder: Path, seed: int) -> Case:
     r = random.Random(seed)
-    kinds = [one_file, one_file, one_file, two_files, two_files, two_lists, labelled, without_header]
+    kinds = [one_file, one_file, one_file, two_files, two_files, two_lists, labelled, without_header, wide, long]
     return r.choice(kinds)(folder, r)

@@ -235,3 +235,13 @@ def test_a_long_line_takes_no_time(write, noise):
     with contextlib.suppress(UserError):
         read_any(write(text))
     assert time.monotonic() - start < 5
+
+
+def test_a_comma_that_ends_a_text_before_the_next_label_stays(write):
+    text = "".join(f"Reference: {r}{',' * (i == 0)} Hypothesis: {p}\n" for i, (r, p) in enumerate(PAIRS))
+    assert pairs(read_any(write(text)))[0] == (f"{PAIRS[0][0]},", PAIRS[0][1])
+
+
+def test_labels_before_an_arrow_are_shown(write):
+    with pytest.raises(UserError, match="lines begin with 'heard', 'said'; name the labels with --labels="):
+        read_any(write(printed("heard> {}\nsaid> {}\n")))

@@ -16,8 +16,12 @@ def trouble(case: Case) -> str | None:
         read = read_any(case.path, **case.options)
     except UserError as error:
         return f"refused: {error}" if case.told else None
-    found = Counter((p.reference, p.prediction) for p in read.predictions)
-    expected = Counter(tuple(unicodedata.normalize("NFC", text) for text in pair) for pair in case.pairs)
+    found = Counter((p.reference, p.prediction, p.eval_condition) for p in read.predictions)
+    fed = case.conditions or ["unknown"] * len(case.pairs)
+    expected = Counter(
+        (*(unicodedata.normalize("NFC", text) for text in pair), condition)
+        for pair, condition in zip(case.pairs, fed, strict=True)
+    )
     said = describe(read) + " ".join(read.notes)
     if found == expected or (not found - expected and "left out" in said):
         return None
