@@ -47,7 +47,7 @@ LABEL_WORDS = re.compile(
 )
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
 FAIRSEQ = re.compile(r"([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?(.*)")
-COLON = re.compile(r"[:\uff1a](?!:|//)\**|\s=(?=\s)")
+COLON = re.compile(r"[:\uff1a](?!:|//)\**|\s=(?=\s)|\s[-=]>")
 BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
 # Words that may stand before a label in a log, beside times, brackets, numbers and marks.
 BEFORE = {"info", "debug", "warning", "root", "sample", "samples", "example", "examples", "trial", "trials", "epoch"}
@@ -143,7 +143,7 @@ def labelled_table(
 
 def is_prefix(text: str) -> bool:
     """Return whether a text may stand before a label: brackets, words with digits, marks, and words of `BEFORE`."""
-    words = re.sub(r"\[[^\]]*\]", " ", text).split() if len(text) < 200 else [text]
+    words = re.sub(r"\[[^\]]*\]|:", " ", text).split() if len(text) < 200 else [text]
     return all(
         re.search(r"\d", word) or not re.search(r"[^\W_]", word) or re.sub(r"\W", "", word).lower() in BEFORE
         for word in words
@@ -186,7 +186,7 @@ def finder(names: Names) -> Callable[[str], list[Label]]:
 
     def find(line: str) -> list[Label]:
         found: list[Label] = []
-        if ":" not in line and "\uff1a" not in line and " = " not in line:
+        if not COLON.search(line):
             return found
         for colon in COLON.finditer(line):
             begin = max(found[-1].text if found else 0, colon.start() - 80)

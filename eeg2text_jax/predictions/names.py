@@ -81,7 +81,7 @@ class Names:
 
     @functools.cached_property
     def either(self) -> tuple[str, ...]:
-        return tuple(self.sections["either"]["names"])
+        return (*self.sections["either"]["names"], *self.sections["nouns"]["text"])
 
     def form(self, side: str, name: str) -> str:
         """Return the form of the text in a column of `side` ("reference" or "prediction"), "" if it is none."""

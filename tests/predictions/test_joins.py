@@ -68,6 +68,13 @@ def test_a_trial_is_never_an_id(read):
     assert pairs(read(SUBMISSION, other, id=["rows"])) == sorted(zip([TRUE[i] for i in SHUFFLED], SAID, strict=True))
 
 
+@pytest.mark.parametrize("name", ["phrase", "utterance", "text"])
+def test_a_submission_under_another_noun_is_one(read, write, name):
+    with pytest.raises(UserError, match="outputs without references"):
+        read_any(write(SUBMISSION.replace("text", name, 1)))
+    assert pairs(read(SUBMISSION.replace("text", name, 1), "\n".join(TRUE))) == PAIRS
+
+
 @pytest.mark.parametrize(
     "names", [("id", "utt_id"), ("sample_id", "id"), ("uid", "key"), ("trial", "trial_num"), ("", "idx")]
 )

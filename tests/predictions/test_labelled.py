@@ -53,7 +53,13 @@ BETWEEN = [
 
 @pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize(
-    "pair", [LABELS[1], "Pred: {1}\nTrue: {0}\n", "12:00:01 | Target: {} \n12:00:02 | Output: {}\n"]
+    "pair",
+    [
+        LABELS[1],
+        "Pred: {1}\nTrue: {0}\n",
+        "12:00:01 | Target: {} \n12:00:02 | Output: {}\n",
+        "INFO:root:[7] Ground truth -> {}\nINFO:root:[7] Decoded -> {}\n",
+    ],
 )
 def test_pairs_among_the_lines_of_a_log_are_read_and_the_lines_counted(write, pair, between):
     found = read_any(write("Model(512, 256)\n" + printed(pair, between)))
