@@ -260,9 +260,13 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
     other JSON, and for a file that seems to be JSON and is damaged.
     """
     start = lines.data.lstrip()[:1]
-    if start not in (b"{", b"["):
+    if start not in (b"{", b"[", b"("):
         return None
     filled = [line for line in lines if line.strip()]
+    if len(filled) > 1 and (rows := printed_lists(filled)):
+        return Table(lines.path, "J", "a list on each line", None, rows, range(1, len(rows) + 1), "row")
+    if start == b"(":
+        return None
     by_line = start == b"{" and len(filled) > 1 and 2 * sum(line.startswith("{") for line in filled) >= len(filled)
     if not by_line:
         try:
@@ -280,6 +284,16 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
     rows = [printed_object(line, lines.path, number) for number, line in enumerate(lines, 1) if line.strip()]
     numbers = [number for number, line in enumerate(lines, 1) if line.strip()]
     return objects_table(rows, lines.path, names, "JSON lines", numbers, "line")
+
+
+def printed_lists(filled: Sequence[str]) -> list[list[str]] | None:
+    """Return the rows of lines such as `["a b", "c"]` or `('a b', 'c')`, as JSON and Python print them."""
+    if not all(line.strip(" ,")[:1] + line.strip(" ,")[-1:] in ("[]", "()") for line in filled):
+        return None
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        rows = [list(ast.literal_eval(line.strip(" ,"))) for line in filled]
+        return rows if is_grid(rows) and all(isinstance(cell, str) for row in rows for cell in row) else None
+    return None
 
 
 def printed_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:

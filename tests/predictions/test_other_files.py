@@ -469,3 +469,13 @@ def test_a_few_rows_under_several_conditions_are_not_taken_as_one(write):
     path = write("truth,pred,condition\na b,c,eeg\nd e,f,noise\ng h,i,shuffled\n")
     with pytest.raises(UserError, match=r"the column 'condition' says what was fed .eeg, noise, shuffled"):
         read_any(path)
+
+
+@pytest.mark.parametrize("printed", [repr, json.dumps])
+def test_lists_on_lines_are_rows_without_marks_in_their_texts(write, printed):
+    """The brackets and quotes of printed tuples became parts of words."""
+    rows = [(f"it's a sentence {i}", f'a "quoted" one, {i}') for i in range(5)]
+    path = write("".join(f"{printed(row)}\n" for row in rows))
+    with pytest.raises(UserError, match=r"no column has a known name; .* --columns=1,2 or --columns=2,1"):
+        read_any(path)
+    assert [(p.reference, p.prediction) for p in read_any(path, columns=["1", "2"]).predictions] == rows
