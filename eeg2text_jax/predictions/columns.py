@@ -185,7 +185,7 @@ def spaced(table: Table) -> list[int]:
 
 def unclear(table: Table, names: Names, found: Meanings) -> str:
     """Return the message that says which of reference and prediction is unclear, and how to name it."""
-    holding = [i for i, name in enumerate(table.names) if name not in names.fields and not names.is_key(name)]
+    holding = [i for i, name in enumerate(table.names) if name not in names.fields.keys() | names.keys.keys()]
     sides = {"reference": found.references, "prediction": found.predictions}
     if len(holding) == 1 and not found.references and all(isinstance(c, str) for c in table.column(holding[0])):
         return (
@@ -271,7 +271,7 @@ def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns
     shown = option("--columns", stated)
     if len(stated) < 2:
         raise UserError(f"{shown}: expected the reference and at least one prediction.")
-    table = with_header_decided(table, names, stated)
+    refuse_doubtful_header(table, stated)
     split = [split_condition(column, table) for column in stated]
     positions = [find_column(table, column) for _, column in split]
     reference, *predictions = positions
@@ -283,10 +283,10 @@ def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns
     return Columns(reference, dict(zip(keys, predictions, strict=True)), field_positions(table, names))
 
 
-def with_header_decided(table: Table, names: Names, stated: Sequence[str]) -> Table:
-    """Return a table whose first line is no header, as far as its form tells. Raises UserError if it may be one."""
-    if table.titles is not None or table.samples or len(table.rows) < 2 or table.layout != "H":
-        return table
+def refuse_doubtful_header(table: Table, stated: Sequence[str]) -> None:
+    """Raise UserError if the first line of a table may be a header or a sample."""
+    if table.samples or table.layout != "H" or len(table.rows) < 2:
+        return
     places = [find_column(table, column) for column in stated]
     first, *rest = [[str(row[i]) for i in places] for row in table.rows]
     short = all(len(cell.split()) <= 3 and re.fullmatch(r"[\w \-/().]*", cell) for cell in first)
@@ -296,7 +296,6 @@ def with_header_decided(table: Table, names: Names, stated: Sequence[str]) -> Ta
             f"{table.path}, line 1: {', '.join(first)!r} may be a header or a sample; say --format=F (a header) or "
             "--format=H (none)."
         )
-    return table
 
 
 def split_condition(column: str, table: Table) -> tuple[str, str]:

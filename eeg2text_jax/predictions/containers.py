@@ -239,7 +239,7 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     texts = line_texts(lines)
     plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts], range(1, len(texts) + 1))
     head = normalize_names(texts[0].split()) if texts else []
-    headed = len(head) == 2 and names.is_key(head[0]) and names.is_text(head[1])
+    headed = len(head) == 2 and head[0] in names.keys and names.is_text(head[1])
     filled = [text for text in texts[headed:] if text.strip()]
     matches = [TRN.fullmatch(text) for text in filled]
     if filled and all(matches):

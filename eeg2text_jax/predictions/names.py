@@ -87,9 +87,6 @@ class Names:
         """Return the form of the text in a column of `side` ("reference" or "prediction"), "" if it is none."""
         return self._forms[side].get(name, "")
 
-    def is_key(self, name: str) -> bool:
-        return name in self.keys
-
     def condition(self, name: str) -> str:
         """Return the condition that a column's name states (`pred_noise`: "noise", `eeg_pred`: "eeg"), or ""."""
         own = {n: condition for condition, names in self.sections["condition"].items() for n in names}
