@@ -21,6 +21,7 @@ from eeg2text_jax.predictions.packed import TEXT, Lines
 
 DELIMITERS = (",", "\t", ";")
 BARS = ("|",)  # delimits the cells of a table with a known header, also of one in Markdown
+RULE = re.compile(r"[|: ]*-[-|: ]*")  # the line below the header of a table in Markdown
 FEW = 10  # fewest distinct lines with equally many delimiters that count as a table without header
 ABSENT = object()  # the cell of a JSON object that lacks a name
 TEXTS_ALONE = "if each line of the file is one text, give its references with --reference=FILE"
@@ -171,7 +172,7 @@ def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
                 raise UserError(f"{path}, line {line}: not a CSV row ({error}); is a quote missing?") from error
             if delimiter in BARS:
                 fields = between_bars(fields)
-            if not fields or (delimiter in BARS and not {*"".join(fields)} - {*"-: "}):
+            if not fields or (delimiter in BARS and RULE.fullmatch("".join(fields))):
                 continue
             width = width or len(fields)
             if len(fields) != width:
@@ -191,7 +192,7 @@ def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 def between_bars(fields: list[str]) -> list[str]:
     """Return the cells of a line of a Markdown table, without the empty ones outside of its first and last bar."""
     fields = [field.strip() for field in fields]
-    return fields[1:-1] if len(fields) > 3 and not fields[0] and not fields[-1] else fields
+    return fields[1:-1] if len(fields) > 2 and not fields[0] and not fields[-1] else fields
 
 
 def stated_delimiter(lines: Lines) -> str | None:
@@ -213,6 +214,8 @@ def raw_names(lines: Lines, delimiter: str) -> list[str]:
 def one_column(lines: Lines, name: str, *, alone: bool) -> Table:
     """Return the lines below the header `name`, without quotes if the file is a CSV of one column."""
     texts = line_texts(lines)[1:]
+    if all(text.startswith("|") for text in texts):  # Markdown; below the header is a line of dashes
+        texts = [text.strip()[1:-1].strip() for text in texts if not RULE.fullmatch(text)]
     for delimiter in DELIMITERS:
         try:
             rows = list(csv.reader((f"{text}\n" for text in texts), delimiter=delimiter, strict=True))
