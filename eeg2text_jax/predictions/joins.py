@@ -131,7 +131,7 @@ class Join:
             if all(readers) and "trial" in parts:  # a trial is one of a session, and of a reader
                 places = [of + reader for of, reader in zip(places, readers, strict=True)]
             strong.append((places[0], places[1]))
-        named = theirs.distinct()
+        named = theirs.distinct() if len(theirs.table.rows) > 2 else {}  # of two rows, any yes and no would be a key
         index = mine.keys.get(INDEX, [])
         weak = [([i], [named[name]]) for name, i in mine.distinct().items() if name in named and i not in index]
         weak += pairs.get(INDEX, [])
