@@ -7,14 +7,14 @@ import io
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.containers import ABSENT, Columns, Table, refuse_chat
 from eeg2text_jax.predictions.file import UNKNOWN, refuse_surrogates
-from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, ForeignRow, fed_word
-from eeg2text_jax.predictions.names import PHONEMES, SIDES, TEXT, Names, built_in, normalize, normalize_names
+from eeg2text_jax.predictions.foreign import MISSING, MODE_FIELDS, Samples, fed_word
+from eeg2text_jax.predictions.names import PHONEMES, TEXT, Names, built_in, normalize, normalize_names
 from eeg2text_jax.predictions.packed import read_text
 
 FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
@@ -29,6 +29,7 @@ SAID = {
     **{"condition": ("condition", "eval_condition", "train_condition"), "mode": MODE_FIELDS, "time": TIME},
     **{"ids": ("sample_id", "sentence_id"), "seed": ("seed",), "split": ("split",)},
 }
+NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 SAMPLED = 200  # rows whose texts tell phonemes from words
 
 
@@ -47,9 +48,7 @@ def roles(table: Table, names: Names, stated: Sequence[str] | None = None, group
         found = table.roles
     else:
         found = known_columns(table, names)
-    found = dataclasses.replace(found, about=found.about | group_positions(table, groups))
-    used = found.used()
-    return dataclasses.replace(found, others={n: i for i, n in enumerate(table.names or ()) if i not in used})
+    return dataclasses.replace(found, about=found.about | group_positions(table, groups))
 
 
 def group_positions(table: Table, groups: Sequence[str]) -> dict[str, list[int]]:
@@ -58,38 +57,53 @@ def group_positions(table: Table, groups: Sequence[str]) -> dict[str, list[int]]
     return {f"group {name}": [known.index(normalize(name))] for name in groups if normalize(name) in known}
 
 
+class Meanings:
+    """The columns of a table by what their names may mean; a column of numbers has no text."""
+
+    def __init__(self, table: Table, names: Names) -> None:
+        self.plain = [
+            name if holds_words(table, i) else f"{name} (numbers)" for i, name in enumerate(table.names or ())
+        ]
+        self.modes = [names.split_mode(name) for name in self.plain]  # name without its mode, mode
+        self.bases = [base for base, _ in self.modes]
+        self.pairs = [pair for pair in names.pairs if pair[0] in self.plain and pair[1] in self.bases]
+        self.references, self.spoken = self._of("reference", self.plain, names)
+        self.predictions, self.heard = self._of("prediction", self.bases, names)
+        self.spoken += [name for name in self.plain if name in names.either and name == PHONEMES]
+        self.conditions = {name: fed for name in self.bases if (fed := names.condition(name))}
+        self.maybe = [name for name in names.maybe if name in self.plain]
+        if not self.pairs and not self.references and len(self.predictions) == len(self.maybe) == 1:
+            self.references = self.maybe
+
+    def _of(self, side: str, of: Sequence[str], names: Names) -> tuple[list[str], list[str]]:
+        """Return the names of texts and of phonemes of one side."""
+        texts, phonemes = ([n for n in dict.fromkeys(of) if names.form(side, n) == form] for form in (TEXT, PHONEMES))
+        return texts, phonemes
+
+    def chosen(self) -> tuple[str, dict[str, str]] | None:
+        """Return the reference, and prediction -> its condition; None if no pair of columns fits, or several do."""
+        one = len(self.predictions) == 1
+        if self.pairs or (one and len(self.references) == 1):
+            found = self.pairs or [(self.references[0], self.predictions[0])]
+            return (found[0][0], {found[0][1]: UNKNOWN}) if len(found) == 1 else None
+        if self.spoken and self.heard and not (self.references and self.predictions):
+            return self.spoken[0], {self.heard[0]: UNKNOWN}
+        if self.spoken and not self.references and one:
+            return self.spoken[0], {self.predictions[0]: UNKNOWN}
+        return (self.references[0], self.conditions) if len(self.references) == 1 and self.conditions else None
+
+
 def known_columns(table: Table, names: Names) -> Columns:
     """Return the columns with known names. Raises UserError if no pair of columns fits, or several do."""
     if table.names is None:
         raise UserError(f"{table.path}: {unnamed(table)}")
-    plain = table.names
-    parts = [names.split_mode(name) for name in plain]
-    bases = [base for base, _ in parts]
-    pairs = [pair for pair in names.pairs if pair[0] in plain and pair[1] in bases]
-    sides = {side: {form: [n for n in dict.fromkeys(of) if names.form(side, n) == form] for form in (TEXT, PHONEMES)}
-             for side, of in zip(SIDES, (plain, bases), strict=True)}  # fmt: skip
-    references, predicted = sides["reference"][TEXT], sides["prediction"][TEXT]
-    conditions = {name: condition for name in bases if (condition := names.condition(name))}
-    maybe = [name for name in names.maybe if name in plain]
-    if not pairs and not references and len(predicted) == len(maybe) == 1:
-        references = maybe
-    if not pairs and len(references) == 1 and len(predicted) == 1:
-        pairs = [(references[0], predicted[0])]
-    spoken = [*sides["reference"][PHONEMES], *(n for n in plain if n in names.either and n == PHONEMES)]
-    heard = sides["prediction"][PHONEMES]
-    if not pairs and spoken and heard and not (references and predicted):
-        pairs = [(spoken[0], heard[0])]
-    if not pairs and spoken and not references and len(predicted) == 1:
-        pairs = [(spoken[0], predicted[0])]
-    if len(pairs) == 1:
-        reference, wanted = pairs[0][0], {pairs[0][1]: UNKNOWN}
-    elif not pairs and len(references) == 1 and conditions:
-        reference, wanted = references[0], conditions
-    else:
+    found = Meanings(table, names)
+    if (taken := found.chosen()) is None:
         refuse_chat(table)
-        raise UserError(f"{table.path}: {unclear(table, names, pairs, references, predicted)}")
-    chosen = {name: (wanted[base], mode) for name, (base, mode) in zip(plain, parts, strict=True) if base in wanted}
-    if repeated := [name for name in (reference, *chosen) if plain.count(name) > 1]:
+        raise UserError(f"{table.path}: {unclear(table, names, found)}")
+    reference, wanted = taken
+    chosen = {name: (wanted[b], mode) for name, (b, mode) in zip(found.plain, found.modes, strict=True) if b in wanted}
+    if repeated := [name for name in (reference, *chosen) if found.plain.count(name) > 1]:
         raise UserError(
             f"{table.path}, line 1: two columns are named {repeated[0]!r}; name the columns by number, from 1."
         )
@@ -99,14 +113,22 @@ def known_columns(table: Table, names: Names) -> Columns:
             f"{NAME_BOTH}."
         )
     notes: list[str] = []
-    reference = of_one_form(table, reference, [plain.index(name) for name in chosen], spoken, notes)
+    place = found.plain.index
+    reference = of_one_form(table, reference, [*map(place, chosen)], found.spoken, notes)
     forced = {condition for condition, mode in chosen.values() if mode == "teacher_forced"}
     predictions = {
         # a column without a mode is free-running if there is a teacher-forced column of the same condition
-        (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): plain.index(name)
+        (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): place(name)
         for name, (condition, mode) in chosen.items()
     }
-    return Columns(plain.index(reference), predictions, field_positions(table, names), notes=tuple(notes))
+    return Columns(place(reference), predictions, field_positions(table, names), notes=tuple(notes))
+
+
+def holds_words(table: Table, index: int) -> bool:
+    """Return whether a column may hold texts: not all of its cells are numbers or empty."""
+    cells = (str(row[index]).strip() for row in table.rows if row[index] not in (None, ABSENT))
+    filled = [cell for cell in cells if cell]
+    return not filled or not all(map(NUMBER.fullmatch, filled))
 
 
 def of_one_form(table: Table, reference: str, predicted: Sequence[int], spoken: Sequence[str], notes: list[str]) -> str:
@@ -161,37 +183,40 @@ def spaced(table: Table) -> list[int]:
     return [i for i, count in enumerate(counts) if 2 * count >= len(table.rows)]
 
 
-def unclear(table: Table, names: Names, pairs: Sequence, references: Sequence[str], predicted: Sequence[str]) -> str:
+def unclear(table: Table, names: Names, found: Meanings) -> str:
     """Return the message that says which of reference and prediction is unclear, and how to name it."""
-    titles = dict(zip(table.names, table.titles, strict=True))
-    found = references or predicted
-    others = [t for n, t in titles.items() if names.split_mode(n)[0] not in found and n not in names.fields]
-    holding = [title for name, title in titles.items() if name not in names.fields and not names.is_key(name)]
-    alone = len(holding) == 1 and not references
-    if alone and all(isinstance(cell, str) for cell in table.column(table.titles.index(holding[0]))):
+    holding = [i for i, name in enumerate(table.names) if name not in names.fields.keys() | names.keys.keys()]
+    sides = {"reference": found.references, "prediction": found.predictions}
+    if len(holding) == 1 and not found.references and all(isinstance(c, str) for c in table.column(holding[0])):
         return (
             f"holds outputs without references (columns {join_names([repr(t) for t in table.titles])}); give its "
             "references with --reference=FILE."
         )
-    if pairs or (bool(references) == bool(predicted) and len(references) < 2 and len(predicted) < 2) or not others:
-        said = "several columns may be" if pairs or (references and predicted) else "no column is known as"
+    several = [side for side, of in sides.items() if len(of) > 1]
+    if several and not found.pairs:
+        said = f"several columns may be the {several[0]} ({join_names(sides[several[0]])}); name both with {NAME_BOTH}"
+        if several == ["prediction"] and found.references:
+            one, two = found.predictions[:2]
+            both = option("--columns", [found.references[0], f"eeg={one}", f"control={two}"])
+            said += f", or, if one of them is of a control, with {both}"
+        return f"{said}."
+    taken = found.references or found.predictions
+    others = [
+        title
+        for title, name, base in zip(table.titles, table.names, found.bases, strict=True)
+        if base not in taken and name not in names.fields
+    ]
+    if found.pairs or not taken or all(sides.values()) or not others:
+        said = "several columns may be" if found.pairs or all(sides.values()) else "no column is known as"
         return (
             f"{said} reference and prediction among {join_names(table.titles)}; its first rows are "
             f"{table.first_rows()}; name two with {NAME_BOTH}."
         )
-    if len(several := references if len(references) > 1 else predicted) > 1:
-        side = "reference" if several is references else "prediction"
-        said = f"several columns may be the {side} ({join_names(several)}); name both with {NAME_BOTH}"
-        if side == "prediction" and references:
-            a, b = several[:2]
-            both = option("--columns", [references[0], f"eeg={a}", f"control={b}"])
-            said += f", or, if one of them is of a control, with {both}"
-        return f"{said}."
-    title = next(title for name, title in titles.items() if names.split_mode(name)[0] in found)
-    missing = ("reference", "prediction") if references else ("prediction", "reference")
-    wanted = option("--columns", [title, "PREDICTION"] if references else ["REFERENCE", title])
+    title = table.titles[found.bases.index(taken[0])]
+    known, missing = sides if found.references else [*sides][::-1]
+    wanted = option("--columns", [title, "PREDICTION"] if found.references else ["REFERENCE", title])
     return (
-        f"the {missing[0]} is {title!r}; no column can be recognized as the {missing[1]} among {join_names(others)}; "
+        f"the {known} is {title!r}; no column can be recognized as the {missing} among {join_names(others)}; "
         f"name it with {wanted}."
     )
 
@@ -234,7 +259,7 @@ def is_time(table: Table, index: int, field: str) -> bool:
     """Return whether a column may hold what its name says: numbers, but for the name of a recording."""
     cells = (str(row[index]).strip() for row in table.rows if row[index] is not None and row[index] is not ABSENT)
     first = next((cell for cell in cells if cell), "")
-    return bool(first) and (field == "recording" or bool(re.fullmatch(r"-?\d+(\.\d*)?(e[+-]?\d+)?", first, re.I)))
+    return bool(first) and (field == "recording" or bool(NUMBER.fullmatch(first)))
 
 
 def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns:
@@ -246,7 +271,7 @@ def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns
     shown = option("--columns", stated)
     if len(stated) < 2:
         raise UserError(f"{shown}: expected the reference and at least one prediction.")
-    table = with_header_decided(table, names, stated)
+    refuse_doubtful_header(table, stated)
     split = [split_condition(column, table) for column in stated]
     positions = [find_column(table, column) for _, column in split]
     reference, *predictions = positions
@@ -258,10 +283,10 @@ def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns
     return Columns(reference, dict(zip(keys, predictions, strict=True)), field_positions(table, names))
 
 
-def with_header_decided(table: Table, names: Names, stated: Sequence[str]) -> Table:
-    """Return a table whose first line is no header, as far as its form tells. Raises UserError if it may be one."""
-    if table.titles is not None or table.samples or len(table.rows) < 2 or table.layout != "H":
-        return table
+def refuse_doubtful_header(table: Table, stated: Sequence[str]) -> None:
+    """Raise UserError if the first line of a table may be a header or a sample."""
+    if table.samples or table.layout != "H" or len(table.rows) < 2:
+        return
     places = [find_column(table, column) for column in stated]
     first, *rest = [[str(row[i]) for i in places] for row in table.rows]
     short = all(len(cell.split()) <= 3 and re.fullmatch(r"[\w \-/().]*", cell) for cell in first)
@@ -271,7 +296,6 @@ def with_header_decided(table: Table, names: Names, stated: Sequence[str]) -> Ta
             f"{table.path}, line 1: {', '.join(first)!r} may be a header or a sample; say --format=F (a header) or "
             "--format=H (none)."
         )
-    return table
 
 
 def split_condition(column: str, table: Table) -> tuple[str, str]:
@@ -304,20 +328,17 @@ def side_column(table: Table, side: str, stated: str | None, names: Names) -> in
         return 1
     if table.width == 1:
         return 0
-    plain = table.names or []
-    bases = [names.split_mode(name)[0] for name in plain]
-    own = [name for name in plain if names.form("reference", name)]
-    outputs = [i for i, base in enumerate(bases) if names.form("prediction", base)]
+    known = Meanings(table, names)
+    own, outputs = [*known.references, *known.spoken], [*known.predictions, *known.heard]
     if side == "prediction" and own and outputs:
-        raise UserError(f"{table.path}: has references of its own ({join_names(plain)}); leave --reference out.")
-    fitting = outputs if side == "prediction" else [plain.index(name) for name in own]
-    words = [i for i in fitting if (names.form(side, bases[i]) or TEXT) == TEXT]
-    for offered in (words, fitting, [i for i, name in enumerate(plain) if name in (*names.either, *names.maybe)]):
+        raise UserError(f"{table.path}: has references of its own ({join_names(table.names)}); leave --reference out.")
+    words, fitting = (known.predictions, outputs) if side == "prediction" else (known.references, own)
+    for offered in (words, fitting, [name for name in known.plain if name in (*names.either, *names.maybe)]):
         if len(offered) == 1:
-            return offered[0]
+            return (known.bases if side == "prediction" else known.plain).index(offered[0])
     found = spaced(table)
     if len(found) != 1:
-        shown = join_names(table.titles) if plain else f"{table.width} columns without names"
+        shown = join_names(table.titles) if table.names else f"{table.width} columns without names"
         raise UserError(
             f"{table.path}: no column can be recognized as the {side} among {shown}; its first rows are "
             f"{table.first_rows()}; name both columns with {NAME_BOTH} (REFERENCE is a column of the file of "
@@ -383,49 +404,76 @@ def text_of(value: Any, side: str, title: str, where: str) -> tuple[str, str]:
     return found, how
 
 
-def stated_fields(row: Sequence[Any], about: dict[str, list[int]]) -> dict[str, str]:
-    """Return field -> value of a row; values of several columns are joined by `/`, without missing ones."""
-    found = {}
-    for name, places in about.items():
-        values = ["" if row[i] is None or row[i] is ABSENT else str(row[i]) for i in places]
-        known = [value for value in values if value.strip().lower() not in MISSING]
-        found[name] = "/".join(known or values[:1])
+def texts(
+    table: Table, index: int, side: str, changed: dict[str, set[int]], rows: Sequence[int] | None = None
+) -> list[str]:
+    """Return the texts of a column, or of some rows of it; `changed` gets note -> the rows that were converted.
+
+    A whole line is a text even if it begins and ends with a bracket. Raises UserError at a cell that is no text.
+    """
+    whole, found, place = table.layout in ("P", "K"), [], f"{table.path}, {table.unit}"  # of a bucket, this takes time
+    for row in range(len(table.rows)) if rows is None else rows:
+        value = table.rows[row][index]
+        if whole and isinstance(value, str):
+            found.append(value)
+            continue
+        where = f"{place} {table.numbers[row]}" + (f", id {table.rows[row][0]!r:.60}" if table.coded else "")
+        text, how = text_of(value, side, table.shown(index), where)
+        if how:
+            changed.setdefault(f"{side}s {how}", set()).add(row)
+        found.append(text)
     return found
 
 
-def samples(table: Table, columns: Columns) -> Iterator[ForeignRow]:
-    """Yield the samples of a table. Raises UserError at a cell that is no text, or a row that repeats the header."""
-    texts = [columns.reference, *columns.predictions.values()]
-    needed = sorted(columns.used())
-    head = None if table.titles is None or table.layout != "F" else [normalize(table.titles[i]) for i in texts]
-    place = str(table.path)  # of a path in a bucket, this takes time
-    for number, row in zip(table.numbers, table.rows, strict=True):
-        where = f"{place}, {table.unit} {number}"
-        for index in needed:
-            if row[index] is ABSENT:
-                raise UserError(
-                    f"{where}: has no {table.titles[index]!r}, but the first {table.unit} has it; add the name, or "
-                    f"remove the {table.unit}."
-                )
-        short = len(str(row[texts[0]])) < 60 and table.layout in ("F", "H")
-        cells = normalize_names(row[i] for i in texts) if short else []
-        if cells and (cells == head or (not head and len({*filter(built_in().is_usual, cells)}) > 1)):
-            shown = ", ".join(str(row[i]) for i in texts)
+def stated(table: Table, about: dict[str, list[int]]) -> dict[str, list[str]]:
+    """Return field -> the values of its columns; those of several columns are joined by `/`, without missing ones."""
+    found = {}
+    for name, places in about.items():
+        columns = [["" if c is None or c is ABSENT else str(c) for c in table.column(i)] for i in places]
+        rows = zip(*columns, strict=True)
+        found[name] = ["/".join(c for c in row if c.strip().lower() not in MISSING) or row[0] for row in rows]
+    return found
+
+
+def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Samples:
+    """Return the samples of a table. Raises UserError at a cell that is no text, or a row that repeats the header."""
+    refuse_header_below(table, [columns.reference, *columns.predictions.values()])
+    for index in sorted(columns.used()):
+        if ABSENT in table.column(index):
+            number = table.numbers[table.column(index).index(ABSENT)]
             raise UserError(
-                f"{where}: {shown!r:.80} is a header among the samples, as if two files were joined; give each file to "
-                "the command separately, with its header first."
+                f"{table.path}, {table.unit} {number}: has no {table.titles[index]!r}, but the first {table.unit} has "
+                f"it; add the name, or remove the {table.unit}."
             )
-        reference, *how = text_of(row[columns.reference], "reference", table.shown(columns.reference), where)
-        notes = [f"references {note}" for note in how if note]
-        outputs = {}
-        for key, index in columns.predictions.items():
-            outputs[key], note = text_of(row[index], "prediction", table.shown(index), where)
-            notes += [f"predictions {note}"] if note else []
-        stated = stated_fields(row, columns.about)
-        for name, i in columns.others.items():
-            if isinstance(row[i], str) and fed_word(row[i]):
-                stated[f"other {name}"] = row[i]
-        yield ForeignRow(number, reference, outputs, stated, table.unit, tuple(dict.fromkeys(notes)))
+    references = texts(table, columns.reference, "reference", changed)
+    outputs = {key: texts(table, index, "prediction", changed) for key, index in columns.predictions.items()}
+    return Samples(table.path, references, outputs, stated(table, columns.about), table.numbers, table.unit)
+
+
+def refuse_header_below(table: Table, places: Sequence[int]) -> None:
+    """Raise UserError for a row of a CSV that is a header, as if two files were joined."""
+    head = table.names and [table.names[i] for i in places]
+    for number, row in zip(table.numbers, table.rows, strict=True) if table.layout in ("F", "H") else ():
+        cells = normalize_names(row[i] for i in places) if len(str(row[places[0]])) < 60 else []
+        if cells and (cells == head or (not head and len({*filter(built_in().is_usual, cells)}) > 1)):
+            shown = ", ".join(str(row[i]) for i in places)
+            raise UserError(
+                f"{table.path}, {table.unit} {number}: {shown!r:.80} is a header among the samples, as if two files "
+                "were joined; give each file to the command separately, with its header first."
+            )
+
+
+def refuse_unread_conditions(table: Table, used: set[int], numbers: Collection[int]) -> None:
+    """Raise UserError if only a column that is not used tells EEG from controls, in the rows of these numbers."""
+    kept = [row for number, row in zip(table.numbers, table.rows, strict=True) if number in numbers]
+    for index in sorted({*range(table.width)} - used):
+        fed = [fed_word(row[index]) if isinstance(row[index], str) else "" for row in kept]
+        if "eeg" in fed and "" not in fed and len({*fed}) > 1:
+            raise UserError(
+                f"{table.path}: the column {table.names[index] if table.names else index + 1!r} says what was fed "
+                f"({', '.join(dict.fromkeys(fed))}), and rows with different inputs are not judged together; rename "
+                "the column to eval_condition, or give one file for each value."
+            )
 
 
 def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = ()) -> str:

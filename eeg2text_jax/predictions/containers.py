@@ -8,7 +8,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from etils import epath
@@ -21,6 +21,7 @@ from eeg2text_jax.predictions.packed import TEXT, Lines
 
 DELIMITERS = (",", "\t", ";")
 BARS = ("|",)  # delimits the cells of a table with a known header, also of one in Markdown
+RULE = re.compile(r"[|: ]*-[-|: ]*")  # the line below the header of a table in Markdown
 FEW = 10  # fewest distinct lines with equally many delimiters that count as a table without header
 ABSENT = object()  # the cell of a JSON object that lacks a name
 TEXTS_ALONE = "if each line of the file is one text, give its references with --reference=FILE"
@@ -38,7 +39,6 @@ class Columns:
     reference: int
     predictions: dict[tuple[str, str], int]  # (condition, mode) -> position
     about: dict[str, list[int]]  # field, such as "subject" -> positions
-    others: Mapping[str, int] = dataclasses.field(default_factory=dict)  # unused column -> its position
     notes: tuple[str, ...] = ()
 
     def used(self, dropped: Collection[str] = ()) -> set[int]:
@@ -171,8 +171,8 @@ def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             except csv.Error as error:
                 raise UserError(f"{path}, line {line}: not a CSV row ({error}); is a quote missing?") from error
             if delimiter in BARS:
-                fields = [field.strip() for field in fields]
-            if not fields or (delimiter in BARS and not {*"".join(fields)} - {*"-: "}):
+                fields = between_bars(fields)
+            if not fields or (delimiter in BARS and RULE.fullmatch("".join(fields))):
                 continue
             width = width or len(fields)
             if len(fields) != width:
@@ -189,6 +189,12 @@ def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         raise UserError(f"{path}: {NO_TABLE.format(hint=TEXTS_ALONE)}")
 
 
+def between_bars(fields: list[str]) -> list[str]:
+    """Return the cells of a line of a Markdown table, without the empty ones outside of its first and last bar."""
+    fields = [field.strip() for field in fields]
+    return fields[1:-1] if len(fields) > 2 and not fields[0] and not fields[-1] else fields
+
+
 def stated_delimiter(lines: Lines) -> str | None:
     """Return the delimiter that a first line such as `sep=;` states, as spreadsheets write it, or None."""
     first = next(iter(lines), "")
@@ -199,7 +205,8 @@ def raw_names(lines: Lines, delimiter: str) -> list[str]:
     """Return the fields of the first line with content, as written."""
     line = next((line for line in lines if line and not line.startswith("sep=")), "")
     try:
-        return next(csv.reader([line], delimiter=delimiter), [])
+        fields = next(csv.reader([line], delimiter=delimiter), [])
+        return between_bars(fields) if delimiter in BARS else fields
     except csv.Error:  # a field too long for the csv module is no name
         return []
 
@@ -207,6 +214,8 @@ def raw_names(lines: Lines, delimiter: str) -> list[str]:
 def one_column(lines: Lines, name: str, *, alone: bool) -> Table:
     """Return the lines below the header `name`, without quotes if the file is a CSV of one column."""
     texts = line_texts(lines)[1:]
+    if all(text.startswith("|") for text in texts):  # Markdown; below the header is a line of dashes
+        texts = [text.strip()[1:-1].strip() for text in texts if not RULE.fullmatch(text)]
     for delimiter in DELIMITERS:
         try:
             rows = list(csv.reader((f"{text}\n" for text in texts), delimiter=delimiter, strict=True))
@@ -233,7 +242,7 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     texts = line_texts(lines)
     plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts], range(1, len(texts) + 1))
     head = normalize_names(texts[0].split()) if texts else []
-    headed = len(head) == 2 and names.is_key(head[0]) and names.is_text(head[1])
+    headed = len(head) == 2 and head[0] in names.keys and names.is_text(head[1])
     filled = [text for text in texts[headed:] if text.strip()]
     matches = [TRN.fullmatch(text) for text in filled]
     if filled and all(matches):
@@ -254,9 +263,13 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
     other JSON, and for a file that seems to be JSON and is damaged.
     """
     start = lines.data.lstrip()[:1]
-    if start not in (b"{", b"["):
+    if start not in (b"{", b"[", b"("):
         return None
     filled = [line for line in lines if line.strip()]
+    if len(filled) > 1 and (rows := printed_lists(filled)):
+        return Table(lines.path, "J", "a list on each line", None, rows, range(1, len(rows) + 1), "row")
+    if start == b"(":
+        return None
     by_line = start == b"{" and len(filled) > 1 and 2 * sum(line.startswith("{") for line in filled) >= len(filled)
     if not by_line:
         try:
@@ -274,6 +287,16 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
     rows = [printed_object(line, lines.path, number) for number, line in enumerate(lines, 1) if line.strip()]
     numbers = [number for number, line in enumerate(lines, 1) if line.strip()]
     return objects_table(rows, lines.path, names, "JSON lines", numbers, "line")
+
+
+def printed_lists(filled: Sequence[str]) -> list[list[str]] | None:
+    """Return the rows of lines such as `["a b", "c"]` or `('a b', 'c')`, as JSON and Python print them."""
+    if not all(line.strip(" ,")[:1] + line.strip(" ,")[-1:] in ("[]", "()") for line in filled):
+        return None
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        rows = [list(ast.literal_eval(line.strip(" ,"))) for line in filled]
+        return rows if is_grid(rows) and all(isinstance(cell, str) for row in rows for cell in row) else None
+    return None
 
 
 def printed_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
@@ -300,7 +323,7 @@ def table_of(found: Any, path: epath.Path, names: Names, *, alone: bool) -> Tabl
         found = [dict(zip(found["columns"], row, strict=False)) for row in found["data"]]
     found = [found] if isinstance(found, dict) and chat_of(found) else found
     if isinstance(found, dict) and not is_lists(found):
-        inner = [value for value in found.values() if is_objects(value) or is_lists(value) or is_split(value)]
+        inner = [v for v in found.values() if is_objects(v) or is_split(v)] or [*filter(is_lists, found.values())]
         if not inner and not alone:
             inner = [v for n, v in found.items() if isinstance(v, list) and names.is_text(normalize(n))]
         if len(inner) == 1:
@@ -365,7 +388,8 @@ def by_key(found: dict[str, dict[str, Any]], names: Names) -> Any:
     """
     columns = list(found.values())
     if sum(map(names.is_usual, normalize_names(found))) < 2:
-        return [{**({} if "key" in row else {"key": key}), **row} for key, row in found.items()]
+        name = "index" if [*found] == [*map(str, range(len(found)))] else "key"
+        return [{**({} if name in row else {name: key}), **row} for key, row in found.items()]
     if any(column.keys() != columns[0].keys() for column in columns):
         return found
     return [{name: column[key] for name, column in found.items()} for key in columns[0]]

@@ -1,10 +1,9 @@
-"""Convert samples of foreign files, in other layouts than ours, to predictions; recognise conditions and modes."""
+"""Samples in other layouts than ours as predictions; what their columns say of condition, mode and split."""
 
 import dataclasses
 import hashlib
-import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 from etils import epath
 
@@ -31,75 +30,138 @@ MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # notations of a mi
 
 
 @dataclasses.dataclass(frozen=True)
-class ForeignRow:
-    """One sample of a foreign file, a file in another layout than ours."""
+class Samples:
+    """The samples of a file, column by column; `numbers` has the number of each sample's `unit` in the file."""
 
-    line: int  # number of the line, or of the row or item as `unit` says
-    reference: str
-    outputs: Mapping[tuple[str, str], str]  # (evaluation condition, mode) -> predicted text
-    about: Mapping[str, str] = dataclasses.field(default_factory=dict)  # field, such as "subject" -> value
+    path: epath.Path
+    references: Sequence[str]
+    outputs: Mapping[tuple[str, str], Sequence[str]]  # (evaluation condition, mode) -> predicted texts
+    about: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)  # field, such as "subject" -> values
+    numbers: Sequence[int] = ()
     unit: str = "line"
-    read_as: tuple[str, ...] = ()  # notes on texts that were converted from lists
+
+    def where(self, row: int) -> str:
+        return f"{self.path}, {self.unit} {self.numbers[row] if self.numbers else row + 1}"
+
+    def only(self, rows: Sequence[int]) -> "Samples":
+        """Return some of the samples."""
+        outputs = {key: [texts[i] for i in rows] for key, texts in self.outputs.items()}
+        about = {name: [values[i] for i in rows] for name, values in self.about.items()}
+        numbers = [self.numbers[i] if self.numbers else i + 1 for i in rows]
+        return Samples(self.path, [self.references[i] for i in rows], outputs, about, numbers, self.unit)
+
+    def groups(self) -> dict[str, dict[str, Counter]]:
+        """Return column of labels -> `sentence_key` of a reference -> number of its samples with each label."""
+        found: dict[str, dict[str, Counter]] = {}
+        for name in (name for name in self.about if name.startswith("group ")):
+            counts = found.setdefault(name.removeprefix("group "), defaultdict(Counter))
+            for reference, label in zip(self.references, self.about[name], strict=True):
+                counts[sentence_key(reference)][label.strip()] += 1
+        return found
+
+    def fed(self) -> list[str]:
+        """Return what a column such as `input` says that the encoder was fed; [] where other columns say it."""
+        named = "eval_condition" in self.about or any(condition != UNKNOWN for condition, _ in self.outputs)
+        return [] if named else [*map(condition_name, self.about.get("condition", ()))]
+
+    def conditions(self) -> list[str]:
+        """Return the values of `fed` if they are a few conditions, EEG among them; else []."""
+        fed = self.fed()
+        few = 2 <= len({*fed}) <= min(MOST_CONDITIONS, len(fed) * len(self.outputs) // 2)
+        return fed if few and "eeg" in fed and "" not in fed else []
 
 
-def complete(rows: Iterable[ForeignRow], path: epath.Path) -> list[Prediction]:
+def test_part(samples: Samples) -> tuple[Samples, str]:
+    """Return the samples of the test part (dev if there is none; all without a column of splits), and a note."""
+    parts = [PARTS.get(join_words(value), "") for value in samples.about.get("split", ())]
+    counts = Counter(parts)
+    kept = next((part for part in ("test", "dev") if counts[part]), "")
+    if kept and counts[kept] < len(parts):
+        others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != kept)
+        note = f"by the column of splits, only {counts[kept]} rows of {kept} are used; left out are {others}"
+        return samples.only([i for i, part in enumerate(parts) if part == kept]), note
+    if parts and counts["train"] == len(parts):
+        note = "every row is of the training part by the column of splits: models may have memorized its texts"
+        return samples, note
+    return samples, ""
+
+
+def complete(samples: Samples) -> list[Prediction]:
     """Return a prediction for each predicted text of each sample; missing values become "unknown", a missing seed 0.
 
     Raises UserError if a seed or mode is invalid, or a stated sample id occurs twice with one condition, seed and mode.
     """
-    predictions, fed = [], []
-    first_line: dict[tuple, int] = {}
+    fed, conditions = samples.fed(), samples.conditions()
+    if (other := RECORDINGS & {*fed}) and "eeg" in fed:
+        raise UserError(
+            f"{samples.path}: the column of conditions holds eeg and {', '.join(sorted(other))}, which is another "
+            "recording and no control; give the rows of one recording, or name what was fed in a column eval_condition."
+        )
+    predictions: list[Prediction] = []
+    seen: dict[tuple, int] = {}
     shared = Shared()
     known: dict[str, tuple[str, int]] = {}  # distinct reference -> sentence id, number of words
-    for number, row in enumerate(rows, 1):
-        reference = shared.text(row.reference)
+    for number, reference in enumerate(map(shared.text, samples.references)):
         if reference not in known:
             digest = hashlib.sha256(sentence_key(reference).encode()).hexdigest()
             known[reference] = f"text-{digest[:12]}", len(characters_apart(reference).split())
-        own_id, n_words = known[reference]
-        for (condition, mode), text in row.outputs.items():
-            subject, task = _stated(row, "subject", shared), _stated(row, "task", shared)
-            timed = "onset" in row.about or "order" in row.about
-            time = parse_time(row.about, f"{path}, {row.unit} {row.line}", default=f"{subject}/{task}") if timed else {}
-            prediction = Prediction(
-                sample_id=row.about.get("sample_id", f"row-{number}"),
-                subject=subject,
-                task=task,
-                sentence_id=shared.text(row.about.get("sentence_id", own_id)),
-                n_words=n_words,
-                train_condition=shared.text(row.about.get("train_condition", UNKNOWN)),
-                eval_condition=shared.text(row.about.get("eval_condition", condition)),
-                seed=_seed(row, path),
-                mode=_mode(row, mode, path),
-                reference=reference,
-                prediction=text,
-                **time,
-            )
-            if "sample_id" in row.about:
-                previous = first_line.setdefault((*row_key(prediction), _fed(row, condition)), row.line)
-                if previous != row.line:
+        about = {name: values[number] for name, values in samples.about.items()}
+        subject, task = (
+            UNKNOWN if about.get(name, "").strip().lower() in MISSING else shared.text(about[name].strip())
+            for name in ("subject", "task")
+        )
+        timed = "onset" in about or "order" in about
+        fields = {
+            "sample_id": about.get("sample_id", f"row-{number + 1}"),
+            "subject": subject,
+            "task": task,
+            "sentence_id": shared.text(about.get("sentence_id", known[reference][0])),
+            "n_words": known[reference][1],
+            "train_condition": shared.text(about.get("train_condition", UNKNOWN)),
+            "seed": _seed(about, samples, number),
+            "reference": reference,
+            **(parse_time(about, samples.where(number), default=f"{subject}/{task}") if timed else {}),
+        }
+        for (condition, mode), texts in samples.outputs.items():
+            condition = shared.text(about.get("eval_condition", conditions[number] if conditions else condition))
+            mode = _mode(about, mode, samples, number)
+            prediction = Prediction(**fields, eval_condition=condition, mode=mode, prediction=texts[number])
+            if "sample_id" in about:
+                key = (*row_key(prediction), fed[number] if fed else "")
+                if (first := seen.setdefault(key, number)) != number:
                     raise UserError(
-                        f"{path}, {row.unit} {row.line}: sample {prediction.sample_id!r} is on {row.unit} {previous} "
-                        "already; expected it once with these conditions, seed and mode; remove one."
+                        f"{samples.where(number)}: sample {prediction.sample_id!r} is on "
+                        f"{samples.where(first).rpartition(', ')[2]} already; expected it once with these conditions, "
+                        "seed and mode; remove one."
                     )
             predictions.append(prediction)
-            fed.append(_fed(row, condition))
-    if (other := RECORDINGS & set(fed)) and "eeg" in fed:
-        raise UserError(
-            f"{path}: the column of conditions holds eeg and {', '.join(sorted(other))}, which is another recording "
-            "and no control; give the rows of one recording, or name what was fed in a column eval_condition."
-        )
-    distinct = set(fed)
-    if "" in distinct or "eeg" not in distinct or not 2 <= len(distinct) <= min(MOST_CONDITIONS, len(fed) // 2):
-        return predictions
-    return [dataclasses.replace(row, eval_condition=name) for row, name in zip(predictions, fed, strict=True)]
+    return predictions
 
 
-def _fed(row: ForeignRow, condition: str) -> str:
-    """Return the condition in a column such as `input`; "" if the argument `condition` or `eval_condition` has one."""
-    if condition != UNKNOWN or "eval_condition" in row.about:
-        return ""
-    return condition_name(row.about.get("condition", ""))
+def _seed(about: Mapping[str, str], samples: Samples, row: int) -> int:
+    stated = about.get("seed", "0")
+    if not (stated.isascii() and stated.isdigit() and len(stated) < 19):
+        raise UserError(f"{samples.where(row)}: seed is {stated!r:.40}; expected a whole number.")
+    return int(stated)
+
+
+def _mode(about: Mapping[str, str], mode: str, samples: Samples, row: int) -> str:
+    """Return the mode that a sample's fields or else `mode` state, or "unknown". Raises UserError for another mode."""
+    stated = mode_name(about.get("mode", mode)) or UNKNOWN
+    if stated not in (*MODES, UNKNOWN):
+        raise UserError(f"{samples.where(row)}: mode is {stated!r:.40}; expected one of {', '.join(MODES)}.")
+    if stated == UNKNOWN and "decoding" in about:  # this field may name a search instead of a mode
+        stated = mode_name(about["decoding"])
+    if stated not in MODES and "forced" in about:
+        forced = about["forced"].strip().lower()
+        stated = "teacher_forced" if forced in YES else "free_running" if forced in NO else mode_name(forced)
+    return stated if stated in MODES else UNKNOWN
+
+
+def mode_name(text: str) -> str:
+    """Return the mode that a text such as "with TF" means, or the text itself if it is no known name."""
+    word = join_words(text)
+    return "teacher_forced" if word in FORCED else "free_running" if word in FREE else text
 
 
 def condition_name(value: str) -> str:
@@ -117,79 +179,3 @@ def fed_word(value: str) -> str:
     """Return the condition if a value is surely the name of EEG or a control, else ""."""
     word = condition_name(value) if len(value) < 20 else ""
     return word if word == "eeg" or word in CONTROLS else ""
-
-
-def _stated(row: ForeignRow, name: str, shared: Shared) -> str:
-    """Return the value of the row's field `name`, or "unknown" if it is missing."""
-    value = row.about.get(name, UNKNOWN).strip()
-    return UNKNOWN if value.lower() in MISSING else shared.text(value)
-
-
-def _seed(row: ForeignRow, path: epath.Path) -> int:
-    stated = row.about.get("seed", "0")
-    if not (stated.isascii() and stated.isdigit() and len(stated) < 19):
-        raise UserError(f"{path}, {row.unit} {row.line}: seed is {stated!r:.40}; expected a whole number.")
-    return int(stated)
-
-
-def _mode(row: ForeignRow, mode: str, path: epath.Path) -> str:
-    """Return the mode that a row's fields or else `mode` state, or "unknown". Raises UserError for an unknown mode."""
-    stated = mode_name(row.about.get("mode", mode)) or UNKNOWN
-    if stated not in (*MODES, UNKNOWN):
-        raise UserError(f"{path}, {row.unit} {row.line}: mode is {stated!r:.40}; expected one of {', '.join(MODES)}.")
-    if stated == UNKNOWN and "decoding" in row.about:  # this field may name a search instead of a mode
-        stated = mode_name(row.about["decoding"])
-    if stated not in MODES and "forced" in row.about:
-        forced = row.about["forced"].strip().lower()
-        stated = "teacher_forced" if forced in YES else "free_running" if forced in NO else mode_name(forced)
-    return stated if stated in MODES else UNKNOWN
-
-
-def mode_name(text: str) -> str:
-    """Return the mode that a text such as "with TF" means, or the text itself if it is no known name."""
-    word = join_words(text)
-    return "teacher_forced" if word in FORCED else "free_running" if word in FREE else text
-
-
-class RowSummary:
-    """An iterator over the rows of a file that collects their labels, conditions and notes as they are read."""
-
-    def __init__(self, rows: Iterable[ForeignRow]):
-        self._rows = rows
-        self.groups: dict[str, dict[str, Counter]] = defaultdict(
-            lambda: defaultdict(Counter)
-        )  # column -> counts of labels
-        self.fed: set[str] = set()  # conditions in the column of conditions
-        self.seeds_stated = False
-        self.read_as: Counter[str] = Counter()  # note on converted texts -> number of rows
-        self.part = ""  # note on the rows that the column of splits left out; "" if none
-        self.others: dict[str, Counter[str]] = defaultdict(Counter)  # unused column -> condition -> number of rows
-
-    def __iter__(self) -> Iterator[ForeignRow]:
-        for row in self._test_rows(iter(self._rows)):
-            self.fed.add(condition_name(row.about.get("condition", "")))
-            self.seeds_stated |= "seed" in row.about
-            self.read_as.update(row.read_as)
-            for name, value in row.about.items():
-                if name.startswith("group "):
-                    self.groups[name.removeprefix("group ")][sentence_key(row.reference)][value.strip()] += 1
-                elif name.startswith("other "):
-                    self.others[name.removeprefix("other ")][fed_word(value)] += 1
-            yield row
-
-    def _test_rows(self, rows: Iterator[ForeignRow]) -> Iterator[ForeignRow]:
-        """Yield the rows of the test part, or of dev if none are of test; all rows without a column of splits."""
-        first = next(rows, None)
-        rows = itertools.chain([first] if first else [], rows)
-        if first is None or "split" not in first.about:
-            yield from rows
-            return
-        listed = [(row, PARTS.get(join_words(row.about["split"]), "")) for row in rows]
-        counts = Counter(part for _, part in listed)
-        kept = next((part for part in ("test", "dev") if counts[part]), "")
-        if kept and counts[kept] < len(listed):
-            others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != kept)
-            self.part = f"by the column of splits, only {counts[kept]} rows of {kept} are used; left out are {others}"
-        elif counts["train"] == len(listed):
-            self.part = "every row is of the training part by the column of splits: models may have memorized its texts"
-        yield from (row for row, part in listed if part == kept or not kept)

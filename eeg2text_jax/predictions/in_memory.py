@@ -12,7 +12,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.columns import roles, samples
 from eeg2text_jax.predictions.containers import Table
 from eeg2text_jax.predictions.file import OWN_NAMES, UNKNOWN, Prediction, PredictionSet, Shared, own_row
-from eeg2text_jax.predictions.foreign import ForeignRow, complete
+from eeg2text_jax.predictions.foreign import Samples, complete
 from eeg2text_jax.predictions.names import built_in, normalize_names
 from eeg2text_jax.predictions.read import in_mode, in_one_form
 from eeg2text_jax.predictions.read import read_any as read_file
@@ -30,7 +30,7 @@ def arguments() -> Iterator[None]:
         yield
     except UserError as error:
         spoken = re.sub(r"--([a-z]+)(?:=('[^']*'|[\w.,:=\"/-]*[\w\"]))?", _argument, str(error))
-        raise type(error)(spoken) from error
+        raise type(error)(spoken) from None
 
 
 def _argument(option: re.Match) -> str:
@@ -126,14 +126,12 @@ def _as_set(given: Given, references: Any, mode: str | None, name: str, columns:
         table = Table(path, "F", "table", [*map(str, given.columns)], rows, range(len(rows)), "row")
         usual = ["reference", "prediction"]  # preferred to other names, such as hypothesis
         found = roles(table, built_in(), columns or (usual if {*usual} <= {*normalize_names(given.columns)} else None))
-        read, stated = list(samples(table, found)), "seed" in found.about
+        read = samples(table, found, {})
     elif (given := list(given)) and isinstance(given[0], str):
         count = "no" if references is None else len(references := list(references))
         if count != len(given):
             raise UserError(f"{name}: {len(given)} texts and {count} references; give as many references as texts.")
-        pairs = enumerate(zip(references, given, strict=True))
-        read = [ForeignRow(i, reference, {(UNKNOWN, UNKNOWN): text}, unit="text") for i, (reference, text) in pairs]
-        stated = False
+        read = Samples(path, references, {(UNKNOWN, UNKNOWN): given}, unit="text")
     else:
         if given and not isinstance(given[0], Prediction):
             kind = type(given[0]).__name__
@@ -141,7 +139,7 @@ def _as_set(given: Given, references: Any, mode: str | None, name: str, columns:
                 f"{name} is a list of {kind}; expected predictions, texts, a DataFrame or the path of a file."
             )
         return PredictionSet(given, {}, "rows", path)
-    made = PredictionSet(complete(read, path), {}, "table", path, seeds_stated=stated)
+    made = PredictionSet(complete(read), {}, "table", path, seeds_stated="seed" in read.about)
     return in_mode(in_one_form(made), mode)
 
 

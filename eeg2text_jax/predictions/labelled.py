@@ -41,12 +41,13 @@ RULE = re.compile(r"([#\-=])\1{7,}\s*|(start|end)#{4,}\s*")
 TOKENS = re.compile(r"(target|predicted|prediction|pred)[\w ]*\b(tokens?|ids)\b")
 # A possible label: words and brackets before a colon. It is surely a label if it begins with LABEL_WORDS.
 HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")
+MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?:[:>=]|->)")
 LABEL_WORDS = re.compile(
     r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
 )
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
 FAIRSEQ = re.compile(r"([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?(.*)")
-COLON = re.compile(r"[:\uff1a](?!:|//)\**|\s=(?=\s)")
+COLON = re.compile(r"[:\uff1a](?!:|//)\**|\s=(?=\s)|\s[-=]>")
 BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
 # Words that may stand before a label in a log, beside times, brackets, numbers and marks.
 BEFORE = {"info", "debug", "warning", "root", "sample", "samples", "example", "examples", "trial", "trials", "epoch"}
@@ -142,7 +143,7 @@ def labelled_table(
 
 def is_prefix(text: str) -> bool:
     """Return whether a text may stand before a label: brackets, words with digits, marks, and words of `BEFORE`."""
-    words = re.sub(r"\[[^\]]*\]", " ", text).split() if len(text) < 200 else [text]
+    words = re.sub(r"\[[^\]]*\]|:", " ", text).split() if len(text) < 200 else [text]
     return all(
         re.search(r"\d", word) or not re.search(r"[^\W_]", word) or re.sub(r"\W", "", word).lower() in BEFORE
         for word in words
@@ -185,7 +186,7 @@ def finder(names: Names) -> Callable[[str], list[Label]]:
 
     def find(line: str) -> list[Label]:
         found: list[Label] = []
-        if ":" not in line and "\uff1a" not in line and " = " not in line:
+        if not COLON.search(line):
             return found
         for colon in COLON.finditer(line):
             begin = max(found[-1].text if found else 0, colon.start() - 80)
@@ -429,13 +430,15 @@ def on_one(text: Printed) -> Pairs:
             lost += [i] if text.lines[i].strip() and not text.rules[i] else []
             continue
         one, two = found[:2]
-        left = text.lines[i][one.text : two.start].rstrip()
-        left = left.removesuffix("->") if left.endswith("->") else left[:-1] if left[-1:] in "|;,/" else left
         right = text.lines[i][two.text :].rstrip()
         bare = right.rstrip("=-#*_")
         right = bare if len(right) - len(bare) > 2 else right
-        rows.append({one.name: left.strip(), two.name: right.strip()})
+        rows.append({one.name: text.lines[i][one.text : two.start].strip(), two.name: right.strip()})
         numbers.append(i + 1)
+    for name in rows[0]:  # a mark between the two, if it is on each line
+        for mark in ("->", "|", ";", ",", "/"):
+            if all(row[name].endswith(mark) and name == next(iter(row)) for row in rows):
+                rows = [{**row, name: row[name].removesuffix(mark).rstrip()} for row in rows]
     return rows, numbers, unused_lines(text, lost, "other lines are not used", lost[:1])
 
 
@@ -463,6 +466,6 @@ def notebook_lines(file: Lines) -> list[str] | None:
 
 
 def recurring_heads(lines: Iterable[str]) -> list[str]:
-    """Return words before colons that begin several lines, the most frequent first, for messages."""
-    heads = Counter(found[1] for line in lines if (found := HEAD.match(line)))
+    """Return words before colons or arrows that begin several lines, the most frequent first, for messages."""
+    heads = Counter(found[1] for line in lines if (found := MARKED.match(line)))
     return [head for head, count in heads.most_common() if count >= FEWEST]

@@ -81,14 +81,11 @@ class Names:
 
     @functools.cached_property
     def either(self) -> tuple[str, ...]:
-        return tuple(self.sections["either"]["names"])
+        return (*self.sections["either"]["names"], *self.sections["nouns"]["text"])
 
     def form(self, side: str, name: str) -> str:
         """Return the form of the text in a column of `side` ("reference" or "prediction"), "" if it is none."""
         return self._forms[side].get(name, "")
-
-    def is_key(self, name: str) -> bool:
-        return name in self.keys
 
     def condition(self, name: str) -> str:
         """Return the condition that a column's name states (`pred_noise`: "noise", `eeg_pred`: "eeg"), or ""."""

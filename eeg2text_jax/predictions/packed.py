@@ -216,9 +216,13 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
 
 
 def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
-    """Return (rows above the header, header) of a sheet: its first row with two filled cells or more; or None."""
+    """Return (rows above the header, header) of a sheet, or None.
+
+    The header is the first row with two filled cells, or with one that is not in the first column, as pandas writes the
+    name of a column beside its index.
+    """
     for number, row in enumerate(sheet.iter_rows(values_only=True, max_row=TITLES)):
-        if len(names := tuple(cell for cell in row if cell is not None)) > 1:
+        if (names := tuple(cell for cell in row if cell is not None)) and (len(names) > 1 or row[0] is None):
             return number, names
     return None
 
@@ -226,14 +230,14 @@ def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
 def _cells(rows: Iterator[Sequence[Any]], above: int) -> Iterator[Sequence[Any]]:
     """Yield the rows below the first `above` ones, as wide as the first row with a filled cell.
 
-    Empty rows are (), and none follows the last filled row.
+    Empty rows are (), and none is above the first filled row or below the last one.
     """
     width = empty = 0
     for row in itertools.islice(rows, above, None):
         width = width or max((i for i, cell in enumerate(row, 1) if cell is not None), default=0)
         row = row[:width]
         if all(cell is None for cell in row):
-            empty += 1
+            empty += width > 0
             continue
         yield from itertools.repeat((), empty)
         yield (*row, *[None] * (width - len(row)))

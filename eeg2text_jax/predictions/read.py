@@ -5,29 +5,35 @@ import os
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from etils import epath
 
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import file_digest
-from eeg2text_jax.predictions.columns import describe_columns, join_names, roles, samples, split_list
+from eeg2text_jax.predictions.columns import (
+    describe_columns,
+    join_names,
+    refuse_unread_conditions,
+    roles,
+    samples,
+    split_list,
+)
 from eeg2text_jax.predictions.containers import (
     NO_TABLE,
     TEXTS_ALONE,
-    Columns,
     Table,
     csv_table,
     hdf5_table,
     json_table,
     lines_table,
 )
-from eeg2text_jax.predictions.file import HAN, MODES, UNKNOWN, Prediction, PredictionSet, is_own, parse_predictions
-from eeg2text_jax.predictions.foreign import ForeignRow, RowSummary, complete, mode_name
+from eeg2text_jax.predictions.file import HAN, MODES, UNKNOWN, PredictionSet, is_own, parse_predictions
+from eeg2text_jax.predictions.foreign import Samples, complete, mode_name, test_part
 from eeg2text_jax.predictions.joins import Side, join_files
 from eeg2text_jax.predictions.labelled import LAYOUTS, labelled_table, notebook_lines, recurring_heads
-from eeg2text_jax.predictions.names import Names, load_names
+from eeg2text_jax.predictions.names import SIDES, Names, load_names
 from eeg2text_jax.predictions.packed import HDF5, TEXT, Lines
 from eeg2text_jax.stores.copying import at_hand
 
@@ -91,71 +97,74 @@ def read_any(
         )
     if reference is None and (layout == "jsonl" or (not (layout or columns or labels) and is_own(lines))):
         return in_mode(in_one_form(parse_predictions(lines)), mode)
+    changed: dict[str, set[int]] = {}  # note on converted texts -> rows
     if reference is not None:
-        rows, description, notes = read_two(
-            lines, Lines(at_hand(epath.Path(reference))), layout, columns, groups, id, known
-        )
-        return finished(rows, lines, description, notes, mode)
-    table = table_of_file(lines, layout, known, columns or (), labels)
-    found = roles(table, known, columns, groups)
-    return finished(samples(table, found), lines, (table, found), [*table.notes, *found.notes], mode)
-
-
-def finished(
-    rows: Iterator[ForeignRow],
-    lines: Lines,
-    described: str | tuple[Table, Columns],
-    notes: Sequence[str],
-    mode: str | None,
-) -> PredictionSet:
-    """Return the rows of a foreign file as predictions, with a description of what was used."""
-    path, summary = lines.path, RowSummary(rows)
-    predictions = complete(summary, path)
-    if not isinstance(described, str):
-        fed = summary.fed == {p.eval_condition for p in predictions}
-        dropped = (*(() if fed else ("condition",)), *(() if summary.part else ("split",)))
-        described = describe_columns(*described, dropped)
-        refuse_conditions(summary, predictions, path)
+        beside = Lines(at_hand(epath.Path(reference)))
+        found, described, notes = read_two(lines, beside, layout, columns, groups, id, known, changed)
+        found, part = test_part(found)
+    else:
+        table = table_of_file(lines, layout, known, columns or (), labels)
+        used = roles(table, known, columns, groups)
+        found, part = test_part(samples(table, used, changed))
+        notes = [*table.notes, *used.notes]
+        dropped = [name for name, kept in (("condition", found.conditions()), ("split", part)) if not kept]
+        described = describe_columns(table, used, dropped)
+    predictions = complete(found)
+    if reference is None and {p.eval_condition for p in predictions} == {UNKNOWN}:
+        refuse_unread_conditions(table, used.used(dropped), {*found.numbers})
     if not predictions:
         raise UserError(f"{path}: no predictions in the file.")
-    converted = (f"in {count} rows {sentence}" for sentence, count in summary.read_as.items())
-    notes = (*notes, *([summary.part] if summary.part else []), *converted)
+    notes = (*notes, *filter(None, [part]), *(f"in {len(rows)} rows {note}" for note, rows in changed.items()))
     read = PredictionSet(
-        predictions, {}, described, path, notes, (), summary.groups, lines.digest, summary.seeds_stated
+        predictions, {}, described, path, notes, (), found.groups(), lines.digest, "seed" in found.about
     )
     return in_mode(in_one_form(read), mode)
 
 
 def table_of_file(
-    lines: Lines, layout: str | None, names: Names, columns: Sequence[str] = (), labels: Sequence[str] | None = None
+    lines: Lines,
+    layout: str | None,
+    names: Names,
+    columns: Sequence[str] = (),
+    labels: Sequence[str] | None = None,
+    *,
+    alone: bool = True,
 ) -> Table:
-    """Return the table that a file with both sides holds: JSON, a CSV with a known header, printed text, another CSV.
+    """Return the table that a file holds: JSON, a CSV with a known header, printed text, another CSV, lines.
 
-    Raises UserError if it holds none, with a hint at what it may be.
+    `alone`: the file has both sides; else it is one of two files, and `columns` has its column. Raises UserError if it
+    holds no table, with a hint at what it may be.
     """
     if lines.kind == HDF5:
         return hdf5_table(lines)
-    plain, printed = lines.kind == TEXT, None
-    refusal, table = None, None
-    if plain and layout in (None, "J", *LAYOUTS):
-        printed = notebook_lines(lines)
+    plain = lines.kind == TEXT
+    if layout == "P" and plain:
+        return lines_table(lines, names, "P")
+    printed = notebook_lines(lines) if plain and alone else None
+    table, refusal = None, None
+    if printed is None and not labels and plain and layout in (None, "J", "K"):
         try:
-            if printed is None and not labels and layout in (None, "J"):
-                table = json_table(lines, names, alone=True)
+            table = json_table(lines, names, alone=alone)
         except UserError as error:
             refusal = error
-        if layout == "J" and table is None:
-            raise refusal or UserError(f"{lines.path}: not JSON; leave --format out, or give the layout of this file.")
+    if layout == "J" and table is None:
+        raise refusal or UserError(f"{lines.path}: not JSON; leave --format out, or give the layout of this file.")
     if table is None and refusal is None and printed is None and not labels and layout in (None, "F", "H"):
-        table = csv_table(lines, names, layout, [column.partition("=")[2] or column for column in columns])
-    if table is None or (table.layout == "H" and layout is None and plain):
-        texts = lines if printed is None else printed
-        kind = "printed outputs of a notebook, " if printed is not None else ""
-        found = labelled_table(lines.path, texts, names, labels, kind) if plain and layout in (None, *LAYOUTS) else None
-        if found is None and table is None:
-            raise refusal or UserError(f"{lines.path}: {no_layout(texts, layout, labels, printed is not None)}")
-        table = found or table
-    return table
+        wanted = [column.partition("=")[2] or column for column in columns]
+        table = csv_table(lines, names, layout, wanted, alone=alone)
+    unsure = table is None or (table.layout == "H" and layout is None and alone)
+    if unsure and plain and layout in (None, *LAYOUTS):
+        texts, kind = (lines, "") if printed is None else (printed, "printed outputs of a notebook, ")
+        if found := labelled_table(lines.path, texts, names, labels, kind):
+            if not alone:
+                raise UserError(
+                    f"{lines.path}: is of layout {found.layout}, with references and predictions of its own; leave "
+                    "--reference out, or give a file that has only predictions."
+                )
+            return found
+    if table is None and (refusal or alone):
+        raise refusal or UserError(f"{lines.path}: {no_layout(printed or lines, layout, labels, printed is not None)}")
+    return table or lines_table(lines, names)
 
 
 def no_layout(texts: Iterable[str], layout: str | None, labels: Sequence[str] | None, is_notebook: bool) -> str:
@@ -163,19 +172,17 @@ def no_layout(texts: Iterable[str], layout: str | None, labels: Sequence[str] | 
     if labels:
         return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
     heads = [repr(head) for head in recurring_heads(texts)]
-    if heads or is_notebook or layout in LAYOUTS:
-        said = f"; lines begin with {join_names(heads)}" if heads else ""
-        hint = f"no samples of known labels{said}; name the labels with --labels=TRUE,PREDICTED"
-        return (
-            f"a notebook whose printed outputs have {hint}." if is_notebook else NO_TABLE.format(hint=f"it has {hint}")
-        )
-    return NO_TABLE.format(hint=TEXTS_ALONE)
+    if not (heads or is_notebook or layout in LAYOUTS):
+        return NO_TABLE.format(hint=TEXTS_ALONE)
+    said = f"; lines begin with {join_names(heads)}" if heads else ""
+    hint = f"no samples of known labels{said}; name the labels with --labels=TRUE,PREDICTED"
+    return f"a notebook whose printed outputs have {hint}." if is_notebook else NO_TABLE.format(hint=f"it has {hint}")
 
 
 def read_two(
     lines: Lines, reference: Lines, layout: str | None, columns: Sequence[str] | None, groups: Sequence[str],
-    ids: Sequence[str] | None, names: Names,
-) -> tuple[Iterator[ForeignRow], str, Sequence[str]]:  # fmt: skip
+    ids: Sequence[str] | None, names: Names, changed: dict[str, set[int]],
+) -> tuple[Samples, str, list[str]]:  # fmt: skip
     """Return the samples of a file of predictions and a file of their references, the layout in words, and notes."""
     if layout not in (None, *SIDE_FORMATS):
         raise UserError(
@@ -187,10 +194,9 @@ def read_two(
             f"--columns={','.join(columns)}: with --reference, expected two columns: the reference's, in "
             f"{reference.path}, and the prediction's, in {lines.path}; set --columns=REFERENCE,PREDICTION."
         )
-    theirs, mine = columns or (None, None)
     sides = []
-    for file, role, column in ((reference, "reference", theirs), (lines, "prediction", mine)):
-        table = table_of_side(file, layout, names, column)
+    for file, role, column in zip((reference, lines), SIDES, columns or (None, None), strict=True):
+        table = table_of_file(file, layout, names, [column] if column else [], alone=False)
         if column and table.titles is None and table.layout in ("P", "K"):
             raise UserError(
                 f"{file.path}: there is no column {column!r}, as each line of the file is a text; leave --columns out."
@@ -201,40 +207,8 @@ def read_two(
             f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {reference.path} have no "
             "id; set --format=P to join them line by line."
         )
-    rows, description, notes = join_files(sides[1], sides[0], ids)
-    return rows, description, [*sides[1].table.notes, *sides[0].table.notes, *notes]
-
-
-def table_of_side(lines: Lines, layout: str | None, names: Names, column: str | None) -> Table:
-    """Return the table of a file of references or of predictions alone: JSON, a table, or lines of text."""
-    if lines.kind == HDF5:
-        return hdf5_table(lines)
-    if layout == "P" and lines.kind == TEXT:
-        return lines_table(lines, names, "P")
-    table = None
-    if layout in (None, "J", "K") and lines.kind == TEXT:
-        table = json_table(lines, names, alone=False)
-    if layout == "J" and table is None:
-        raise UserError(f"{lines.path}: not JSON; leave --format out, or give the layout of this file.")
-    if table is None and layout != "K":
-        table = csv_table(lines, names, layout, [column] if column else [], alone=False)
-    if table is None and layout is None and (blocks := labelled_table(lines.path, lines, names)):
-        raise UserError(
-            f"{lines.path}: is of layout {blocks.layout}, with references and predictions of its own; leave "
-            "--reference out, or give a file that has only predictions."
-        )
-    return table or lines_table(lines, names)
-
-
-def refuse_conditions(rows: RowSummary, predictions: Sequence[Prediction], path: epath.Path) -> None:
-    """Raise UserError if the conditions of the rows, EEG and controls, are stated only by a column that is not used."""
-    known = {p.eval_condition for p in predictions} != {UNKNOWN}
-    for name, fed in rows.others.items():
-        if not known and fed.total() == len(predictions) and "eeg" in fed and len(fed) > 1:
-            raise UserError(
-                f"{path}: the column {name!r} says what was fed ({', '.join(fed)}), and rows with different inputs "
-                "are not judged together; rename the column to eval_condition, or give one file for each value."
-            )
+    found, described, notes = join_files(sides[1], sides[0], ids, changed)
+    return found, described, [*sides[1].table.notes, *sides[0].table.notes, *notes]
 
 
 def in_one_form(read: PredictionSet) -> PredictionSet:

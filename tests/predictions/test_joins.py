@@ -68,6 +68,13 @@ def test_a_trial_is_never_an_id(read):
     assert pairs(read(SUBMISSION, other, id=["rows"])) == sorted(zip([TRUE[i] for i in SHUFFLED], SAID, strict=True))
 
 
+@pytest.mark.parametrize("name", ["phrase", "utterance", "text"])
+def test_a_submission_under_another_noun_is_one(read, write, name):
+    with pytest.raises(UserError, match="outputs without references"):
+        read_any(write(SUBMISSION.replace("text", name, 1)))
+    assert pairs(read(SUBMISSION.replace("text", name, 1), "\n".join(TRUE))) == PAIRS
+
+
 @pytest.mark.parametrize(
     "names", [("id", "utt_id"), ("sample_id", "id"), ("uid", "key"), ("trial", "trial_num"), ("", "idx")]
 )
@@ -161,3 +168,29 @@ def test_several_references_of_a_row(write):
     found = read_any(write(table(("reference", "prediction"), rows)))
     assert pairs(found) == PAIRS
     assert "in 12 rows references hold several texts; the first of them counts" in describe(found)
+
+
+def test_two_keys_that_join_the_files_differently_are_asked_about(write):
+    """The keys of JSON objects were joined, beside an id in both files that says otherwise."""
+    outputs = json.dumps({f"s{i}": {"utt_id": f"u{i}", "prediction": text} for i, text in enumerate(SAID)})
+    other = [{"utt_id": f"u{i}", "reference": TRUE[i]} for i in SHUFFLED]
+    keyed = write(json.dumps({f"s{i}": row for i, row in enumerate(other)}), "ref.json")
+    with pytest.raises(UserError, match="'key' and 'utt_id' join the files differently; say --id=utt_id"):
+        read_any(write(outputs, "out.json"), reference=keyed)
+    assert pairs(read_any(write(outputs, "out.json"), reference=keyed, id=["utt_id"])) == PAIRS
+    assert pairs(read_any(write(outputs, "out.json"), reference=write(json.dumps(other), "ref.json"))) == PAIRS
+
+
+def test_the_index_of_pandas_is_no_key_where_other_columns_tell_another_order(write):
+    outputs = json.dumps({str(i): {"uid": i, "prediction": text} for i, text in enumerate(SAID)})
+    other = {str(i): {"trial": k, "reference": TRUE[k]} for i, k in enumerate(SHUFFLED)}
+    with pytest.raises(UserError, match="hold the same values in another order"):
+        read_any(write(outputs, "out.json"), reference=write(json.dumps(other), "ref.json"))
+
+
+def test_the_best_of_several_columns_of_one_key_is_taken(write):
+    outputs = table(("utt_id", "time", "pred"), [(f"u{i}", i, text) for i, text in enumerate(SAID)])
+    keyed = {f"s{i}": {"utt_id": f"u{k}", "time": i, "gt": TRUE[k]} for i, k in enumerate(SHUFFLED)}
+    found = read_any(write(outputs, "out.csv"), reference=write(json.dumps(keyed), "ref.json"))
+    assert pairs(found) == PAIRS
+    assert "joined by 'utt_id'" in describe(found)

@@ -53,7 +53,13 @@ BETWEEN = [
 
 @pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize(
-    "pair", [LABELS[1], "Pred: {1}\nTrue: {0}\n", "12:00:01 | Target: {} \n12:00:02 | Output: {}\n"]
+    "pair",
+    [
+        LABELS[1],
+        "Pred: {1}\nTrue: {0}\n",
+        "12:00:01 | Target: {} \n12:00:02 | Output: {}\n",
+        "INFO:root:[7] Ground truth -> {}\nINFO:root:[7] Decoded -> {}\n",
+    ],
 )
 def test_pairs_among_the_lines_of_a_log_are_read_and_the_lines_counted(write, pair, between):
     found = read_any(write("Model(512, 256)\n" + printed(pair, between)))
@@ -235,3 +241,13 @@ def test_a_long_line_takes_no_time(write, noise):
     with contextlib.suppress(UserError):
         read_any(write(text))
     assert time.monotonic() - start < 5
+
+
+def test_a_comma_that_ends_a_text_before_the_next_label_stays(write):
+    text = "".join(f"Reference: {r}{',' * (i == 0)} Hypothesis: {p}\n" for i, (r, p) in enumerate(PAIRS))
+    assert pairs(read_any(write(text)))[0] == (f"{PAIRS[0][0]},", PAIRS[0][1])
+
+
+def test_labels_before_an_arrow_are_shown(write):
+    with pytest.raises(UserError, match="lines begin with 'heard', 'said'; name the labels with --labels="):
+        read_any(write(printed("heard> {}\nsaid> {}\n")))

@@ -430,3 +430,53 @@ def test_the_page_lists_every_known_name():
     sides |= {form: {*nouns} for form, nouns in known.sections["nouns"].items()} | {"maybe": {*known.maybe}}
     for side, names in {**sides, **told, "mode": modes}.items():
         assert names <= set(re.findall(r"`([^`]+)`", listed[side])), side
+
+
+def test_a_table_of_pandas_with_its_schema_is_read(write):
+    fields = [{"name": "ref", "type": "string"}, {"name": "hyp", "type": "string"}]
+    schema = {"fields": fields, "primaryKey": ["index"], "pandas_version": "1.4.0"}
+    rows = [{"index": i, "ref": f"a b {i}", "hyp": "c"} for i in range(3)]
+    found = read_any(write(json.dumps({"schema": schema, "data": rows})))
+    assert [p.reference for p in found.predictions] == ["a b 0", "a b 1", "a b 2"]
+
+
+def test_a_column_of_numbers_is_no_text(write):
+    """Labels of a class were read as references."""
+    path = write("label,said,Reconstructed\n0,a b,a c\n2,d e,d f\n")
+    with pytest.raises(UserError, match=r"the prediction is 'Reconstructed'; no column .* as the reference"):
+        read_any(path)
+    assert [p.reference for p in read_any(path, columns=["said", "Reconstructed"]).predictions] == ["a b", "d e"]
+
+
+def test_a_markdown_table_has_no_column_outside_of_its_bars(write):
+    path = write("| pred | wer |\n| --- | --- |\n| a b | 1 |\n| c d | 0 |\n")
+    for reference in ("a x\nc y\n", "| true |\n| --- |\n| a x |\n| c y |\n"):
+        found = read_any(path, reference=write(reference, "ref.txt"))
+        assert [(p.reference, p.prediction) for p in found.predictions] == [("a x", "a b"), ("c y", "c d")]
+
+
+def test_a_sheet_of_one_column_beside_its_index_has_a_header(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in ([], [], [None, "pred"], [0, "a b"], [1, "c d"]):
+        book.active.append(row)
+    book.save(tmp_path / "out.xlsx")
+    (tmp_path / "ref.txt").write_text("a x\nc y\n")
+    found = read_any(tmp_path / "out.xlsx", reference=tmp_path / "ref.txt")
+    assert [(p.reference, p.prediction) for p in found.predictions] == [("a x", "a b"), ("c y", "c d")]
+
+
+def test_a_few_rows_under_several_conditions_are_not_taken_as_one(write):
+    path = write("truth,pred,condition\na b,c,eeg\nd e,f,noise\ng h,i,shuffled\n")
+    with pytest.raises(UserError, match=r"the column 'condition' says what was fed .eeg, noise, shuffled"):
+        read_any(path)
+
+
+@pytest.mark.parametrize("printed", [repr, json.dumps])
+def test_lists_on_lines_are_rows_without_marks_in_their_texts(write, printed):
+    """The brackets and quotes of printed tuples became parts of words."""
+    rows = [(f"it's a sentence {i}", f'a "quoted" one, {i}') for i in range(5)]
+    path = write("".join(f"{printed(row)}\n" for row in rows))
+    with pytest.raises(UserError, match=r"no column has a known name; .* --columns=1,2 or --columns=2,1"):
+        read_any(path)
+    assert [(p.reference, p.prediction) for p in read_any(path, columns=["1", "2"]).predictions] == rows
