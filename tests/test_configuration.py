@@ -205,7 +205,7 @@ def test_a_workbook_is_no_source_of_recordings(tmp_path, refused):
 
 
 def test_help_of_the_benchmark(printed_by):
-    assert "--stage {decode,test_set,train,products}" in printed_by(["bench", "--help"])
+    assert "--stage {decode,test_set,train}" in printed_by(["bench", "--help"])
 
 
 def test_a_field_of_an_empty_shape_is_told_where_it_goes():

@@ -1,15 +1,11 @@
-"""`eeg2text bench --stage=decode`: sentences per second of free-running decoding, beside other libraries (peers).
+"""`eeg2text bench --stage=decode`: sentences per second of free-running decoding.
 
 The workload is the paper's EEG encoder in front of a BART with random weights, 5 beams, repetition penalty 5, no
-repeated 2-grams, and every sentence forced to the full length. The best of several times counts. Peers run on JAX's
-device in the same precision: `transformers` and `transformers-static` (KV cache of fixed size) decode the same encoder
-states with the same weights, and their tokens are compared in float32; `ctranslate2`, `-float16` and `-int8` read text
-of the same length. A failing peer is reported with its error. The exit status is 1 if tokens differ.
+repeated 2-grams, and every sentence forced to the full length. The best of several times counts. Other libraries are
+measured beside it by `tools/benchmarks/beside.py`.
 """
 
 import argparse
-import dataclasses
-import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,19 +17,6 @@ import numpy as np
 from transformers import BartConfig
 
 from eeg2text_jax.backbones import bart
-from eeg2text_jax.bench.peers import (
-    OURS,
-    Decoder,
-    Place,
-    ctranslate2_decoder,
-    import_peer,
-    peer_names,
-    peer_place,
-    set_torch_precision,
-    torch_bart,
-    transformers_decoder,
-    warm_up,
-)
 from eeg2text_jax.bench.timing import (
     alternate,
     best_seconds,
@@ -51,8 +34,8 @@ from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.mesh import default_platform
 from eeg2text_jax.search.settings import GenerationSpec
 
-OURS_INT8 = f"{OURS}-int8"
-PEERS = ("transformers", "transformers-static", "ctranslate2", "ctranslate2-float16", "ctranslate2-int8")
+OURS, OURS_INT8 = "eeg2text_jax", "eeg2text_jax-int8"
+Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T]; None: not comparable
 
 
 class Work(NamedTuple):
@@ -65,24 +48,29 @@ class Work(NamedTuple):
     spec: GenerationSpec
 
 
+# From the work and our programs by batch size: decoders of other libraries by name, and lines for the report.
+Others = Callable[[Work, "dict[int, Program]"], tuple[dict[str, Decoder], dict[str, Any]]]
+
+
 def main(argv: list[str]) -> int:
-    args = _arguments(argv)
+    measure(parser().parse_args(argv))
+    return 0
+
+
+def measure(args: argparse.Namespace, others: Others | None = None) -> dict[str, Any]:
+    """Time our decoders, and `others` in turn with them; print the report, write it to `args.json`, and return it."""
     work = make_work(args.shape, max(args.batch), args.words, args.steps, args.dtype)
     machine = describe_machine()
     programs = {size: compile_ours(work, size) for size in args.batch}
     rounded = work._replace(spec=work.spec.replace(weights_dtype="int8"))
     in_int8 = {size: compile_ours(rounded, size) for size in args.batch} if args.int8 else {}
-    peers = make_peers(work, args.peer, args.threads, peer_place(args.dtype))
     for size, program in programs.items():
         print(f"batch {size}: compiled in {program.seconds:.1f} s, {program.mib:.0f} MiB above weights and inputs")
-    found = {size: program.decode() for size, program in programs.items()}
-    same_in_int8 = {size: count_same(program.decode(), found[size]) for size, program in in_int8.items()}
+    tokens = {size: program.decode() for size, program in programs.items()}
+    same_in_int8 = {size: count_same(program.decode(), tokens[size]) for size, program in in_int8.items()}
     for size, count in same_in_int8.items():
         print(f"batch {size}: {count} of {size} sentences have the same tokens in int8")
-    failed = warm_up(peers, args.batch)
-    same = count_agreeing(work, args.batch, programs) if "transformers" in args.peer else {}
-    for size, count in same.items():
-        print(f"batch {size}: {count} of {size} sentences have transformers' tokens in float32")
+    peers, lines = others(work, programs) if others else ({}, {})
     decoders: dict[str, Decoder] = {OURS: lambda size: programs[size].decode(), **peers}
     if in_int8:
         decoders[OURS_INT8] = lambda size: in_int8[size].decode()
@@ -98,9 +86,8 @@ def main(argv: list[str]) -> int:
         "shape": args.shape,
         "dtype": args.dtype,
         "steps": args.steps,
-        "sentences_with_transformers_tokens": same,
         "sentences_with_the_same_tokens_in_int8": same_in_int8,
-        "failed_peers": failed,
+        **lines,
         "rows": [
             {"decoder": name, "batch": size, "sentences_per_second": size / min(seconds), "seconds": seconds}
             for (name, size), seconds in times.items()
@@ -112,30 +99,30 @@ def main(argv: list[str]) -> int:
     }
     show(report)
     write_report(report, args.json)
-    return 1 if any(count != size for size, count in same.items()) else 0
+    return report
 
 
-def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = stage_parser("decode", repeats=3)
-    parser.add_argument("--batch", type=lambda s: [int(n) for n in s.split(",")], default=[1, 8, 32], help="1,8,32")
-    parser.add_argument("--words", type=int, default=24, help="EEG positions of a batch")
-    parser.add_argument("--steps", type=int, default=56, help="tokens of every sentence, the start token among them")
-    parser.add_argument("--peer", type=functools.partial(peer_names, known=PEERS), default=[], help=",".join(PEERS))
-    parser.add_argument("--int8", action="store_true", help="also decode with decode.weights_dtype=int8")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads of CTranslate2")
-    parser.add_argument("--trace", default="", help="folder for a profile of one decoding of every batch; also printed")
-    return parser.parse_args(argv)
+def parser() -> argparse.ArgumentParser:
+    options = stage_parser("decode", repeats=3)
+    options.add_argument("--batch", type=lambda s: [int(n) for n in s.split(",")], default=[1, 8, 32], help="1,8,32")
+    options.add_argument("--words", type=int, default=24, help="EEG positions of a batch")
+    options.add_argument("--steps", type=int, default=56, help="tokens of every sentence, the start token among them")
+    options.add_argument("--int8", action="store_true", help="also decode with decode.weights_dtype=int8")
+    options.add_argument(
+        "--trace", default="", help="folder for a profile of one decoding of every batch; also printed"
+    )
+    return options
 
 
 def make_work(shape: str, batch: int, words: int, steps: int, dtype: str = "float32") -> Work:
     """Make random weights and inputs of `batch` sentences; their lengths lie between `words / 2` and `words`."""
-    chosen = SHAPES[shape]
-    config = chosen.bart_config(forced_eos_token_id=None)
-    model = Seq2SeqModel(bart.spec_from_config(config), chosen.eeg_spec(), dtype=dtype)
+    sizes = SHAPES[shape]
+    config = sizes.bart_config(forced_eos_token_id=None)
+    model = Seq2SeqModel(bart.spec_from_config(config), sizes.eeg_spec(), dtype=dtype)
     rng = np.random.default_rng(0)
     lengths = rng.integers((words + 1) // 2, words + 1, size=batch)
     inputs = {
-        "features": jnp.asarray(rng.normal(size=(batch, words, chosen.features)), jnp.float32),
+        "features": jnp.asarray(rng.normal(size=(batch, words, sizes.features)), jnp.float32),
         "mask": jnp.arange(words)[None, :] < jnp.asarray(lengths)[:, None],
     }
     settings = {"num_beams": 5, "repetition_penalty": 5.0, "no_repeat_ngram_size": 2}
@@ -160,58 +147,6 @@ def compile_ours(work: Work, size: int) -> Program:
     seconds = time.perf_counter() - start
     mib = compiled.memory_analysis().temp_size_in_bytes / 2**20
     return Program(lambda: np.asarray(compiled(params, inputs, None).sequences), seconds, mib, compiled.as_text())
-
-
-def make_peers(work: Work, names: list[str], threads: int, place: Place) -> dict[str, Decoder]:
-    """Make the decoders of the named peers with our weights; CTranslate2 uses `threads` CPU threads."""
-    if not names:
-        return {}
-    theirs = torch_bart(work.config, work.model, jax.device_get(work.params))
-    hidden, mask = _encode(work)
-    types = {"ctranslate2": "float32", "ctranslate2-float16": "float16"}
-    types["ctranslate2-int8"] = "int8" if place.device == "cpu" else "int8_float16"
-    made = {}
-    for name in names:
-        if name in types:
-            import_peer("ctranslate2")
-            make = functools.partial(ctranslate2_decoder, theirs, mask, work.spec, threads, types[name], place)
-        else:
-            static = name == "transformers-static"
-            make = functools.partial(transformers_decoder, theirs, hidden, mask, work.spec, place, static=static)
-        made[name] = _made_at_first_call(make)
-    return made
-
-
-def _made_at_first_call(make: Callable[[], Decoder]) -> Decoder:
-    """Return a decoder that calls `make` at the decoder's first call, so that `warm_up` sees the errors of `make`."""
-    made = functools.cache(make)
-    return lambda size: made()(size)
-
-
-def _encode(work: Work) -> tuple[np.ndarray, np.ndarray]:
-    """Return our encoder's output, float32 `[B, S, D]`, and its mask `[B, S]`."""
-    hidden, mask = jax.jit(work.model.encode)(work.params, work.inputs)
-    return np.asarray(hidden.astype(jnp.float32)), np.asarray(mask)
-
-
-def count_agreeing(work: Work, batches: list[int], programs: dict[int, Program]) -> dict[int, int]:
-    """Return batch size -> number of sentences that we and transformers decode to the same tokens in float32.
-
-    TF32 is off on both sides. Only the first batch size is compared, unless JAX runs on a CPU.
-    """
-    exact = work._replace(model=dataclasses.replace(work.model, dtype="float32"))
-    on_cpu = jax.default_backend() == "cpu"
-    set_torch_precision(exact=True)
-    with jax.default_matmul_precision("highest"):
-        model = torch_bart(work.config, work.model, jax.device_get(work.params))
-        theirs = transformers_decoder(model, *_encode(exact), work.spec, peer_place("float32"))
-        same = {}
-        for size in batches if on_cpu else batches[:1]:
-            ours = programs[size] if on_cpu and work.model.dtype == "float32" else compile_ours(exact, size)
-            tokens = theirs(size)[:, : work.spec.max_length]
-            same[size] = count_same(ours.decode(), tokens)
-    set_torch_precision(exact=False)
-    return same
 
 
 def count_same(ours: np.ndarray, tokens: np.ndarray) -> int:
@@ -268,8 +203,8 @@ def show(report: dict[str, Any]) -> None:
     for row in sorted(report["rows"], key=lambda row: row["batch"]):
         name, size, pace = row["decoder"], row["batch"], row["sentences_per_second"]
         step = 1e3 * min(row["seconds"]) / (report["steps"] - 1)
-        ours = [mine for mine in (OURS, OURS_INT8) if name not in (OURS, OURS_INT8) and (mine, size) in paces]
-        ratios = "".join(f"   {mine} is {paces[mine, size] / pace:.2f} x" for mine in ours)
+        ours = [variant for variant in (OURS, OURS_INT8) if name not in (OURS, OURS_INT8) and (variant, size) in paces]
+        ratios = "".join(f"   {variant} is {paces[variant, size] / pace:.2f} x" for variant in ours)
         print(f"batch {size:>3}  {name:<17} {pace:6.2f} sentences/s  {step:7.1f} ms/step{ratios}")
     for row in report["floor"]:
         print(

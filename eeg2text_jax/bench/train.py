@@ -1,14 +1,11 @@
-"""`eeg2text bench --stage=train`: samples per second of the training step, beside PyTorch in the same process.
+"""`eeg2text bench --stage=train`: samples per second of the training step.
 
 The workload is the paper's EEG encoder in front of a BART with random weights, AdamW, and sentence lengths as in ZuCo.
-PyTorch runs on JAX's device and in the same precision (bfloat16 by autocast), eagerly (`torch`) or compiled
-(`torch-compiled`), on the same batches, and on batches padded to 56 words and tokens as in the authors' code. Losses
-are compared in float32; the exit status is 1 if they differ. The best of several times of each bucket counts.
-Epoch figures weight the buckets by their frequency in the training stream.
+The best of several times of each bucket counts. Epoch figures weight the buckets by their frequency in the training
+stream. PyTorch is measured beside it, on the same batches, by `tools/benchmarks/beside.py`.
 """
 
 import argparse
-import dataclasses
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -18,11 +15,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from eeg2text_jax.bench.peers import OURS, TorchTraining, peer_names, peer_place, warm_up
+from eeg2text_jax.bench.decode import OURS
 from eeg2text_jax.bench.timing import alternate, describe_machine, gpu_state, profile, profile_lines, write_report
 from eeg2text_jax.bench.workload import (
     BUCKETS,
-    OPTIMIZER,
     OurTraining,
     Work,
     input_rate,
@@ -36,56 +32,50 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.flops import training_flops
 from eeg2text_jax.parallel.mesh import chip_of_device
 
-TORCH, COMPILED = "torch", "torch-compiled"
+Steps = dict[str, Callable[[Batch], Any]]  # name -> one training step
+# From the work and our training: steps of other libraries, and lines for the report.
+Others = Callable[[Work, OurTraining], tuple[Steps, dict[str, Any]]]
 
 
 def main(argv: list[str]) -> int:
-    args = _arguments(argv)
+    bench(parser().parse_args(argv))
+    return 0
+
+
+def bench(args: argparse.Namespace, others: Others | None = None) -> dict[str, Any]:
+    """Time our training, and `others` in turn with it; print the report, write it to `args.json`, and return it."""
     work = make_work(args.shape, args.batch, args.buckets, args.sentences, args.dtype, remat=args.remat)
     report: dict[str, Any] = {"device": jax.devices()[0].device_kind, "shape": args.shape, "batch": args.batch}
     report |= {"dtype": args.dtype, "remat": args.remat, "machine": describe_machine()}
-    agree = True
     if args.arms == 2:
         report["arms"] = compare_arms(work, args.repeats)
     else:
         ours = OurTraining(work.program(1, "vmap"))
-        contestants: dict[str, Callable[[Batch], Any]] = {OURS: ours.step}
-        if args.peer:
-            peers = make_peers(work, ours, args.peer)
-            report["first_loss"] = first_losses(work, ours, peers[args.peer[0]])
-            agree = report["first_loss"]["relative_difference"] < 1e-4
-            steps: dict[str, Callable[[Batch], Any]] = {name: peer.step for name, peer in peers.items()}
-            del peers  # so that a failing peer's memory is freed
-            report["failed_peers"] = warm_up(steps, work.examples.values())
-            contestants |= steps
-        report |= measure(work, ours, contestants, args.repeats, args.trace)
+        steps, lines = others(work, ours) if others else ({}, {})
+        report |= lines | measure(work, ours, {OURS: ours.step} | steps, args.repeats, args.trace)
         if args.input:
             seconds = report["epoch"][OURS]["seconds_per_batch"]
             report["input"] = input_rate(work) | {"batches_per_second_of_training": 1 / seconds}
     report["gpus_after"] = gpu_state()
     show(report)
     write_report(report, args.json)
-    return 0 if agree else 1
+    return report
 
 
-def _arguments(argv: list[str]) -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
     parser = stage_parser("train", repeats=3)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--buckets", type=_buckets, default=BUCKETS, help="words:tokens,... 16:24,28:40,56:56")
     parser.add_argument(
         "--sentences", default="", help="text file, one sentence per line; else a fit to ZuCo's lengths"
     )
-    names = functools.partial(peer_names, known=(TORCH, COMPILED))
-    parser.add_argument("--peer", type=names, default=[], help=f"{TORCH},{COMPILED}, on JAX's device")
     parser.add_argument(
         "--arms", type=int, default=1, choices=(1, 2), help="2: two arms in one program against two runs"
     )
-    parser.add_argument(
-        "--remat", action="store_true", help="recompute our layers, not the peers', in the backward pass (model.remat)"
-    )
+    parser.add_argument("--remat", action="store_true", help="recompute layers in the backward pass (model.remat)")
     parser.add_argument("--input", action="store_true", help="also time the input pipeline alone")
     parser.add_argument("--trace", default="", help="folder for a profile of one step of every bucket; also printed")
-    return parser.parse_args(argv)
+    return parser
 
 
 def _buckets(text: str) -> tuple[Bucket, ...]:
@@ -94,23 +84,7 @@ def _buckets(text: str) -> tuple[Bucket, ...]:
     return tuple(sorted((int(words), int(tokens)) for words, tokens in re.findall(r"(\d+):(\d+)", text)))
 
 
-def make_peers(work: Work, ours: OurTraining, names: list[str]) -> dict[str, TorchTraining]:
-    """Make the named peers with our weights, on JAX's device and in our precision."""
-    given = work.config, work.model, ours.host_params(), OPTIMIZER, peer_place(work.model.dtype)
-    return {name: TorchTraining(*given, compiled=name == COMPILED) for name in names}
-
-
-def first_losses(work: Work, ours: OurTraining, theirs: TorchTraining) -> dict[str, float]:
-    """Return the losses of both libraries on one batch before training, in float32, without dropout."""
-    batch = work.examples[work.buckets[0]]
-    exact = dataclasses.replace(work, model=dataclasses.replace(work.model, dtype="float32"))
-    mine, other = ours.first_loss(batch, exact.program(1, "vmap")), theirs.first_loss(batch)
-    return {OURS: mine, TORCH: other, "relative_difference": abs(mine - other) / abs(other)}
-
-
-def measure(
-    work: Work, ours: OurTraining, contestants: dict[str, Callable[[Batch], Any]], repeats: int, trace: str
-) -> dict[str, Any]:
+def measure(work: Work, ours: OurTraining, contestants: Steps, repeats: int, trace: str) -> dict[str, Any]:
     """Time the training steps of all contestants (name -> step); return the report's rows by bucket and epoch.
 
     With a folder `trace`, each bucket's row also has the profile of one of our steps.
@@ -197,9 +171,6 @@ def epoch_row(work: Work, seconds: dict[Bucket, float]) -> dict[str, float]:
 def show(report: dict[str, Any]) -> None:
     """Print the report as text."""
     print(f"{report['device']}, {report['shape']} shape, batch {report['batch']}")
-    if "first_loss" in report:
-        losses = ", ".join(f"{name} {value:.6g}" for name, value in report["first_loss"].items())
-        print(f"first loss without dropout: {losses}")
     for row in report.get("buckets", ()):
         print(_bucket_line(row))
         if "profile" in row:

@@ -18,15 +18,10 @@ from eeg2text_jax.judge.fields import JudgeSettings
 from eeg2text_jax.kinds import read_section
 from eeg2text_jax.study.configuration import Arguments, parse_config
 
-BENCH = (
-    "Measure throughput, compile time and memory of one stage, also of PyTorch and CTranslate2 if --peer names them."
-)
-STAGE_HELP = (
-    "decode: beam search on random sentences; test_set: a whole test part; train: steps of training; products: plain "
-    "matrix products of XLA and PyTorch"
-)
+BENCH = "Measure throughput, compile time and memory of one stage."
+STAGE_HELP = "decode: beam search on random sentences; test_set: a whole test part; train: steps of training"
 MORE = "The options of a stage: eeg2text bench --stage=train --help"
-STAGES = ("decode", "test_set", "train", "products")  # each is a module of `eeg2text_jax.bench` with `main(argv)`
+STAGES = ("decode", "test_set", "train")  # each is a module of `eeg2text_jax.bench` with `main(argv)`
 
 # libtpu only compiles here. Without these variables it would search for a TPU and for cloud metadata, and log at length
 # that both are missing.

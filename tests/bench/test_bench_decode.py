@@ -5,20 +5,21 @@ import os
 import re
 import sys
 
+import beside
 import numpy as np
 import pytest
+from peers import peer_place
 
 from eeg2text_jax.bench.decode import lower_bounds, make_work
-from eeg2text_jax.bench.peers import peer_place
 from eeg2text_jax.bench.timing import gpu_state
-from eeg2text_jax.cli import main
 from eeg2text_jax.errors import UserError
 
 
-def test_tiny_shape_beside_transformers(tmp_path, printed_by):
+def test_tiny_shape_beside_transformers(tmp_path, capsys):
     out = tmp_path / "bench.json"
     flags = ["--shape=tiny", "--batch=2", "--words=5", "--steps=6", "--repeats=1", "--peer=transformers", "--int8"]
-    shown = printed_by(["bench", "--stage=decode", *flags, f"--trace={tmp_path / 'trace'}", f"--json={out}"])
+    assert beside.main(["decode", *flags, f"--trace={tmp_path / 'trace'}", f"--json={out}"]) == 0
+    shown = capsys.readouterr().out
     assert "2 of 2 sentences have transformers' tokens" in shown
     assert "sentences/s" in shown
     assert "profile of a search of 5 steps: " in shown
@@ -44,10 +45,10 @@ def test_a_peer_that_fails_or_differs_keeps_the_times_of_the_others(tmp_path, mo
 
         return decode
 
-    monkeypatch.setattr("eeg2text_jax.bench.decode.transformers_decoder", broken)
+    monkeypatch.setattr("beside.transformers_decoder", broken)
     out = tmp_path / "bench.json"
     flags = ["--shape=tiny", "--batch=2", "--words=5", "--steps=6", "--repeats=1", "--dtype=bfloat16"]
-    assert main(["bench", "--stage=decode", *flags, "--peer=transformers,transformers-static", f"--json={out}"]) == 1
+    assert beside.main(["decode", *flags, "--peer=transformers,transformers-static", f"--json={out}"]) == 1
     report = json.loads(out.read_text())
     assert report["sentences_with_transformers_tokens"] == {"2": 0}
     assert report["failed_peers"] == {"transformers-static": "no kernel"}
@@ -71,29 +72,33 @@ def test_a_peer_never_runs_on_the_host_beside_a_gpu(monkeypatch):
     assert peer_place("bfloat16") == ("cuda", "bfloat16")
 
 
-def test_products_of_both_libraries(tmp_path, printed_by):
+def test_products_of_both_libraries(tmp_path, capsys):
     out = tmp_path / "products.json"
-    flags = ["--stage=products", "--shape=tiny", "--rows=8", "--repeats=1", f"--json={out}"]
-    assert "XLA is" in printed_by(["bench", *flags])
+    assert beside.main(["products", "--shape=tiny", "--rows=8", "--repeats=1", f"--json={out}"]) == 0
+    assert "XLA is" in capsys.readouterr().out
     rows = json.loads(out.read_text())["rows"]
     assert [row["what"] for row in rows] == ["attention projection", "feed-forward", "output head"]
     assert all(rate > 0 for row in rows for rate in row["flop_per_s"].values())
 
 
 def test_a_gpus_state_is_read(monkeypatch, tmp_path):
-    told = tmp_path / "nvidia-smi"
-    told.write_text("#!/bin/sh\necho 'NVIDIA H100, 570.1, 1980 MHz, 1980 MHz, 2619 MHz, 71.2 W, 700.00 W, 33, 1 MiB'\n")
-    told.chmod(0o755)
+    command = tmp_path / "nvidia-smi"
+    command.write_text(
+        "#!/bin/sh\necho 'NVIDIA H100, 570.1, 1980 MHz, 1980 MHz, 2619 MHz, 71.2 W, 700.00 W, 33, 1 MiB'\n"
+    )
+    command.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     (gpu,) = gpu_state()
     assert (gpu["driver_version"], gpu["clocks.sm"], gpu["power.limit"]) == ("570.1", "1980 MHz", "700.00 W")
 
 
-def test_a_missing_peer_is_named(monkeypatch, refused):
+def test_a_missing_peer_is_named(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     flags = ["--shape=tiny", "--batch=1", "--words=4", "--steps=4", "--repeats=1", "--peer=ctranslate2"]
-    assert "ctranslate2 is not installed" in refused(["bench", "--stage=decode", *flags])
-    said = refused(["bench", "--stage=decode", *flags[:-1], "--peer=ctranslate"])
+    assert beside.main(["decode", *flags]) == 2
+    assert "ctranslate2 is not installed" in capsys.readouterr().err
+    assert beside.main(["decode", *flags[:-1], "--peer=ctranslate"]) == 2
+    said = capsys.readouterr().err
     assert "there is no peer 'ctranslate'; expected some of transformers,transformers-static," in said
 
 

@@ -3,34 +3,34 @@
 import json
 from pathlib import Path
 
+import beside
 import numpy as np
 import pytest
 
 from eeg2text_jax.bench.train import epoch_row
 from eeg2text_jax.bench.workload import make_work
-from eeg2text_jax.cli import main
 
 BUCKETS = ((20, 30), (56, 56))
-TINY = ["bench", "--stage=train", "--shape=tiny", "--batch=4", "--buckets=56:56", "--repeats=1"]
+TINY = ["--shape=tiny", "--batch=4", "--buckets=56:56", "--repeats=1"]
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def measured(tmp_path_factory):
     """What a run beside PyTorch, the input side with it, leaves in its JSON."""
     out = tmp_path_factory.mktemp("bench") / "bench.json"
-    status = main([*TINY, "--peer=torch", "--input", f"--trace={out.parent}", f"--json={out}"])
+    status = beside.main(["train", *TINY, "--peer=torch", "--input", f"--trace={out.parent}", f"--json={out}"])
     return status, json.loads(out.read_text())
 
 
-def test_the_first_losses_agree(told):
-    status, report = told
+def test_the_first_losses_agree(measured):
+    status, report = measured
     assert status == 0
     assert report["first_loss"]["relative_difference"] < 1e-5
     assert report["first_loss"]["torch"] == pytest.approx(np.log(400), rel=0.1)  # random weights know nothing
 
 
-def test_figures(told):
-    report = told[1]
+def test_figures(measured):
+    report = measured[1]
     rows = {row["name"]: row for row in report["buckets"]}
     assert rows.keys() == {"eeg2text_jax", "torch"}
     for name, row in rows.items():
@@ -44,8 +44,8 @@ def test_figures(told):
     assert report["input"]["batches_per_second"] > 0
 
 
-def test_a_profile_says_where_the_time_goes(told):
-    row = next(row for row in told[1]["buckets"] if row["name"] == "eeg2text_jax")
+def test_a_profile_says_where_the_time_goes(measured):
+    row = next(row for row in measured[1]["buckets"] if row["name"] == "eeg2text_jax")
     assert Path(row["profile"]).exists()
     measured = row["measured_ms_by_part"]
     assert 0 < sum(measured.values()) < 1e4
@@ -74,12 +74,14 @@ def test_batches_are_those_of_training():
 
 
 def test_mistakes_are_one_sentence(refused, tmp_path):
-    assert "none.txt: cannot be read" in refused([*TINY, "--sentences", str(tmp_path / "none.txt")])
+    assert "none.txt: cannot be read" in refused(
+        ["bench", "--stage=train", *TINY, "--sentences", str(tmp_path / "none.txt")]
+    )
     assert "expected words:tokens" in refused(["bench", "--stage=train", "--buckets=16-24"])
 
 
 @pytest.mark.slow
-def test_a_peer_that_fails_keeps_the_times_of_the_others(tmp_path, monkeypatch, refused):
+def test_a_peer_that_fails_keeps_the_times_of_the_others(tmp_path, monkeypatch, capsys):
     def compile_none(function, **_):
         def fail(*_):
             raise RuntimeError("no compiler")
@@ -88,10 +90,10 @@ def test_a_peer_that_fails_keeps_the_times_of_the_others(tmp_path, monkeypatch, 
 
     monkeypatch.setattr("torch.compile", compile_none)
     out = tmp_path / "bench.json"
-    assert main([*TINY, "--dtype=bfloat16", "--peer=torch,torch-compiled", f"--json={out}"]) == 0
+    assert beside.main(["train", *TINY, "--dtype=bfloat16", "--peer=torch,torch-compiled", f"--json={out}"]) == 0
     report = json.loads(out.read_text())
     assert report["failed_peers"] == {"torch-compiled": "no compiler"}
     assert report["first_loss"]["relative_difference"] < 1e-5  # in float32, whatever the times are of
     assert {row["name"] for row in report["buckets"]} == {"eeg2text_jax", "torch"}
-    said = refused([*TINY, "--peer=tensorflow"], alone=False)
-    assert "there is no peer 'tensorflow'; expected some of torch,torch-compiled." in said
+    assert beside.main(["train", *TINY, "--peer=tensorflow"]) == 2
+    assert "there is no peer 'tensorflow'; expected some of torch,torch-compiled." in capsys.readouterr().err

@@ -33,16 +33,18 @@ parts=$out.parts
 mkdir -p "$parts"
 has() { "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)"; }
 
-bench() { # NAME ARGUMENTS...: runs `eeg2text bench ARGUMENTS` and keeps its JSON with its status, or its last line
-  local name=$1 status=0 making
-  shift
+bench() { # NAME STAGE ARGUMENTS...: measures the stage and keeps its JSON with its status, or its last line
+  local name=$1 stage=$2 status=0 making command
+  shift 2
+  command=(tools/benchmarks/beside.py "$stage")
+  [ "$stage" != test_set ] || command=(-m eeg2text_jax bench --stage=test_set)
   if ! [[ $name =~ ${ONLY:-.} ]]; then return; fi
   if [ -s "$parts/$name.json" ]; then echo "=== $name: done before"; return; fi
-  echo "=== $name: eeg2text bench $*"
+  echo "=== $name: ${command[*]} $*"
   making="$parts/$name.making"
   rm -f "$making"
-  "$python" -m eeg2text_jax bench "$@" --json="$making" 2>&1 | tee "$parts/$name.log" || status=$?
-  "$python" - "$making" "$parts/$name.log" "$status" "$parts/$name.json" "$*" <<'PYTHON'
+  "$python" "${command[@]}" "$@" --json="$making" 2>&1 | tee "$parts/$name.log" || status=$?
+  "$python" - "$making" "$parts/$name.log" "$status" "$parts/$name.json" "$stage $*" <<'PYTHON'
 import json, os, pathlib, sys
 
 making, log, status, out, arguments = sys.argv[1:]
@@ -81,18 +83,18 @@ batches=${BATCHES:-8,32 128}
 for shape in "${shapes[@]}"; do
   for dtype in "${dtypes[@]}"; do
     products_peer=; has torch && products_peer=torch
-    bench "products_${shape}_$dtype" --stage=products --shape="$shape" --dtype="$dtype" --peer="$products_peer"
+    bench "products_${shape}_$dtype" products --shape="$shape" --dtype="$dtype" --peer="$products_peer"
     for batch in $batches; do
-      bench "decode_${shape}_${dtype}_$batch" --stage=decode --shape="$shape" --dtype="$dtype" --batch="$batch" --int8 \
+      bench "decode_${shape}_${dtype}_$batch" decode --shape="$shape" --dtype="$dtype" --batch="$batch" --int8 \
         --peer="$(joined "${decode_peers[@]+"${decode_peers[@]}"}")"
       for size in ${batch//,/ }; do
-        bench "train_${shape}_${dtype}_$size" --stage=train --shape="$shape" --dtype="$dtype" --batch="$size" --input \
+        bench "train_${shape}_${dtype}_$size" train --shape="$shape" --dtype="$dtype" --batch="$size" --input \
           "${training[@]+"${training[@]}"}" --peer="$(joined "${train_peers[@]+"${train_peers[@]}"}")"
       done
     done
   done
-  bench "test_set_$shape" --stage=test_set --shape="$shape"
-  bench "arms_$shape" --stage=train --shape="$shape" --dtype="${dtypes[-1]}" --arms=2 \
+  bench "test_set_$shape" test_set --shape="$shape"
+  bench "arms_$shape" train --shape="$shape" --dtype="${dtypes[-1]}" --arms=2 \
     "${training[@]+"${training[@]}"}"
 done
 

@@ -17,15 +17,14 @@ import numpy as np
 
 from eeg2text_jax.backbones import bart
 from eeg2text_jax.backbones.mapping import export
+from eeg2text_jax.bench.decode import Decoder
 from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.study.sections import OptimSettings
 
-OURS = "eeg2text_jax"
 Input = TypeVar("Input")
-Decoder = Callable[[int], np.ndarray | None]  # batch size -> tokens [B, T]; None: not comparable
 
 
 class Place(NamedTuple):
@@ -35,13 +34,13 @@ class Place(NamedTuple):
     dtype: str  # "float32" or "bfloat16"
 
 
-def peer_names(text: str, known: Sequence[str]) -> list[str]:
-    """Return the comma-separated names of `--peer`; raise a UserError if one is not in `known`."""
-    names = [name for name in text.split(",") if name]
-    for name in names:
-        if name not in known:
-            raise UserError(f"--peer: there is no peer {name!r}; expected some of {','.join(known)}.")
-    return names
+def peer_names(text: str, names: Sequence[str]) -> list[str]:
+    """Return the comma-separated names of `--peer`; raise a UserError if one is not in `names`."""
+    wanted = [name for name in text.split(",") if name]
+    for name in wanted:
+        if name not in names:
+            raise UserError(f"--peer: there is no peer {name!r}; expected some of {','.join(names)}.")
+    return wanted
 
 
 def warm_up(peers: dict[str, Callable[[Input], Any]], inputs: Collection[Input]) -> dict[str, str]:
@@ -49,8 +48,8 @@ def warm_up(peers: dict[str, Callable[[Input], Any]], inputs: Collection[Input])
     failed = {}
     for name, run in list(peers.items()):
         try:
-            for given in inputs:
-                run(given)
+            for value in inputs:
+                run(value)
         except Exception as error:  # the other peers are measured after any error
             failed[name] = first_line(error)
             print(f"{name} failed: {failed[name]}")
@@ -112,10 +111,10 @@ def transformers_decoder(
 
     @torch.no_grad()
     def decode(size: int) -> np.ndarray:
-        given = torch.tensor(hidden[:size]).to(place.device, dtype)
-        states = transformers.modeling_outputs.BaseModelOutput(last_hidden_state=given)
-        known = torch.tensor(mask[:size]).long().to(place.device)
-        return model.generate(encoder_outputs=states, attention_mask=known, generation_config=config).cpu().numpy()
+        encoded = torch.tensor(hidden[:size]).to(place.device, dtype)
+        states = transformers.modeling_outputs.BaseModelOutput(last_hidden_state=encoded)
+        valid = torch.tensor(mask[:size]).long().to(place.device)
+        return model.generate(encoder_outputs=states, attention_mask=valid, generation_config=config).cpu().numpy()
 
     return decode
 
