@@ -109,8 +109,7 @@ class Run:
     def verdict(self) -> "AuditResult":
         """The audit: the arms that were trained on EEG, decoded with EEG against every other condition.
 
-        Raises:
-          UserError: no arm was trained and tested with EEG.
+        Raises UserError if no arm was trained and tested with EEG.
         """
         if (found := pipeline.verdict_of(self.study)) is None:
             raise UserError(NO_AUDIT)
@@ -141,8 +140,7 @@ class Run:
     def export(self, out: str | os.PathLike[str], *, arm: str = "") -> Path:
         """Write an arm to a folder that `load` and transformers read, as `eeg2text export`; return its path.
 
-        Raises:
-          UserError: the arm does not exist, or the folder exists already.
+        Raises UserError if the arm does not exist, or the folder exists already.
         """
         number = arm_number(self.study.arms, arm)
         write_export(self.study, self.study.arms[number], trained_arm(self.study, number), os.fspath(out))
@@ -159,8 +157,7 @@ class Run:
     def plot_channels(self) -> "Figure":
         """Plot a scalp map for each arm: how much each channel influences the decoded text; no statistical test.
 
-        Raises:
-          UserError: the electrode positions are unknown.
+        Raises UserError if the electrode positions are unknown.
         """
         if not (path := self.study.workdir.channels).exists():
             raise UserError(

@@ -23,8 +23,7 @@ _ATTENTION = {"query": "self.query", "key": "self.key", "value": "self.value", "
 def spec_from_config(config: EncoderDecoderConfig) -> Seq2SeqSpec:
     """Return the description of the backbone of a Hugging Face configuration.
 
-    Raises:
-      UserError: the configuration has no padding, end or start token.
+    Raises UserError if the configuration has no padding, end or start token.
     """
     decoder = config.decoder
     return Seq2SeqSpec(

@@ -50,10 +50,8 @@ def brain_spec(
 ) -> EEGSpec:
     """Return the description of the brain encoder that the section `model` asks for.
 
-    `d_model`, the width of the language model, is UniCoRN's width if `encoder_width` is 0.
-
-    Raises:
-      UserError: `encoder_width` is 0 for volumes, or not a multiple of the heads.
+    `d_model`, the width of the language model, is UniCoRN's width if `encoder_width` is 0. Raises UserError if
+    `encoder_width` is 0 for volumes, or not a multiple of the heads.
     """
     shape = (feature_shape,) if isinstance(feature_shape, int) else tuple(map(int, feature_shape))
     unicorn, volume = config.encoder == "unicorn", shape if len(shape) > 1 else ()

@@ -26,8 +26,7 @@ _ATTENTION = ("query", "key", "value", "out")
 def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
     """Return the rotary frequency of each pair of a head's dimensions, radians per position, rounded as in PyTorch.
 
-    Raises:
-      UserError: the configuration asks for a scaling that is not implemented.
+    Raises UserError if the configuration asks for a scaling that is not implemented.
     """
     kind = rope.get("rope_type", "default")
     exponents = np.arange(0, head_dim, 2).astype(np.float32) / np.float32(head_dim)

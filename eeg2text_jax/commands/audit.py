@@ -140,8 +140,7 @@ def options_of(
 def deciding_of(names: str, controls: Collection[str]) -> list[str] | None:
     """Return the controls named by `--deciding`; None if it is not given.
 
-    Raises:
-      UserError: a name is not a control of the files.
+    Raises UserError if a name is not a control of the files.
     """
     found = [name.strip() for name in names.split(",")] if names else None
     for name in found or ():

@@ -142,11 +142,7 @@ def over_slices(
 
 
 def check_decoding(decode: DecodeSettings, model: TokenIds) -> GenerationSpec:
-    """Return the generation settings of `config.decode` for a model.
-
-    Raises:
-      UserError: a field cannot be used.
-    """
+    """Return the generation settings of `config.decode` for a model. Raises UserError if a field cannot be used."""
     if decode.teacher_forced_cut not in CUTS:
         raise UserError(
             f"decode.teacher_forced_cut is {decode.teacher_forced_cut!r}; expected one of {', '.join(CUTS)}."

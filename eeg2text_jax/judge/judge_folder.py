@@ -79,8 +79,7 @@ def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
 def read_judge(folder: str | os.PathLike[str]) -> Judge:
     """Read a judge's folder without its language model.
 
-    Raises:
-      UserError: the folder is not a judge, or a file in it is damaged.
+    Raises UserError if the folder is not a judge, or a file in it is damaged.
     """
     folder = Path(at_hand(folder))
     path = folder / FILE
@@ -194,8 +193,7 @@ def _read_prompt(path: Path, digest: str, empty: bool) -> np.ndarray:
 def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
     """Load a judge with its language model.
 
-    Raises:
-      UserError: the judge cannot be read, was edited, or does not fit the checkpoint.
+    Raises UserError if the judge cannot be read, was edited, or does not fit the checkpoint.
     """
     judge, path = read_judge(folder), Path(folder) / FILE
     place = judge.checkpoint

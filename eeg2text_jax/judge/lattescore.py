@@ -83,8 +83,7 @@ class LatteScore(Metric):
 class JudgeMetrics:
     """A factory of LATTEScore that loads the judge in a folder once, with the interface of `MeaningMetrics`.
 
-    Raises:
-      UserError: the judge's files cannot be read, or do not fit the checkpoint that it was tuned from.
+    Raises UserError if the judge's files cannot be read, or do not fit the checkpoint that it was tuned from.
     """
 
     def __init__(self, folder: str | os.PathLike[str], truncate: bool = False):

@@ -63,8 +63,7 @@ def raters(parts: Parts) -> dict[str, Any] | None:
 def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
     """Return the parts without those train and dev pairs whose normalized reference is in a second test file.
 
-    Raises:
-      UserError: train or dev then lacks a class, or the test file `where` has no pair with an error.
+    Raises UserError if train or dev then lacks a class, or the test file `where` has no pair with an error.
     """
     if all(is_exact(pair.reference, pair.hypothesis) for pair in tested):
         raise UserError(

@@ -105,8 +105,7 @@ def sentences_of(config: JudgeSettings) -> list[str]:
 def open_workdir(config: JudgeSettings, root: str) -> Iterator[Workdir]:
     """Lock the workdir, write this configuration there, and use its compilation cache.
 
-    Raises:
-      UserError: another process works there, or the folder has a prompt tuned with another configuration.
+    Raises UserError if another process works there, or the folder has a prompt tuned with another configuration.
     """
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))

@@ -80,8 +80,7 @@ def make_toy(config: ToySettings, folder: str | Path) -> None:
 def check_toy(folder: str | Path) -> None:
     """Write the toy's README.md again if it is missing or changed; the folder's checksums do not cover this file.
 
-    Raises:
-      UserError: the folder has no checksums, so a damaged toy would not be noticed.
+    Raises UserError if the folder has no checksums, so a damaged toy would not be noticed.
     """
     if not (Path(folder) / SUMS).exists():
         raise UserError(f"{folder}: has no {SUMS}; remove the folder to have the toy made again.")

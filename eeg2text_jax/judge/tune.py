@@ -138,10 +138,8 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
 def tune_mesh(config: JudgeSettings, devices: int, arms: int) -> tuple[int, int]:
     """Return the numbers of devices along the mesh axes `arm` and `data`.
 
-    As many as possible are along `arm`, or along `data` with `parallel.fsdp`.
-
-    Raises:
-      UserError: `parallel.mesh` does not fit the devices, the arms or the batch.
+    As many as possible are along `arm`, or along `data` with `parallel.fsdp`. Raises UserError if `parallel.mesh` does
+    not fit the devices, the arms or the batch.
     """
     wanted = config.parallel.mesh
     if arms_mapping(config.parallel) == "map":

@@ -180,8 +180,7 @@ def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]
 def read_baseline(path: str | os.PathLike[str], layer: int) -> tuple[np.ndarray, str]:
     """Return P, R and F of a layer from a baseline file of bert-score (lines `LAYER,P,R,F`), and its signature.
 
-    Raises:
-      UserError: the file cannot be read, or has no usable figures for this layer.
+    Raises UserError if the file cannot be read, or has no usable figures for this layer.
     """
     path = Path(path)
     try:

@@ -43,8 +43,7 @@ class Topology:
 def parse_topology(name: str) -> Topology:
     """Parse `v5e:2x4` or `h100:8`, without importing JAX.
 
-    Raises:
-      UserError: the chip is unknown, no shape follows its name, or the shape has more chips than a pod.
+    Raises UserError if the chip is unknown, no shape follows its name, or the shape has more chips than a pod.
     """
     key, _, shape = name.lower().partition(":")
     if key not in CHIPS:
@@ -100,8 +99,7 @@ class Compiled:
 def tpu_devices(topology: Topology) -> list[jax.Device]:
     """Return device descriptions of a slice: programs can be compiled for them, but not run.
 
-    Raises:
-      UserError: libtpu is not installed, or does not know the slice.
+    Raises UserError if libtpu is not installed, or does not know the slice.
     """
     require_libtpu()
     # JAX runs both cores of a v4 chip as one device with all its memory; a description has two devices by default.
@@ -122,8 +120,7 @@ def compile_program(
 ) -> Compiled:
     """Compile a program for the TPUs of a mesh; `effort` is a key of `EFFORTS`; without `chip`, no time is estimated.
 
-    Raises:
-      UserError: the time cannot be estimated because a loop's trip count is unknown (see `hlo_clock.estimate`).
+    Raises UserError if the time cannot be estimated because a loop's trip count is unknown (see `hlo_clock.estimate`).
     """
     begun, lowered = time.monotonic(), program.function.lower(*program.arguments)
     with tempfile.TemporaryDirectory(prefix="eeg2text_hlo_") as dump:
@@ -168,10 +165,8 @@ def compile_for_gpu(
 ) -> Compiled:
     """Compile a program for the GPUs of a mesh; if `timed`, estimate its time for comparison with other programs.
 
-    XLA has no cost models of an A100 and fails if they are requested ("Cannot find key: sm_80").
-
-    Raises:
-      UserError: the time cannot be estimated because a loop's trip count is unknown.
+    XLA has no cost models of an A100 and fails if they are requested ("Cannot find key: sm_80"). Raises UserError if
+    the time cannot be estimated because a loop's trip count is unknown.
     """
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="eeg2text_hlo_") as dump:

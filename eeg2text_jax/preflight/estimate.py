@@ -131,10 +131,8 @@ def estimate(
     """Compile training step and beam search for a TPU slice (`effort`: a key of `EFFORTS`), or for GPUs.
 
     Without XLA's compiler for GPUs, the programs are only lowered. `largest` also searches for the largest batch that
-    fits a TPU, with up to six more compilations. `say` prints progress.
-
-    Raises:
-      UserError: the configuration or the topology is not usable.
+    fits a TPU, with up to six more compilations. `say` prints progress. Raises UserError if the configuration or the
+    topology is not usable.
     """
     outline, on_tpu = make_outline(config), topology.chip.platform == "tpu"
     target = TARGETS.get(topology.name.split(":")[0]) if not on_tpu and has_gpu_compiler() else None

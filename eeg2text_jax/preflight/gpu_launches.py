@@ -37,10 +37,7 @@ def launches(plan: str, turns: Sequence[int]) -> Launches:
     """Count the launches of one run in XLA's plan; `turns[i]` is the number of iterations of its i-th loop.
 
     All branches of a conditional are counted, and every loop condition once per iteration, even if the runtime skips
-    the condition. So the count is an upper bound.
-
-    Raises:
-      ValueError: `turns` does not have one entry for each loop.
+    the condition. So the count is an upper bound. Raises ValueError if `turns` does not have one entry for each loop.
     """
     host, buffers, buffered = 0, 0, 0
     for kind, times, inside in _executed(plan, list(turns)):

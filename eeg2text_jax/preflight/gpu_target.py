@@ -96,8 +96,7 @@ def has_gpu_compiler() -> bool:
 def gpu_devices(topology: Topology) -> list[jax.Device]:
     """Return device descriptions of GPUs of one host: programs can be compiled for them, but not run.
 
-    Raises:
-      UserError: XLA cannot describe the GPUs.
+    Raises UserError if XLA cannot describe the GPUs.
     """
     compiler = importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cuda_nvcc")
     for place in (compiler.submodule_search_locations or []) if compiler else []:  # XLA looks for ptxas on PATH

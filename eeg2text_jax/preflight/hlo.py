@@ -36,10 +36,8 @@ def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
     """Return the collectives of a program compiled for `mesh`, from `compiled.as_text()`.
 
     The TPU compiler splits an asynchronous collective over the fusions that overlap with it. The parts share a channel,
-    so each channel counts once, as its largest part.
-
-    Raises:
-      ValueError: an instruction has replica groups in an unknown notation.
+    so each channel counts once, as its largest part. Raises ValueError if an instruction has replica groups in an
+    unknown notation.
     """
     module = parse_module(hlo)
     times = _executions(module)
@@ -97,10 +95,7 @@ def replica_groups(text: str, n_devices: int) -> list[list[int]]:
 
     `{{0,1},{2,3}}` lists groups, `{}` is one group of all devices; `[2,4]<=[8]` and `[4,2]<=[2,4]T(1,0)` reshape and
     transpose a range; `mesh['a'=2,'b'=4] {'b'}` names mesh axes, or parts of an axis as `'b':(1)2`;
-    `device_ids=([4,2]T(1,0))` after the mesh gives its device order.
-
-    Raises:
-      ValueError: the notation is unknown.
+    `device_ids=([4,2]T(1,0))` after the mesh gives its device order. Raises ValueError if the notation is unknown.
     """
     if text == "{}":
         return [list(range(n_devices))]

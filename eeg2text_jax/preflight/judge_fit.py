@@ -97,8 +97,7 @@ class JudgeFit:
 def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFit:
     """Compile a judge's tuning step and scoring step for a TPU slice; `effort` is a key of `compiling.EFFORTS`.
 
-    Raises:
-      UserError: the checkpoint's folder has no config.json, or the topology is not usable.
+    Raises UserError if the checkpoint's folder has no config.json, or the topology is not usable.
     """
     if topology.chip.platform != "tpu":
         raise UserError(f"--topology={topology.name}: a judge is compiled for TPUs only; take v5e:1x1, say.")
@@ -130,10 +129,8 @@ def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFi
 def smallest_slice(config: JudgeSettings, chip: str, effort: str, say: Callable[[str], None]) -> JudgeFit:
     """Return the memory use on the smallest slice that the judge fits; `say` prints why each smaller one is too small.
 
-    Slices whose chips are too small for their share of the frozen weights are not compiled for.
-
-    Raises:
-      UserError: the chip is no TPU, or the judge fits no slice.
+    Slices whose chips are too small for their share of the frozen weights are not compiled for. Raises UserError if the
+    chip is no TPU, or the judge fits no slice.
     """
     if chip not in SLICES:
         raise UserError(

@@ -155,10 +155,8 @@ def make_outline(config: Settings) -> Outline:
     """Return the configuration, model and arms of a run, without reading data.
 
     The model's shape comes from a local checkpoint folder; without one (also for a Hub name) from `model.shape` and the
-    vocabulary of the backbone's usual tokenizer. See `_features` for the feature shape.
-
-    Raises:
-      UserError: a field of the configuration is not usable.
+    vocabulary of the backbone's usual tokenizer. See `_features` for the feature shape. Raises UserError if a field of
+    the configuration is not usable.
     """
     if config.objective != "generate":
         raise UserError(

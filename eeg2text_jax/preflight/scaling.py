@@ -104,8 +104,7 @@ class Scaling:
 def slices(wanted: str) -> list[Topology]:
     """Return the slices named by a comma-separated list. A type alone (`v5e`) means its slices of at most 256 chips.
 
-    Raises:
-      UserError: a name is not a known TPU type or slice.
+    Raises UserError if a name is not a known TPU type or slice.
     """
     found: list[Topology] = []
     for name in dict.fromkeys(wanted.lower().split(",")):

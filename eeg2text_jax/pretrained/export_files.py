@@ -37,8 +37,7 @@ def write_eeg(folder: Path, eeg: EEGSpec, params: Params) -> None:
 def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
     """Return the brain encoder's description, and its tensors by name as views on the mapped file; None without a file.
 
-    Raises:
-      UserError: the file cannot be read, or was written for another version of the encoder.
+    Raises UserError if the file cannot be read, or was written for another version of the encoder.
     """
     path = folder / EEG_ENCODER
     if not path.exists():
@@ -79,8 +78,7 @@ def write_adapter(folder: Path, stack: StackSpec, params: Params, base: str) -> 
 def read_lora(folder: Path) -> LoraSpec | None:
     """Return the description of the low-rank adapters in a folder; None if it has none.
 
-    Raises:
-      UserError: the description cannot be read, or is of another kind of adapter.
+    Raises UserError if the description cannot be read, or is of another kind of adapter.
     """
     path = folder / ADAPTER_CONFIG
     if not path.is_file():
@@ -100,8 +98,7 @@ def read_lora(folder: Path) -> LoraSpec | None:
 def adapter_sources(folder: Path, stack: StackSpec, shapes: dict[str, tuple[int, ...]]) -> dict[str, Source]:
     """Return where the adapters' parameters are stored, by path; `shapes` has the shape of every parameter by path.
 
-    Raises:
-      UserError: the file is missing or does not fit the model.
+    Raises UserError if the file is missing or does not fit the model.
     """
     path = folder / ADAPTER_WEIGHTS
     if not path.is_file():

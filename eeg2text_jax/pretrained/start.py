@@ -54,8 +54,7 @@ def model_from_checkpoint(
 ) -> Seq2SeqModel:
     """Return the model of the section `model`, with the backbone of `config.checkpoint`.
 
-    Raises:
-      UserError: the checkpoint is of another backbone, or does not fit the tokenizer (see `check_tokenizer`).
+    Raises UserError if the checkpoint is of another backbone, or does not fit the tokenizer (see `check_tokenizer`).
     """
     folder = checkpoint_folder(config.checkpoint)
     spec = as_stored(spec_of(checkpoint_config(folder, tokenizer), folder), folder)
@@ -73,8 +72,7 @@ def model_from_checkpoint(
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folder: Path) -> None:
     """Compare a tokenizer with the checkpoint: sizes, special tokens, and every token if the folder has a tokenizer.
 
-    Raises:
-      UserError: an id would mean another token than the checkpoint was trained on.
+    Raises UserError if an id would mean another token than the checkpoint was trained on.
     """
     own = load_tokenizer(folder) if has_vocabulary(folder) else None
     advice = "leave config.text.tokenizer empty to use the checkpoint's own"
@@ -139,10 +137,7 @@ def start_from_checkpoint(
     A checkpoint of an encoder-decoder lacks the brain encoder, unless `eeg2text export` wrote one of the same shape
     beside it. A BERT initializes encoder and decoder of a BERT2BERT (Rothe et al. 2020); it lacks the cross-attention,
     and the head's transform if it has no head of masked language modelling. Equal `keys [A]` give equal random
-    parameters.
-
-    Raises:
-      UserError: the checkpoint cannot be read, or does not hold what its configuration promises.
+    parameters. Raises UserError if the checkpoint cannot be read, or does not hold what its configuration promises.
     """
     folder = checkpoint_folder(checkpoint)
     sources, shapes = _sources(model, folder), model.shapes

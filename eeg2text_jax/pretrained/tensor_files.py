@@ -56,10 +56,8 @@ def not_weights(path: Path, start: bytes, expected: str, found: str) -> UserErro
 def open_safetensors(path: Path) -> dict[str, np.ndarray]:
     """Return read-only views on the tensors of a safetensors file, in the file's types, by name.
 
-    The library checks the header, and that tensors fill the file in the order of their offsets.
-
-    Raises:
-      UserError: the file is no safetensors file, is cut short, or holds a type that no checkpoint has.
+    The library checks the header, and that tensors fill the file in the order of their offsets. Raises UserError if the
+    file is no safetensors file, is cut short, or holds a type that no checkpoint has.
     """
     content = map_file(path)
     tensors = {}
@@ -116,8 +114,7 @@ def torch_name(path: tuple[str, ...]) -> str:
 def open_flax(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a Flax checkpoint under PyTorch's names and in PyTorch's orientation.
 
-    Raises:
-      UserError: the file is no Flax checkpoint or is cut short.
+    Raises UserError if the file is no Flax checkpoint or is cut short.
     """
     content = map_file(path)
     expected = "a Flax checkpoint (msgpack)"
