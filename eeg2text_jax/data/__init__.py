@@ -4,27 +4,12 @@ For Python: `write` makes a data file from any iterable of samples, `read_datafi
 writes synthetic EEG recordings.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from etils import epy
 
-if TYPE_CHECKING:
+with epy.lazy_api_imports(globals()):
     from eeg2text_jax.data.datafile import DataFile, read_datafile
     from eeg2text_jax.data.planted.planted_recordings import write_recordings
     from eeg2text_jax.data.rows import write
     from eeg2text_jax.data.source import Sample
 
 __all__ = ["DataFile", "Sample", "read_datafile", "write", "write_recordings"]
-
-_PLACES = {
-    "DataFile": "datafile",
-    "Sample": "source",
-    "read_datafile": "datafile",
-    "write": "rows",
-    "write_recordings": "planted.planted_recordings",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
