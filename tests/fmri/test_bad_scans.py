@@ -11,10 +11,10 @@ import pytest
 
 from eeg2text_jax.cli import main
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.fmri.scans import FmriSpec, Scan, read_exclusions, select
+from eeg2text_jax.data.fmri.scans import Scan, read_exclusions, select
 from eeg2text_jax.data.planted.planted_scans import write_scan, write_transcript
 from eeg2text_jax.errors import UserError
-from eeg2text_testing.bids_stories import GRID, WINDOW, make_tree, story, volumes
+from eeg2text_testing.bids_stories import GRID, WINDOW, fmri_spec, make_tree, story, volumes
 
 SCAN = "sub-01/func/sub-01_task-tunnel"
 FLAGS = [f"--config.data.fmri.grid={GRID}", f"--config.data.fmri.window={WINDOW}"]
@@ -199,12 +199,12 @@ def test_the_next_run_is_taken_where_the_first_cannot_be_used(tmp_path):
     problems = {"1": "no events|has none", "2": "", "3": ""}
     scans = [Scan(tmp_path, f"sub-01_task-pie_run-{run}", "sub-01", "pie", run, 1.5, GRID[2], (), problem)
              for run, problem in problems.items()]  # fmt: skip
-    found = select(tmp_path, scans, FmriSpec(grid=GRID))
+    found = select(tmp_path, scans, fmri_spec(grid=GRID))
     assert [scan.run for scan in found.wanted] == ["1", "2"]
     assert [scan.run for scan in found.left_out["a further run"]] == ["3"]
-    assert [scan.run for scan in select(tmp_path, scans, FmriSpec(grid=GRID, runs="all")).wanted] == ["1", "2", "3"]
+    assert [scan.run for scan in select(tmp_path, scans, fmri_spec(grid=GRID, runs="all")).wanted] == ["1", "2", "3"]
 
 
 def test_tellings_of_one_story_are_one_group():
-    spec = FmriSpec(same_text=(("whole", "scrambled"), ("a", "b")))
+    spec = fmri_spec(same_text=(("whole", "scrambled"), ("a", "b")))
     assert [spec.group_of(name) for name in ("scrambled", "whole", "b", "other")] == ["whole", "whole", "a", "other"]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.data.fmri.scans import FmriSpec, find_scans, not_here, select, window_starts
+from eeg2text_jax.data.fmri.scans import find_scans, not_here, select, window_starts
 from eeg2text_jax.data.fmri.stories import align_stories
+from eeg2text_testing.bids_stories import fmri_spec
 
 ARCHIVE = Path(__file__).parents[2].parent / "shared" / "data" / "narratives_ds002345_metadata.tar.xz"
 pytestmark = pytest.mark.skipif(not ARCHIVE.exists(), reason="the metadata of ds002345 are not beside the project")
@@ -33,13 +34,13 @@ def frames_of(selection, tr: float = 0.0) -> list[range]:
 
 
 def test_scans_pairs_subjects_and_tasks_of_the_64_64_27_grid(root, scans):
-    every = select(root, scans, FmriSpec(runs="all"))
+    every = select(root, scans, fmri_spec(runs="all"))
     assert len(scans) == 873
     pairs = {(scan.subject, scan.task) for scan in every.wanted}
     assert (len(every.wanted), len(pairs)) == (446, 432)
     assert (len({subject for subject, _ in pairs}), len({task for _, task in pairs})) == (235, 12)
     assert not any(every.left_out.values()), "the other 873 - 446 scans are of another grid"
-    first = select(root, scans, FmriSpec())
+    first = select(root, scans, fmri_spec())
     assert len(first.wanted) == 432
     # In units of the usual 1.5 s, as the set's own list of events counts; 17 scans of milkyway have a TR of 1.52 s by
     # their sidecars, so that 404 s are 266 of their frames and not 269.
@@ -51,7 +52,7 @@ def test_scans_pairs_subjects_and_tasks_of_the_64_64_27_grid(root, scans):
 
 
 def test_stories_are_where_the_set_has_them(root, scans):
-    wanted = select(root, scans, FmriSpec()).wanted
+    wanted = select(root, scans, fmri_spec()).wanted
     own = dict(zip([scan.stem for scan in wanted], align_stories([scan.stories for scan in wanted]), strict=True))
     both = own["sub-139_task-slumlordreach"] if "sub-139_task-slumlordreach" in own else next(
         stories for stem, stories in own.items() if "slumlordreach" in stem)  # fmt: skip
@@ -73,7 +74,7 @@ def test_the_list_of_scans_to_exclude_is_a_test_of_names(root, scans):
     """A stem in the list covers all runs of that name; the subject of another story stays."""
     listed = root / "list.json"
     listed.write_text(json.dumps({"pieman": {"sub-021": ["sub-021_task-pieman"]}, "lucy": {}}))
-    selection = select(root, scans, FmriSpec(runs="all", exclude=str(listed)))
+    selection = select(root, scans, fmri_spec(runs="all", exclude=str(listed)))
     left = [scan.stem for scan in selection.left_out["excluded by the data set's list"]]
     assert left == [scan.stem for scan in scans if scan.stem.startswith("sub-021_task-pieman")]
     assert len(left) >= 1

@@ -1,14 +1,22 @@
 """A small BIDS tree of stories with every trap of Narratives, whose voxels say which frame they are."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from eeg2text_jax.data.fmri.scans import FmriSpec
 from eeg2text_jax.data.planted.planted_scans import Aligned, Event, write_description, write_scan, write_transcript
+from eeg2text_jax.study.configuration import load_config
 
 GRID = (4, 4, 3)
 FRAMES = 40
 WINDOW = 4
+
+
+def fmri_spec(**changes: Any) -> FmriSpec:
+    """The default section `data.fmri` with some changes."""
+    return FmriSpec(**{**load_config("default").data.fmri, **changes})
 
 
 def volumes(subject: int, task: int, frames: int = FRAMES) -> np.ndarray:

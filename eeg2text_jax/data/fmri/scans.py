@@ -18,6 +18,7 @@ from eeg2text_jax.errors import UserError, first_line
 from eeg2text_jax.files import parse_json
 from eeg2text_jax.stores.copying import at_hand
 
+LISTED = "code/scan_exclude.json"  # where Narratives lists the scans to leave out; the only list that may be missing
 IMAGES = ("_bold.nii.gz", "_bold.nii")
 _NAME = re.compile(r"(?P<subject>sub-[a-zA-Z0-9]+)_(?:.+_)?task-(?P<task>[a-zA-Z0-9]+)(?:_run-(?P<run>[0-9]+))?")
 
@@ -26,22 +27,20 @@ _NAME = re.compile(r"(?P<subject>sub-[a-zA-Z0-9]+)_(?:.+_)?task-(?P<task>[a-zA-Z
 class FmriSpec:
     """The fields of `config.data.fmri`, documented in `configs/default.py`; `grid` is (X, Y, Z)."""
 
-    transcripts: Annotated[str, kinds.place()] = ""
-    tasks: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)] = ()
-    grid: Annotated[tuple[int, int, int], kinds.grid()] = (64, 64, 27)
-    exclude: Annotated[str, kinds.place()] = "code/scan_exclude.json"
-    runs: Annotated[str, kinds.one_of("first", "all")] = "first"
-    window: Annotated[int, kinds.whole(1, 10_000)] = 10
-    stride: Annotated[int, kinds.whole(1, 10_000)] = 1
-    lag_tr: Annotated[int, kinds.whole(0, 1000)] = 0
-    detrend: Annotated[int, kinds.whole(0, 10)] = 0
-    clip: Annotated[float, kinds.number(0, 1000, above=True)] = 5.0
-    mask: Annotated[float, kinds.number(0, 1, below=True)] = 0.0
-    dtype: Annotated[str, kinds.one_of("float16", "float32")] = "float16"
-    same_text: Annotated[
-        tuple[tuple[str, ...], ...], kinds.many(kinds.many(kinds.text(empty=False), least=2), least=0)
-    ] = ()
-    strict: Annotated[bool, kinds.flag()] = False
+    transcripts: Annotated[str, kinds.place()]
+    tasks: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)]
+    grid: Annotated[tuple[int, int, int], kinds.grid()]
+    exclude: Annotated[str, kinds.place()]
+    runs: Annotated[str, kinds.one_of("first", "all")]
+    window: Annotated[int, kinds.whole(1, 10_000)]
+    stride: Annotated[int, kinds.whole(1, 10_000)]
+    lag_tr: Annotated[int, kinds.whole(0, 1000)]
+    detrend: Annotated[int, kinds.whole(0, 10)]
+    clip: Annotated[float, kinds.number(0, 1000, above=True)]
+    mask: Annotated[float, kinds.number(0, 1, below=True)]
+    dtype: Annotated[str, kinds.one_of("float16", "float32")]
+    same_text: Annotated[tuple[tuple[str, ...], ...], kinds.many(kinds.many(kinds.text(empty=False), least=2), least=0)]
+    strict: Annotated[bool, kinds.flag()]
 
     def group_of(self, stimulus: str) -> str:
         """Return the text group of a stimulus: the first name of its `same_text` group, else its own name."""
@@ -172,7 +171,7 @@ def read_exclusions(root: Path, name: str) -> list[str]:
     """
     path = root / name
     if not name or not path.exists():
-        if name and name != FmriSpec.exclude:
+        if name and name != LISTED:
             raise UserError(
                 f"{path}: there is no such file; set data.fmri.exclude to a list like code/scan_exclude.json."
             )
