@@ -10,15 +10,14 @@ import random
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools/calibrations"))
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "calibrations"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from decoder_zoo import recognized
 
 from eeg2text_testing.scenes import scene_of
 
-FOLDER = ROOT / "eeg2text_jax/commands/example_files"
+FOLDER = Path(__file__).parents[2] / "eeg2text_jax/commands/example_files"
 COLUMNS = ("id", "subject", "topic", "mode", "reference", "prediction")
 RIGHT = {"eeg": 0.12, "noise": 0.0}  # share of the words that are recognized
 
