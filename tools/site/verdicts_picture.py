@@ -13,29 +13,26 @@ from pathlib import Path
 from PIL import Image
 
 OUT = Path(__file__).parents[2] / "docs/verdicts.png"
-PAGE, SHOWN, SCALE = (980, 1160), (640, 760), 0.65  # width and height in pixels: of a report's head, and of its image
-FRAME = (
-    '<iframe src="{source}" style="width:{0}px;height:{1}px;border:0;transform:scale({scale});transform-origin:0 0">'
-)
+HEAD = (980, 985)  # width and height of a report's head, in pixels
+SHOWN = (640, 643)  # of its image
 
 
-def heads(reports: list[Path]) -> str:
-    """Return a page with the heads of reports side by side."""
-    cells = (FRAME.format(*PAGE, source=report.resolve().as_uri(), scale=SCALE) for report in reports)
-    box = f"display:inline-block;width:{SHOWN[0]}px;height:{SHOWN[1]}px;overflow:hidden;vertical-align:top"
-    boxes = "".join(f'<div style="{box}">{cell}</div>' for cell in cells)
-    return f'<body style="margin:0;white-space:nowrap;background:white">{boxes}'
+def photographed(page: Path, folder: Path) -> Image.Image:
+    """Return an image of the head of a page."""
+    shot = folder / "shot.png"
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={HEAD[0]},{HEAD[1]}"]
+    subprocess.run(["chromium", *options, f"--screenshot={shot}", page.resolve().as_uri()], check=True)
+    with Image.open(shot) as image:
+        return image.convert("RGB").resize(SHOWN)
 
 
 def draw(runs: Path, out: Path) -> None:
-    """Photograph `planted/report.html` and `null/report.html` of a demonstration."""
+    """Draw `planted/report.html` and `null/report.html` of a demonstration."""
+    picture = Image.new("RGB", (2 * SHOWN[0], SHOWN[1]), "white")
     with tempfile.TemporaryDirectory() as folder:
-        page, shot = Path(folder, "page.html"), Path(folder, "shot.png")
-        page.write_text(heads([runs / name / "report.html" for name in ("planted", "null")]), encoding="utf8")
-        size = f"--window-size={2 * SHOWN[0]},{SHOWN[1]}"
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=4000"]
-        subprocess.run(["chromium", *options, size, f"--screenshot={shot}", page.as_uri()], check=True)
-        Image.open(shot).convert("RGB").quantize(64).save(out, optimize=True)
+        for column, name in enumerate(("planted", "null")):
+            picture.paste(photographed(runs / name / "report.html", Path(folder)), (column * SHOWN[0], 0))
+    picture.quantize(64).save(out, optimize=True)
 
 
 if __name__ == "__main__":
