@@ -12,10 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from example_files import write_files
 
 import eeg2text_jax
 import eeg2text_jax.data
 from eeg2text_jax.cli import COMMANDS, command
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.study.configuration import load_config, parse_config
 from eeg2text_jax.study.ranges import fields
 
@@ -61,10 +63,28 @@ def test_the_configuration_page_has_every_field_with_its_default():
 @pytest.mark.parametrize("page", [page.name for page in PAGES])
 def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    command("example")([])  # the files that README reads
     names = {}
     for name, code in snippets("python"):
         if name == page:
             exec(code, names)
+
+
+def test_the_example_is_as_the_readme_shows_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command("example")([]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    (shown,) = [code for page, code in snippets("text") if page == "README.md"]
+    assert [line for line in printed if line in shown.splitlines()] == shown.splitlines()
+    for name in ("eeg.csv", "noise.csv"):
+        assert (tmp_path / "example" / name).read_text("utf8").count("\n") == 201
+    write_files(tmp_path)
+    for name in ("eeg.csv", "noise.csv"):
+        assert (tmp_path / name).read_bytes() == (tmp_path / "example" / name).read_bytes(), name
+    (tmp_path / "example/eeg.csv").write_text("mine")
+    with pytest.raises(UserError, match=r"eeg\.csv: is not the example file of this version"):
+        command("example")([])
+    assert (tmp_path / "example/eeg.csv").read_text() == "mine"
 
 
 @pytest.mark.parametrize(("page", "code"), snippets("bash"))

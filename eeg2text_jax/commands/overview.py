@@ -18,6 +18,7 @@ COMMANDS = {
     "score": "metrics of any predictions file",
     "audit": "does the model use the EEG? a verdict for any predictions files",
     "compare": "decoders of the same sentences, or finished runs, side by side",
+    "example": "two example files of decoded text, and their verdict",
     "app": "a page in the browser that judges files of decoded text",
     "judge": "tune the judge of LATTEScore: a soft prompt that decides whether a text keeps the meaning",
     "fair-table": "finished runs in the layout of the cross-subject paper's Tables 2 to 4",

@@ -330,9 +330,9 @@ def test_a_slice_of_more_chips_than_a_pod_has_is_refused(name, chips):
     assert parse_topology("v5e:16x16").shape == (16, 16)
 
 
-def test_the_command_of_the_readme_is_of_its_table():
+def test_the_command_of_the_table_of_estimates_is_of_its_table():
     """One arm on one chip, bfloat16, 56 words and 56 tokens, with times."""
-    (command,) = re.findall(r"`eeg2text preflight ([^`]*--effort=full[^`]*)`", (ROOT / "README.md").read_text())
+    (command,) = re.findall(r"`eeg2text preflight ([^`]*--effort=full[^`]*)`", (ROOT / "docs/speed.md").read_text())
     options = ("topology", "effort", "json")
     parsed = parse_config(command.split(), "preflight", options=options)
     assert (parsed.options["topology"], parsed.options["effort"]) == ("v5e:1x1", "full")
