@@ -16,6 +16,7 @@ from eeg2text_jax.auditing.contrast import (
     contrast,
     holm,
     seed_mde,
+    seed_noise,
     seed_p,
     variance_growth,
     verdict_mde,
@@ -220,6 +221,18 @@ def test_three_seeds_are_a_level_and_two_are_not():
     assert three.decisive_p == three.p_seeds > 0.05 > plain.p
     assert (plain.above, three.above) == (True, False)
     assert three.mde >= seed_mde(seeds)
+
+
+def test_the_spread_of_seeds_that_sentences_explain_is_not_counted_twice():
+    """Each seed's effect varies by the noise of its sentences, which is in the error over sentences already."""
+    rng, effect, spread = np.random.default_rng(4), np.array([1.0, -1.0, 3.0, 0.0]), 2.0
+    drawn = [seed_noise(effect[:, None] + rng.normal(0, spread, (4, 50)) + rng.normal(size=50)) for _ in range(400)]
+    assert np.mean(drawn) == pytest.approx(spread**2 / 50, rel=0.03)
+    blocks, seeds = blocks_of(np.random.default_rng(0), 30, content=2.0), np.array([0.0, 2.0, 4.0])
+    plain = contrast(strata_of(30), cells(*blocks))
+    for noise, left in ((1.5, 2.5), (9.0, 0.0)):
+        found = contrast(strata_of(30), cells(*blocks), seeds=seeds, seed_noise=noise)
+        assert found.se == pytest.approx(np.sqrt(plain.se**2 + left / 3))
 
 
 @pytest.mark.parametrize("seed", range(3))
