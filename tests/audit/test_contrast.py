@@ -13,6 +13,7 @@ from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.contrast import (
     Z_ALPHA,
     Strata,
+    carriers,
     contrast,
     holm,
     seed_mde,
@@ -279,6 +280,38 @@ def test_a_shuffled_row_is_not_held_against_the_sentence_of_its_recording():
     assert known.deciding.contrast.effect == pytest.approx(own, abs=1.5)
     assert unknown.deciding.contrast.effect > own + 3
     assert [any(n.code == "donors" for n in found.notices) for found in (known, unknown)] == [False, True]
+
+
+def test_outliers_on_both_sides_carry_nothing():
+    """Chance has the strongest sentences, too: as many of the weakest are left out."""
+    values = np.ones(200)
+    values[:4], values[4:8] = 40.0, -40.0
+    whole = contrast(strata_of(200), cells(np.diag(values)))
+    assert carriers(whole, [], strata_of(200), {}) == []
+    values[:4], values[4:8] = 100.0, 1.0
+    (found,) = carriers(contrast(strata_of(200), cells(np.diag(values))), [], strata_of(200), {})
+    assert found.name == "4 of 200 sentences"
+    assert found.left == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize(("noise", "named"), [(0.0, ["kind a"]), (20.0, [])])
+def test_a_group_carries_an_effect_only_if_the_others_surely_have_less(noise, named):
+    values = np.tile([noise, -noise], 10)
+    values[:4] = 10.0
+    whole, labels = contrast(strata_of(20), cells(np.diag(values))), np.array(list("aaaa" + "b" * 16))
+    assert [found.name for found in carriers(whole, [], strata_of(20), {"kind": labels})] == named
+
+
+def test_what_is_left_without_a_group_is_the_content_of_the_others_alone():
+    """As if the table had only the others' rows and columns."""
+    rng = np.random.default_rng(1)
+    blocks, labels = blocks_of(rng, 9, 11), np.array(list("ab" * 10))
+    for block, of in zip(blocks, (labels[:9], labels[9:]), strict=True):
+        block[np.diag_indices(len(block))] += 30.0 * (of == "a")
+    (found,) = carriers(contrast(strata_of(9, 11), cells(*blocks)), [], strata_of(9, 11), {"kind": labels})
+    others = [block[np.ix_(of == "b", of == "b")] for block, of in zip(blocks, (labels[:9], labels[9:]), strict=True)]
+    assert found.name == "kind a"
+    assert found.left == pytest.approx(contrast(strata_of(*map(len, others)), cells(*others)).effect)
 
 
 def of_few(chosen, share=1.0, subjects=8, seed=0):
