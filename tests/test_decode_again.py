@@ -127,7 +127,34 @@ def rows_left_out(root):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
 
 
+def arms_exchanged(root):
+    """Rows of the arm trained on EEG are said to be those of the arm trained on noise, and the other way round."""
+    arms = read_configuration(Workdir(root))["grid"]["train_conditions"]
+    names = dict(zip(arms, reversed(arms), strict=True))
+    info = root / "checkpoints/step_6/info/metadata"
+    edit(info, arms=json.loads(info.read_text())["arms"][::-1])
+    change_rows(root, lambda row: row | {"train_condition": names[row["train_condition"]]})
+
+
+def another_tokenizer(root):
+    path = root / "tokenizer/tokenizer.json"
+    content = json.loads(path.read_text())
+    vocabulary = content["model"]["vocab"]
+    content["model"]["vocab"] = dict(zip(vocabulary, reversed(vocabulary.values()), strict=True))
+    path.write_text(json.dumps(content))
+    change_rows(root, lambda row: row, tokenizer=load_tokenizer(root / "tokenizer").name_or_path[-16:])
+
+
+def a_function_of_the_folder(root):
+    """The command takes `--endpoint=MODULE:FUNCTION`; a configuration of a stranger names none."""
+    set_field(root, "audit", "endpoint", "evil:score")
+    (root / "evil.py").write_text("raise SystemExit('ran')\n")
+
+
 FORGERIES = {
+    arms_exchanged: r"checkpoints: the checkpoint is of another run \(arms noise/0",
+    another_tokenizer: r"predictions\.jsonl: tokenizer in its header is not what its configuration and data give",
+    a_function_of_the_folder: r"audit\.endpoint is 'evil:score'; expected one of words",
     exchange_train_and_test: r"split\.json: is not the split that split\.method=unique_text makes of the data",
     exchange_in_a_file: r"predictions\.jsonl: tokenizer in its header is not what its configuration",
     text_of_the_reference: r"rows differ from what the checkpoints .* the first is line 2, prediction",
@@ -138,6 +165,15 @@ FORGERIES = {
     data_at_an_address: r"config\.json: data\.source is 'gs://someone/data\.h5', and --again reads from no address",
     rows_left_out: r"1 of 96 rows differ .* which only one of the two has",
 }
+
+
+def test_an_edited_copy_beside_the_rows_of_a_run_is_not_decoded_again(forged, refused):
+    rows = (forged / "predictions.jsonl").read_text()
+    text_of_the_reference(forged)
+    (forged / "predictions.jsonl").rename(forged / "better.jsonl")
+    (forged / "predictions.jsonl").write_text(rows)
+    said = refused(["audit", f"--eeg={forged / 'better.jsonl'}", "--again"], alone=False)
+    assert "better.jsonl: is not in the workdir of the run that wrote it" in said
 
 
 @pytest.mark.parametrize("forgery", FORGERIES, ids=lambda forgery: forgery.__name__)
@@ -266,6 +302,9 @@ def test_nothing_of_the_folder_runs_or_is_used_and_nothing_is_written(forged, tm
         (forged / name).parent.mkdir(exist_ok=True)
         (forged / name).write_text(code)
     add_code(forged / "tokenizer")
+    template = f"{{{{ cycler.__init__.__globals__.os.mkdir({str(canary)!r}) }}}}"
+    edit(forged / "tokenizer/tokenizer_config.json", chat_template=template)
+    (forged / "tokenizer/chat_template.jinja").write_text(template)
     (forged / "targets.npz").write_bytes(pickle.dumps(Canary(canary)))
     config = json.loads((forged / "config.json").read_text())
     config["compilation_cache"] = str(forged / "cache")

@@ -305,6 +305,33 @@ def test_a_checkpoint_that_cannot_be_written_is_one_sentence(tmp_path, monkeypat
     sentence = refused(["train"])
     assert "a checkpoint cannot be written" in sentence
     assert "No space left" in sentence
+    assert sentence.endswith("; free space there, and run the same command again.")
+
+
+def test_a_folder_that_another_command_writes_into_is_no_full_disk(tmp_path, monkeypatch):
+    """Without its `.lock` a second command begins, and its start removes saves that are not finished."""
+    digests = checkpoint._digests
+
+    def meanwhile(folder, names):
+        shutil.rmtree(folder)
+        return digests(folder, names)
+
+    monkeypatch.setattr(checkpoint, "_digests", meanwhile)
+    with pytest.raises(UserError) as refused:
+        save(tmp_path)
+    assert "if another command writes into this folder (its .lock was removed)" in str(refused.value)
+    assert "free space" not in str(refused.value)
+
+
+def test_damage_to_a_note_of_orbax_costs_nothing(two_saved):
+    """The `commit_success.txt` of a whole step has no digest: orbax writes it afterwards, and nothing reads it."""
+    notes = [*(two_saved / "checkpoints").glob(f"*/{checkpoint.COMMITTED}")]
+    assert notes
+    for note in notes:
+        note.write_bytes(b"\xff\xfe/\x00" * 9)
+    with Checkpoints(two_saved) as checkpoints:
+        assert checkpoints.restore(abstract())[0] == 2
+        checkpoints.save(3, {"x": jnp.full(4, 3.0)}, {"step": 3})
 
 
 @pytest.mark.parametrize("name", ["step_8", "step_8/info"])
@@ -312,7 +339,9 @@ def test_the_folder_that_may_not_be_written_is_named(tmp_path, monkeypatch, name
     """Removing an old checkpoint fails at its first file, and the error names that file alone."""
     (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr(os, "access", lambda path, _: path != str(tmp_path / name))
-    sentence = rf"/{name}: .* cannot be written, or an old checkpoint cannot be removed .*'digests.json'"
+    sentence = (
+        rf"/{name}: .* cannot be written, or an old checkpoint cannot be removed .*'digests.json'.*get write permission"
+    )
     with pytest.raises(UserError, match=sentence), checkpoint._writing(epath.Path(tmp_path)):
         raise PermissionError(errno.EACCES, "Permission denied", "digests.json")
 

@@ -1,5 +1,6 @@
 """The gradio page: upload fields, a table of the rows read, verdict, figures, report, and published outputs."""
 
+import ipaddress
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from eeg2text_jax.app import jobs, markup
 from eeg2text_jax.imports import library
 
 KEPT = 600  # seconds after which an upload is deleted
-WAITING = 20  # most visitors in the queue
+WAITING = 20  # most jobs that wait
 WIDTHS = ["190px", "150px", *["110px"] * 8]  # CSS widths of the columns in the table of published outputs
 GUESSED = "as recognised"
 MODES = {"not stated": None, "free running: no target reached the decoder": "free_running"}
@@ -30,6 +31,15 @@ def uploads(eeg: str | None, control: str | None, references: str | None) -> dic
 def request_of(reference: str, prediction: str, mode: str, proof: str = "") -> dict[str, Any]:
     chosen = [name for name in (reference, prediction) if name and name != GUESSED]
     return {"columns": chosen if len(chosen) == 2 else None, "mode": MODES.get(mode), "proof": proof}
+
+
+def visitor_of(visit: Any) -> str:
+    """Return the address of a `gradio.Request`; of an IPv6 address the network, which one visitor has whole."""
+    try:
+        address = ipaddress.ip_address(visit.client.host)
+    except (AttributeError, TypeError, ValueError):  # no client
+        return ""
+    return str(address if address.version == 4 else ipaddress.ip_network((address, 64), strict=False))
 
 
 def build() -> Any:
@@ -52,7 +62,8 @@ def build() -> Any:
                 looks = {"elem_id": "field", "max_height": 700, "column_widths": WIDTHS, "wrap": True}
                 gr.Dataframe(rows, headers=headings, interactive=False, **looks)
         eeg, control, references, reference, prediction, mode = choices
-        together = {"concurrency_limit": 1, "concurrency_id": "job", "show_progress": "hidden"}
+        # Jobs take turns in `jobs.Turns`, by visitor; gradio's own queue knows no visitors.
+        together = {"concurrency_limit": WAITING, "concurrency_id": "job", "show_progress": "hidden"}
         shows = [read, reference, prediction, result, report, options]
         # With "always_last", a change in the middle of a job starts a job with the newest choices behind it.
         latest = {"trigger_mode": "always_last", **together}
@@ -94,11 +105,12 @@ def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator],
     def forget() -> tuple:
         return tuple(gr.update(choices=[GUESSED], value=GUESSED) for _ in range(2))
 
-    def look(eeg, control, references, reference, prediction, mode) -> Iterator[tuple]:
+    def look(eeg, control, references, reference, prediction, mode, visit: gr.Request) -> Iterator[tuple]:
         if not eeg:
             yield "", keep, keep, "", "", keep
             return
-        for state in jobs.run("look", uploads(eeg, control, references), request_of(reference, prediction, mode)):
+        request = request_of(reference, prediction, mode)
+        for state in jobs.run("look", uploads(eeg, control, references), request, visitor=visitor_of(visit)):
             if isinstance(state, jobs.Progress):
                 yield markup.progress(state), keep, keep, "", "", keep
                 continue
@@ -109,9 +121,11 @@ def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator],
             else:
                 yield markup.reading(state.found), *selects, "", "", keep
 
-    def judge(eeg, control, references, reference, prediction, mode, proof) -> Iterator[tuple[str, str]]:
+    def judge(
+        eeg, control, references, reference, prediction, mode, proof, visit: gr.Request
+    ) -> Iterator[tuple[str, str]]:
         request = request_of(reference, prediction, mode, proof)
-        for state in jobs.run("judge", uploads(eeg, control, references), request):
+        for state in jobs.run("judge", uploads(eeg, control, references), request, visitor=visitor_of(visit)):
             if isinstance(state, jobs.Progress):
                 yield markup.progress(state), ""
             elif "refused" in state.found:

@@ -21,7 +21,9 @@ from eeg2text_jax.errors import UserError
 
 BYTES = 64 * 2**20  # largest size of an upload, in bytes
 SECONDS = {"look": 60, "judge": 180}  # kind of job -> limit of its CPU time in seconds
-PATIENCE = 5  # limit of wall-clock time, in multiples of the limit of CPU time: the machine may be busy
+PATIENCE = 2  # limit of wall-clock time, in multiples of the limit of CPU time: the machine may be busy
+EACH = 2  # most jobs of a visitor that run or wait
+GONE = 10  # seconds without a question after which a waiting job has no visitor any more
 POLL = 0.5  # seconds between reports of progress
 FAILED = "the page could not {do} these files; this is a fault of the program, not of the files: please report it."
 TOO_LONG = "the job takes more than {} s; judge the files with `eeg2text audit` on a machine of yours."
@@ -43,15 +45,96 @@ class Answer:
     report: str = ""  # HTML, "" without a report
 
 
+@dataclasses.dataclass(eq=False)
+class _Job:
+    visitor: str
+    until: float  # time until which it counts: its visitor may be gone, its process killed
+
+
+class Turns:
+    """One job at a time, in turns: next is a job of the visitor whose last job ended first, or who had none.
+
+    So a visitor waits for the running job and for at most one job of each other visitor, however many those ask for.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ended: dict[str, float] = {}  # visitor -> when the last job ended
+        self._waiting: list[_Job] = []  # in order of arrival
+        self._running: _Job | None = None
+
+    def enter(self, visitor: str) -> _Job:
+        """Return a job that waits. Raises UserError if `EACH` jobs of the visitor run or wait."""
+        with self._lock:
+            self._drop_gone()
+            if sum(one.visitor == visitor for one in (*self._waiting, self._running) if one) >= EACH:
+                raise UserError(f"{EACH} jobs of yours run or wait already; wait until one is done, then try again.")
+            self._waiting.append(job := _Job(visitor, time.monotonic() + GONE))
+            return job
+
+    def begins(self, job: _Job, seconds: float) -> bool:
+        """Return whether it is the turn of a waiting job; if so, it has `seconds`. Ask again within `GONE`."""
+        with self._lock:
+            job.until = time.monotonic() + GONE
+            self._waiting += [job] * (job not in self._waiting)
+            self._drop_gone()
+            if self._running or job is not min(self._waiting, key=lambda one: self._ended.get(one.visitor, 0.0)):
+                return False
+            self._waiting.remove(job)
+            self._running, job.until = job, job.until + seconds
+            return True
+
+    def leave(self, job: _Job) -> None:
+        with self._lock:
+            if job is self._running:
+                self._running = None
+                hour_ago = time.monotonic() - 3600
+                self._ended = {name: at for name, at in self._ended.items() if at > hour_ago}
+                self._ended[job.visitor] = time.monotonic()
+            elif job in self._waiting:
+                self._waiting.remove(job)
+
+    def _drop_gone(self) -> None:
+        now = time.monotonic()
+        self._waiting = [one for one in self._waiting if one.until > now]
+        if self._running and self._running.until < now:
+            self._ended[self._running.visitor], self._running = now, None
+
+
+_TURNS = Turns()
+
+
 def run(
-    do: str, uploads: Mapping[str, str | None], request: Mapping[str, Any], seconds: int | None = None
+    do: str,
+    uploads: Mapping[str, str | None],
+    request: Mapping[str, Any],
+    seconds: int | None = None,
+    visitor: str = "",
 ) -> Iterator[Progress | Answer]:
     """Read (`look`) or `judge` uploads: yield progress about twice a second, then the answer, and remove all copies.
 
     `uploads`: role (`eeg`, `control`, `references`) -> path. `request`: the worker's `Request`. `seconds`: limit of CPU
-    time (None: from `SECONDS`).
+    time (None: from `SECONDS`). The visitors' jobs take turns.
     """
     limit = SECONDS[do] if seconds is None else seconds
+    start = time.monotonic()
+    try:
+        job = _TURNS.enter(visitor)
+    except UserError as error:
+        yield _refused(str(error))
+        return
+    try:
+        while not _TURNS.begins(job, PATIENCE * limit):
+            yield Progress("waiting for other visitors' files", time.monotonic() - start)
+            time.sleep(POLL)
+        yield from _in_turn(do, uploads, request, limit)
+    finally:
+        _TURNS.leave(job)
+
+
+def _in_turn(
+    do: str, uploads: Mapping[str, str | None], request: Mapping[str, Any], limit: int
+) -> Iterator[Progress | Answer]:
     with tempfile.TemporaryDirectory(prefix="eeg2text-job-") as name:
         folder = Path(name)
         try:
@@ -87,6 +170,8 @@ def place(uploads: Mapping[str, str | None], folder: Path) -> None:
 def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progress | Answer]:
     start = time.monotonic()
     process = _start(folder)
+    killer = threading.Timer(PATIENCE * limit, _kill, [process])  # also if nobody asks for progress any more
+    killer.start()
     try:
         with contextlib.suppress(BrokenPipeError):  # a worker that died at once is reported below
             process.stdin.write(json.dumps(request))
@@ -95,16 +180,13 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
         threading.Thread(target=_forward_lines, args=(process.stdout, lines), daemon=True).start()
         last = "starting"
         while process.poll() is None:
-            passed = time.monotonic() - start
-            if passed > PATIENCE * limit:
-                yield _refused(TOO_LONG.format(limit))
-                return
             with contextlib.suppress(queue.Empty):
                 last = lines.get(timeout=POLL).strip() or last
-            yield Progress(last, passed)
+            yield Progress(last, time.monotonic() - start)
     finally:
+        killer.cancel()
         _end(process)
-    if process.returncode == -signal.SIGXCPU:
+    if process.returncode == -signal.SIGXCPU or time.monotonic() - start > PATIENCE * limit:
         yield _refused(TOO_LONG.format(limit))
         return
     answer, report = folder / ANSWER, folder / "report.html"
@@ -141,8 +223,12 @@ def _forward_lines(source: IO[str], lines: "queue.SimpleQueue[str]") -> None:
         lines.put(line)
 
 
-def _end(process: subprocess.Popen) -> None:
+def _kill(process: subprocess.Popen) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def _end(process: subprocess.Popen) -> None:
+    _kill(process)
     process.wait()
     process.stdout.close()

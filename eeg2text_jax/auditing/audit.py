@@ -52,6 +52,7 @@ from eeg2text_jax.auditing.verdict import (
     judge_alone,
 )
 from eeg2text_jax.auditing.verdict import Level as About
+from eeg2text_jax.data.clock import clock_of_rows
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import Prediction
 from eeg2text_jax.predictions.in_memory import as_conditions
@@ -177,6 +178,7 @@ class Audit:
             fill(condition, aligned.references, self.strata.members, self.scores) for condition in aligned.conditions
         ]
         growth = (aligned.n_words, self.strata.kept, self.perfect)
+        self.clock = clock_of_rows(aligned.eeg.rows)
         self.growth = 0.0 if self.ranked else variance_growth(aligned.eeg, *growth)
 
     def result(self) -> AuditResult:
@@ -230,8 +232,10 @@ class Audit:
             reported=reported,
             groups=groups,
             time=time,
+            recordings=self.clock.ranges,
+            time_unit=self.clock.unit,
             notices=limits,
-            notes=[*aligned.notes, *notes, *more],
+            notes=[*aligned.notes, *(note.rstrip(".") for note in self.clock.notes(repeated=True)), *notes, *more],
             choices=self._choices(),
             rows=self._rows(),
             provenance=origin,
@@ -320,7 +324,7 @@ class Audit:
         limits: Sequence[Notice],
     ) -> tuple[Ruling, str]:
         """Return the verdict with its qualifiers, and the answer about time in words."""
-        status, time = answer_time(self.aligned, comparisons)
+        status, time = answer_time(self.aligned, comparisons, known=bool(self.clock.known.any()))
         signal = SIGNALS.get(self.options.recording, self.options.recording)
         if main.verdict not in FOUND:
             spread = main.verdict is Verdict.EQUIVALENT and main.contrast.varies

@@ -16,7 +16,6 @@ from eeg2text_jax.auditing.forms import key
 from eeg2text_jax.auditing.strata import MIN_SENTENCES, divided, exchangeable, hashes, length_strata
 from eeg2text_jax.auditing.table import Cells, Scorer, fill, strata_members
 from eeg2text_jax.auditing.verdict import Comparison, Level, Time, Verdict, figures_text
-from eeg2text_jax.data.clock import clock_of_rows
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
@@ -145,13 +144,13 @@ def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, s
     return asked if len(asked) < len(aligned.conditions) - 1 else {}
 
 
-def answer_time(aligned: Aligned, comparisons: Sequence[Comparison]) -> tuple[Time, str]:
+def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, known: bool) -> tuple[Time, str]:
     """Return whether content goes beyond the time of the recording, with a sentence: EEG must beat all time controls.
 
     `nearest_in_time` copies the training text nearest in time; an arm trained on `clock` is given only the recording
     session and the time in it; `neighbor` feeds a recording of the same minute. `neighbor` alone does not suffice: if
     groups of sentences are shown in blocks, some neighbors are of another group. A model trained on EEG cannot read
-    the input of `clock`.
+    the input of `clock`. `known`: whether any row says when it was recorded.
     """
     controls = {c.name: c for c in aligned.conditions[1:] if is_of_time(c)}
     judged = [c for c in comparisons if c.control in controls and c.verdict is not Verdict.NOT_JUDGEABLE]
@@ -161,7 +160,6 @@ def answer_time(aligned: Aligned, comparisons: Sequence[Comparison]) -> tuple[Ti
             if controls
             else f"there is no control of time ({', '.join(TIME_CONTROLS)})"
         )
-        known = clock_of_rows(aligned.eeg.rows).known.any()
         return (
             Time.UNKNOWN,
             f"Time is not excluded: {why}{'' if known else ', and the rows do not say when they were recorded'}.",

@@ -172,7 +172,9 @@ def _question_part(result: AuditResult) -> str:
     ]
     by_reader = ("reader", "rows", *(f"content with {signal_name(result, name)}" for name in names))
     shown = table(heads, groups) if groups else ""
-    return shown + bullets(lines) + (table(by_reader, readers) if len(readers) > 1 else "")
+    times = [(name, f"{first:.10g}", f"{last:.10g}") for name, (first, last) in result.recordings.items()]
+    ranges = table(("recording", *(f"{end} sample ({result.time_unit})" for end in ("first", "last"))), times)
+    return shown + bullets(lines) + (table(by_reader, readers) if len(readers) > 1 else "") + (ranges if times else "")
 
 
 def _reported_part(result: AuditResult) -> str:

@@ -114,6 +114,8 @@ class AuditResult:
     reported: list[Reported]
     groups: list[GroupAnswer]
     time: str  # whether content goes beyond the time of the recording, in a sentence
+    recordings: dict[str, tuple[float, float]]  # name -> first and last onset of EEG's rows, as the rows state them
+    time_unit: str  # of `recordings`: "s" or "samples"
     notices: list[Notice]
     notes: list[str]
     choices: list[str]  # what is not the default

@@ -129,11 +129,15 @@ class Clock:
         shown = [f"{name} {first:.10g} to {last:.10g}" for name, (first, last) in self.ranges.items()]
         return f"{len(shown)} recordings, from first to last sample in {self.unit}: {shortlist(shown, most)}"
 
-    def notes(self) -> list[str]:
-        """Return sentences about onsets that are hardly seconds, or that have long breaks between them."""
+    def notes(self, *, repeated: bool = False) -> list[str]:
+        """Return sentences about onsets that are hardly seconds, or that have long breaks between them.
+
+        `repeated`: a sample may have several rows (of several conditions or seeds), so equal onsets count once.
+        """
         odd: dict[str, list[str]] = {"unit": [], "break": []}
         for name, rows in self.recordings().items() if self.in_seconds else ():
             begin = np.sort(self.onset[rows[self.known[rows]]])
+            begin = np.unique(begin) if repeated else begin
             if len(steps := np.diff(begin)) == 0:
                 continue
             usual, at = float(np.quantile(steps, 0.5, method="lower")), int(np.argmax(steps))

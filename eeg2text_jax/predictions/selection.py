@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from eeg2text_jax.data.clock import parse_time
+from eeg2text_jax.data.clock import clock_of_rows, parse_time
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.columns import read_metadata
 from eeg2text_jax.predictions.file import FIELDS, UNKNOWN, Prediction, PredictionSet, sentence_key
@@ -132,9 +132,8 @@ def account(read: PredictionSet) -> list[str]:
     rows = read.predictions
     modes = Counter(row.mode for row in rows)
     fed = Counter((row.train_condition, row.eval_condition) for row in rows)
-    seen = {row.recording for row in rows if row.onset is not None or row.order is not None}
-    timed = sum(row.recording in seen for row in rows) if seen else 0
-    known = f"known of {timed} rows in {len(seen)} recordings"
+    clock = clock_of_rows(rows)
+    known = f"known of {clock.known.sum()} rows; {clock.said_ranges()}"
     unstated = "; say it with --mode" if UNKNOWN in modes else ""
     named = "; none is named: all rows count as one condition" if {*fed} == {(UNKNOWN, UNKNOWN)} else ""
     chosen = likely_groups(read)
@@ -143,8 +142,9 @@ def account(read: PredictionSet) -> list[str]:
         "texts: as the file has them, in the Unicode form NFC; of a list or of several references, the first",
         f"mode: {', '.join(f'{mode} ({n})' for mode, n in modes.items())}{unstated}",
         f"conditions, training → evaluation: {', '.join(f'{a} → {b} ({n})' for (a, b), n in fed.items())}{named}",
-        f"time: {known if seen else 'not known; columns recording, onset, duration, order would say it'}",
+        f"time: {known if clock.known.any() else 'not known; columns recording, onset, duration, order would say it'}",
         f"groups: {', '.join(chosen) if chosen else 'none that is known; --groups of audit names columns'}",
+        *clock.notes(repeated=True),
         *notes,
     ]
 

@@ -14,6 +14,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import threading
@@ -272,7 +273,7 @@ def _digests(folder: epath.Path, names: list[str]) -> dict[str, str]:
 def _remove_path(notes: Iterable[epath.Path]) -> None:
     """Rewrite orbax's notes on finished saves without the path on this machine."""
     for note in notes:
-        if "/" in note.read_text():
+        if b"/" in note.read_bytes():
             note.write_text("Checkpoint commit was successful\n")
 
 
@@ -287,14 +288,23 @@ def _writing(directory: epath.Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason, place = first_line(error)[:200], _unwritable(directory)
+        reason, closed = first_line(error)[:200], _unwritable(directory)
+        if re.search(r"No space left|RESOURCE_EXHAUSTED|File too large|[Qq]uota exceeded", str(error)):
+            todo = "free space there, and run the same command again"
+        elif closed:
+            todo = "get write permission there, and run the same command again"
+        else:
+            todo = (
+                "if another command writes into this folder (its .lock was removed), wait for it or end it; then run "
+                "the same command again"
+            )
         raise UserError(
-            f"{place}: a checkpoint cannot be written, or an old checkpoint cannot be removed ({reason}); free space "
-            "or get write permission there, and run the same command again."
+            f"{closed or directory}: a checkpoint cannot be written, or an old checkpoint cannot be removed "
+            f"({reason}); {todo}."
         ) from error
 
 
-def _unwritable(directory: epath.Path) -> epath.Path:
-    """Return the first folder without write permission at or below `directory`; `directory` if all are writable."""
+def _unwritable(directory: epath.Path) -> epath.Path | None:
+    """Return the first folder without write permission at or below `directory`."""
     folders = sorted(place for place, _, _ in os.walk(directory))
-    return epath.Path(next((place for place in folders if not os.access(place, os.W_OK)), directory))
+    return next((epath.Path(place) for place in folders if not os.access(place, os.W_OK)), None)

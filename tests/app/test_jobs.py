@@ -11,11 +11,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from eeg2text_jax.app import jobs, markup
-from eeg2text_jax.app.interface import field_page, field_table
+from eeg2text_jax.app.interface import field_page, field_table, visitor_of
 from eeg2text_jax.app.worker import titles
 from eeg2text_jax.cli import main
 from eeg2text_testing.uploads import table, zipped
@@ -198,6 +199,70 @@ def test_limits_of_rows_bytes_and_time_are_sentences(upload, monkeypatch):
     assert "this page takes files of" in answer("look", many).found["refused"]
     assert "upload the file again" in answer("look", {"eeg": "/nowhere/at/all"}).found["refused"]
     assert "add one first" in answer("look", {"eeg": None}).found["refused"]
+
+
+def test_a_visitor_with_many_jobs_waits_for_all_others_after_each(monkeypatch):
+    """The jobs of one visitor do not come before those of others who asked later; a third is refused at once."""
+    turns, begun = jobs.Turns(), []
+    monkeypatch.setattr(jobs, "_TURNS", turns)
+    monkeypatch.setattr(jobs, "POLL", 0)
+
+    def work(do, uploads, request, limit):
+        begun.append(request["name"])
+        yield jobs.Progress("", 0)
+        yield jobs.Answer({"done": request["name"]})
+
+    monkeypatch.setattr(jobs, "_in_turn", work)
+    order = ("greedy", "greedy", "greedy", "second", "second", "third")
+    asked = [jobs.run("look", {}, {"name": f"{name} {i}"}, visitor=name) for i, name in enumerate(order)]
+    answers = {}
+    for _ in range(30):
+        for i, job in enumerate(asked):
+            state = next(job, None)
+            if isinstance(state, jobs.Answer):
+                answers[i] = state.found
+    assert begun == ["greedy 0", "second 3", "third 5", "greedy 1", "second 4"]
+    assert "2 jobs of yours run or wait already" in answers.pop(2)["refused"]
+    assert len(answers) == 5
+
+
+def test_a_visitor_who_left_holds_no_turn(monkeypatch):
+    turns = jobs.Turns()
+    clock = [0.0]
+    monkeypatch.setattr(jobs.time, "monotonic", lambda: clock[0])
+    stuck, gone, waits = (turns.enter(name) for name in "abc")
+    assert turns.begins(stuck, 60)
+    clock[0] = jobs.GONE + 1  # nobody asked for `gone` since
+    assert not turns.begins(waits, 60)
+    clock[0] = 60 + jobs.GONE - 1
+    assert not turns.begins(waits, 60)  # `stuck` still has its time
+    clock[0] += 2
+    assert turns.begins(waits, 60)
+    turns.leave(stuck)
+    assert not turns.begins(gone, 60)  # but it may wait again
+    turns.leave(waits)
+    assert turns.begins(gone, 60)
+
+
+def test_a_job_that_sleeps_is_killed_though_nobody_asks(monkeypatch, tmp_path):
+    """Its processor time is small, and its visitor closed the page: the clock ends it."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+    monkeypatch.setattr(jobs, "_start", lambda folder: process)
+    job = jobs._work(tmp_path, {"do": "look"}, 1)
+    assert isinstance(next(job), jobs.Progress)
+    assert process.wait(timeout=20) == -9
+    *_, last = job
+    assert "takes more than 1 s" in last.found["refused"]
+
+
+def test_a_visitor_is_an_address_or_a_network_of_ipv6():
+    def visit(host):
+        return SimpleNamespace(client=SimpleNamespace(host=host))
+
+    assert visitor_of(visit("192.0.2.1")) == "192.0.2.1"
+    assert visitor_of(visit("2001:db8::1")) == visitor_of(visit("2001:db8::ffff:2")) == "2001:db8::/64"
+    assert visitor_of(visit("testclient")) == visitor_of(SimpleNamespace(client=None)) == ""
 
 
 def test_a_worker_that_dies_is_one_sentence_and_an_abandoned_one_is_ended(upload, monkeypatch):

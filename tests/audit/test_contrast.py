@@ -13,9 +13,11 @@ from eeg2text_jax.auditing.audit import audit
 from eeg2text_jax.auditing.contrast import (
     Z_ALPHA,
     Strata,
+    carriers,
     contrast,
     holm,
     seed_mde,
+    seed_noise,
     seed_p,
     variance_growth,
     verdict_mde,
@@ -222,6 +224,18 @@ def test_three_seeds_are_a_level_and_two_are_not():
     assert three.mde >= seed_mde(seeds)
 
 
+def test_the_spread_of_seeds_that_sentences_explain_is_not_counted_twice():
+    """Each seed's effect varies by the noise of its sentences, which is in the error over sentences already."""
+    rng, effect, spread = np.random.default_rng(4), np.array([1.0, -1.0, 3.0, 0.0]), 2.0
+    drawn = [seed_noise(effect[:, None] + rng.normal(0, spread, (4, 50)) + rng.normal(size=50)) for _ in range(400)]
+    assert np.mean(drawn) == pytest.approx(spread**2 / 50, rel=0.03)
+    blocks, seeds = blocks_of(np.random.default_rng(0), 30, content=2.0), np.array([0.0, 2.0, 4.0])
+    plain = contrast(strata_of(30), cells(*blocks))
+    for noise, left in ((1.5, 2.5), (9.0, 0.0)):
+        found = contrast(strata_of(30), cells(*blocks), seeds=seeds, seed_noise=noise)
+        assert found.se == pytest.approx(np.sqrt(plain.se**2 + left / 3))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_holm_is_the_closed_test_of_bonferroni(seed):
     """Adjusted p of a hypothesis: the largest Bonferroni p of all sets of hypotheses that contain it."""
@@ -266,6 +280,38 @@ def test_a_shuffled_row_is_not_held_against_the_sentence_of_its_recording():
     assert known.deciding.contrast.effect == pytest.approx(own, abs=1.5)
     assert unknown.deciding.contrast.effect > own + 3
     assert [any(n.code == "donors" for n in found.notices) for found in (known, unknown)] == [False, True]
+
+
+def test_outliers_on_both_sides_carry_nothing():
+    """Chance has the strongest sentences, too: as many of the weakest are left out."""
+    values = np.ones(200)
+    values[:4], values[4:8] = 40.0, -40.0
+    whole = contrast(strata_of(200), cells(np.diag(values)))
+    assert carriers(whole, [], strata_of(200), {}) == []
+    values[:4], values[4:8] = 100.0, 1.0
+    (found,) = carriers(contrast(strata_of(200), cells(np.diag(values))), [], strata_of(200), {})
+    assert found.name == "4 of 200 sentences"
+    assert found.left == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize(("noise", "named"), [(0.0, ["kind a"]), (20.0, [])])
+def test_a_group_carries_an_effect_only_if_the_others_surely_have_less(noise, named):
+    values = np.tile([noise, -noise], 10)
+    values[:4] = 10.0
+    whole, labels = contrast(strata_of(20), cells(np.diag(values))), np.array(list("aaaa" + "b" * 16))
+    assert [found.name for found in carriers(whole, [], strata_of(20), {"kind": labels})] == named
+
+
+def test_what_is_left_without_a_group_is_the_content_of_the_others_alone():
+    """As if the table had only the others' rows and columns."""
+    rng = np.random.default_rng(1)
+    blocks, labels = blocks_of(rng, 9, 11), np.array(list("ab" * 10))
+    for block, of in zip(blocks, (labels[:9], labels[9:]), strict=True):
+        block[np.diag_indices(len(block))] += 30.0 * (of == "a")
+    (found,) = carriers(contrast(strata_of(9, 11), cells(*blocks)), [], strata_of(9, 11), {"kind": labels})
+    others = [block[np.ix_(of == "b", of == "b")] for block, of in zip(blocks, (labels[:9], labels[9:]), strict=True)]
+    assert found.name == "kind a"
+    assert found.left == pytest.approx(contrast(strata_of(*map(len, others)), cells(*others)).effect)
 
 
 def of_few(chosen, share=1.0, subjects=8, seed=0):

@@ -249,7 +249,8 @@ def time_of(*controls):
         verdicts[fed] = verdict
     aligned = align(conditions)
     found = audit(conditions.pop("eeg"), conditions)
-    return answer_time(aligned, [Comparison(c.contrast, verdicts[c.control]) for c in found.comparisons])[0]
+    comparisons = [Comparison(c.contrast, verdicts[c.control]) for c in found.comparisons]
+    return answer_time(aligned, comparisons, known=True)[0]
 
 
 BARRED, USES = Verdict.NOT_JUDGEABLE, Verdict.USES_EEG

@@ -98,6 +98,13 @@ def test_a_missing_recording_makes_no_group():
     assert not few.any(), "a group of fewer sentences than a stratum has is none"
 
 
+def test_a_first_sentence_with_few_readers_does_not_join_two_groups():
+    """One of each group read it: beside either half of its readers, everybody would be alike."""
+    sentence = np.append([0, 0], np.repeat(np.arange(1, 17), 4))
+    subject = np.append([0, 10], np.tile(np.arange(4), 16) + 10 * np.repeat(np.arange(16) > 7, 4))
+    assert reader_groups(sentence, subject).tolist() == [0] * 9 + [1] * 8
+
+
 @pytest.mark.parametrize("kinds", [("film", "born"), ("film", "born", "stew")])
 def test_clusters_part_hidden_kinds(kinds):
     rng = random.Random(1)

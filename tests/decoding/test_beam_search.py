@@ -53,6 +53,13 @@ def test_greedy_takes_the_better_first_step():
     np.testing.assert_allclose(out.scores, np.log([0.6 * 0.51]), rtol=1e-5)
 
 
+def test_the_score_of_a_greedy_path_is_of_what_the_processors_left():
+    """As the score of a beam: of the tokens that may come, not of those that are forbidden."""
+    found, out = paths(LATTICE, max_length=6, suppress_tokens=(A,))
+    assert found == [[B, D, END]]
+    np.testing.assert_allclose(out.scores, np.log([0.9]), rtol=1e-4)  # B is certain, as A may not come
+
+
 @pytest.mark.parametrize("beams", [1, 3])
 def test_scores_are_log_probabilities_whatever_the_scale_of_the_logits(beams):
     tables = random_tables(np.random.default_rng(5), 2, 6, spread=1.0)

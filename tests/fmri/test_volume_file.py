@@ -192,3 +192,15 @@ def test_frames_that_are_not_finite_are_refused(tmp_path, dtype):
                 writer.add_frames(frames)
         assert writer.add_frames(np.full((2, *GRID), -60000.0)) == 0
         assert writer.add_frames(np.zeros((1, *GRID))) == 2
+
+
+@pytest.mark.parametrize(("odd", "named"), [("a\0b", "a NUL character"), ("a\ud800b", "no character")])
+@pytest.mark.parametrize("field", ["sentence", "subject", "recording", "text_group"])
+def test_a_text_of_a_window_that_hdf5_cannot_store_is_one_sentence(tmp_path, field, odd, named):
+    texts = {"sentence": "one", "subject": "S1", "task": "t", "text_group": "g", "recording": "r"} | {field: odd}
+    with (
+        pytest.raises(UserError, match=f"{field} has .*{named}"),
+        VolumeWriter(tmp_path / "x.h5", GRID, "float32", "") as w,
+    ):
+        w.add_window(w.add_frames(np.zeros((L, *GRID))), L, sentence_index=0, **texts)
+    assert not [*tmp_path.iterdir()]

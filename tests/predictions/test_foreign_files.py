@@ -342,3 +342,9 @@ def test_texts_that_are_all_distinct_do_not_look_exchanged(write):
 
 def test_the_first_of_two_columns_of_subjects_counts(write):
     assert read_any(write("subject,participant,truth,pred\nA,B,a b,c\n")).predictions[0].subject == "A"
+
+
+@pytest.mark.parametrize("missing", ["NaN", "None", "N/A", "", "unknown"])
+def test_a_reader_without_a_name_is_unknown_however_that_is_written(write, missing):
+    path = write(f"truth,pred,subject\na b,a,{missing}\nc d,c,S1\n", "file.csv")
+    assert [row.subject for row in read_any(path).predictions] == ["unknown", "S1"]

@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 import time
 
 import pytest
@@ -86,6 +87,27 @@ def test_onsets_and_orders_that_contradict_each_other_are_refused(write, refused
         row["order"] = 24 - row["order"]
     said = refused(["audit", f"--eeg={write(jsonl(found), 'p.jsonl')}"], alone=False)
     assert "recording 'r': onset and order contradict each other (order 1 begins at 69 s, order 2 at 66 s)" in said
+
+
+def test_the_range_of_onsets_of_each_recording_is_in_what_is_said_and_in_the_report(write, printed_by, tmp_path):
+    """Of a foreign file, too: a recorder that counts from 1970, or in milliseconds, or one outlier, is seen there."""
+    found = rows()
+    for i, row in enumerate(found):
+        row.pop("order")
+        row |= {"recording": "ab"[i % 2], "onset": row["onset"] + 1.7e9 * (i % 2)}
+    found[23]["onset"] = found[47]["onset"] = 1.8e9
+    path = write(jsonl(found), "p.jsonl")
+    said = printed_by(["read", str(path)])
+    assert (
+        "known of 48 rows; 2 recordings, from first to last sample in s: a 0 to 66, b 1700000003 to 1800000000" in said
+    )
+    assert "1 recordings have a long break between two onsets: b (from 1700000063 to 1800000000 s" in said
+    page, data = tmp_path / "p.html", tmp_path / "p.json"
+    printed_by(["audit", f"--eeg={path}", f"--html={page}", f"--json={data}"], status=8)
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", page.read_text().partition("last sample (s)")[2])
+    assert cells[:6] == ["a", "0", "66", "b", "1700000003", "1800000000"]
+    assert "a long break between two onsets: b" in page.read_text()
+    assert json.loads(data.read_text())["recordings"] == {"a": [0, 66], "b": [1700000003, 1800000000]}
 
 
 def test_equal_orders_of_trials_with_several_sentences_are_no_contradiction(write, printed_by):

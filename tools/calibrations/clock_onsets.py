@@ -1,14 +1,16 @@
 """The clock arm where onsets begin anywhere: small networks trained on drift (or words) in blocks, a line a training.
 
-    python tools/calibrations/clock_onsets.py FOLDER --seeds 20 [--design words] [--first 0]
+    python tools/calibrations/clock_onsets.py FOLDER --seeds 20 [--design words] [--onsets Unix] [--first 0]
 
 Onsets count from 0, from midnight and from 1970. The only controls of time are the arm trained on `clock` and
-`nearest_in_time`; the line has the verdict and the content difference to each. Finished trainings are skipped.
+`nearest_in_time`; the line has the verdict and the content difference to each, the last lines count verdicts. Finished
+trainings are skipped. `--onsets` takes one way to count.
 """
 
 import argparse
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 from eeg2text_jax import data as public
@@ -44,11 +46,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--design", choices=("drift", "words"), default="drift")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--onsets", choices=BEGINS, help="one way to count; without it all three")
     parser.add_argument("--first", type=int, default=0)
     flags = parser.parse_args()
-    lines = []
+    lines, verdicts = [], Counter()
     for seed in range(flags.first, flags.first + flags.seeds):
         for name, begin in BEGINS.items():
+            if flags.onsets not in (None, name):
+                continue
             work = flags.folder / f"{flags.design}_{name.replace(' ', '_')}_{seed}"
             if not (found := work.with_suffix(".json")).exists():
                 shutil.rmtree(work, ignore_errors=True)
@@ -63,8 +68,11 @@ def main() -> None:
             judged = json.loads(found.read_text())
             effects = {one["contrast"]["control"]: one["contrast"]["effect"] for one in judged["comparisons"]}
             against = ", ".join(f"{effect:+.2f} against {control}" for control, effect in effects.items())
+            verdicts[name, judged["headline"].partition(" (")[0]] += 1
             lines.append(f"{flags.design}, onsets {name}, seed {seed}: {judged['headline']} ({against})")
     print("\n".join(lines))
+    for (name, verdict), sets in verdicts.items():
+        print(f"{flags.design}, onsets {name}: {verdict} in {sets} of {flags.seeds}")
 
 
 if __name__ == "__main__":
