@@ -23,8 +23,9 @@ from eeg2text_jax.records.croissant import write_croissant
 from eeg2text_jax.splits.certificate import certify, certify_data, paper_table1, split_report
 from eeg2text_jax.splits.leakage import OVERLAP
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS, SUBJECTS, make_folds, make_split
+from eeg2text_jax.splits.neighbors import run_table
 from eeg2text_jax.splits.split import check_ratio, readings_of
-from eeg2text_jax.splits.split_map import split_map, time_figure
+from eeg2text_jax.splits.split_map import place_figure, split_map, time_figure
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.stores.arguments import check_outputs
 from eeg2text_jax.study.configuration import load_config, parse_config
@@ -68,22 +69,28 @@ def check(argv: Sequence[str]) -> int:
     add("data", type=Path, metavar="DATA.h5")
     add("--png", type=Path, metavar="OUT", help="write a picture of the features' scales, band by channel")
     add("--time", type=Path, metavar="OUT", help="write a PNG picture of the time at which samples were recorded")
+    add("--places", type=Path, metavar="OUT", help="write a PNG picture of the texts by place, a line per recording")
     add("--condition", metavar="NAME", help="describe the encoder's input under a condition, such as noise")
     flags = parser.parse_args(argv)
     findings = check_datafile(flags.data)
     print(findings.text())
+    outline = None if findings.problems else read_outline(flags.data)
+    known = outline is not None and outline.clock is not None
+    if known and (table := run_table(readings_of(outline))):
+        print("\n" + "\n".join(table))
     if flags.condition and not findings.problems:
         from eeg2text_jax.conditions.look import condition_lines  # imports JAX
 
         print("\n".join(condition_lines(read_datafile(flags.data), flags.condition)))
-    if flags.time and not findings.problems:
-        outline = read_outline(flags.data)
-        if outline.clock is None:
+    for flag, out, figure in (("time", flags.time, time_figure), ("places", flags.places, place_figure)):
+        if not out or outline is None:
+            continue
+        if not known:
             raise UserError(
-                f"--time={flags.time}: {flags.data} does not say when samples were recorded; leave --time out, or "
+                f"--{flag}={out}: {flags.data} does not say when samples were recorded; leave --{flag} out, or "
                 "prepare the file again with columns of recording and onset or order."
             )
-        write_figure(time_figure(outline), flags.time)
+        write_figure(figure(outline), out)
     if flags.png and findings.spread is not None:
         write_figure(scale_figure(findings), flags.png)
     return 2 if findings.problems else 0
