@@ -8,6 +8,7 @@ lag, and the TR.
 
 import dataclasses
 import functools
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ FEWEST_STEPS = 5  # in a recording, for this note
 LONG_BREAK = 3600.0  # seconds between two samples of a recording from which on a break is named
 BREAK = 100  # a longer break, in median steps of its recording, counts as one of this length in `Clock.since_first`
 MOST_WHOLE = 2**63 - 1  # largest whole number that int64 holds
+FEWEST_COMMON, MOST_PAIRS = 5, 300  # common texts of two recordings whose orders are compared; pairs of recordings
+ALIKE = 0.5  # order likeness from which on recordings have the same order
 PLACE_FORMS = ("index", "seconds", "share")
 _RUN = re.compile(r"run-[^_/.]+")
 UNIT = 1000  # units of `times_of` in a second, or in a segment (one TR) if the file has no `story_time`
@@ -257,6 +260,25 @@ def _nearest_value(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 def runs_of(task: np.ndarray, recording: np.ndarray) -> np.ndarray:
     """Return the task and the run (`run-X` in the name of the recording, if it is there) of each sample, `[N]`."""
     return np.array([f"{t} {m[0]}" if (m := _RUN.search(r)) else t for t, r in zip(task, recording, strict=True)])
+
+
+def order_likeness(clock: Clock, text: np.ndarray) -> float:
+    """Return how alike the orders of texts `[N]` are: the mean rank correlation of places over pairs of recordings.
+
+    A pair counts if it shares `FEWEST_COMMON` texts or more; at most `MOST_PAIRS` pairs are compared. 0 without a pair.
+    """
+    first = []
+    for rows in clock.recordings().values():
+        rows = rows[clock.known[rows]]
+        rows = rows[np.argsort(clock.spans[rows, 0], kind="stable")]
+        first.append({name: place for place, name in reversed(list(enumerate(text[rows].tolist())))})
+    pairs = [(a, b) for a, b in itertools.combinations(first, 2) if len(a.keys() & b.keys()) >= FEWEST_COMMON]
+    found = []
+    for one, other in pairs[:: -(-len(pairs) // MOST_PAIRS) or 1]:
+        common = sorted(one.keys() & other.keys())
+        ranks = np.argsort(np.argsort([[places[name] for name in common] for places in (one, other)], axis=1), axis=1)
+        found.append(float(np.corrcoef(ranks)[0, 1]))
+    return float(np.mean(found)) if found else 0.0
 
 
 def known_clock(data: Any, purpose: str) -> Clock:
