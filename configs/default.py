@@ -167,6 +167,7 @@ def get_config() -> ConfigDict:
     # For method "blocks": least number of seconds between parts (of samples, if onsets are not known)
     c.split.gap = 0.0
     c.split.unique_subjects = False  # for method "blocks": no subject is in two parts
+    c.split.unique_sessions = False  # for method "blocks": no session (a day; else a recording) is in two parts
 
     c.text = ConfigDict()
     # Hugging Face folder; empty: the checkpoint's tokenizer, or a byte-pair tokenizer trained on the train part

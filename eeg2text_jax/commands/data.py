@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from eeg2text_jax.auditing.repeats import MAPS, repeat_lines, repeats, repeats_figure
 from eeg2text_jax.data.arrow import write_parquet
-from eeg2text_jax.data.check import check_datafile, scale_figure
+from eeg2text_jax.data.check import check_datafile, names_of, scale_figure
 from eeg2text_jax.data.data_settings import DataSettings
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.prepare import prepare as make_datafile
@@ -70,6 +71,14 @@ def check(argv: Sequence[str]) -> int:
     add("--png", type=Path, metavar="OUT", help="write a picture of the features' scales, band by channel")
     add("--time", type=Path, metavar="OUT", help="write a PNG picture of the time at which samples were recorded")
     add("--places", type=Path, metavar="OUT", help="write a PNG picture of the texts by place, a line per recording")
+    add(
+        "--repeats",
+        nargs="?",
+        const="correlation",
+        choices=MAPS,
+        help="compare recordings of the same sentences, by correlation or after a linear map between recordings",
+    )
+    add("--repeats-png", type=Path, metavar="OUT", help="write a picture of --repeats: by distance, band and channel")
     add("--condition", metavar="NAME", help="describe the encoder's input under a condition, such as noise")
     flags = parser.parse_args(argv)
     findings = check_datafile(flags.data)
@@ -93,6 +102,12 @@ def check(argv: Sequence[str]) -> int:
         write_figure(figure(outline), out)
     if flags.png and findings.spread is not None:
         write_figure(scale_figure(findings), flags.png)
+    if (flags.repeats or flags.repeats_png) and outline is not None:
+        answers = repeats(read_datafile(flags.data), flags.repeats or "correlation")
+        print("\n".join(repeat_lines(answers)))
+        if flags.repeats_png:
+            names = names_of(outline.features_are)
+            write_figure(repeats_figure(answers, outline.n_features, *names), flags.repeats_png)
     return 2 if findings.problems else 0
 
 
@@ -129,6 +144,7 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
     add("--path", default=usual.path, help="split file, for --method=file")
     add("--gap", type=float, default=usual.gap, help="for --method=blocks: seconds left out between parts")
     add("--unique-subjects", action="store_true", help="for --method=blocks: no subject is in two parts")
+    add("--unique-sessions", action="store_true", help="for --method=blocks: no session (a day) is in two parts")
     add("--groups", type=Path, metavar="CSV", help="a column `reference`, and columns with its class, topic or story")
     add("--audit", metavar="JSON", help="judge this split file; with DATA.h5, compare the texts, too")
     add(
@@ -172,7 +188,7 @@ def split(argv: list[str]) -> int:
         certificate = certify(readings, split, arguments.overlap)
     else:
         method, path = (FROM_FILE, arguments.audit) if arguments.audit else (arguments.method, arguments.path)
-        options = (arguments.gap, arguments.unique_subjects)
+        options = (arguments.gap, arguments.unique_subjects, arguments.unique_sessions)
         split = make_split(data, method, arguments.ratio, arguments.seed, path, *options)
         ratio = None if method == FROM_FILE else arguments.ratio
         groups = labels_of_samples(data, arguments.groups) if arguments.groups else None

@@ -30,7 +30,7 @@ MOST_WHOLE = 2**63 - 1  # largest whole number that int64 holds
 FEWEST_COMMON, MOST_PAIRS = 5, 300  # common texts of two recordings whose orders are compared; pairs of recordings
 ALIKE = 0.5  # order likeness from which on recordings have the same order
 PLACE_FORMS = ("index", "seconds", "share")
-_RUN = re.compile(r"run-[^_/.]+")
+_RUN, _SESSION = re.compile(r"run-[^_/.]+"), re.compile(r"ses-[^_/.]+")
 UNIT = 1000  # units of `times_of` in a second, or in a segment (one TR) if the file has no `story_time`
 
 
@@ -260,6 +260,13 @@ def _nearest_value(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 def runs_of(task: np.ndarray, recording: np.ndarray) -> np.ndarray:
     """Return the task and the run (`run-X` in the name of the recording, if it is there) of each sample, `[N]`."""
     return np.array([f"{t} {m[0]}" if (m := _RUN.search(r)) else t for t, r in zip(task, recording, strict=True)])
+
+
+def sessions_of(subject: np.ndarray, recording: np.ndarray) -> np.ndarray:
+    """Return subject and session (`ses-X` in the name of the recording) of each sample `[N]`; else the recording."""
+    return np.array(
+        [f"{s} {m[0]}" if (m := _SESSION.search(r)) else r for s, r in zip(subject, recording, strict=True)]
+    )
 
 
 def order_likeness(clock: Clock, text: np.ndarray) -> float:

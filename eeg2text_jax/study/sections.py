@@ -47,6 +47,7 @@ class SplitSettings:
     path: Annotated[str, place()]
     gap: Annotated[float, number(0, 1e6)]
     unique_subjects: Annotated[bool, flag()]
+    unique_sessions: Annotated[bool, flag()]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,9 @@ import pytest
 from reading_grids import data_of
 
 from eeg2text_jax.data.clock import PLACE_FORMS, Clock, runs_of
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.certificate import certify_data, split_report
-from eeg2text_jax.splits.methods import make_split
+from eeg2text_jax.splits.methods import make_folds, make_split
 from eeg2text_jax.splits.neighbors import OTHER_SUBJECT, SAME_RUN, high_neighbors, run_table
 from eeg2text_jax.splits.split import Split, readings_of
 from eeg2text_jax.splits.split_map import place_figure
@@ -85,6 +86,33 @@ def test_a_day_held_out_is_told_by_place_only_if_the_order_is_the_same():
     assert not any("nearest place" in line for line in high_neighbors(certificate["time"]))
     apart = certify_data(same, make_split(same, "unique_text", (0.6, 0.2, 0.2), 0))
     assert apart["time"]["places"]["test"][SAME_RUN]["told"] == 0
+
+
+def test_sessions_are_held_out_whole_and_are_tested_once():
+    data = days(sessions=4)
+    session = np.array([name[:11] for name in data.clock.recording])
+    split = make_split(data, "sessions", (0.5, 0.25, 0.25), 0)
+    assert [len(set(session[rows])) for rows in split.parts.values()] == [4, 2, 2]
+    assert split.kept == len(data)
+    folds = make_folds(data, "sessions", 4, (0.5, 0.25, 0.25), 0)
+    tested = np.concatenate([fold.parts["test"] for fold in folds])
+    assert sorted(tested.tolist()) == list(range(len(data)))
+    for fold in folds:
+        parts = [set(session[rows]) for rows in fold.parts.values()]
+        assert sum(map(len, parts)) == len(set.union(*parts)) == 8
+
+
+def test_blocks_hold_out_sentences_places_and_sessions_together():
+    data = days(sessions=6, texts=60)
+    split = make_split(data, "blocks", (0.5, 0.25, 0.25), 0, unique_sessions=True)
+    place, session = data.clock.places["index"], np.array([name[:11] for name in data.clock.recording])
+    for column in (place, session, data.sentence):
+        parts = [set(column[rows].tolist()) for rows in split.parts.values()]
+        assert sum(map(len, parts)) == len(set.union(*parts))
+    told = certify_data(data, split)["time"]["places"]["test"][SAME_RUN]
+    assert told["told"] == 0
+    with pytest.raises(UserError, match=r"split\.unique_sessions gives each part sessions of its own, and there are 2"):
+        make_split(days(subjects=1, sessions=2), "blocks", (0.5, 0.25, 0.25), 0, unique_sessions=True)
 
 
 def test_the_table_of_runs_compares_all_pairs():
