@@ -97,8 +97,11 @@ def get_config() -> ConfigDict:
     c.data.raw.end = ""  # code of the events that end a sentence; empty: a sentence ends after its duration
     c.data.raw.text = "text"  # column with the sentences, in the table of events or in the table `texts`
     # Table of the sentences by `trial` (from 1) or `code`; if texts differ between subjects, sessions, tasks or runs,
-    # also with a column `subject`, `session`, `task` or `run`.
+    # also with a column `subject`, `session`, `task` or `run`. Or an Excel file (.xlsx) with the texts of trials 1, 2,
+    # ... row by row; `{run}` in its name stands for the number of the run.
     c.data.raw.texts = ""
+    # Seconds that a sentence is shown for each of its characters; a table whose texts do not fit the events is refused.
+    c.data.raw.seconds_per_character = 0.0  # 0: not known
     c.data.raw.word = ""  # code of the events that begin a word or fixation, one EEG position each; empty: windows
     # Regular expression with groups subject, task, session, run, for names of files that do not follow BIDS
     c.data.raw.names = ""
@@ -167,6 +170,7 @@ def get_config() -> ConfigDict:
     # For method "blocks": least number of seconds between parts (of samples, if onsets are not known)
     c.split.gap = 0.0
     c.split.unique_subjects = False  # for method "blocks": no subject is in two parts
+    c.split.unique_sessions = False  # for method "blocks": no session (a day; else a recording) is in two parts
 
     c.text = ConfigDict()
     # Hugging Face folder; empty: the checkpoint's tokenizer, or a byte-pair tokenizer trained on the train part

@@ -9,6 +9,7 @@ from eeg2text_jax.versions import __version__ as __version__
 
 with epy.lazy_api_imports(globals()):
     from eeg2text_jax.auditing.audit import audit
+    from eeg2text_jax.auditing.repeats import repeats
     from eeg2text_jax.data.datafile import read_datafile
     from eeg2text_jax.decoding.exported import load_export
     from eeg2text_jax.decoding.generate import generate
@@ -35,6 +36,7 @@ __all__ = [
     "prepare",
     "read_any",
     "read_datafile",
+    "repeats",
     "score",
     "teacher_forced",
 ]

@@ -27,7 +27,8 @@ from eeg2text_jax.parallel.distributed import is_main, wait_for_all
 from eeg2text_jax.predictions.file import MODES, Prediction, read_predictions, write_predictions
 from eeg2text_jax.predictions.selection import select_cells
 from eeg2text_jax.search.settings import search_name
-from eeg2text_jax.splits.neighbors import high_neighbors
+from eeg2text_jax.splits.neighbors import high_neighbors, run_table
+from eeg2text_jax.splits.split import readings_of
 from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.stores.address import address_of
 from eeg2text_jax.study.config_file import write_configuration
@@ -241,4 +242,5 @@ def data_section(data: DataFile) -> Section:
         ]
         heads = f"| recording | first sample ({data.clock.unit}) | last sample ({data.clock.unit}) |"
         lines += [*data.clock.notes(), "\n".join([heads, "| --- | --- | --- |", *rows])]
+        lines += ["\n".join(["```", *table, "```"])] if (table := run_table(readings_of(data))) else []
     return Section("Data", "\n\n".join(lines))

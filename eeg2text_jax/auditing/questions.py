@@ -16,6 +16,7 @@ from eeg2text_jax.auditing.forms import key
 from eeg2text_jax.auditing.strata import MIN_SENTENCES, divided, exchangeable, hashes, length_strata
 from eeg2text_jax.auditing.table import Cells, Scorer, fill, strata_members
 from eeg2text_jax.auditing.verdict import Comparison, Level, Time, Verdict, figures_text
+from eeg2text_jax.data.clock import ALIKE, clock_of_rows, order_likeness
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.foreign import UNKNOWN
 
@@ -24,7 +25,7 @@ QUESTIONS = {
     "time_reversed": "does the order of the recording matter?",
     "phase_randomized": "does the time course of the recording matter, beyond its spectrum?",
 }
-TIME_CONTROLS = ("clock", "nearest_in_time", "neighbor")
+TIME_CONTROLS = ("clock", "nearest_in_time", "same_place", "neighbor")
 OF_TIME = "does content go beyond the time of the recording?"
 MOST_COMPARED = 2000  # sentences whose predictions are held against all references for content between groups
 
@@ -147,8 +148,10 @@ def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, s
 def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, known: bool) -> tuple[Time, str]:
     """Return whether content goes beyond the time of the recording, with a sentence: EEG must beat all time controls.
 
-    `nearest_in_time` copies the training text nearest in time; an arm trained on `clock` is given only the recording
-    session and the time in it; `neighbor` feeds a recording of the same minute. `neighbor` alone does not suffice: if
+    `nearest_in_time` copies the training text nearest in time, and `same_place` the one at the same place of another
+    recording. If recordings have the same order of sentences, the first does not suffice without the second. An arm
+    trained on `clock` is given only the recording session and the time in it. `neighbor` feeds a recording of the same
+    minute. `neighbor` alone does not suffice: if
     groups of sentences are shown in blocks, some neighbors are of another group. A model trained on EEG cannot read
     the input of `clock`. `known`: whether any row says when it was recorded.
     """
@@ -167,14 +170,21 @@ def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, known: b
     figures = ", ".join(f"{figures_text(c.contrast)} against {c.control}" for c in judged)
     if not all(c.contrast.above for c in judged):
         return Time.NOT_BEYOND, f"Content is not shown to go beyond the time of the recording: {figures}."
-    if any(_knows_all(controls[c.control]) for c in judged):
+    alike = order_likeness(clock_of_rows(aligned.eeg.rows), np.array([key(r.reference) for r in aligned.eeg.rows]))
+    if any(_knows_all(controls[c.control], alike >= ALIKE) for c in judged):
         return Time.BEYOND, f"Content goes beyond the time of the recording: {figures}."
-    told = "these controls keep less than a clock could know; add nearest_in_time, or an arm trained on clock"
+    needed = "same_place" if alike >= ALIKE else "nearest_in_time"
+    told = f"these controls keep less than a clock could know; add {needed}, or an arm trained on clock"
+    told += ", as recordings have the same order of sentences" if alike >= ALIKE else ""
     return Time.UNKNOWN, f"Time is not excluded: {figures}; {told}."
 
 
-def _knows_all(condition: Condition) -> bool:
-    """Return whether a control uses all that time can tell: nearest training texts, or an arm trained on `clock`."""
+def _knows_all(condition: Condition, alike: bool) -> bool:
+    """Return whether a control uses all that time can tell: texts of training samples, or an arm trained on `clock`.
+
+    `alike`: whether recordings have the same order, so that the own recording is not all that tells the time.
+    """
     row = condition.rows[0]
-    nearest = "nearest_in_time" in (condition.name, row.eval_condition)
-    return nearest or row.train_condition == "clock" or (condition.name == "clock" and row.train_condition == UNKNOWN)
+    copies = {condition.name, row.eval_condition} & ({"same_place"} if alike else {"nearest_in_time", "same_place"})
+    trained = row.train_condition == "clock" or (condition.name == "clock" and row.train_condition == UNKNOWN)
+    return bool(copies) or trained

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from eeg2text_jax.auditing.repeats import MAPS, repeat_lines, repeats, repeats_figure
 from eeg2text_jax.data.arrow import write_parquet
-from eeg2text_jax.data.check import check_datafile, scale_figure
+from eeg2text_jax.data.check import check_datafile, names_of, scale_figure
 from eeg2text_jax.data.data_settings import DataSettings
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.prepare import prepare as make_datafile
@@ -23,8 +24,9 @@ from eeg2text_jax.records.croissant import write_croissant
 from eeg2text_jax.splits.certificate import certify, certify_data, paper_table1, split_report
 from eeg2text_jax.splits.leakage import OVERLAP
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS, SUBJECTS, check_ratio, make_folds, make_split
+from eeg2text_jax.splits.neighbors import run_table
 from eeg2text_jax.splits.split import readings_of
-from eeg2text_jax.splits.split_map import split_map, time_figure
+from eeg2text_jax.splits.split_map import place_figure, split_map, time_figure
 from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
 from eeg2text_jax.stores.arguments import check_outputs
 from eeg2text_jax.study.configuration import load_config, parse_config
@@ -68,24 +70,44 @@ def check(argv: Sequence[str]) -> int:
     add("data", type=Path, metavar="DATA.h5")
     add("--png", type=Path, metavar="OUT", help="write a picture of the features' scales, band by channel")
     add("--time", type=Path, metavar="OUT", help="write a PNG picture of the time at which samples were recorded")
+    add("--places", type=Path, metavar="OUT", help="write a PNG picture of the texts by place, a line per recording")
+    add(
+        "--repeats",
+        nargs="?",
+        const="correlation",
+        choices=MAPS,
+        help="compare recordings of the same sentences, by correlation or after a linear map between recordings",
+    )
+    add("--repeats-png", type=Path, metavar="OUT", help="write a picture of --repeats: by distance, band and channel")
     add("--condition", metavar="NAME", help="describe the encoder's input under a condition, such as noise")
     flags = parser.parse_args(argv)
     findings = check_datafile(flags.data)
     print(findings.text())
+    outline = None if findings.problems else read_outline(flags.data)
+    known = outline is not None and outline.clock is not None
+    if known and (table := run_table(readings_of(outline))):
+        print("\n" + "\n".join(table))
     if flags.condition and not findings.problems:
         from eeg2text_jax.conditions.look import condition_lines  # imports JAX
 
         print("\n".join(condition_lines(read_datafile(flags.data), flags.condition)))
-    if flags.time and not findings.problems:
-        outline = read_outline(flags.data)
-        if outline.clock is None:
+    for flag, out, figure in (("time", flags.time, time_figure), ("places", flags.places, place_figure)):
+        if not out or outline is None:
+            continue
+        if not known:
             raise UserError(
-                f"--time={flags.time}: {flags.data} does not say when samples were recorded; leave --time out, or "
+                f"--{flag}={out}: {flags.data} does not say when samples were recorded; leave --{flag} out, or "
                 "prepare the file again with columns of recording and onset or order."
             )
-        write_figure(time_figure(outline), flags.time)
+        write_figure(figure(outline), out)
     if flags.png and findings.spread is not None:
         write_figure(scale_figure(findings), flags.png)
+    if (flags.repeats or flags.repeats_png) and outline is not None:
+        answers = repeats(read_datafile(flags.data), flags.repeats or "correlation")
+        print("\n".join(repeat_lines(answers)))
+        if flags.repeats_png:
+            names = names_of(outline.features_are)
+            write_figure(repeats_figure(answers, outline.n_features, *names), flags.repeats_png)
     return 2 if findings.problems else 0
 
 
@@ -122,6 +144,7 @@ def _parse_split(argv: list[str]) -> argparse.Namespace:
     add("--path", default=usual.path, help="split file, for --method=file")
     add("--gap", type=float, default=usual.gap, help="for --method=blocks: seconds left out between parts")
     add("--unique-subjects", action="store_true", help="for --method=blocks: no subject is in two parts")
+    add("--unique-sessions", action="store_true", help="for --method=blocks: no session (a day) is in two parts")
     add("--groups", type=Path, metavar="CSV", help="a column `reference`, and columns with its class, topic or story")
     add("--audit", metavar="JSON", help="judge this split file; with DATA.h5, compare the texts, too")
     add(
@@ -165,7 +188,7 @@ def split(argv: list[str]) -> int:
         certificate = certify(readings, split, arguments.overlap)
     else:
         method, path = (FROM_FILE, arguments.audit) if arguments.audit else (arguments.method, arguments.path)
-        options = (arguments.gap, arguments.unique_subjects)
+        options = (arguments.gap, arguments.unique_subjects, arguments.unique_sessions)
         split = make_split(data, method, arguments.ratio, arguments.seed, path, *options)
         ratio = None if method == FROM_FILE else arguments.ratio
         groups = labels_of_samples(data, arguments.groups) if arguments.groups else None

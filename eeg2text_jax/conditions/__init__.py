@@ -5,4 +5,7 @@ CONDITIONS = (
     "subject_mean", "length_only", "label_shuffle", "prompt_only", "clock", "neighbor",
 )  # fmt: skip
 TRAINING_ONLY = frozenset({"label_shuffle"})  # conditions that change texts, not the encoder's input
-NEAREST = "nearest_in_time"  # evaluation without a model: it predicts the text of the training sample nearest in time
+# Evaluations without a model: they copy the text of the training sample nearest in time, or of the one at the same
+# place in another recording.
+NEAREST, SAME_PLACE = "nearest_in_time", "same_place"
+COPIES = (NEAREST, SAME_PLACE)

@@ -1,15 +1,17 @@
-"""Inputs of the controls of time: `clock`, `neighbor` and `nearest_in_time`, chosen by when samples were recorded."""
+"""Inputs of the controls of time: `clock`, `neighbor`, `nearest_in_time`, `same_place`: when samples were recorded."""
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
 from eeg2text_jax.conditions.donors import clashes
-from eeg2text_jax.data.clock import NO_TIME, known_clock
+from eeg2text_jax.data.clock import NO_TIME, known_clock, runs_of
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.neighbors import groups_of_readings
 from eeg2text_jax.splits.split import normalize, readings_of
+from eeg2text_jax.splits.stretches import text_names
 from eeg2text_jax.streams import stream_rng
 
 # Number of sine and cosine waves of the time in the recording. The first period is twice the latest train sample, each
@@ -19,33 +21,63 @@ MOST_OWN = 512  # waves with phases of each recording's own
 MOST_ERROR = 0.1  # of a recording's length: a clock whose input tells the time less exactly is refused
 MOST_FITTED, RIDGE = 4000, 0.01  # train samples of this fit; its penalty: waves that hardly vary tell nothing
 NEEDS_TIME = f"condition {{!r}} cannot be fed, as {NO_TIME}; leave the condition out."
+Clash = Callable[[np.ndarray, np.ndarray], np.ndarray]  # see `donors.clashes`
 TOLERANCE = 2  # number of words by which the length of a preferred neighbor may differ
 
 
 def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     """Return the features that `clock` feeds at every word of a sample, float32 `[N, F]`; zeros if its time is unknown.
 
-    They hold a one-hot code of the recording, sines and cosines of the time since its first sample, and waves whose
-    phases are each recording's own; all have a mean square of about 1. If F is too small, at least half of F are the
-    waves of the longest periods, and the codes are projected on random directions in the rest. Only the train part
-    determines periods and codes; a recording without training samples has neither a code nor waves of its own.
+    They hold a one-hot code of the recording, sines and cosines of the time since its first sample; codes of subjects
+    who have several recordings; sines and cosines of the index and the share of the recording, if these are not
+    proportional to the time; and waves of the time whose phases are each recording's own. All have a mean square of
+    about 1. If F is too small, at least half of F are the waves of the longest periods, and the codes are projected on
+    random directions in the rest. Only the train part determines periods and codes; a recording without training
+    samples has neither a code nor waves of its own.
     """
     clock, width = known_clock(data, NEEDS_TIME.format("clock")), data.n_features
     seen = sorted({name for name in clock.recording[train].tolist() if name})
     since = np.nan_to_num(clock.since_first)
-    turns = 2 * np.pi * since[:, None] / (2 * float(since[train].max()) or 1.0)
-    phases = turns * 2.0 ** np.arange(PERIODS)
-    waves = np.sqrt(2) * np.stack([np.cos(phases), np.sin(phases)], axis=2).reshape(len(data), -1)
+    turns = _turns(since, train)
+    waves = _waves(turns)
     waves = waves[:, : max(width - len(seen), (width + 1) // 2)]
     free, rng = width - waves.shape[1], stream_rng(seed, "clock")
     codes = np.sqrt(len(seen)) * (clock.recording[:, None] == np.array(seen, object))
     if len(seen) > free:
         codes = codes @ rng.standard_normal((len(seen), free)) / np.sqrt(len(seen))
-    own = _own_waves(clock.recording, turns, seen, min(free - codes.shape[1], MOST_OWN), rng)
-    columns = np.concatenate([codes, waves, own], axis=1)
+    forms = _further_forms(data, train, turns)[:, : free - codes.shape[1]]
+    own = _own_waves(clock.recording, turns, seen, min(free - codes.shape[1] - forms.shape[1], MOST_OWN), rng)
+    columns = np.concatenate([codes, waves, forms, own], axis=1)
     found = np.zeros((len(data), width), np.float32)
     found[clock.known, : columns.shape[1]] = columns[clock.known]
     return found
+
+
+def _turns(place: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """Return the phases `[N, 1]` of a wave whose period is twice the latest place of the train part."""
+    return 2 * np.pi * place[:, None] / (2 * float(place[train].max()) or 1.0)
+
+
+def _waves(turns: np.ndarray) -> np.ndarray:
+    """Return cosine and sine of `PERIODS` periods, each half of the period before it, `[N, 2 * PERIODS]`."""
+    phases = turns * 2.0 ** np.arange(PERIODS)
+    return np.sqrt(2) * np.stack([np.cos(phases), np.sin(phases)], axis=2).reshape(len(turns), -1)
+
+
+def _further_forms(data: DataFile, train: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """Return codes of subjects who have several recordings, and waves of index and share unless `turns` has them."""
+    clock, found = data.clock, [np.zeros((len(data), 0))]
+    subjects = sorted(set(data.subject[train].tolist()))
+    pairs = {(s, r) for s, r in zip(data.subject[train], clock.recording[train], strict=True) if r}
+    if 1 < len(subjects) < len(pairs):
+        found.append(np.sqrt(len(subjects)) * (data.subject[:, None] == np.array(subjects, object)))
+    phases = [turns]
+    for form in ("index", "share"):
+        own = _turns(np.nan_to_num(clock.places[form]), train)
+        if not any(np.allclose(own[train], other[train], atol=1e-6) for other in phases):
+            phases.append(own)
+            found.append(_waves(own))
+    return np.concatenate(found, axis=1)
 
 
 def _own_waves(
@@ -110,8 +142,40 @@ class Neighbors:
     note: str  # a sentence about the test part, for the user
 
 
+def same_place_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, str]:
+    """Return for each sample of `rows` the training row whose text `same_place` predicts, and a note for users.
+
+    It is the training sample at the nearest place in another recording: of the same task and run, if there is one. The
+    form of place (index, seconds, share) is the one that tells most texts of the train part.
+    """
+    clock = known_clock(data, NEEDS_TIME.format("same_place"))
+    text, run = text_names(data), runs_of(data.task, clock.recording)
+    fitted = train[np.linspace(0, len(train) - 1, min(len(train), MOST_FITTED)).astype(int)]
+
+    def copied(samples: np.ndarray, form: str) -> np.ndarray:
+        near = clock.at_same_place(samples, train, form, run)
+        return np.where(near >= 0, near, clock.at_same_place(samples, train, form))
+
+    def told(form: str) -> float:
+        near = copied(fitted, form)
+        return float(np.mean((near >= 0) & (text[near] == text[fitted])))
+
+    form = max(clock.places, key=told)
+    near = copied(rows, form)
+    if (near < 0).any():
+        own, _ = clock.nearest(rows, train)
+        near = np.where(near >= 0, near, np.where(own >= 0, own, train[0]))
+    right = np.mean(text[near] == text[rows])
+    return near, (
+        f"same_place: the training text at the same place (by {form}) of another recording is the text of {right:.1%} "
+        "of the test part."
+    )
+
+
 def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) -> Neighbors:
     """Return for each sample the nearest sample in time with another sentence, of the same recording.
+
+    If its recording has none, it is the sample of another sentence at the nearest place of another recording.
 
     For a test sample it may be any sample of the data file, for a dev sample any of train or dev; for a train sample it
     is one of the train part. Samples whose length differs by at most `TOLERANCE` words are preferred, then samples of
@@ -136,7 +200,23 @@ def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) 
             )
             has = near >= 0
             found[part[has]], apart[part[has]] = near[has], distance[has]
+        lone = part[~np.isfinite(apart[part])]
+        if len(lone):
+            elsewhere = _other_text_at_place(data, lone, among, clash)
+            found[lone] = np.where(elsewhere >= 0, elsewhere, found[lone])
     return Neighbors(found, _describe(data, test, found, apart, clock.unit))
+
+
+def _other_text_at_place(data: DataFile, rows: np.ndarray, among: np.ndarray, clash: Clash) -> np.ndarray:
+    """Return the sample of another text at the nearest place of another recording, int `[R]`; -1: there is none."""
+    run, found, left = runs_of(data.task, data.clock.recording), np.full(len(rows), -1), np.arange(len(rows))
+    while len(left):  # each turn removes the candidates of the same text, which are at most one a recording and sample
+        near = data.clock.at_same_place(rows[left], among, "index", run)
+        left, near = left[near >= 0], near[near >= 0]
+        fits = ~clash(near, rows[left])
+        found[left[fits]] = near[fits]
+        left, among = left[~fits], np.setdiff1d(among, near[~fits])
+    return found
 
 
 def _describe(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.ndarray, unit: str) -> str:
@@ -155,16 +235,13 @@ def _describe(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.nda
 def nearest_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, str]:
     """Return for each sample of `rows` the training row whose text `nearest_in_time` predicts, and a note for users.
 
-    It is the training sample nearest in time in the same recording. If there is none, it is the training sample of any
-    recording that is as far from the first sample of its own, because this is what a model of time alone knows.
+    It is the training sample nearest in time in the same recording. If there is none, it is the training sample at the
+    same place of another recording, because this is what a model of time alone knows.
     """
     clock = known_clock(data, NEEDS_TIME.format("nearest_in_time"))
     near, apart = clock.nearest(rows, train)
     own = near >= 0
-    known = train[clock.known[train]]
-    begin = clock.since_first
-    for k in np.flatnonzero(~own):
-        since = np.nan_to_num(begin[rows[k]])
-        near[k] = known[np.argmin(np.abs(begin[known] - since))]
+    if not own.all():
+        near[~own] = same_place_texts(data, train, rows[~own])[0]
     away = f", a median of {np.median(apart[own]):.3g} {clock.unit} away" if own.any() else ""
     return near, f"nearest_in_time: {own.mean():.1%} of the test part has a training text in its recording{away}."

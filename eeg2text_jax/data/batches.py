@@ -91,7 +91,8 @@ class Samples:
     label_rows: np.ndarray | None = None  # [N], sample whose text is the target under `label_shuffle`
     clock: np.ndarray | None = None  # [N, F], codes of recording and time: the input at every word under `clock`
     neighbors: np.ndarray | None = None  # [N], sample whose recording is the input under `neighbor`
-    nearest: np.ndarray | None = None  # [N], training sample whose text `nearest_in_time` copies; -1 outside test
+    # For `nearest_in_time` and `same_place`: training sample whose text is copied, [N]; -1 outside test
+    copies: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     donor_note: str = ""  # a sentence on how similar test samples and their donors are
     prompts: tuple[np.ndarray, np.ndarray] | None = None  # ids before and after each recording, int32 [N, P] each
 

@@ -8,7 +8,9 @@ lag, and the TR.
 
 import dataclasses
 import functools
+import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +27,10 @@ FEWEST_STEPS = 5  # in a recording, for this note
 LONG_BREAK = 3600.0  # seconds between two samples of a recording from which on a break is named
 BREAK = 100  # a longer break, in median steps of its recording, counts as one of this length in `Clock.since_first`
 MOST_WHOLE = 2**63 - 1  # largest whole number that int64 holds
+FEWEST_COMMON, MOST_PAIRS = 5, 300  # common texts of two recordings whose orders are compared; pairs of recordings
+ALIKE = 0.5  # order likeness from which on recordings have the same order
+PLACE_FORMS = ("index", "seconds", "share")
+_RUN, _SESSION = re.compile(r"run-[^_/.]+"), re.compile(r"ses-[^_/.]+")
 UNIT = 1000  # units of `times_of` in a second, or in a segment (one TR) if the file has no `story_time`
 
 
@@ -166,6 +172,57 @@ class Clock:
         # Not strict: without samples, `rows` is one empty group.
         return {str(name): found for name, found in zip(names, rows, strict=False) if name}
 
+    @functools.cached_property
+    def places(self) -> dict[str, np.ndarray]:
+        """Place of each sample in its recording, by form (`PLACE_FORMS`), float64 `[N]`; NaN if its time is unknown.
+
+        `index` counts samples from the first one of the recording, `seconds` (only if onsets are known) counts from its
+        onset, and `share` is the index over the last index of the recording.
+        """
+        index, last = np.full(len(self), np.nan), np.ones(len(self))
+        for rows in self.recordings().values():
+            rows = rows[self.known[rows]]
+            if not len(rows):
+                continue
+            rank = np.argsort(np.argsort(self.spans[rows, 0], kind="stable"), kind="stable")
+            index[rows] = self.order[rows] - self.order[rows].min() if (self.order[rows] >= 0).all() else rank
+            last[rows] = max(index[rows].max(), 1)
+        seconds = {"seconds": self.spans[:, 0]} if self.in_seconds else {}
+        return {"index": index, **seconds, "share": index / last}
+
+    def at_same_place(
+        self,
+        rows: np.ndarray,
+        among: np.ndarray,
+        form: str,
+        within: np.ndarray | None = None,
+        apart: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return for each sample of `rows` `[R]` the sample of another recording at the nearest place, int64 `[R]`.
+
+        Args:
+          rows: row numbers of the samples.
+          among: row numbers of the candidates.
+          form: the form of place that is compared, a key of `places`.
+          within: a label of each sample of the clock `[N]`; candidates have the label of the sample. None: no limit.
+          apart: a label `[N]`; candidates have another label than the sample. None: its recording.
+
+        Returns:
+          Row numbers; -1 for a sample of unknown time, or without a candidate.
+        """
+        place, found = self.places[form], np.full(len(rows), -1)
+        label = np.zeros(len(self), int) if within is None else np.unique(within.astype(str), return_inverse=True)[1]
+        among = among[self.known[among]]
+        among = among[np.argsort(place[among], kind="stable")]
+        names = np.unique((self.recording if apart is None else apart).astype(str), return_inverse=True)[1]
+        judged = np.flatnonzero(self.known[rows])
+        for name, own in {(names[rows[k]], label[rows[k]]): None for k in judged.tolist()}:
+            here = judged[(names[rows[judged]] == name) & (label[rows[judged]] == own)]
+            others = among[(names[among] != name) & (label[among] == own)]
+            if len(others):
+                found[here] = others[_nearest_value(place[others], place[rows[here]])]
+        return found
+
     def nearest(self, rows: np.ndarray, among: np.ndarray, barred: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the sample of the same recording that is nearest in time, for each sample of `rows` `[R]`.
 
@@ -194,6 +251,45 @@ class Clock:
                 best = np.lexsort((onsets, apart))[0]
                 found[k], distance[k] = near[best], apart[best]
         return found, distance
+
+
+def _nearest_value(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return the index of the nearest of the sorted `values` `[C]` for each of `wanted` `[R]`; the first of equals."""
+    after = np.searchsorted(values, wanted)
+    before = np.searchsorted(values, values[np.maximum(after - 1, 0)])
+    after = np.minimum(after, len(values) - 1)
+    return np.where(np.abs(values[before] - wanted) <= np.abs(values[after] - wanted), before, after)
+
+
+def runs_of(task: np.ndarray, recording: np.ndarray) -> np.ndarray:
+    """Return the task and the run (`run-X` in the name of the recording, if it is there) of each sample, `[N]`."""
+    return np.array([f"{t} {m[0]}" if (m := _RUN.search(r)) else t for t, r in zip(task, recording, strict=True)])
+
+
+def sessions_of(subject: np.ndarray, recording: np.ndarray) -> np.ndarray:
+    """Return subject and session (`ses-X` in the name of the recording) of each sample `[N]`; else the recording."""
+    return np.array(
+        [f"{s} {m[0]}" if (m := _SESSION.search(r)) else r for s, r in zip(subject, recording, strict=True)]
+    )
+
+
+def order_likeness(clock: Clock, text: np.ndarray) -> float:
+    """Return how alike the orders of texts `[N]` are: the mean rank correlation of places over pairs of recordings.
+
+    A pair counts if it shares `FEWEST_COMMON` texts or more; at most `MOST_PAIRS` pairs are compared. 0 without a pair.
+    """
+    first = []
+    for rows in clock.recordings().values():
+        rows = rows[clock.known[rows]]
+        rows = rows[np.argsort(clock.spans[rows, 0], kind="stable")]
+        first.append({name: place for place, name in reversed(list(enumerate(text[rows].tolist())))})
+    pairs = [(a, b) for a, b in itertools.combinations(first, 2) if len(a.keys() & b.keys()) >= FEWEST_COMMON]
+    found = []
+    for one, other in pairs[:: -(-len(pairs) // MOST_PAIRS) or 1]:
+        common = sorted(one.keys() & other.keys())
+        ranks = np.argsort(np.argsort([[places[name] for name in common] for places in (one, other)], axis=1), axis=1)
+        found.append(float(np.corrcoef(ranks)[0, 1]))
+    return float(np.mean(found)) if found else 0.0
 
 
 def known_clock(data: Any, purpose: str) -> Clock:

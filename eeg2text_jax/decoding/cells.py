@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from eeg2text_jax.conditions import NEAREST
+from eeg2text_jax.conditions import COPIES
 from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs, fed_mask
 from eeg2text_jax.data.batches import given_prompts, make_batch
 from eeg2text_jax.data.clock import UNIT, known_time
@@ -96,8 +96,8 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
         )
 
     for condition in study.config.grid.eval_conditions:
-        if condition == NEAREST:
-            yield from nearest_predictions(study, rows)
+        if condition in COPIES:
+            yield from copied_predictions(study, condition, rows)
             continue
         both = over_slices(study, rows, condition, mesh, both_modes, f"decode under {condition}")
         for a, arm in enumerate(study.arms):
@@ -211,14 +211,14 @@ def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothMo
             yield Prediction(**fields, prediction=text, prediction_tokens=tokens[mode][n], reference_tokens=targets[k])
 
 
-def nearest_predictions(study: Study, rows: np.ndarray) -> Iterator[Prediction]:
-    """Yield the predictions under `nearest_in_time`: the training text nearest in time, the same for all arms."""
+def copied_predictions(study: Study, condition: str, rows: np.ndarray) -> Iterator[Prediction]:
+    """Yield the predictions under a condition of `COPIES`: texts of training samples, the same for all arms."""
     special = frozenset(study.tokenizer.all_special_ids)
     for arm in study.arms:
         for i in rows.tolist():
-            near = int(study.samples.nearest[i])
+            near = int(study.samples.copies[condition][i])
             yield Prediction(
-                **row_fields(study, Cell(arm, NEAREST), i, "free_running"),
+                **row_fields(study, Cell(arm, condition), i, "free_running"),
                 prediction=str(study.data.sentence[near]),
                 prediction_tokens=_plain(study.samples.targets[near], special),
                 reference_tokens=_plain(study.samples.targets[i], special),

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from eeg2text_jax.conditions import NEAREST
+from eeg2text_jax.conditions import COPIES
 from eeg2text_jax.data.prompt import pad_ids
 from eeg2text_jax.data.text import encode_targets
 from eeg2text_jax.decoding.cells import Cell, over_slices, place_params, row_fields
@@ -31,7 +31,7 @@ def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates)
 
     Candidates are distinct sentences, including the sentences of the test part. Yields for every condition and arm one
     row per sample, in the order of the split. A candidate's score is the cosine of its embedding with the model's
-    embedding of the recording; under `nearest_in_time`, with the embedding of the training text nearest in time.
+    embedding of the recording; under `nearest_in_time` and `same_place`, with the embedding of the copied text.
     """
     params = place_params(study, params, mesh)
     rows = study.split.parts["test"]
@@ -42,8 +42,8 @@ def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates)
         return program(params, fed, shared)
 
     for condition in study.config.grid.eval_conditions:
-        if condition == NEAREST:
-            copied = study.data.sentence[study.samples.nearest[rows]].tolist()
+        if condition in COPIES:
+            copied = study.data.sentence[study.samples.copies[condition][rows]].tolist()
             embedded = [_unit_vectors(study, copied)] * len(study.arms)
         else:
             embedded = over_slices(study, rows, condition, mesh, embed, f"retrieve under {condition}")
@@ -104,7 +104,7 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
         return program(params, fed, (shared, texts))
 
     for condition in study.config.grid.eval_conditions:
-        if condition == NEAREST:  # its texts come from no model, so no likelihood is defined
+        if condition in COPIES:  # its texts come from no model, so no likelihood is defined
             continue
         title = f"likelihoods under {condition}"
         usual = over_slices(study, prior, condition, mesh, run, f"{title}, dev")

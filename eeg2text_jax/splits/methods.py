@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from eeg2text_jax.data.clock import NO_TIME, known_clock, sessions_of
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.kinds import shares
@@ -32,6 +33,19 @@ def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Ge
 def by_subject(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
     """Split by method (a): all samples of a subject stay together; texts are in all parts."""
     return Split.of(data, "a", seed, deal(data.subject.astype(str), ratio, np.random.default_rng(seed)))
+
+
+def by_session(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """Split by method `sessions`: all samples of a subject's session (a day) stay together; texts are in all parts.
+
+    Recordings whose names state no session are sessions of their own. Raises UserError if recordings are not known.
+    """
+    return Split.of(data, "sessions", seed, deal(_sessions(data), ratio, np.random.default_rng(seed)))
+
+
+def _sessions(data: DataFile) -> np.ndarray:
+    known_clock(data, f"split 'sessions' needs the recordings of the samples; {NO_TIME}; take 'unique_text'.")
+    return sessions_of(data.subject, data.clock.recording)
 
 
 def pooled(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
@@ -161,6 +175,7 @@ METHODS: dict[str, Callable[..., Split]] = {
     "e": by_block,
     "f": f,
     "blocks": blocks,
+    "sessions": by_session,
 }
 SUBJECTS = "subjects"  # value of `folds`: each fold tests one subject, which it leaves out of training
 FROM_FILE = "file"  # method that takes the parts of a split file
@@ -174,6 +189,7 @@ def make_split(
     path: str | os.PathLike[str] = "",
     gap: float = 0.0,
     unique_subjects: bool = False,
+    unique_sessions: bool = False,
 ) -> Split:
     """Divide the samples of a data file into train, dev and test.
 
@@ -185,6 +201,7 @@ def make_split(
       path: a certificate or another split file; only for method "file".
       gap: least seconds between samples of different parts; only for method "blocks".
       unique_subjects: whether parts have disjoint subjects; only for method "blocks".
+      unique_sessions: the same for sessions.
 
     Raises:
       UserError: an unknown method, a bad ratio, an empty part, or a split file that does not fit the data.
@@ -202,7 +219,8 @@ def make_split(
     if method not in METHODS:
         hint = did_you_mean(method, [*METHODS, FROM_FILE])
         raise UserError(f"split.method: there is no splitting method {method!r}; {hint}")
-    options = {"gap": gap, "unique_subjects": unique_subjects} if method == "blocks" else {}
+    own = {"gap": gap, "unique_subjects": unique_subjects, "unique_sessions": unique_sessions}
+    options = own if method == "blocks" else {}
     return METHODS[method](data, check_ratio(tuple(ratio)), seed, **options)
 
 
@@ -218,7 +236,8 @@ def make_folds(
       data: the samples.
       method: what the test part of fold k is. "unique_text": group k of the texts. "f": group k of the texts, read by
         group k of the subjects; none of these texts and subjects is in train or dev. "a": group k of the subjects;
-        texts are shared, which leaks. "blocks": stretch k of each recording, with texts of its own.
+        texts are shared, which leaks. "sessions": the same of the sessions. "blocks": stretch k of each recording, with
+        texts of its own.
       folds: the number of folds, 2 or more; or "subjects", a fold for each subject.
       ratio: shares of train, dev and test; only the ratio of train to dev counts.
       seed: the only source of randomness.
@@ -231,14 +250,20 @@ def make_folds(
     _, subject = np.unique(data.subject.astype(str), return_inverse=True)
     _, text = np.unique(text_units(data), return_inverse=True)
     n_subjects, n_texts = subject.max() + 1, text.max() + 1
-    if method not in ("unique_text", "f", "a", "blocks"):
-        raise UserError(f"--folds: split.method is {method!r}; expected unique_text, f, a or blocks.")
-    if folds == SUBJECTS and method in ("unique_text", "blocks"):
-        raise UserError(f"--folds=subjects: split.method is {method!r}, which divides texts; take f, or a number.")
+    if method not in ("unique_text", "f", "a", "blocks", "sessions"):
+        raise UserError(f"--folds: split.method is {method!r}; expected unique_text, f, a, sessions or blocks.")
+    if folds == SUBJECTS and method not in ("f", "a"):
+        what = "sessions" if method == "sessions" else "texts"
+        raise UserError(f"--folds=subjects: split.method is {method!r}, which divides {what}; take f, or a number.")
+    if method == "sessions":  # in what follows, sessions are in the place of subjects
+        subject = np.unique(_sessions(data), return_inverse=True)[1]
+        n_subjects = subject.max() + 1
     count = n_subjects if folds == SUBJECTS else int(folds)
-    least = {"f": min(n_subjects, n_texts), "a": n_subjects}.get(method, n_texts)
+    by_reader = method in ("a", "sessions")
+    least = min(n_subjects, n_texts) if method == "f" else n_subjects if by_reader else n_texts
     if not 2 <= count <= least:
-        what = "subjects" if method == "a" or (method == "f" and n_subjects <= n_texts) else "texts"
+        readers = "sessions" if method == "sessions" else "subjects"
+        what = readers if by_reader or (method == "f" and n_subjects <= n_texts) else "texts"
         raise UserError(f"--folds is {count}; expected from 2 to {least}, because there are {least} {what}.")
     train, dev, _ = check_ratio(tuple(ratio))
     share = dev / (train + dev)
@@ -247,7 +272,7 @@ def make_folds(
     texts, subjects = (np.array_split(rng.permutation(n), min(n, count)) for n in (n_texts, n_subjects))
     splits = []
     for k in range(count):
-        divided = [fold_parts(texts, k, share, rng)[text]] if method != "a" else []
+        divided = [fold_parts(texts, k, share, rng)[text]] if not by_reader else []
         divided += [fold_parts(subjects, k, share, rng)[subject]] if method != "unique_text" else []
         part = np.where(divided[0] == divided[-1], divided[0], LEFT_OUT)
         splits.append(Split.of(data, f"{method}, fold {k + 1} of {count}", seed, part))

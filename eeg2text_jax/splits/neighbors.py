@@ -1,4 +1,4 @@
-"""Leakage in time: dev and test samples recorded close to a training sample, and groups that the time predicts."""
+"""Leakage in time: training samples close to dev and test samples, or at the same place of another recording."""
 
 import itertools
 from collections import Counter
@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.data.clock import NO_TIME
-from eeg2text_jax.splits.split import Readings
+from eeg2text_jax.data.clock import NO_TIME, Clock, runs_of
+from eeg2text_jax.splits.split import Readings, normalize
 
 WITHIN = {"s": (5, 30, 120), "samples": (1, 5, 20)}  # unit of time -> distances up to which samples are neighbors
+# Where the sample at the nearest place may come from, besides another recording.
+SAME_RUN, ANYWHERE, OTHER_SUBJECT = "the same task and run", "any task and run", "another subject"
+MOST_PAIRS = 200  # pairs of recordings of a run that are compared in a table of places
 DRAWS = 2000  # permutations in the permutation test
 ONE_BLOCK = 0.8  # warn if at least this share of the groups are each one block of consecutive samples
 HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # least share of samples with a neighbor, and least gain over chance, to warn
@@ -33,6 +36,7 @@ def time_leakage(
       `unit` (s or samples); `known`, the share of the parts' samples with a known time; `neighbors`, for dev and test
         the share of samples with a training sample of the same recording within each distance of `WITHIN`; `groups`,
         results of `neighbor_accuracy` by name and part; `one_block`, results of the function `one_block` by name;
+        `places`, results of `place_accuracy` by part;
         `ranges`, first and last onset (or order) by recording; `notes` about onsets that are hardly seconds.
     """
     clock = readings.clock
@@ -46,9 +50,112 @@ def time_leakage(
         found["neighbors"][judged] = {str(limit): float(np.mean(apart <= limit)) for limit in WITHIN[clock.unit]}
         for name, labels in groups.items():
             found["groups"][name][judged] = neighbor_accuracy(labels, parts[judged], near)
+    text = texts_of(readings)
+    found["places"] = {judged: place_accuracy(readings, text, parts, judged) for judged in ("dev", "test")}
     shares = {name: one_block(readings, labels) for name, labels in groups.items()}
     found["one_block"] = {name: share for name, share in shares.items() if share is not None}
     return found | {"ranges": {name: list(ends) for name, ends in clock.ranges.items()}, "notes": clock.notes()}
+
+
+def texts_of(readings: Readings) -> np.ndarray:
+    """Return the text of each sample in a form that can be compared, `[N]`; the sentence id if texts are not known."""
+    if readings.text is None or readings.text_group is not None:
+        return readings.sentence_id.astype(str)
+    return np.array([normalize(text) or text for text in readings.text])
+
+
+def place_accuracy(
+    readings: Readings, text: np.ndarray, parts: Mapping[str, np.ndarray], judged: str
+) -> dict[str, dict[str, Any]]:
+    """Return how often the training sample at the nearest place in another recording has the same text.
+
+    The result has for each origin of that sample (the same task and run, any, another subject) the form of place that
+    tells most, and the result of `neighbor_accuracy` for it. It is empty if no sample has a counterpart.
+    """
+    clock, train, rows = readings.clock, parts["train"], parts[judged]
+    run, found = runs_of(readings.task, clock.recording), {}
+    for origin, within, apart in (
+        (SAME_RUN, run, None), (ANYWHERE, None, None), (OTHER_SUBJECT, run, readings.subject)
+    ):  # fmt: skip
+        near = {form: clock.at_same_place(rows, train, form, within, apart) for form in clock.places}
+        form = max(near, key=lambda form: np.sum(text[rows[near[form] >= 0]] == text[near[form][near[form] >= 0]]))
+        found[origin] = {"form": form, **neighbor_accuracy(text, rows, near[form])}
+    return {origin: told for origin, told in found.items() if told["samples"]}
+
+
+def far_above_chance(told: Mapping[str, Any]) -> bool:
+    """Return whether a result of `neighbor_accuracy` is a finding."""
+    return bool(told["samples"] and told["p"] <= 0.05 and told["told"] - told["chance"] >= HIGH_GAIN)
+
+
+ORDER_FINDING = (
+    "sentences come in the same order in several recordings: no split that trains and tests on the same sentences "
+    "separates a sentence from its place. Designs that could: sentences in another random order in each recording; or "
+    "test sentences that occur in no training recording (`--method=unique_text`; `blocks` holds out their places, too)"
+)
+
+
+def place_lines(places: Mapping[str, Any]) -> list[str]:
+    """Return the result of `place_accuracy` for each part in words, with a finding if it is far above chance."""
+    lines, high = [], False
+    for judged, origins in places.items():
+        if not origins:
+            continue
+        origin, told = max(origins.items(), key=lambda item: item[1]["told"])
+        high |= far_above_chance(told)
+        lines.append(
+            f"the training sample at the nearest place (by {told['form']}) in another recording, of {origin}, has the "
+            f"text of {told['told']:.1%} of {told['samples']} {judged} samples (chance {told['chance']:.1%}, p = "
+            f"{told['p']:.4f})"
+        )
+    return [*lines, ORDER_FINDING] if high else lines
+
+
+def run_table(readings: Readings) -> list[str]:
+    """Return a text table of the order of sentences in the recordings of each task and run, if a run has several.
+
+    For pairs of recordings: the share of places (index) with the same text, the median distance in time of equal
+    indices over the whole run and over its first half, and how often the sample nearest in time has the same text.
+    """
+    clock, text, rows_of = readings.clock, texts_of(readings), {}
+    for rows in clock.recordings().values():
+        rows = rows[clock.known[rows]]
+        if len(rows):
+            run = runs_of(readings.task[rows[:1]], clock.recording[rows[:1]])[0]
+            rows_of.setdefault(run, []).append(rows[np.argsort(clock.places["index"][rows], kind="stable")])
+    lines = []
+    for run, recordings in rows_of.items():
+        pairs = list(itertools.permutations(recordings, 2))
+        if not pairs:
+            continue
+        step = -(-len(pairs) // MOST_PAIRS)
+        found = np.array([_compared(clock, text, a, b) for a, b in pairs[::step]])
+        (same, low, high), seconds, half, near = _middle(found[:, 0]), *np.nanmedian(found[:, 1:3], 0), found[:, 3]
+        apart = f"{seconds:.2f} {clock.unit} ({half:.2f})" if clock.in_seconds else "-"
+        lines.append(
+            f"{run:<16} {len(recordings):>10} {same:>9.1%} {low:>7.1%} to {high:<7.1%} {apart:>18} {near.mean():>8.1%} "
+            f"{near.min():>7.1%} to {near.max():.1%}"
+        )
+    head = (
+        f"{'order, by run':<16} {'recordings':>10} {'same text':>9} {'(range)':>18} {'apart (1st half)':>18} "
+        f"{'nearest':>8} (range)"
+    )
+    return [head, *lines] if lines else []
+
+
+def _middle(values: np.ndarray) -> tuple[float, float, float]:
+    return float(np.median(values)), float(values.min()), float(values.max())
+
+
+def _compared(clock: Clock, text: np.ndarray, one: np.ndarray, other: np.ndarray) -> tuple[float, ...]:
+    """Return for two recordings (rows in order) what `run_table` has in its columns."""
+    n = min(len(one), len(other))
+    begin = clock.spans[:, 0]
+    apart = np.abs(begin[one[:n]] - begin[other[:n]])
+    near = other[np.abs(begin[other][None] - begin[one][:, None]).argmin(1)]
+    half = apart[: max(n // 2, 1)]
+    return (float(np.mean(text[one[:n]] == text[other[:n]])), float(np.median(apart)), float(np.median(half)),
+            float(np.mean(text[one] == text[near])))  # fmt: skip
 
 
 def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> dict[str, Any]:
@@ -103,6 +210,7 @@ def time_lines(time: Mapping[str, Any] | None) -> list[str]:
                     f"the nearest training sample in time tells the {name} of {told['told']:.1%} of {told['samples']} "
                     f"{judged} samples (chance {told['chance']:.1%}, p = {told['p']:.4f})"
                 )
+    lines += place_lines(time.get("places", {}))
     for name, share in time["one_block"].items():
         if share >= ONE_BLOCK:
             lines.append(
@@ -124,9 +232,16 @@ def high_neighbors(time: Mapping[str, Any] | None) -> list[str]:
             f"{share:.0%} of the test samples have a training sample of the same recording within {limit} "
             f"{time['unit']}: slow drifts of the signal are known from training"
         )
+    origins = time.get("places", {}).get("test", {})
+    if (told := max(origins.values(), key=lambda told: told["told"], default=None)) and far_above_chance(told):
+        found.append(
+            f"the training sample at the nearest place of another recording has the text of {told['told']:.0%} of the "
+            f"test samples (chance {told['chance']:.0%}): a decoder that knows only the place in a recording could "
+            "write the sentence"
+        )
     for name, by_part in time["groups"].items():
         told = by_part["test"]
-        if told["samples"] and told["p"] <= 0.05 and told["told"] - told["chance"] >= HIGH_GAIN:
+        if far_above_chance(told):
             found.append(
                 f"the nearest training sample in time tells the {name} of {told['told']:.0%} of the test samples "
                 f"(chance {told['chance']:.0%}): a decoder that knows only the time could do the same"

@@ -4,10 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from eeg2text_jax.data.clock import runs_of
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import PARTS, Split, text_units
+from eeg2text_jax.splits.neighbors import texts_of
+from eeg2text_jax.splits.split import PARTS, Split, readings_of, text_units
 
 MOST_LINES, MOST_NAMED = 60, 12  # most recordings in the figure; most groups in its legend
 
@@ -38,6 +40,37 @@ def time_figure(data: DataFile) -> Any:
     for name, color in list(zip(names, colors, strict=True))[:MOST_NAMED]:
         axes.barh([0], [0], color=color, label=name)
     axes.legend(fontsize=6, loc="upper right")
+    return figure
+
+
+def place_figure(data: DataFile) -> Any:
+    """Return a matplotlib figure of texts by place, a line per recording, with panels of task and run.
+
+    A text has a color by its place in the first recording of its run that has it. So recordings of the same order look
+    alike, and those of other orders do not.
+    """
+    from matplotlib.figure import Figure  # slow to import, and seldom needed
+
+    clock, text, lines = data.clock, texts_of(readings_of(data)), {}
+    for name, rows in clock.recordings().items():
+        rows = rows[clock.known[rows]]
+        if len(rows):
+            run = str(runs_of(data.task[rows[:1]], clock.recording[rows[:1]])[0])
+            lines.setdefault(run, []).append((name, rows[np.argsort(clock.places["index"][rows], kind="stable")]))
+    shown = list(lines.items())[:MOST_NAMED]
+    sizes = [min(len(own), MOST_LINES) for _, own in shown]
+    figure = Figure(figsize=(9, 1 + 0.5 * len(shown) + 0.12 * sum(sizes)), layout="constrained")
+    panels = figure.subplots(len(shown), squeeze=False, gridspec_kw={"height_ratios": sizes})[:, 0]
+    for axes, (run, own) in zip(panels, shown, strict=True):
+        own = own[:MOST_LINES]
+        image = np.full((len(own), max(len(rows) for _, rows in own)), np.nan)
+        first: dict[str, int] = {}
+        for y, (_, rows) in enumerate(own):
+            image[y, : len(rows)] = [first.setdefault(text[i], len(first)) for i in rows]
+        axes.imshow(image, aspect="auto", interpolation="nearest", cmap="viridis")
+        axes.set_title(f"{run}: {len(lines[run])} recordings", fontsize=8)
+        axes.set_yticks(range(len(own)), [name for name, _ in own], fontsize=5)
+    panels[-1].set_xlabel("place in the recording (index); color: the text")
     return figure
 
 

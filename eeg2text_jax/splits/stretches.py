@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eeg2text_jax.data.clock import NO_TIME, Clock, known_clock
+from eeg2text_jax.data.clock import NO_TIME, Clock, known_clock, sessions_of
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.splits.bipartite import at_least_one, cut_nodes
@@ -23,14 +23,19 @@ NEEDS_TIME = (
 
 
 def blocks(
-    data: DataFile, ratio: tuple[float, float, float], seed: int, gap: float = 0.0, unique_subjects: bool = False
+    data: DataFile,
+    ratio: tuple[float, float, float],
+    seed: int,
+    gap: float = 0.0,
+    unique_subjects: bool = False,
+    unique_sessions: bool = False,
 ) -> Split:
     """Split by method `blocks`: dev and test are each a stretch of every recording.
 
     In all recordings of a task, the stretches are at the same place. `ratio` has the shares of train, dev and test in
     each recording. `gap` is the least distance between samples of different parts, in seconds (in samples, if onsets
-    are unknown). With `unique_subjects`, parts have disjoint subjects. Raises UserError if the times of the samples are
-    not known.
+    are unknown). With `unique_subjects`, parts have disjoint subjects; with `unique_sessions`, disjoint sessions: then
+    sentences, places and recordings are held out together. Raises UserError if the times of the samples are not known.
     """
     clock = known_clock(data, NEEDS_TIME)
     rng = np.random.default_rng(seed)
@@ -45,7 +50,9 @@ def blocks(
     part[~clock.known] = LEFT_OUT
     part = keep_one_part_per_text(data, part, at_least_one(len(set(text_names(data))), ratio))
     if unique_subjects:
-        part = keep_one_part_per_subject(data, part, ratio, rng)
+        part = keep_one_part_per_unit(data, part, ratio, rng, "subjects", data.subject)
+    if unique_sessions:
+        part = keep_one_part_per_unit(data, part, ratio, rng, "sessions", sessions_of(data.subject, clock.recording))
     return split_of(data, part, f"blocks, gap {gap:g} {clock.unit}", seed, gap)
 
 
@@ -105,20 +112,25 @@ def keep_one_part_per_text(data: DataFile, part: np.ndarray, sizes: Sequence[int
     return np.where(owner[text] == part, part, LEFT_OUT)
 
 
-def keep_one_part_per_subject(
-    data: DataFile, part: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator
+def keep_one_part_per_unit(
+    data: DataFile,
+    part: np.ndarray,
+    ratio: tuple[float, float, float],
+    rng: np.random.Generator,
+    what: str,
+    units: np.ndarray,
 ) -> np.ndarray:
-    """Return `part` `[N]` with each subject in one part only: its samples in other parts get `LEFT_OUT`.
+    """Return `part` `[N]` with each of `units` `[N]` in one part only: its samples in other parts get `LEFT_OUT`.
 
-    Raises UserError if there are fewer subjects than parts.
+    Raises UserError if there are fewer units than parts; `what` is their name in the plural.
     """
-    names, subject = np.unique(data.subject.astype(str), return_inverse=True)
+    names, unit = np.unique(units.astype(str), return_inverse=True)
     if len(names) < len(PARTS):
         raise UserError(
-            f"{data.path}: split.unique_subjects gives each part subjects of its own, and there are {len(names)} of "
+            f"{data.path}: split.unique_{what} gives each part {what} of its own, and there are {len(names)} of "
             f"them; expected {len(PARTS)} or more."
         )
-    return np.where(cut_nodes(len(names), ratio, rng)[subject] == part, part, LEFT_OUT)
+    return np.where(cut_nodes(len(names), ratio, rng)[unit] == part, part, LEFT_OUT)
 
 
 def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: float) -> Split:

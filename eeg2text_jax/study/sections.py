@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from ml_collections import ConfigDict
 
 from eeg2text_jax.backbones import ModelSettings
-from eeg2text_jax.conditions import CONDITIONS, NEAREST, TRAINING_ONLY
+from eeg2text_jax.conditions import CONDITIONS, COPIES, TRAINING_ONLY
 from eeg2text_jax.data.data_settings import DataSettings
 from eeg2text_jax.kinds import (
     buckets,
@@ -32,7 +32,7 @@ from eeg2text_jax.search.settings import CACHE_DTYPES, WEIGHTS_DTYPES
 from eeg2text_jax.splits.methods import FROM_FILE, METHODS
 from eeg2text_jax.study.metric_names import ENDPOINTS, MEANING, WHICH_SENTENCE
 
-EVALUATED = tuple(name for name in (*CONDITIONS, NEAREST) if name not in TRAINING_ONLY)
+EVALUATED = tuple(name for name in (*CONDITIONS, *COPIES) if name not in TRAINING_ONLY)
 Rate = Annotated[float, number(0, 100, above=True)]
 Seed = Annotated[int, whole(0)]
 Count = Annotated[int, whole(0)]
@@ -47,6 +47,7 @@ class SplitSettings:
     path: Annotated[str, place()]
     gap: Annotated[float, number(0, 1e6)]
     unique_subjects: Annotated[bool, flag()]
+    unique_sessions: Annotated[bool, flag()]
 
 
 @dataclasses.dataclass(frozen=True)

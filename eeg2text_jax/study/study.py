@@ -12,10 +12,16 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from eeg2text_jax.backbones.build import build_model
-from eeg2text_jax.conditions import NEAREST
+from eeg2text_jax.conditions import NEAREST, SAME_PLACE
 from eeg2text_jax.conditions.condition import condition_key, needs
 from eeg2text_jax.conditions.donors import donor_table, label_rows, train_means
-from eeg2text_jax.conditions.time_controls import clock_features, clock_note, nearest_texts, neighbor_table
+from eeg2text_jax.conditions.time_controls import (
+    clock_features,
+    clock_note,
+    nearest_texts,
+    neighbor_table,
+    same_place_texts,
+)
 from eeg2text_jax.data.batches import Samples, feature_scale
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
@@ -212,16 +218,18 @@ def make_samples(
     parts, test = [split.parts[name] for name in PARTS], split.parts["test"]
     donors = donor_table(data, list(split.parts.values()), config.seed) if {"donor", "neighbor"} & needed else None
     neighbors = neighbor_table(data, parts, donors.donor) if "neighbor" in needed else None
-    nearest, nearest_note = None, ""
-    if NEAREST in conditions:
-        nearest = np.full(len(data), -1)
-        nearest[test], nearest_note = nearest_texts(data, train, test)
+    copies, copied = {}, []
+    for name, choose in ((NEAREST, nearest_texts), (SAME_PLACE, same_place_texts)):
+        if name in conditions:
+            copies[name] = np.full(len(data), -1)
+            copies[name][test], note = choose(data, train, test)
+            copied.append(note)
     shuffled = f"shuffled, donors in the test part: {donors.summary(test)}." if "donor" in needed else ""
     clock, told = None, ""
     if "clock" in needed:
         clock = clock_features(data, train, config.seed)
         told = clock_note(data, train, clock)
-    donor_note = " ".join(filter(None, [shuffled, told, neighbors.note if neighbors else "", nearest_note]))
+    donor_note = " ".join(filter(None, [shuffled, told, neighbors.note if neighbors else "", *copied]))
     odd = [] if data.clock is None else data.clock.notes()
     for note in filter(None, [scaling.note(), *odd, *cuts(config, data, split, tokenizer, alone), donor_note]):
         print(note)
@@ -237,7 +245,7 @@ def make_samples(
         donors=donors.donor if "donor" in needed else None,
         clock=clock,
         neighbors=neighbors.donor if neighbors else None,
-        nearest=nearest,
+        copies=copies,
         donor_note=donor_note,
         label_rows=label_rows(data, train, config.seed) if "label_shuffle" in conditions else None,
         prompts=own_prompts(text.template, text.chat, data, tokenizer) if has_fields(text.template) else None,

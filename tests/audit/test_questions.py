@@ -275,6 +275,34 @@ def test_all_controls_of_time_must_be_beaten_and_one_must_know_all(controls, sta
     assert time_of(*controls) is status
 
 
+@pytest.mark.parametrize(
+    ("same", "controls", "status"),
+    [
+        (False, ("nearest_in_time",), Time.BEYOND),
+        (True, ("nearest_in_time",), Time.UNKNOWN),
+        (True, ("nearest_in_time", "same_place"), Time.BEYOND),
+        (True, ("same_place",), Time.BEYOND),
+    ],
+)
+def test_where_recordings_have_the_same_order_the_own_recording_does_not_suffice(same, controls, status):
+    eeg, noise = simulated_rows(sentences=30, subjects=2, information=0.3)
+    rng = np.random.default_rng(0)
+    place = {s: rng.permutation(30) for s in sorted({r.subject for r in eeg})}
+    number = {reference: k for k, reference in enumerate(dict.fromkeys(r.reference for r in eeg))}
+
+    def timed(rows, **changes):
+        orders = [number[r.reference] if same else int(place[r.subject][number[r.reference]]) for r in rows]
+        return [
+            dataclasses.replace(r, recording=r.subject, order=k, **changes) for r, k in zip(rows, orders, strict=True)
+        ]
+
+    rows = {name: timed(noise, eval_condition=name) for name in ("shuffled", *controls)}
+    found = audit(timed(eeg), rows)
+    assert found.verdict.time is status
+    if status is Time.UNKNOWN:
+        assert "add same_place" in found.time
+
+
 def test_what_a_control_was_fed_says_its_question_whatever_it_is_called():
     fed = {"eeg": "eeg", "some noise": "noise", "backwards": "time_reversed"}
     aligned = align({name: [row(i, eval_condition=c) for i in range(8)] for name, c in fed.items()})

@@ -11,7 +11,7 @@ from tiny_run import study_in
 from configs import default
 from eeg2text_jax.data.batches import make_batch
 from eeg2text_jax.data.text import encode_targets
-from eeg2text_jax.decoding.cells import Cell, decode_grid, feed_arms, nearest_predictions, over_slices, row_fields
+from eeg2text_jax.decoding.cells import Cell, copied_predictions, decode_grid, feed_arms, over_slices, row_fields
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.predictions.file import read_predictions, write_predictions
@@ -152,12 +152,12 @@ def test_a_slice_holds_what_belongs_to_its_samples(study, condition):
 def test_what_is_lent_or_copied_is_named_and_nothing_of_the_sample_itself(study):
     """Recordings lent by the sample before, texts copied from the second one before."""
     numbers, rows = np.arange(len(study.data)), study.split.parts["test"]
-    samples = dataclasses.replace(study.samples, donors=numbers - 1, nearest=numbers - 2)
+    samples = dataclasses.replace(study.samples, donors=numbers - 1, copies={"same_place": numbers - 2})
     lent = dataclasses.replace(study, samples=samples)
     arm, i = study.arms[0], int(rows[3])
     donor = {name: row_fields(lent, Cell(arm, name), i, "free_running")["donor"] for name in ("shuffled", "eeg")}
     assert donor == {"shuffled": study.data.sentence_id[i - 1], "eeg": None}
-    copied = list(nearest_predictions(lent, rows))
+    copied = list(copied_predictions(lent, "same_place", rows))
     assert [(p.train_condition, p.sample_id) for p in copied] == [
         (arm.condition, study.split.names[i]) for arm in study.arms for i in rows
     ]

@@ -195,7 +195,9 @@ def test_a_text_copied_from_the_nearest_in_time_is_ranked_first(whole):
     rows, near = study.split.parts["test"], np.full(len(study.data), -1)
     near[rows] = np.roll(rows, 1)
     config = study.config.changed({"grid.eval_conditions": ("nearest_in_time",)})
-    study = dataclasses.replace(study, config=config, samples=dataclasses.replace(study.samples, nearest=near))
+    study = dataclasses.replace(
+        study, config=config, samples=dataclasses.replace(study.samples, copies={"nearest_in_time": near})
+    )
     found = list(retrieve_grid(study, trained_params(study), study.placement.mesh, candidates_of(study)))
     assert [row.sample_id for row in found] == [study.split.names[i] for i in rows] * 2
     assert [row.prediction for row in found] == [study.data.sentence[i] for i in np.roll(rows, 1)] * 2

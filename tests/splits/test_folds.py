@@ -65,7 +65,7 @@ def test_what_cannot_be_divided_is_said():
         (2, "f", 2, "need at least one subject or text each"),
         (4, "f", 5, "--folds is 5; expected from 2 to 4, because there are 4 subjects"),
         (4, "unique_text", 1, "--folds is 1; expected from 2 to 12, because there are 12 texts"),
-        (4, "unique_sent", 3, "expected unique_text, f, a or blocks"),
+        (4, "unique_sent", 3, "expected unique_text, f, a, sessions or blocks"),
         (4, "unique_text", "subjects", "which divides texts"),
     ):
         with pytest.raises(UserError, match=message):

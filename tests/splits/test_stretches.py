@@ -177,11 +177,11 @@ def test_a_training_sample_just_before_most_test_samples_is_a_warning():
     time = certify_data(data, make_split(data, "c", RATIO, 0))["time"]
     limit, share = list(time["neighbors"]["test"].items())[1]
     assert share >= 0.5
-    (said,) = high_neighbors({**time, "groups": {}})
+    (said,) = high_neighbors({**time, "groups": {}, "places": {}})
     begins = f"{share:.0%} of the test samples have a training sample of the same recording within {limit} s"
     assert said.startswith(begins)
     time["neighbors"]["test"][limit] = 0.49
-    assert high_neighbors({**time, "groups": {}}) == []
+    assert high_neighbors({**time, "groups": {}, "places": {}}) == []
     assert "task" not in time["groups"], "one task is no group"
 
 

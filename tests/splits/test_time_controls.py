@@ -9,7 +9,14 @@ from reading_grids import data_of
 from tiny_run import tiny_settings
 
 from eeg2text_jax.conditions.donors import donor_table, label_rows
-from eeg2text_jax.conditions.time_controls import PERIODS, clock_features, clock_note, nearest_texts, neighbor_table
+from eeg2text_jax.conditions.time_controls import (
+    PERIODS,
+    clock_features,
+    clock_note,
+    nearest_texts,
+    neighbor_table,
+    same_place_texts,
+)
 from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.prompt import make_prompt
 from eeg2text_jax.data.text import train_tokenizer
@@ -94,6 +101,54 @@ def test_nearest_in_time_copies_the_last_training_text(data):
     assert "0.0% of the test part" in note
 
 
+def days(onsets="regular"):
+    """Two readers of ten texts in the same order in each of three sessions; the second reader has a lead-in."""
+    rows = [(s, "A", k, f"text {k}") for s in ("S1", "S2") for _ in range(3) for k in range(10)]
+    recording = [f"{rows[10 * r][0]} ses-{r % 3}" for r in range(6) for _ in range(10)]
+    onset = [700.0 * (r > 2) + (4 * k if onsets == "regular" else k**2 + (90 if r % 3 == 2 and k > 4 else 0))
+             for r in range(6) for k in range(10)]  # fmt: skip
+    clock = Clock.of({"recording": recording, "onset": onset, "duration": [np.nan] * 60, "order": [-1] * 60})
+    found = dataclasses.replace(data_of(rows), clock=clock, features=np.ones((60, 90), np.float32))
+    return found, np.flatnonzero([not name.endswith("2") for name in recording])
+
+
+def test_the_text_of_the_same_place_in_another_recording_is_copied():
+    """In a day held out, `nearest_in_time` copies it, too; of the forms of place, the one that tells most counts."""
+    found, train = days("with a break on the third day")
+    test = np.setdiff1d(np.arange(60), train)
+    for copied, _ in (same_place_texts(found, train, test), nearest_texts(found, train, test)):
+        assert (found.sentence[copied] == found.sentence[test]).all()
+        assert np.isin(copied, train).all()
+    assert "(by index) of another recording is the text of 100.0% of the test part" in same_place_texts(
+        found, train, test
+    )[1]  # fmt: skip
+    here, _ = same_place_texts(found, train, train)
+    assert (found.clock.recording[here] != found.clock.recording[train]).all()
+
+
+def test_a_neighbor_at_a_place_of_another_recording_has_another_text():
+    found, train = days()
+    alone = found.clock.recording.copy()
+    alone[20:30] = [f"alone {k}" for k in range(10)]
+    found = dataclasses.replace(found, clock=dataclasses.replace(found.clock, recording=alone))
+    parts = [train, np.array([50, 51]), np.arange(20, 30)]
+    table = neighbor_table(found, parts, donor_table(found, parts, 0).donor)
+    assert (found.sentence[table.donor[20:30]] != found.sentence[20:30]).all()
+    assert (alone[table.donor[20:30]] != alone[20:30]).all()
+
+
+def test_the_clock_is_fed_index_and_share_if_they_are_not_the_time():
+    regular, train = days()
+    other, _ = days("with a break on the third day")
+    found = [clock_features(data, train, 0) for data in (regular, other)]
+    subjects = slice(4 + 2 * PERIODS, 6 + 2 * PERIODS)  # after four recordings of the train part
+    for fed in found:
+        assert (np.unique(fed[:, subjects], axis=0) > 0).sum() == 2
+    index = slice(6 + 2 * PERIODS, 6 + 4 * PERIODS)
+    assert len(np.unique(found[1][:, index].round(4), axis=0)) == 10, "the same in all recordings, breaks or not"
+    assert not np.isclose(found[0][:, index], found[1][:, index]).all()
+
+
 def test_without_time_no_control_of_time(data):
     blind = dataclasses.replace(data, clock=None)
     for make in (lambda: clock_features(blind, PARTS[0], 0), lambda: nearest_texts(blind, PARTS[0], PARTS[2])):
@@ -132,7 +187,7 @@ def of_two_lengths(data):
 
 
 def test_a_neighbor_of_a_like_length_goes_before_a_nearer_one(data):
-    """Where none is as long, the nearest is taken; of a recording without another sample, the donor of `shuffled`."""
+    """Where none is as long, the nearest is taken; of a recording without another sample, the same place elsewhere."""
     data, parts = of_two_lengths(data), [*PARTS[:2], np.r_[34:40, 74]]
     donors = donor_table(data, parts, 0).donor
     before = donors.copy()
@@ -145,7 +200,9 @@ def test_a_neighbor_of_a_like_length_goes_before_a_nearer_one(data):
     lonely = dataclasses.replace(data, clock=dataclasses.replace(data.clock, recording=data.clock.recording.copy()))
     lonely.clock.recording[74] = "alone"
     table = neighbor_table(lonely, parts, donors)
-    assert table.donor[74] == donors[74]
+    assert table.donor[74] == 20, "the first sample of the first recording of the task"
+    apart = dataclasses.replace(lonely, task=np.where(np.arange(80) == 74, "another task", data.task))
+    assert neighbor_table(apart, parts, donors).donor[74] == donors[74]
     assert "neighbor: 85.7% of the test samples have a neighbor in their recording, a median of 8 s away" in table.note
 
 
@@ -258,14 +315,16 @@ def test_a_text_of_unknown_time_is_not_copied(data):
 def test_samples_of_a_run_hold_the_tables_of_its_conditions(data):
     """Each table is that of its own function, and means are those of standardized words of the train part."""
     data = of_two_lengths(data)
-    asked = ("eeg", "shuffled", "neighbor", "clock", "nearest_in_time", "length_only", "subject_mean")
+    asked = ("eeg", "shuffled", "neighbor", "clock", "nearest_in_time", "same_place", "length_only", "subject_mean")
     config = tiny_settings(seed=3, grid__train_conditions=("eeg", "label_shuffle"), grid__eval_conditions=asked)
     split = Split("file", 0, dict(zip(("train", "dev", "test"), PARTS, strict=True)), readings_of(data).sample_id)
     samples, means = make_samples(config, data, split, train_tokenizer(data.sentence, 300), 1)
     donors, (train, _, test) = donor_table(data, PARTS, 3).donor, PARTS
-    nearest = np.full(80, -1)
-    nearest[test], _ = nearest_texts(data, train, test)
-    expected = {"donors": donors, "neighbors": neighbor_table(data, PARTS, donors).donor, "nearest": nearest,
+    for name, choose in (("nearest_in_time", nearest_texts), ("same_place", same_place_texts)):
+        copied = np.full(80, -1)
+        copied[test], _ = choose(data, train, test)
+        np.testing.assert_array_equal(samples.copies[name], copied, err_msg=name)
+    expected = {"donors": donors, "neighbors": neighbor_table(data, PARTS, donors).donor,
                 "label_rows": label_rows(data, train, 3), "clock": clock_features(data, train, 3)}  # fmt: skip
     for name, table in expected.items():
         np.testing.assert_array_equal(getattr(samples, name), table, err_msg=name)

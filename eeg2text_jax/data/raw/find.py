@@ -28,6 +28,7 @@ class RawSpec:
     end: Annotated[str, kinds.text()]
     text: Annotated[str, kinds.text(empty=False)]
     texts: Annotated[str, kinds.place()]
+    seconds_per_character: Annotated[float, kinds.number(0, 60)]
     word: Annotated[str, kinds.text()]
     names: Annotated[str, kinds.text()]
     task: Annotated[str, kinds.text()]

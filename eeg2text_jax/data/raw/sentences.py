@@ -71,6 +71,9 @@ def readings(
             raise UserError(_overlap(file, found[-1], reading, spec, (previous, code)))
         previous = code
         found.append(reading)
+    if texts is not None and spec.seconds_per_character and found:
+        shown = [reading.end - reading.begin for reading in found]
+        texts.check_durations(file, shown, [reading.text for reading in found], spec.seconds_per_character)
     return found, dropped
 
 

@@ -1,14 +1,20 @@
 """Look up the text of a sentence in a table, by its trial or code."""
 
+import io
 import itertools
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from eeg2text_jax.data.raw.events import MISSING, read_table, spellings, split_type
 from eeg2text_jax.data.raw.find import RawFile
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.imports import library
 
 BIDS_PREFIX = {"subject": "sub-", "session": "ses-", "task": "task-", "run": "run-"}
+SHIFTS, FEWEST, MOST_FIT = 3, 10, 0.8  # rows tried in a message, fewest trials checked, share that must fit
 KEYS = ("subject", "session", "task", "run", "trial", "code")  # columns that may identify a text
 
 
@@ -20,7 +26,7 @@ class Texts:
 
     def __init__(self, path: Path, column: str):
         self.path = path
-        columns, rows = read_table(path)
+        columns, rows = read_sheets(path, column) if path.suffix == ".xlsx" else read_table(path)
         if "participant_id" in columns and "subject" not in columns:  # BIDS calls the subject so
             columns, rows = [*columns, "subject"], [{**row, "subject": row["participant_id"]} for row in rows]
         self.keys = tuple(key for key in KEYS if key in columns)
@@ -72,6 +78,31 @@ class Texts:
                 "their codes out with data.raw.skip; remove rows of trials that were not recorded."
             )
 
+    def check_durations(self, file: RawFile, durations: Sequence[float], texts: Sequence[str], unit: float) -> None:
+        """Raise UserError if durations in seconds do not fit the numbers of characters, of `unit` seconds each.
+
+        A constant number of further characters is allowed: a sentence may be shown for a moment longer.
+        """
+        shown, lengths = np.rint(np.array(durations) / unit).astype(int), np.array([len(text) for text in texts])
+
+        def fits(shift: int) -> float:
+            """Return the share of trials that fit if the text of row i is that of trial i + `shift`."""
+            trials = np.arange(max(shift, 0), len(shown) + min(shift, 0))
+            further = shown[trials] - lengths[trials - shift]
+            return float(max(np.mean(further == constant) for constant in (0, 1, 2)))
+
+        if len(shown) < FEWEST or (found := fits(0)) >= MOST_FIT:
+            return
+        best = max((s for s in range(-SHIFTS, SHIFTS + 1) if abs(s) < len(shown)), key=fits)
+        why = "; no shift of up to 3 rows fits: is it the table of another run?"
+        if fits(best) >= MOST_FIT:
+            why = f"; shifted by {best:+d} rows, {fits(best):.0%} would: the table is shifted."
+        raise UserError(
+            f"{self.path}: the texts do not fit {file.path.name}: at {unit:g} s a character "
+            f"(data.raw.seconds_per_character), {found:.0%} of its {len(shown)} trials last as long as their text, "
+            f"expected {MOST_FIT:.0%} or more{why}"
+        )
+
     def check_codes(self) -> None:
         """Raise UserError if the events' codes are the table's codes plus a constant, so that texts would be wrong."""
         theirs = {int(key[-1]) for key in self._texts if key[-1].isdecimal()}
@@ -102,6 +133,41 @@ class Texts:
             return []
         first = ", ".join(f"{name} {value}" for name, value in zip(self.keys, unused[0], strict=True))
         return [f"{self.path}: {len(unused)} of {len(self._texts)} texts belong to no trial here (first: {first})."]
+
+
+def read_sheets(path: Path, column: str) -> tuple[list[str], list[dict[str, str]]]:
+    """Return columns and rows of Excel files with a text a row, in the order of the trials, as `read_table` does.
+
+    `{run}` in the name stands for digits: then the rows have a column `run`. The texts are in the column that is named
+    `column`, else in the first column that is not of numbers. Raises UserError if there is no file, or no text.
+    """
+    openpyxl = library("openpyxl", "xlsx")
+    before, there, after = path.name.partition("{run}")
+    files = sorted(path.parent.glob(f"{before}*{after}")) if there else [path]
+    rows: list[dict[str, str]] = []
+    for file in files:
+        try:
+            cells = [
+                list(row)
+                for row in openpyxl.load_workbook(io.BytesIO(file.read_bytes()), read_only=True).worksheets[0].values
+            ]
+        except (OSError, KeyError, ValueError, IndexError, SyntaxError, zipfile.BadZipFile) as error:
+            raise UserError(
+                f"{file}: cannot be read as an Excel file ({first_line(error)}); save it as CSV."
+            ) from error
+        cells = [row for row in cells if any(cell not in (None, "") for cell in row)]
+        head = [str(cell).strip() for cell in cells[0]] if cells else []
+        if column in head:
+            place, cells = head.index(column), cells[1:]
+        else:
+            place = next((k for k in range(len(head)) if all(isinstance(row[k], str) for row in cells)), -1)
+        if not cells or place < 0:
+            raise UserError(f"{file}: expected a text in each row, in a column without numbers or named {column!r}.")
+        run = {"run": file.name.removeprefix(before).removesuffix(after)} if there else {}
+        rows += [{**run, "trial": str(n), column: str(row[place]).strip()} for n, row in enumerate(cells, 1)]
+    if not rows:
+        raise UserError(f"{path}: there is no such file; expected tables of texts.")
+    return list(rows[0]), rows
 
 
 def _key(name: str, value: str) -> str:

@@ -1,0 +1,177 @@
+"""Repeats before any model: the table against a plain computation, what is found, what is not, what is refused."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from eeg2text_jax.auditing.repeats import (
+    OVER,
+    WITHIN,
+    gathered,
+    repeat_lines,
+    repeats,
+    repeats_figure,
+    resampled,
+    without_length,
+)
+from eeg2text_jax.commands.data import check
+from eeg2text_jax.data import write
+from eeg2text_jax.data.clock import Clock
+from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax.errors import UserError
+
+F = 12
+
+
+def recordings(words=0.0, drift=0.0, period=80.0, same=True, subjects=2, sessions=2, texts=120, seed=0):
+    """Samples of sentences of 4 to 8 positions, read again in each session, with patterns or drift of the place."""
+    rng = np.random.default_rng(seed)
+    pattern, turns, phase = rng.normal(size=(texts, F)), rng.uniform(0.5, 1, F), rng.uniform(0, 6, F)
+    length = rng.integers(4, 9, texts)
+    for subject, session in itertools.product(range(subjects), range(sessions)):
+        place = np.arange(texts) if same else rng.permutation(texts)
+        for k in range(texts):
+            slow = drift * np.cos(2 * np.pi * place[k] * turns / period + phase)
+            features = words * pattern[k] + slow + 2 * rng.normal(size=(length[k], F))
+            yield {"features": features.astype(np.float32), "sentence": f"text number {k}", "subject": f"S{subject}",
+                   "recording": f"S{subject} ses-{session}", "order": int(place[k])}  # fmt: skip
+
+
+def data_of(tmp_path, **options):
+    path = tmp_path / "again.h5"
+    write(str(path), list(recordings(**options)), features_are="numbers")
+    return read_datafile(path)
+
+
+def line(words: np.ndarray, width: int) -> np.ndarray:
+    at = np.linspace(0, len(words) - 1, width)
+    return np.stack([np.interp(at, np.arange(len(words)), words[:, f]) for f in range(F)], axis=1).ravel()
+
+
+def plain(data: DataFile, scope: str) -> tuple[float, float]:
+    """Same sentence and its stratum's others, by loops, from the definition."""
+    names = sorted(set(data.clock.recording))
+    texts = sorted(set(data.sentence))
+    vectors, lengths = {}, {}
+    for name in names:
+        rows = [i for i in range(len(data)) if data.clock.recording[i] == name]
+        rows.sort(key=lambda i: data.clock.order[i])
+        width = int(min(8, np.median(data.n_words)))
+        x = np.array([line(data.words(i), width) for i in rows])
+        x -= x.mean(0)
+        kinds = sorted({int(data.n_words[i]) for i in rows})
+        dummies = np.array([[float(data.n_words[i] == kind) for kind in kinds] for i in rows])
+        x -= dummies @ np.linalg.lstsq(np.diff(dummies, axis=0), np.diff(x, axis=0), rcond=None)[0]
+        for i, row in zip(rows, x / x.std(0), strict=True):
+            vectors[name, data.sentence[i]], lengths[data.sentence[i]] = row, int(data.n_words[i])
+    subject = dict(zip(data.clock.recording, data.subject, strict=True))
+    own, others = [], []
+    for a, b in itertools.combinations(names, 2):
+        if (subject[a] == subject[b]) != (scope == WITHIN):
+            continue
+        for text in texts:
+            alike = [t for t in texts if t != text and lengths[t] == lengths[text]]
+            own.append(stats.pearsonr(vectors[a, text], vectors[b, text])[0])
+            others.append(np.mean([stats.pearsonr(vectors[a, text], vectors[b, t])[0] for t in alike]))
+    return 100 * float(np.mean(own)), 100 * float(np.mean(others))
+
+
+def test_the_table_is_that_of_a_plain_computation(tmp_path):
+    data = data_of(tmp_path, words=0.5, same=False, texts=40)
+    for found in repeats(data):
+        own, others = plain(data, found.scope)
+        assert found.contrast.scores[0] == pytest.approx(own, abs=1e-3)
+        assert found.contrast.nulls[0] == pytest.approx(others, abs=1e-3)
+        assert not found.beside
+        assert found.pairs == {WITHIN: 2, OVER: 4}[found.scope]
+
+
+def test_words_are_found_in_both_orders_and_noise_is_not(tmp_path):
+    for same in (True, False):
+        for found in repeats(data_of(tmp_path, words=0.6, drift=0.5, same=same)):
+            assert found.beside == same
+            assert found.claim, found.text
+            assert all(left > 0 for left in found.without.values())
+            by, best, chance = found.top[1]
+            assert chance < by <= best + 0.1
+            assert found.features.reshape(-1, F).mean(0).min() > 0
+    null = [
+        f.claim for s in range(6) for o in (True, False) for f in repeats(data_of(tmp_path, same=o, texts=60, seed=s))
+    ]
+    assert len(null) == 24
+    assert sum(null) <= 4, "5 % of 24 are 1.2"
+
+
+def test_drift_of_a_fixed_order_is_not_content(tmp_path):
+    slow, fast = (repeats(data_of(tmp_path, drift=2.0, period=period)) for period in (400.0, 16.0))
+    for found in slow:
+        assert not found.claim
+        assert abs(found.contrast.effect) < found.contrast.mde
+        assert found.curve[0] > 10
+    for found in fast:
+        assert found.contrast.above, "places that follow each other differ"
+        assert not found.claim
+        assert found.p_fall < 0.01
+        assert "nothing is claimed" in found.text
+
+
+def test_a_linear_map_finds_words_that_a_subject_turns(tmp_path):
+    """Another subject's features are a rotation of the first one's: alike by a map, not by correlation."""
+    data = data_of(tmp_path, words=0.8, same=False, sessions=1)
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(F, F)))[0].astype(np.float32)
+    features = data.features.copy()
+    other = np.repeat(data.subject == "S1", data.n_words)
+    features[other] = features[other] @ turn
+    turned = dataclasses.replace(data, features=features)
+    assert not repeats(turned)[0].claim
+    assert repeats(turned, "linear")[0].claim
+    noise = dataclasses.replace(
+        turned, features=np.random.default_rng(1).normal(size=features.shape).astype(np.float32)
+    )
+    assert not repeats(noise, "linear")[0].claim
+
+
+def test_length_is_subtracted_whatever_drifts():
+    rng = np.random.default_rng(0)
+    length, place = rng.integers(3, 7, 200), np.arange(200)
+    pattern, slow = rng.normal(size=(7, 5)), np.cos(place / 60)[:, None] * np.arange(5)
+    rest = without_length(pattern[length] + slow, length, place)
+    apart = rest - slow
+    np.testing.assert_allclose(apart, np.broadcast_to(apart.mean(0), apart.shape), atol=0.05)
+
+
+def test_samples_of_a_sentence_in_a_recording_are_averaged():
+    values = np.random.default_rng(0).normal(size=(9, 4))
+    sentence, recording = np.array([0, 1, 2, 3, 0, 0, 1, 2, 3]), np.array([0, 0, 0, 0, 0, 1, 1, 1, 1])
+    found = gathered(values, sentence, recording, np.full(9, 5), np.arange(9), ["S", "S"], ["a", "b"])
+    first = values[:5] - values[:5].mean(0)
+    np.testing.assert_allclose(found.values[0, 0], (first / first.std(0))[[0, 4]].mean(0), rtol=1e-5)
+    assert found.present.all()
+    words = np.arange(6.0).reshape(3, 2)
+    assert resampled(words, 5).reshape(5, 2)[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert resampled(words[:1], 3).tolist() == [0, 1] * 3
+
+
+def test_the_command_prints_and_draws(tmp_path, capsys):
+    data = data_of(tmp_path, words=0.6)
+    assert check([str(data.path), "--repeats", f"--repeats-png={tmp_path / 'repeats.png'}"]) == 0
+    out = capsys.readouterr().out
+    assert "\n".join(repeat_lines(repeats(data))) in out
+    assert "repeats over subjects: recordings of one sentence are more alike" in out
+    assert (tmp_path / "repeats.png").stat().st_size > 1000
+    figure = repeats_figure(repeats(data), F, ["4-8", "8-12"], list("abcdef"))
+    assert figure.axes[1].images[0].get_array().shape == (2, 6)
+
+
+def test_what_cannot_be_compared_is_said(tmp_path):
+    data = data_of(tmp_path, subjects=1, sessions=1, texts=20)
+    with pytest.raises(UserError, match="fewer than 5 sentences that can be compared"):
+        repeats(data)
+    with pytest.raises(UserError, match="needs EEG with a column of recordings"):
+        repeats(dataclasses.replace(data, clock=None))
+    with pytest.raises(UserError, match="expected one of correlation, linear"):
+        repeats(data, "cosine")
+    assert Clock.of(data.clock.columns()).known.all()

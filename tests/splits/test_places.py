@@ -1,0 +1,144 @@
+"""A sample's place in its recording, and what the same place in another recording tells of the text."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from reading_grids import data_of
+
+from eeg2text_jax.data.clock import PLACE_FORMS, Clock, runs_of
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.splits.certificate import certify_data, split_report
+from eeg2text_jax.splits.methods import make_folds, make_split
+from eeg2text_jax.splits.neighbors import OTHER_SUBJECT, SAME_RUN, high_neighbors, run_table
+from eeg2text_jax.splits.split import Split, readings_of
+from eeg2text_jax.splits.split_map import place_figure
+
+
+def days(order="same", subjects=2, sessions=3, texts=40, seed=0, jitter=0.1):
+    """Readers who read the same sentences again in each session, about one every five seconds after a lead-in."""
+    rng = np.random.default_rng(seed)
+    rows, recording, onset = [], [], []
+    for subject in range(subjects):
+        for session in range(sessions):
+            shown = np.arange(texts) if order == "same" else rng.permutation(texts)
+            begin = rng.uniform(20, 600)
+            for k in shown.tolist():
+                rows.append((f"S{subject}", "read", k, f"text number {k}"))
+                recording.append(f"sub-{subject}_ses-{session}_run-1")
+                onset.append(begin)
+                begin += 5 + jitter * rng.random()
+    blank = [np.nan] * len(rows)
+    clock = Clock.of({"recording": recording, "onset": onset, "duration": blank, "order": [-1] * len(rows)})
+    return dataclasses.replace(data_of(rows), clock=clock)
+
+
+def held_out(data, session):
+    inside = np.array([f"ses-{session}" in name for name in data.clock.recording])
+    return Split.of(data, "a day", 0, np.where(inside, 2, np.arange(len(data)) % 5 == 0))
+
+
+def test_places_count_from_the_first_sample_of_each_recording():
+    data = days(texts=5)
+    assert tuple(data.clock.places) == PLACE_FORMS
+    for rows in data.clock.recordings().values():
+        assert data.clock.places["index"][rows].tolist() == [0, 1, 2, 3, 4]
+        assert data.clock.places["share"][rows].tolist() == [0, 0.25, 0.5, 0.75, 1]
+        assert data.clock.places["seconds"][rows][0] == 0
+
+
+@pytest.mark.parametrize("form", PLACE_FORMS)
+def test_the_nearest_place_by_brute_force(form):
+    data = days("random", jitter=3.0)
+    rng, clock, place = np.random.default_rng(1), data.clock, data.clock.places[form]
+    among = np.sort(rng.permutation(len(data))[:90])
+    rows = np.sort(rng.permutation(len(data))[:50])
+    for within, apart in ((None, None), (data.subject, None), (data.task, data.subject)):
+        found = clock.at_same_place(rows, among, form, within, apart)
+        away = clock.recording if apart is None else apart
+        for i, near in zip(rows.tolist(), found.tolist(), strict=True):
+            fits = [j for j in among.tolist() if away[j] != away[i] and (within is None or within[j] == within[i])]
+            assert near in fits
+            assert abs(place[near] - place[i]) == pytest.approx(min(abs(place[j] - place[i]) for j in fits))
+
+
+def test_a_sample_without_a_counterpart_or_a_time_has_none():
+    data = days(subjects=1, sessions=1, texts=4)
+    rows = np.arange(4)
+    assert data.clock.at_same_place(rows, rows, "index").tolist() == [-1] * 4
+    unknown = dataclasses.replace(data.clock, onset=np.full(4, np.nan), order=np.full(4, -1))
+    assert unknown.at_same_place(rows, rows, "index").tolist() == [-1] * 4
+
+
+def test_a_day_held_out_is_told_by_place_only_if_the_order_is_the_same():
+    same, random = days(), days("random")
+    found = certify_data(same, held_out(same, 2))["time"]["places"]["test"]
+    assert found[SAME_RUN] == {"form": "index", "samples": 80, "told": 0.8, "chance": found[SAME_RUN]["chance"],
+                               "p": pytest.approx(1 / 2001)}  # fmt: skip
+    assert found[SAME_RUN]["chance"] == pytest.approx(1 / 40, abs=0.01)
+    assert found[OTHER_SUBJECT]["told"] == 0.8  # each fifth sample is dev
+    certificate = certify_data(same, held_out(same, 2))
+    assert "the same order in several recordings: no split" in split_report(certificate, readings_of(same))
+    assert any("nearest place of another recording" in line for line in high_neighbors(certificate["time"]))
+    certificate = certify_data(random, held_out(random, 2))
+    assert certificate["time"]["places"]["test"][SAME_RUN]["told"] < 0.15
+    assert "the same order in several" not in split_report(certificate, readings_of(random))
+    assert not any("nearest place" in line for line in high_neighbors(certificate["time"]))
+    apart = certify_data(same, make_split(same, "unique_text", (0.6, 0.2, 0.2), 0))
+    assert apart["time"]["places"]["test"][SAME_RUN]["told"] == 0
+
+
+def test_sessions_are_held_out_whole_and_are_tested_once():
+    data = days(sessions=4)
+    session = np.array([name[:11] for name in data.clock.recording])
+    split = make_split(data, "sessions", (0.5, 0.25, 0.25), 0)
+    assert [len(set(session[rows])) for rows in split.parts.values()] == [4, 2, 2]
+    assert split.kept == len(data)
+    folds = make_folds(data, "sessions", 4, (0.5, 0.25, 0.25), 0)
+    tested = np.concatenate([fold.parts["test"] for fold in folds])
+    assert sorted(tested.tolist()) == list(range(len(data)))
+    for fold in folds:
+        parts = [set(session[rows]) for rows in fold.parts.values()]
+        assert sum(map(len, parts)) == len(set.union(*parts)) == 8
+
+
+def test_blocks_hold_out_sentences_places_and_sessions_together():
+    data = days(sessions=6, texts=60)
+    split = make_split(data, "blocks", (0.5, 0.25, 0.25), 0, unique_sessions=True)
+    place, session = data.clock.places["index"], np.array([name[:11] for name in data.clock.recording])
+    for column in (place, session, data.sentence):
+        parts = [set(column[rows].tolist()) for rows in split.parts.values()]
+        assert sum(map(len, parts)) == len(set.union(*parts))
+    told = certify_data(data, split)["time"]["places"]["test"][SAME_RUN]
+    assert told["told"] == 0
+    with pytest.raises(UserError, match=r"split\.unique_sessions gives each part sessions of its own, and there are 2"):
+        make_split(days(subjects=1, sessions=2), "blocks", (0.5, 0.25, 0.25), 0, unique_sessions=True)
+
+
+def test_the_table_of_runs_compares_all_pairs():
+    data = days(jitter=1.0)
+    head, line = run_table(readings_of(data))
+    assert head.startswith("order, by run")
+    assert line.split()[:7] == ["read", "run-1", "6", "100.0%", "100.0%", "to", "100.0%"]
+    begin, index, hits, apart = data.clock.spans[:, 0], data.sentence_index, [], []
+    lines = list(data.clock.recordings().values())
+    for one in lines:
+        for other in (rows for rows in lines if rows is not one):
+            hits.append(np.mean([index[other[np.argmin(abs(begin[other] - begin[i]))]] == index[i] for i in one]))
+            apart.append(np.median(np.abs(begin[one] - begin[other])))
+    assert f"{np.median(apart):.2f} s" in line
+    assert f"{np.mean(hits):.1%}" in line
+    assert run_table(readings_of(days(subjects=1, sessions=1))) == []
+
+
+def test_runs_are_read_from_names_of_recordings():
+    task = np.array(["a", "a", "b"], object)
+    assert runs_of(task, ["01/sub-01_run-02_eeg.edf", "x", "x_run-1"]).tolist() == ["a run-02", "a", "b run-1"]
+
+
+def test_the_picture_has_a_panel_for_each_run_and_a_line_for_each_recording():
+    figure = place_figure(days())
+    (axes,) = figure.axes
+    image = axes.images[0].get_array()
+    assert image.shape == (6, 40)
+    assert (np.asarray(image) == np.arange(40)).all()

@@ -1,0 +1,104 @@
+"""The trap of a fixed order over days, shown and answered: made-up recordings, a decoder by nearest neighbors, audits.
+
+    python tools/calibrations/order_trap.py --seeds 20
+
+Two readers read the same sentences on four days; the last day is tested. All recordings share a drift that is a
+function of the place in the run. For each design the table counts the seeds whose verdict is *uses EEG* with the
+control `shuffled` alone, those that are *beyond its time* with the controls of time, and those in which `repeats`
+claims content within subjects.
+"""
+
+import argparse
+import dataclasses
+
+import numpy as np
+from time_trap import rows_of
+
+from eeg2text_jax.auditing.audit import audit
+from eeg2text_jax.auditing.repeats import WITHIN, repeats
+from eeg2text_jax.auditing.verdict import Time, Verdict
+from eeg2text_jax.conditions.donors import donor_table
+from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table, same_place_texts
+from eeg2text_jax.data.clock import Clock
+from eeg2text_jax.data.datafile import DataFile
+
+TEXTS, DAYS, READERS, F, WORDS = 150, 4, 2, 32, 300
+TIME = ("clock", "nearest_in_time", "same_place", "neighbor")
+# design -> same order on all days, size of the drift, half a period of its fastest part in places, size of the words
+DESIGNS = {
+    "no words, drift of half a run": (True, 3.0, 75.0, 0.0),
+    "no words, drift of 40 places": (True, 3.0, 40.0, 0.0),
+    "no words, drift of 15 places": (True, 3.0, 15.0, 0.0),
+    "no words, drift of 5 places": (True, 3.0, 5.0, 0.0),
+    "words in random order": (False, 0.5, 75.0, 1.5),
+    "words, drift of half a run": (True, 1.0, 75.0, 1.0),
+    "words, drift of 40 places": (True, 1.0, 40.0, 1.0),
+}
+
+
+def made(design: str, seed: int) -> DataFile:
+    same, drift, period, words = DESIGNS[design]
+    rng = np.random.default_rng(seed)
+    vocabulary, latent = [f"w{k}" for k in range(WORDS)], rng.normal(size=(WORDS, F))
+    sentences = [rng.choice(WORDS, rng.integers(4, 9), replace=False) for _ in range(TEXTS)]
+    turns, phase = rng.uniform(0.25, 1, (8, F)) * np.pi / period, rng.uniform(0, 2 * np.pi, (8, F))
+    rows, features = [], []
+    for reader in range(READERS):
+        for day in range(DAYS):
+            begin = rng.uniform(25, 600)
+            walk = 0.1 * np.cumsum(rng.normal(size=(TEXTS, F)), 0)
+            for place, k in enumerate(np.arange(TEXTS) if same else rng.permutation(TEXTS)):
+                pattern = latent[sentences[k]]
+                slow = drift * np.cos(place * turns + phase).sum(0) / 2 + walk[place]
+                features.append(words * pattern + slow + rng.normal(size=pattern.shape))
+                text = " ".join(vocabulary[w] for w in sentences[k])
+                rows.append((f"S{reader}", "read", text, int(k), f"sub-{reader}_ses-{day}", begin))
+                begin += 0.4 * len(pattern) + 1.8 + 0.05 * rng.random()
+    subject, task, text, index, recording, onset = (list(column) for column in zip(*rows, strict=True))
+    blank = [np.nan] * len(rows)
+    clock = Clock.of({"recording": recording, "onset": onset, "duration": blank, "order": [-1] * len(rows)})
+    offsets = np.concatenate([[0], np.cumsum([len(f) for f in features])])
+    columns = (np.array(column, object) for column in (text, subject, task))
+    whole = np.concatenate(features).astype(np.float32)
+    return DataFile("made up", whole, offsets, *columns, np.array(index), "made up", {}, clock=clock)
+
+
+def answers(design: str, seed: int) -> tuple[bool, bool, bool]:
+    data = made(design, seed)
+    day = np.array([int(name[-1]) for name in data.clock.recording])
+    parts = train, _, test = [np.flatnonzero(np.isin(day, days)) for days in ((0, 1), (2,), (3,))]
+    donors = donor_table(data, parts, seed).donor
+    means, clocks = np.stack([data.words(i).mean(0) for i in range(len(data))]), clock_features(data, train, seed)
+
+    def nearest(given: np.ndarray, fed: np.ndarray) -> np.ndarray:
+        apart = ((given[fed][:, None] - given[train][None]) ** 2).sum(2)
+        return train[np.where(data.subject[fed][:, None] == data.subject[train][None], apart, np.inf).argmin(1)]
+
+    copied = {
+        "eeg": nearest(means, test),
+        "shuffled": nearest(means, donors[test]),
+        "clock": nearest(clocks, test),
+        "neighbor": nearest(means, neighbor_table(data, parts, donors).donor[test]),
+        "nearest_in_time": nearest_texts(data, train, test)[0],
+        "same_place": same_place_texts(data, train, test)[0],
+    }
+    rows = {name: list(rows_of(data, test, texts, name)) for name, texts in copied.items()}
+    usual = audit(rows["eeg"], {"shuffled": rows["shuffled"]})
+    timed = audit(rows["eeg"], {name: rows[name] for name in ("shuffled", *TIME)})
+    beyond = timed.verdict.base is Verdict.USES_EEG and timed.verdict.time is Time.BEYOND
+    (within,) = (found for found in repeats(dataclasses.replace(data)) if found.scope == WITHIN)
+    return usual.verdict.base is Verdict.USES_EEG, beyond, within.claim
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=20)
+    seeds = parser.parse_args().seeds
+    print("| design | uses EEG, usual control | beyond its time | claimed by repeats |\n| --- | --- | --- | --- |")
+    for design in DESIGNS:
+        counts = np.sum([answers(design, seed) for seed in range(seeds)], axis=0)
+        print(f"| {design} | " + " | ".join(f"{n} of {seeds}" for n in counts) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
