@@ -22,7 +22,8 @@ Each row has something that a paper says, and the command, field, file or test t
 what differs and why, or what is needed. Recordings and large checkpoints are not part of this project: the commands can
 make the tables that need them, but no such table is reproduced here. `config` fields are those of
 [the configuration](configuration.md), `judge` fields those of `configs/judge.py`. *(code)* marks what only the
-authors' code has.
+authors' code has. The first paper has a later version, Scientific Reports 16:350 (2025), doi
+10.1038/s41598-025-29587-x; the rows follow arXiv:2405.06459.
 """
 
 
