@@ -9,7 +9,8 @@ for the two-step training of the authors' code (first 20 epochs in which most of
 their published runs skip; `decoding=code` for the beam search of the authors' code, which samples, instead of the beam
 search in their text (`decoding=text`, the default); `as=authors` for everything that their code has and their text
 leaves open: checkpoints (PEGASUS is `google/pegasus-xsum`), batches drawn from all sentences and padded to 56 words and
-tokens, seeds 312 and 20, the best epoch by a mean over sentences, sampled beams, float32. What cannot be had: the
+tokens, seeds 312 and 20, the best epoch by a mean over sentences, sampled beams, float32; `demo=yes`
+for made-up data and a tiny model. What cannot be had: the
 random streams of PyTorch (initial weights, dropout, order of batches, noise, sampling) and cuDNN's rounding.
 
 From the paper: batch 32, SGD with learning rate 2e-5, 30 epochs, best epoch by loss on dev; EEG encoder of 6 layers
@@ -22,7 +23,7 @@ layer are recomputed in the backward pass.
 
 from ml_collections import ConfigDict
 
-from configs import default
+from configs import default, demo
 from configs.arguments import parse
 
 CHECKPOINTS = {"bart": "facebook/bart-large", "t5": "google-t5/t5-large", "pegasus": "google/pegasus-large"}
@@ -49,6 +50,7 @@ def get_config(argument: str = "") -> ConfigDict:
         tokenizer="",
         steps=("one", "two"),
         decoding=("text", "code"),
+        demo=("no", "yes"),
         **{"as": ("paper", "authors")},
     )
     authors = vars(given)["as"] == "authors"
@@ -86,6 +88,8 @@ def get_config(argument: str = "") -> ConfigDict:
     c.train.save_epochs = 1
     if authors:
         set_authors(c)
+    if given.demo == "yes":
+        demo.set_tiny(c, "zuco")
     return c
 
 
