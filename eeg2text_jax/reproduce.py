@@ -1,12 +1,11 @@
 """`eeg2text reproduce TABLE`: what a table of the papers needs and costs, its missing runs, and the table itself."""
 
 import dataclasses
-import json
+import math
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,52 +108,30 @@ def _demo_judge(run: Run) -> list[str]:
     return [f"--config.{name}={value}" for name, value in {**fields, "seeds": "(0,)", "optim.lr": "(0.3,)"}.items()]
 
 
-@dataclasses.dataclass(frozen=True)
-class Price:
-    """What a run costs by its matrix products; steps and bytes of all its arms."""
+def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
+    """Return the steps of a run, the FLOPs of their matrix products, an arm's bytes, and the bytes of volumes read.
 
-    steps: int
-    flops: float  # of the training of all arms
-    memory: float  # bytes of an arm's parameters, gradient, optimizer and best parameters, float32
-    volumes: float  # bytes of volumes that are read
-
-    def hours(self, flops_a_second: float) -> float:
-        return (BESIDE * self.flops / flops_a_second + self.volumes / READ) / 3600
-
-
-def price_of(wanted: Wanted, run: Run) -> Price:
-    """Return the price of a run. For data that are not there yet, the train part is that of the paper."""
+    An arm has parameters, gradient, optimizer and best parameters. For data that are not there yet, the train part is
+    that of the paper.
+    """
     if run.config == "judge":
-        size = JUDGE_PARAMETERS[run.argument == "judge=two"]
-        settings = load_config("judge")
-        tokens = settings.train.steps * settings.batch.size * 96 * len(settings.seeds)
-        return Price(settings.train.steps, 6 * size * tokens, 4 * size, 0.0)
+        size, judge = JUDGE_PARAMETERS[run.argument == "judge=two"], load_config("judge")
+        pairs = judge.train.steps * judge.batch.size * len(judge.seeds)
+        return judge.train.steps, 6 * size * pairs * judge.batch.widths[1], 4 * size, 0.0
     name, config, *flags = wanted.command(run)
     settings = parse_config([config, *flags], name, options=("workdir",)).settings
     outline, samples = make_outline(settings), train_samples(wanted, settings)
-    resolved = lengths.resolved(settings, samples)
-    text = resolved.train.steps
-    flops = text * _flops(outline, settings.batch.size)
-    volumes = 2.0 * samples * settings.train.epochs * 10 * _volume(outline)
+    settings = lengths.resolved(settings, samples)
+    each = [training_flops(outline.model, settings.batch.size, *bucket) for bucket in outline.buckets]
+    flops = settings.train.steps * len(outline.arms) * sum(each) / len(each)
+    stages = [settings.train]
     if settings.pretrain.enabled:
-        for stage in (resolved.pretrain.snapshot, resolved.pretrain.series):
-            volumes += 2.0 * samples * stage.epochs * 10 * _volume(outline)
-            text += stage.steps
-    slots = {"sgd": 1, "adamw": 2}.get(settings.optim.name, 1)
+        stages += [settings.pretrain.snapshot, settings.pretrain.series]
+    volume = math.prod(outline.features) * settings.data.fmri["window"] if len(outline.features) == 3 else 0
     size = sum(leaf.size for leaf in jax.tree.leaves(outline.model.shapes))
-    return Price(text, flops, 4.0 * size * (3 + slots), volumes)
-
-
-def _flops(outline: Any, size: int) -> float:
-    """Return the FLOPs of a training step of all arms: the mean over buckets."""
-    each = [training_flops(outline.model, size, *bucket) for bucket in outline.buckets]
-    return len(outline.arms) * sum(each) / len(each)
-
-
-def _volume(outline: Any) -> float:
-    """Return the voxels of a volume; 0 for words."""
-    x, *more = outline.features
-    return float(x * more[0] * more[1]) if more else 0.0
+    slots = {"sgd": 1, "adamw": 2}.get(settings.optim.name, 1)
+    read = 2.0 * samples * volume * sum(stage.epochs for stage in stages)
+    return sum(stage.steps for stage in stages), flops, 4.0 * size * (3 + slots), read
 
 
 def train_samples(wanted: Wanted, settings: Any) -> int:
@@ -208,28 +185,21 @@ def price_lines(wanted: Wanted, topology: str) -> list[str]:
         return [*lines, f"price: about {seconds / 60:.1f} minutes on this {kind}, by the time of a compilation on it"]
     if topology:
         slice_ = parse_topology(topology)
-        chips, pace, kind = _count(slice_.shape), SHARE * slice_.chip.flops, slice_.name
+        chips, pace, kind = math.prod(slice_.shape), SHARE * slice_.chip.flops, slice_.name
         how = f"{SHARE:.0%} of the peak, as preflight estimates"
     else:
         pace, chips, _, kind = measured()
         how = "the pace of products measured on it"
     total = 0.0
     for run in missing:
-        found = price_of(wanted, run)
-        hours = found.hours(pace * chips)
+        steps, flops, memory, read = price_of(wanted, run)
+        hours = (BESIDE * flops / pace / chips + read / READ) / 3600
         total += hours
         lines.append(
-            f"  {run.name}: {found.steps:,} steps, {found.flops:.2e} FLOPs, an arm has {found.memory / 2**30:.1f} GiB; "
-            f"{chips} x {kind}: {hours:.2f} h"
+            f"  {run.name}: {steps:,} steps, {flops:.2e} FLOPs, an arm has {memory / 2**30:.1f} GiB; {chips} x {kind}: "
+            f"{hours:.2f} h"
         )
     return [*lines, f"price: {total:.1f} h on {chips} x {kind} ({total * chips:.1f} chip-hours), by {how}"]
-
-
-def _count(shape: Sequence[int]) -> int:
-    total = 1
-    for side in shape:
-        total *= side
-    return total
 
 
 def check_needs(wanted: Wanted) -> None:
@@ -316,9 +286,3 @@ def table_of(wanted: Wanted) -> Table:
 def commands(wanted: Wanted) -> list[str]:
     """Return the command of each missing run, for a scheduler."""
     return [shlex.join(["eeg2text", *wanted.command(run)]) for run in wanted.missing]
-
-
-def to_json(table: Table, notes: Sequence[str]) -> str:
-    """Return a table with its footnotes as JSON."""
-    content = {"title": table.caption, "columns": table.headings, "rows": table.rows, "notes": list(notes)}
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

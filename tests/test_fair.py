@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.records.paper_tables import published
+from eeg2text_jax.records.paper_tables import TABLES
 from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.ranges import check_config, fields
 from eeg2text_jax.training.pictures import curves_figure, slices_figure
@@ -75,7 +75,7 @@ def test_what_cannot_be_is_one_sentence(place, said):
 
 def test_the_papers_rows_are_whole_and_their_rouge_columns_are_f_p_r_in_tables_2_and_3():
     """As the notes below the tables say: F = 2PR / (P + R) tells which column is which."""
-    tables = {n: {tuple(row[:2]): row[2:] for row in published(f"fair-{n}")} for n in "234"}
+    tables = {n: {tuple(row[:2]): row[2:] for row in TABLES[f"fair-{n}"].rows} for n in "234"}
     assert [len(rows) for rows in tables.values()] == [15, 12, 3]
     assert {len(values) for rows in tables.values() for values in rows.values()} == {7}
 

@@ -5,9 +5,7 @@ Scores are those of the profile "paper": BLEU on the model's tokens, ROUGE as th
 code of the papers' authors.
 """
 
-import csv
 import dataclasses
-import functools
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -24,8 +22,8 @@ from eeg2text_jax.judge.pairs import Pair, Parts
 from eeg2text_jax.judge.results import data_tables
 from eeg2text_jax.judge.speakers import three_digits
 from eeg2text_jax.metrics.score import score_cells
-from eeg2text_jax.metrics.tables import COLUMNS, Example, Table, grouped_rows, side_by_side, summary
-from eeg2text_jax.predictions.file import Prediction, read_predictions
+from eeg2text_jax.metrics.tables import COLUMNS, Example, Row, Table, grouped_rows, side_by_side, summary
+from eeg2text_jax.predictions.file import Prediction, PredictionSet, read_predictions
 from eeg2text_jax.splits.leakage import SEGMENT, SENTENCE_ID, assess_leakage
 from eeg2text_jax.splits.methods import make_split
 from eeg2text_jax.splits.split import readings_of
@@ -61,69 +59,37 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class PaperTable:
-    """A table of a paper: its title, columns, and where docs/papers.md says what differs."""
+    """A table of a paper: its title, columns and rows, and where docs/papers.md says what differs."""
 
     title: str
-    paper: str  # as in papers.tsv
-    places: tuple[str, ...]  # places of the paper on which the table depends, as in papers.tsv
+    places: tuple[str, ...]  # the paper, and its places on which the table depends, as in papers.tsv
     columns: tuple[tuple[str, str], ...]  # title of the group and heading, as in the paper
-    texts: int = 2  # columns that hold texts
+    texts: int  # columns that hold texts
+    rows: tuple[tuple[str, ...], ...]  # as printed; "-" is a figure that is cut off in our copy
 
 
-_FIGURES = tuple((group, heading) for group, heading, _ in BLEU_ROUGE)
-_FAIR = tuple((group, heading) for group, heading, _ in FAIR_COLUMNS)
-_JO = (("", "Pretrained model"), ("", "Training"), ("", "Evaluation"), *_FIGURES)
-_JO_PLACES = ("2.2", "2.3", "2.3 Training", "2.3 Evaluation", "Tables 2-3")
-_FAIR_PLACES = ("Algorithm 2", "3.2 (d)", "4", "appendix A")
-_AUC = (("", "full test set"), ("speech type", "prompted"), ("speech type", "unprompted"),
-        ("severity", "severe"), ("severity", "moderate"), ("severity", "mild"))  # fmt: skip
-TABLES = {
-    "jo-2": PaperTable("Jo et al., Table 2: SR v1.0, NR v1.0 and TSR v1.0", "000", _JO_PLACES, _JO, 3),
-    "jo-3": PaperTable("Jo et al., Table 3: SR v1.0, NR v1.0 and NR v2.0", "000", _JO_PLACES, _JO, 3),
-    "jo-4": PaperTable("Jo et al., Table 4: decoded sentences of BART", "000", ("Table 4", *_JO_PLACES[:4]),
-                       (("", "sentence"), ("", "text"))),
-    "fair-1": PaperTable(
-        "Cross-subject paper, Table 1: rates of leakage, fMRI / EEG", "003",
-        ("4.2, equation 8", "4.2, equation 9", "4.2, equations 10-11", "Table 1", *_FAIR_PLACES[:2]),
-        (("", "Type"), ("", "Method"), *(("", f"seed{n}") for n in (1, 2, 3, 4)), ("", "Average"))),
-    "fair-2": PaperTable("Cross-subject paper, Table 2: fMRI under splits that leak", "003", ("Table 2", *_FAIR_PLACES),
-                         (("", "Model"), ("", "Epoch+lr+Method"), *_FAIR)),
-    "fair-3": PaperTable("Cross-subject paper, Table 3: EEG under splits that leak", "003", ("Table 3", *_FAIR_PLACES),
-                         (("", "Model"), ("", "Epoch+lr+Method"), *_FAIR)),
-    "fair-4": PaperTable("Cross-subject paper, Table 4: a fair benchmark", "003", ("Table 4", *_FAIR_PLACES),
-                         (("", "Dataset"), ("", "Model"), *_FAIR)),
-    "fair-figure-4": PaperTable(
-        "Cross-subject paper, Figure 4: loss on dev of the reconstructions", "003", ("Figure 4", *_FAIR_PLACES),
-        (("", "Dataset"), ("", "Method"), ("", "Stage"), ("", "lowest"), ("", "at epoch"), ("", "last"), ("", "zero"),
-         ("", "mean")), 3),
-    "latte-1": PaperTable("LATTEScore, Table 1: speakers by severity", "002", ("Table 1",),
-                          (("", "Severity"), ("", "Mild"), ("", "Moderate"), ("", "Severe")), 1),
-    "latte-2": PaperTable("LATTEScore, Table 2: splits", "002", ("Table 2", "3"),
-                          (("", "Split"), ("", "train"), ("", "test"), ("", "dev")), 1),
-    "latte-3": PaperTable("LATTEScore, Table 3: severity of errors", "002", ("Table 3", "2"),
-                          (("", "Error Severity"), ("", "Meaning Preserved"), ("", "# Examples (%)"))),
-    "latte-4": PaperTable("LATTEScore, Table 4: AUC-ROC", "002", ("Table 4", "3", "3, Figure 1"),
-                          (("", "Approach"), ("", "approx. # params"), *_AUC)),
-    "latte-5": PaperTable("LATTEScore, Table 5: speakers", "002", ("Table 5", "5.1", "5.2"),
-                          (("", "Speaker"), ("", "Etiology"), ("", "Severity"), ("", "Utterances"),
-                           ("", "Word Accuracy"), ("", "True Meaning Preservation Percentage"), ("", "LATTEScore")), 3),
-}  # fmt: skip
-
-
-@functools.cache
-def published(table: str) -> list[list[str]]:
-    """Return the paper's rows of a table as printed; "-" is a figure that is cut off in our copy or not printed."""
+def _read_tables() -> dict[str, PaperTable]:
+    """Read published.tsv: lines of a table are its `=title`, its `=places`, its `=columns`, then its rows."""
     lines = Path(__file__).with_name("published.tsv").read_text(encoding="utf8").splitlines()
-    return [row[1:] for row in (line.split("\t") for line in lines) if row[0] == table]
+    found: dict[str, list[list[str]]] = {}
+    for name, *cells in (line.split("\t") for line in lines):
+        found.setdefault(name, []).append(cells)
+    tables = {}
+    for name, ((_, title), (_, *places), (_, texts, *heads), *rows) in found.items():
+        columns = tuple((group, head) for group, _, head in (text.rpartition("|") for text in heads))
+        tables[name] = PaperTable(title, tuple(places), columns, int(texts), tuple(map(tuple, rows)))
+    return tables
+
+
+TABLES = _read_tables()
 
 
 def footnotes(table: str) -> list[str]:
     """Return what differs here from the paper, where the table depends on it, and what is needed."""
-    about = TABLES[table]
-    with Path(__file__).with_name("papers.tsv").open(encoding="utf8", newline="") as file:
-        rows = [row for row in csv.DictReader(file, delimiter="\t") if row["paper"] == about.paper]
-    differs = [(row["place"], row["says"], row["differs or needs"]) for row in rows if row["place"] in about.places]
-    return [f"{place}, {says}: {note}." for place, says, note in differs if note]
+    paper, *places = TABLES[table].places
+    text = Path(__file__).with_name("papers.tsv").read_text(encoding="utf8")
+    rows = (line.split("\t") for line in text.splitlines())
+    return [f"{row[1]}, {row[2]}: {row[4]}." for row in rows if row[0] == paper and row[1] in places and row[4]]
 
 
 def runs_of(table: str) -> list[Run]:
@@ -133,9 +99,9 @@ def runs_of(table: str) -> list[Run]:
         names = ["bart"] if table == "jo-4" else BACKBONES.values()
         return [Run("paper", f"backbone={name},tasks={tasks}") for name in names]
     if table in ("fair-2", "fair-3"):
-        return [_leakage_run(table, *row[:2]) for row in published(table)]
+        return [_leakage_run(table, *row[:2]) for row in TABLES[table].rows]
     if table == "fair-4":
-        return [Run("fair", f"model={model.lower()},data={data.lower()}") for data, model, *_ in published(table)]
+        return [Run("fair", f"model={model.lower()},data={data.lower()}") for data, model, *_ in TABLES[table].rows]
     if table == "fair-figure-4":
         methods = [("fair-2", "10+1e-3", "abcdef"), ("fair-3", "50+1e-4", "acdf")]
         return [_leakage_run(name, "UniCoRN", f"{length}+({m})") for name, length, letters in methods for m in letters]
@@ -150,21 +116,22 @@ def _leakage_run(table: str, model: str, setting: str) -> Run:
     return Run("leakage", about + (",pretrain=no" if model.endswith("*") else ""))
 
 
-def scored(workdir: Path, profile: str = "paper") -> list[dict[str, Any]]:
-    """Return the cells of a finished run, scored from its predictions. Raises UserError if it has none."""
-    path = workdir / "predictions.jsonl"
-    check_unchanged(path)
-    rows = predictions_of(workdir)
-    results = score_cells(rows.predictions, profile=profile, token_source=str(rows.header.get("tokenizer", "unstated")))
-    return results["cells"]
-
-
-def predictions_of(workdir: Path) -> Any:
-    """Return the predictions of a finished run. Raises UserError if it has none."""
+def predictions_of(workdir: Path) -> PredictionSet:
+    """Return the predictions of a finished run. Raises UserError if it has none, or they were changed."""
     path = workdir / "predictions.jsonl"
     if not path.exists():
         raise UserError(f"{workdir}: is no finished run (it has no predictions.jsonl); run `eeg2text run` to its end.")
+    check_unchanged(path)
     return read_predictions(path)
+
+
+def rows_of_run(workdir: Path, profile: str = "paper") -> dict[tuple[str, str, str, str], Row]:
+    """Return ("", training condition, evaluation condition, mode) -> scores of a run; none if it is not finished."""
+    if not finished(workdir):
+        return {}
+    found = predictions_of(workdir)
+    source = str(found.header.get("tokenizer", "unstated"))
+    return grouped_rows(score_cells(found.predictions, profile=profile, token_source=source)["cells"])
 
 
 def verdicts(workdirs: Sequence[Path]) -> Table:
@@ -190,8 +157,8 @@ def joined(workdirs: Sequence[Path], profile: str = "paper") -> Table:
     columns, described, found = BLEU_ROUGE if profile == "paper" else COLUMNS, ("run", "model", "tasks", "split"), []
     for workdir in workdirs:
         about = [workdir.name, *_described(workdir)]
-        for (_, *key), row in grouped_rows(scored(workdir, profile)).items():
-            found.append(([*about, key[2].replace("_", "-"), *key[:2]], row))
+        for (_, train, test, mode), row in rows_of_run(workdir, profile).items():
+            found.append(([*about, mode.replace("_", "-"), train, test], row))
     columns = tuple(column for column in columns if any(row.values(column[2]) for _, row in found))
     rows = [[*texts, *(summary(row.values(figure), 2) for *_, figure in columns)] for texts, row in found]
     heads = [("", head) for head in (*described, "mode", "training", "evaluation")]
@@ -220,7 +187,7 @@ def paper_table(name: str, rows: Mapping[tuple[str, ...], Sequence[Sequence[str]
     `rows` maps the first cells to rows, of which the first cell says whose they are; `more` are sections below.
     """
     about, lines = TABLES[name], []
-    for row in published(name):
+    for row in TABLES[name].rows:
         lines.append([PAPER, *row])
         key = tuple(row[: about.texts])
         lines += [[whose, *key, *figures] for whose, *figures in rows.get(key, ())]
@@ -232,7 +199,7 @@ def jo_table(name: str, out: Path) -> Table:
     """Return Table 2 or 3 of Jo et al.: three models, four scenarios, with and without teacher forcing."""
     rows: dict[tuple[str, ...], list[list[str]]] = {}
     for run, label in zip(runs_of(name), BACKBONES, strict=True):
-        cells = grouped_rows(scored(out / run.name)) if finished(out / run.name) else {}
+        cells = rows_of_run(out / run.name)
         for mode, suffix in (("free_running", ""), ("teacher_forced", " w/tf")):
             for train, test in SCENARIOS:
                 row = cells.get(("", CONDITIONS[train], CONDITIONS[test], mode))
@@ -244,8 +211,8 @@ def jo_table(name: str, out: Path) -> Table:
 def fair_table(name: str, out: Path) -> Table:
     """Return Table 2, 3 or 4 of the cross-subject paper; below a row of ours are its teacher-forced and noise rows."""
     rows = {}
-    for run, row in zip(runs_of(name), published(name), strict=True):
-        cells = grouped_rows(scored(out / run.name)) if finished(out / run.name) else {}
+    for run, row in zip(runs_of(name), TABLES[name].rows, strict=True):
+        cells = rows_of_run(out / run.name)
         rows[tuple(row[:2])] = [
             [whose, *_figures(found.values(figure) if found else [] for *_, figure in FAIR_COLUMNS)]
             for whose, condition, mode in (
@@ -293,7 +260,7 @@ def finished(workdir: Path) -> bool:
 def judge_rows(results: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, list[str]]:
     """Return approach -> parameters, then the AUC on each slice of Table 4; `names` maps classifiers to approaches."""
     slices = {row["slice"].lower(): row["auc"] for row in results["slices"]}
-    wanted = ["all", *(heading for _, heading in _AUC[1:])]
+    wanted = ["all", *(heading for _, heading in TABLES["latte-4"].columns[3:])]
     rows = {}
     for classifier, approach in names.items():
         auc = [slices.get(name, {}).get(classifier, {}).get("value") for name in wanted]
@@ -333,7 +300,7 @@ def latte_auc_table(out: Path) -> Table:
     """Return Table 4 of LATTEScore: two baselines and two judges, by speech type and severity."""
     rows: dict[tuple[str, ...], list[list[str]]] = {}
     first, second = (out / run.name for run in runs_of("latte-4"))
-    approaches = [row[:2] for row in published("latte-4")]
+    approaches = [row[:2] for row in TABLES["latte-4"].rows]
     for workdir, wanted in ((first, approaches[:3]), (second, approaches[3:])):
         if finished(workdir):
             results = judge_results(workdir)
@@ -433,7 +400,7 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
 
 def _published_average(rate: str, method: str, kind: int) -> float | None:
     """Return the average that the paper prints: `kind` 0 for Narratives, 1 for ZuCo; None if it prints none."""
-    row = next(row for row in published("fair-1") if row[:2] == [f"{rate}(%)", f"({method})"])
+    row = next(row for row in TABLES["fair-1"].rows if row[:2] == (f"{rate}(%)", f"({method})"))
     cell = row[-1].split(" / ")[kind]
     return None if cell == "-" else float(cell)
 

@@ -13,7 +13,7 @@ from eeg2text_jax.cli import main
 from eeg2text_jax.commands.papers import parse_part
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.predictions.file import write_predictions
-from eeg2text_jax.records.paper_tables import TABLES, footnotes, published, runs_of
+from eeg2text_jax.records.paper_tables import TABLES, footnotes, runs_of
 from eeg2text_jax.reproduce import Wanted, commands, make_demo_data, price_of, table_of
 from eeg2text_jax.study.configuration import parse_config
 
@@ -62,6 +62,7 @@ def make_run(folder, rows, split="f", epochs=2):
         (folder / stage / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in logged))
 
 
+@pytest.mark.quick("jo-2", "fair-3", "fair-4")
 @pytest.mark.parametrize("name", ["jo-2", "jo-3", "fair-2", "fair-3", "fair-4"])
 def test_each_row_of_the_paper_has_one_of_ours_of_the_same_width(name, tmp_path, rows):
     runs = runs_of(name)
@@ -71,9 +72,9 @@ def test_each_row_of_the_paper_has_one_of_ours_of_the_same_width(name, tmp_path,
     texts = TABLES[name].texts
     assert [(group, head) for group, head in table.columns[1:]] == list(TABLES[name].columns)
     assert {len(row) for row in table.rows} == {len(table.columns)}
-    assert [row[1:] for row in table.rows if row[0] == "paper"] == published(name)
+    assert [tuple(row[1:]) for row in table.rows if row[0] == "paper"] == list(TABLES[name].rows)
     ours = [row for row in table.rows if row[0] == "here"]
-    assert [row[1 : 1 + texts] for row in ours] == [row[:texts] for row in published(name)]
+    assert [tuple(row[1 : 1 + texts]) for row in ours] == [row[:texts] for row in TABLES[name].rows]
     missing = [row for row in ours if "-" in row[1 + texts :]]
     assert len(missing) == (8 if name.startswith("jo") else 1)  # those of the last run
     assert all(float(cell) >= 0 for row in ours if row not in missing for cell in row[1 + texts :])
@@ -118,9 +119,9 @@ def test_tables_of_pairs(name, tmp_path):
     make_demo_data(wanted(name, tmp_path))
     table = table_of(wanted(name, tmp_path))
     texts = TABLES[name].texts
-    ours = [row[1:] for row in table.rows if row[0] == "here"]
-    assert [row[:texts] for row in ours] == [row[:texts] for row in published(name)]
-    assert [len(row) for row in ours] == [len(row) for row in published(name)]
+    ours = [tuple(row[1:]) for row in table.rows if row[0] == "here"]
+    assert [row[:texts] for row in ours] == [row[:texts] for row in TABLES[name].rows]
+    assert [len(row) for row in ours] == [len(row) for row in TABLES[name].rows]
     assert all(cell and cell != "-" for row in ours for cell in row)
 
 
@@ -140,7 +141,7 @@ def test_table_4_of_lattescore_has_two_judges_by_speech_type_and_severity(tmp_pa
         (tmp_path / run.name / "results.json").write_text(json.dumps(judge_results(names)))
     table = table_of(wanted("latte-4", tmp_path))
     ours = [row for row in table.rows if row[0].startswith("here")]
-    assert [row[1:3] for row in ours] == [row[:2] for row in published("latte-4")]
+    assert [tuple(row[1:3]) for row in ours] == [row[:2] for row in TABLES["latte-4"].rows]
     assert {tuple(row[3:]) for row in ours} == {("0.800",) * 6}
     speakers = table_of(wanted("latte-5", tmp_path)).rows
     assert len(speakers) == 11
@@ -199,10 +200,11 @@ def test_every_table_has_footnotes_and_commands_that_parse(name, tmp_path):
                 assert settings.data.source.startswith("data/")
 
 
+@pytest.mark.quick("jo-3-10050")
 @pytest.mark.parametrize(("name", "steps"), [("jo-2", 9330), ("jo-3", 10050)])
 def test_the_price_has_the_papers_steps_where_no_data_are(name, steps, tmp_path, printed_by):
     asked = wanted(name, tmp_path, demo=False)
-    assert {price_of(asked, run).steps for run in asked.runs} == {steps}
+    assert {price_of(asked, run)[0] for run in asked.runs} == {steps}
     printed = printed_by(["reproduce", name, f"--out={tmp_path}", "--list", "--topology=v5e:2x4"])
     assert printed.count(f"{steps:,} steps") == 3
     assert "chip-hours" in printed
