@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import os
 import shlex
 import subprocess
 import sys
@@ -37,7 +36,7 @@ READ = 1e9  # bytes of volumes read a second
 JUDGES = ("google/flan-t5-xxl", "Qwen/Qwen2.5-72B-Instruct")  # the second stands for the paper's LLM62B
 JUDGE_PARAMETERS = (11e9, 72e9)
 # Seconds of a run of the demonstration and of `PROBE` on the machine on which both were measured (two cores).
-DEMO_SECONDS = {"paper": 30.0, "fair": 40.0, "leakage": 40.0, "judge": 40.0}
+DEMO_SECONDS = {"paper": 30.0, "fair": 50.0, "leakage": 50.0, "judge": 40.0}
 PROBE_SECONDS = 4.0
 
 
@@ -67,10 +66,15 @@ class Wanted:
     def place(self, run: Run) -> str:
         """Return what `--config` is for a run: the bundled configuration with its argument."""
         if run.config == "judge":
-            number = int(run.argument == "judge=two")
-            return f"judge:checkpoint={'toy' if self.demo else self.judges[number]},pairs={self.pairs_file}"
+            return f"judge:checkpoint={'toy' if self.demo else self.checkpoint(run)},pairs={self.pairs_file}"
         more = ",demo=yes" if self.demo else ""
         return f"{run.config}:{run.argument}{',as=authors' if self.authors else ''}{more}"
+
+    def checkpoint(self, run: Run) -> str:
+        """Return the name of a run's checkpoint on the Hub."""
+        if run.config == "judge":
+            return self.judges[run.argument == "judge=two"]
+        return load_config(dataclasses.replace(self, demo=False).place(run)).model.checkpoint
 
     @property
     def pairs_file(self) -> str:
@@ -98,7 +102,7 @@ class Wanted:
             return [*name, *test, *(_demo_judge(run) if self.demo else ()), *self.overrides]
         config = load_config(f"{run.config}:{run.argument}")
         name.append(f"--config.data.source={self.data / config.data.source}")
-        own = self.checkpoints / Path(config.model.checkpoint).name if self.checkpoints else None
+        own = self.checkpoints / Path(self.checkpoint(run)).name if self.checkpoints else None
         return [*name, *([f"--config.model.checkpoint={own}"] if own and not self.demo else []), *self.overrides]
 
 
@@ -159,9 +163,9 @@ print(pace, len(jax.devices()), time.perf_counter() - begun, jax.devices()[0].de
 """
 
 
-def measured() -> tuple[float, int, float, str]:
+def measured(environment: dict[str, str]) -> tuple[float, int, float, str]:
     """Measure, in a process of its own, one device's products a second, their number, a compilation, and their name."""
-    environment = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    environment = {**environment, "JAX_ENABLE_COMPILATION_CACHE": "false"}
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         raise UserError(f"this machine cannot be measured: {(done.stderr.splitlines() or ['no message'])[-1]}")
@@ -169,26 +173,28 @@ def measured() -> tuple[float, int, float, str]:
     return float(pace), int(count), float(compiling), kind
 
 
-def price_lines(wanted: Wanted, topology: str) -> list[str]:
+def price_lines(wanted: Wanted, topology: str, environment: dict[str, str]) -> list[str]:
     """Return what a table needs: data, checkpoints, steps, memory, and the hours of its missing runs."""
     lines, missing = [paper_tables.TABLES[wanted.table].title], wanted.missing
     for path in wanted.data_files() if not wanted.table.startswith("latte") else ():
         lines.append(f"data: {path}, {'there' if path.exists() else 'made up' if wanted.demo else 'NOT there'}")
     if wanted.table.startswith("latte"):
         lines.append(f"data: pairs {wanted.pairs_file or 'NOT given (--pairs=FILE)'}")
+    if missing and not wanted.demo:
+        lines.append(f"checkpoints: {', '.join(dict.fromkeys(map(wanted.checkpoint, missing)))}")
     lines.append(f"runs: {len(wanted.runs)}, of which {len(wanted.runs) - len(missing)} are finished")
     if not missing:
         return [*lines, "price: a minute or two of scoring"]
     if wanted.demo:
-        _, _, compiling, kind = measured()
+        _, _, compiling, kind = measured(environment)
         seconds = sum(DEMO_SECONDS[run.config] for run in missing) * compiling / PROBE_SECONDS
         return [*lines, f"price: about {seconds / 60:.1f} minutes on this {kind}, by the time of a compilation on it"]
     if topology:
         slice_ = parse_topology(topology)
-        chips, pace, kind = math.prod(slice_.shape), SHARE * slice_.chip.flops, slice_.name
+        chips, pace, kind = math.prod(slice_.shape), SHARE * slice_.chip.flops, slice_.chip.name
         how = f"{SHARE:.0%} of the peak, as preflight estimates"
     else:
-        pace, chips, _, kind = measured()
+        pace, chips, _, kind = measured(environment)
         how = "the pace of products measured on it"
     total = 0.0
     for run in missing:
@@ -199,7 +205,7 @@ def price_lines(wanted: Wanted, topology: str) -> list[str]:
             f"  {run.name}: {steps:,} steps, {flops:.2e} FLOPs, an arm has {memory / 2**30:.1f} GiB; {chips} x {kind}: "
             f"{hours:.2f} h"
         )
-    return [*lines, f"price: {total:.1f} h on {chips} x {kind} ({total * chips:.1f} chip-hours), by {how}"]
+    return [*lines, f"price: {total:.2f} h on {chips} x {kind} ({total * chips:.1f} chip-hours), by {how}"]
 
 
 def check_needs(wanted: Wanted) -> None:

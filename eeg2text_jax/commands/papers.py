@@ -128,7 +128,7 @@ def reproduce(argv: Sequence[str]) -> int:
         flags.demo,
         tuple(overrides),
     )
-    print("\n".join(made.price_lines(wanted, flags.topology)), flush=True)
+    print("\n".join(made.price_lines(wanted, flags.topology, environment)), flush=True)
     if flags.list:
         print("\n".join(made.commands(wanted)))
         return 0
