@@ -73,7 +73,7 @@ class Wanted:
     def checkpoint(self, run: Run) -> str:
         """Return the name of a run's checkpoint on the Hub."""
         if run.config == "judge":
-            return self.judges[run.argument == "judge=two"]
+            return self.judges[run.argument.startswith("judge=two")]
         return load_config(dataclasses.replace(self, demo=False).place(run)).model.checkpoint
 
     @property
@@ -119,7 +119,7 @@ def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
     that of the paper.
     """
     if run.config == "judge":
-        size, judge = JUDGE_PARAMETERS[run.argument == "judge=two"], load_config("judge")
+        size, judge = JUDGE_PARAMETERS[run.argument.startswith("judge=two")], load_config("judge")
         pairs = judge.train.steps * judge.batch.size * len(judge.seeds)
         return judge.train.steps, 6 * size * pairs * judge.batch.widths[1], 4 * size, 0.0
     name, config, *flags = wanted.command(run)

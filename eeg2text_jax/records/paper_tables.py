@@ -105,7 +105,7 @@ def runs_of(table: str) -> list[Run]:
     if table == "fair-figure-4":
         methods = [("fair-2", "10+1e-3", "abcdef"), ("fair-3", "50+1e-4", "acdf")]
         return [_leakage_run(name, "UniCoRN", f"{length}+({m})") for name, length, letters in methods for m in letters]
-    judges = {"latte-4": ("one", "two"), "latte-5": ("two",)}
+    judges = {"latte-4": ("one", "two"), "latte-5": ("two,test=conversations",)}
     return [Run("judge", f"judge={number}") for number in judges.get(table, ())]
 
 

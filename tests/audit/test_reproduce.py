@@ -143,6 +143,9 @@ def test_table_4_of_lattescore_has_two_judges_by_speech_type_and_severity(tmp_pa
     ours = [row for row in table.rows if row[0].startswith("here")]
     assert [tuple(row[1:3]) for row in ours] == [row[:2] for row in TABLES["latte-4"].rows]
     assert {tuple(row[3:]) for row in ours} == {("0.800",) * 6}
+    (run,) = runs_of("latte-5")
+    (tmp_path / run.name / "judge").mkdir(parents=True)
+    (tmp_path / run.name / "results.json").write_text(json.dumps(judge_results(names)))
     speakers = table_of(wanted("latte-5", tmp_path)).rows
     assert len(speakers) == 11
     assert speakers[-1] == ["here", "S1", "ALS", "Mild", "5", "80.0", "70.0", "60.0"]
