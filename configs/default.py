@@ -158,7 +158,8 @@ def get_config() -> ConfigDict:
     c.data.fmri.strict = False  # stop at a scan that cannot be used; else it is named and left out
 
     c.split = ConfigDict()
-    # unique_text: no text is in two parts. f: no text and no subject is in two parts. blocks: contiguous stretches of
+    # unique_text: no text is in two parts. f: no text and no subject is in two parts (f_prose: the same for stories by
+    # the prose of its paper, which keeps less). blocks: contiguous stretches of
     # each recording, with texts of their own and a gap in time between parts. file: see path. All others are published
     # methods that leak: unique_sent, unique_subj, a (by subject), b (by task), c (pooled), d (by sentence id within a
     # task), e (in each task, one run of consecutive sentences is dev and another one is test). unique_text, b and f
@@ -269,6 +270,8 @@ def get_config() -> ConfigDict:
     c.train.epochs = 0  # the same in epochs; 0: steps counts
     c.train.eval_every = 100  # steps between evaluations on dev; the parameters with the lowest dev loss are decoded
     c.train.eval_epochs = 0  # the same in epochs; 0: eval_every counts
+    # The dev loss is a mean over "tokens", or over "sentences" (of each sentence's mean, as in the authors' code).
+    c.train.best_by = "tokens"
     c.train.patience = 0  # stop after this many evaluations on dev without improvement in any arm; 0: never
     c.train.save_every = 100  # steps between checkpoints
     c.train.save_epochs = 0  # the same in epochs; 0: save_every counts

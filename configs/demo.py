@@ -48,6 +48,35 @@ def get_config(argument: str = "planted") -> ConfigDict:
     return c
 
 
+def set_tiny(c: ConfigDict, data: str) -> None:
+    """Set made-up data ("zuco": words, "narratives": scans) and a tiny model: `demo=yes` of a recipe at full size.
+
+    Optimizer, learning rates, splits, arms and decoding stay the recipe's; its epochs are at most two.
+    """
+    c.model.checkpoint, c.model.dtype, c.model.remat, c.text.tokenizer = "", "float32", False, ""
+    c.model.encoder_layers, c.model.encoder_heads, c.model.encoder_ffn = 1, 4, 64
+    c.model.unicorn.hidden, c.model.unicorn.channels = 32, (8, 16)
+    small = {"d_model": 32, "num_layers": 1, "num_heads": 4, "d_kv": 8, "d_ff": 64}  # a T5's fields
+    if c.model.backbone != "t5":
+        sides = {f"{side}_{name}": value for side in ("encoder", "decoder")
+                 for name, value in {"layers": 1, "attention_heads": 4, "ffn_dim": 64}.items()}  # fmt: skip
+        small = {**c.model.shape.to_dict(), "d_model": 32, "max_position_embeddings": 64, **sides}
+    c.model.shape = small
+    c.text.max_tokens = c.decode.max_length = 26
+    c.parallel.arms = "auto"
+    for stage in (c.train, c.pretrain.snapshot, c.pretrain.series):
+        stage.epochs = min(stage.epochs, 2)
+    if data == "zuco":
+        c.data.source = "synthetic"
+        c.data.synthetic.update({"sentences": 300, "subjects": 4, "tasks": 3})
+        c.batch.buckets = ((20, 26),)
+    else:
+        c.data.source = "synthetic-fmri"
+        c.data.synthetic_fmri.update({"grid": (8, 8, 6), "heard": 8, "stories": 8, "frames": 60, "vocabulary": 60})
+        c.data.fmri.stride = 5
+        c.batch.buckets = ((10, 26),)
+
+
 def set_contrastive(c: ConfigDict) -> None:
     """Set the objective "which sentence was read?", with arms for EEG and for controls that it must beat."""
     c.objective = "contrastive"

@@ -5,7 +5,8 @@
 
 Arguments: `model=unicorn|eeg2text`; `data=zuco|narratives`, which names the data file `DATA.h5`; `pretrain=no`, the
 paper's UniCoRN* with a random encoder; `budget=equal`, which trains EEG2Text with the epochs, batch size, optimizer
-and learning rates of UniCoRN's text stage instead of the paper's; `checkpoint`, a folder instead of the Hub's name, or
+and learning rates of UniCoRN's text stage instead of the paper's; `demo=yes`,
+made-up data and a tiny model; `checkpoint`, a folder instead of the Hub's name, or
 `random` for random weights of BART-large's shape (with `tokenizer=FOLDER`). An epoch is one pass over the train part of
 the split.
 
@@ -20,7 +21,7 @@ All rows of the table have the same tokenizer, the same decoding, and a noise ar
 
 from ml_collections import ConfigDict
 
-from configs import default
+from configs import default, demo
 from configs.arguments import parse
 from eeg2text_jax.errors import UserError
 
@@ -37,6 +38,7 @@ def get_config(argument: str = "") -> ConfigDict:
         data=("zuco", "narratives"),
         pretrain=("yes", "no"),
         budget=("paper", "equal"),
+        demo=("no", "yes"),
         checkpoint="",
         tokenizer="",
     )
@@ -52,6 +54,8 @@ def get_config(argument: str = "") -> ConfigDict:
         set_text(c)
     else:
         set_eeg2text(c)
+    if given.demo == "yes":
+        demo.set_tiny(c, given.data)
     return c
 
 

@@ -2,19 +2,19 @@
 
     eeg2text run --config=configs/leakage.py:method=c,data=narratives --workdir=DIR
 
-Arguments: `method=a|b|c|d|e|f`: by subject, by task, pooled samples, samples within a task, consecutive samples within
-a task, and the corrected one (f) without leakage; `model`, `data`, `pretrain=yes|no`, `checkpoint` and `tokenizer` as
-in configs/fair.py; `epochs` and `lr` of the text stage. An epoch is one pass over the train part of the split, so every
-method trains each of its samples equally often. The paper has 10 epochs with lr 1e-3 on fMRI with pretraining, 20 or 30
-epochs with 1e-4 on fMRI without pretraining, and 50 or 80 epochs with 1e-4 on EEG; the first number of each is the
-default here. The dev losses of the reconstructions, which the paper's Figure 4 draws, are in DIR/snapshot and
-DIR/series; `python tools/calibrations/leakage_figure.py` draws several runs in one figure.
+Arguments: `method=a|b|c|d|e|f`: by subject, by task, pooled samples, samples within a task, consecutive samples
+within a task, and the corrected one (f) without leakage; `model`, `data`, `pretrain`, `demo`, `checkpoint` and
+`tokenizer` as in configs/fair.py; `epochs` and `lr` of the text stage. An epoch is one pass over the train part of
+the split, so every method trains each of its samples equally often. The paper has 10 epochs with lr 1e-3 on fMRI with
+pretraining, 20 or 30 epochs with 1e-4 on fMRI without pretraining, and 50 or 80 epochs with 1e-4 on EEG; the first
+number of each is the default here. The dev losses of the reconstructions, which the paper's Figure 4 draws, are in
+DIR/snapshot and DIR/series; `eeg2text reproduce fair-figure-4` draws several runs in one figure.
 (configs/leak.py is a small demonstration on synthetic data without information.)
 """
 
 from ml_collections import ConfigDict
 
-from configs import fair
+from configs import demo, fair
 from configs.arguments import parse
 from eeg2text_jax.errors import UserError
 
@@ -35,6 +35,7 @@ def get_config(argument: str = "") -> ConfigDict:
         tokenizer="",
         epochs="",
         lr="",
+        demo=("no", "yes"),
     )
     if given.data == "zuco" and given.method in ("b", "e"):
         raise UserError(
@@ -54,4 +55,6 @@ def get_config(argument: str = "") -> ConfigDict:
     fair.set_epochs(c, epochs)
     for name in ("snapshot", "series"):
         c.pretrain[name].lr = ENCODER_LR[given.data]
+    if given.demo == "yes":
+        demo.set_tiny(c, given.data)
     return c

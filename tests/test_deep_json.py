@@ -22,9 +22,9 @@ COMMANDS = {
     "score": (["score", "{run}/predictions.jsonl"], "finished.json"),
     "audit": (["audit", "--eeg", "{run}/predictions.jsonl"], "finished.json"),
     "records": (["records", "{run}", "--out={run}/../out"], "audit.json"),
-    "compare": (["compare", "{run}", "{run}/../other"], "audit.json"),
+    "verdicts": (["table", "{run}"], "audit.json"),
     "export": (["export", "--workdir={run}", "--out={run}/../out"], "config.json"),
-    "fair-table": (["fair-table", "{run}"], "split.json"),
+    "table": (["table", "{run}"], "split.json"),
 }
 
 
@@ -40,7 +40,7 @@ def test_a_deep_file_of_a_run_is_one_sentence(tmp_path, refused, name):
     (run / deep).write_bytes(DEEP)
     said = refused([part.format(run=run) for part in command], alone=False)
     assert str(run) in said
-    if name != "fair-table":  # which names the three files that it needs
+    if name != "table":  # which names the three files that it needs
         assert str(run / deep) in said
     assert not (tmp_path / "out").exists()
 

@@ -1,12 +1,11 @@
 """The fair benchmark's configurations: the paper's settings, what they refuse, and the table that they end in."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.records.fair_tables import published
+from eeg2text_jax.records.paper_tables import TABLES
 from eeg2text_jax.study.configuration import load_config
 from eeg2text_jax.study.ranges import check_config, fields
 from eeg2text_jax.training.pictures import curves_figure, slices_figure
@@ -74,71 +73,26 @@ def test_what_cannot_be_is_one_sentence(place, said):
         load_config(place)
 
 
-def test_table_has_a_row_a_run(tmp_path, printed_by, refused):
-    def cell(train, mode, bleu):
-        metrics = {"word_bleu-1": {"value": bleu}, "rouge-1-r": {"value": 5.0}}
-        return {"train_condition": train, "eval_condition": train, "mode": mode, "metrics": metrics}
-
-    cells = [cell("eeg", "free_running", 20.0), cell("eeg", "free_running", 30.0), cell("noise", "free_running", 11.0)]
-    cells += [cell("eeg", "teacher_forced", 40.0), cell("noise", "teacher_forced", 41.0)]
-    more = {"split": {"method": "f"}, "train": {"epochs": 0}, "optim": {"lr": 1e-4}}
-    files = {
-        "config": {"model": {"encoder": "unicorn"}, "pretrain": {"enabled": False}, **more},
-        "split": {
-            "parts": {name: {"samples": n} for name, n in (("train", 80), ("dev", 9), ("test", 11))},
-            "leakage": [{"tslr": {"letters-digits": 0.125}}],
-        },
-        "results": {"cells": cells},
-        "audit": {"verdict": "uses fMRI"},
-    }
-    for name, content in files.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    out = tmp_path / "table.json"
-    printed = printed_by(["fair-table", str(tmp_path), f"--json={out}"]).splitlines()
-    assert printed[0] == "Table 4: a fair benchmark, split (f)"
-    assert "UniCoRN*  ZuCo" in printed[2]
-    assert "25.00      -      -      -   5.00" in printed[2]
-    assert printed[2].endswith("80 / 9 / 11  12.5%  uses fMRI")
-    assert json.loads(out.read_text())[0]["forced"] == [40.0, 41.0]
-
-    files["split"]["leakage"] = [{"tslr": {"segment": 0.99, "letters-digits": 0.5}}]
-    about = {"train": {"epochs": 10}, "optim": {"lr": 1e-3}, "split": {"method": "c"}}
-    files["config"] = {"model": {"encoder": "unicorn"}, "pretrain": {"enabled": True}, **about}
-    for name, content in files.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    title, _, published, own, note = printed_by(["fair-table", str(tmp_path)]).splitlines()
-    assert title == "Table 2: fMRI under splits that leak"
-    assert published.split() == ["published", "UniCoRN", "10+1e-3+(c)", "50.24", "30.83", "21.23", "15.60", "44.68",
-                                 "49.44", "41.01"]  # fmt: skip
-    assert own.split()[1:4] == ["UniCoRN", "10+1e-3+(c)", "25.00"]
-    assert "by F = 2PR / (P + R) they are F, P, R in all 15 rows. Ours are R, P, F." in note
-
-    files["config"] |= {"split": {"method": "f"}}
-    files["split"]["leakage"] = [{"tslr": {"letters-digits": 0.0}}]
-    for name, content in files.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    *_, published, own, note = printed_by(["fair-table", str(tmp_path)]).splitlines()
-    assert published.split() == ["published", "UniCoRN", "ZuCo", "-", "7.78", "3.01", "1.09", "-", "20.00", "-"]
-    assert "- is cut off" in note
-    assert "none: is no finished run" in refused(["fair-table", str(tmp_path / "none")])
-
-
 def test_the_papers_rows_are_whole_and_their_rouge_columns_are_f_p_r_in_tables_2_and_3():
     """As the notes below the tables say: F = 2PR / (P + R) tells which column is which."""
-    assert [len(published(table)) for table in "234"] == [15, 12, 3]
-    assert {len(values) for table in "234" for values in published(table).values()} == {7}
+    tables = {n: {tuple(row[:2]): row[2:] for row in TABLES[f"fair-{n}"].rows} for n in "234"}
+    assert [len(rows) for rows in tables.values()] == [15, 12, 3]
+    assert {len(values) for rows in tables.values() for values in rows.values()} == {7}
 
     def off(f, p, r):
         return abs(f - 2 * p * r / (p + r))
 
-    rouge = {table: {key: row[4:] for key, row in published(table).items()} for table in "234"}
+    rouge = {
+        n: {key: [float(cell) for cell in row[4:]] for key, row in rows.items() if "-" not in row}
+        for n, rows in tables.items()
+    }
     assert max(off(*row) for row in rouge["2"].values()) < 0.25
     assert min(off(f, p, r) for r, p, f in rouge["2"].values()) > 3
     fits = {key: off(*row) < 1 for key, row in rouge["3"].items()}
     assert [key for key, found in fits.items() if not found] == [("UniCoRN", "80+1e-4+(c)")]
     r, p, f = rouge["3"]["UniCoRN", "80+1e-4+(c)"]
     assert off(f, p, r) < 1
-    r, p, f = rouge["4"]["UniCoRN", "Narratives"]
+    r, p, f = rouge["4"]["Narratives", "UniCoRN"]
     assert off(f, p, r) < 0.1
     assert off(r, p, f) > 5
 

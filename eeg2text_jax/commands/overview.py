@@ -17,11 +17,12 @@ COMMANDS = {
     "read": "what would be judged of predictions files: columns, joins, mode, conditions, time, groups, ten rows",
     "score": "metrics of any predictions file",
     "audit": "does the model use the EEG? a verdict for any predictions files",
-    "compare": "decoders of the same sentences, or finished runs, side by side",
+    "compare": "decoders of the same sentences, side by side",
     "example": "two example files of decoded text, and their verdict",
     "app": "a page in the browser that judges files of decoded text",
     "judge": "tune the judge of LATTEScore: a soft prompt that decides whether a text keeps the meaning",
-    "fair-table": "finished runs in the layout of the cross-subject paper's Tables 2 to 4",
+    "table": "finished runs, or judges, in one table: model, tasks, split, mode, conditions, scores, verdicts",
+    "reproduce": "a table or figure of the papers: its price, its missing runs, the table beside the paper's rows",
     "export": "trained parameters -> a folder that transformers loads",
     "records": "results, predictions and what to cite in formats that other tools load",
     "preflight": "compile training and decoding for a TPU that is not present: memory, fit, communication",
@@ -34,7 +35,7 @@ COMMANDS = {
 PLACES = {
     **{name: f"run:{name}" for name in ("run", "train", "decode", "judge", "export")},
     **{name: f"data:{name}" for name in ("prepare", "check", "export-data", "split")},
-    **{name: f"papers:{name}" for name in ("leakage", "fair-table")},
+    **{name: f"papers:{name}" for name in ("leakage", "table", "reproduce")},
     **{name: f"devices:{name}" for name in ("preflight", "bench")},
     **{name: f"shell:{name}" for name in ("configs", "completion", "app")},
 }

@@ -1,20 +1,31 @@
-"""`eeg2text leakage` and `eeg2text fair-table`: the cross-subject paper's tables in its layout."""
+"""`eeg2text reproduce`, `table` and `leakage`: the papers' tables in their layout, and any runs in one table."""
 
 import argparse
 import dataclasses
 import json
-import statistics
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from eeg2text_jax.auditing.result import columns_text
 from eeg2text_jax.commands.data import PAPER_RATIO, parse_ratio
-from eeg2text_jax.data.datafile import DataFile, read_outline
+from eeg2text_jax.data.datafile import read_outline
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
-from eeg2text_jax.records.fair_tables import row, tables
-from eeg2text_jax.splits.leakage import SEGMENT, SENTENCE_ID, assess_leakage
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import readings_of
+from eeg2text_jax.metrics.render import write_table
+from eeg2text_jax.metrics.score import PROFILES
+from eeg2text_jax.metrics.tables import Table
+from eeg2text_jax.records.paper_tables import (
+    TABLES,
+    footnotes,
+    joined,
+    judges_table,
+    leakage_rows,
+    leakage_text,
+    verdicts,
+)
+
+MOST_SEEDS = 1000  # each seed makes six splits of the whole data file
 
 
 def leakage(argv: Sequence[str]) -> int:
@@ -37,89 +48,110 @@ def leakage(argv: Sequence[str]) -> int:
     return 0
 
 
-def fair_table(argv: Sequence[str]) -> int:
-    """Print Tables 2, 3 and 4 of the cross-subject paper from finished runs, with their controls and verdicts."""
-    parser = argparse.ArgumentParser(prog="eeg2text fair-table", description=fair_table.__doc__)
-    parser.add_argument("workdirs", nargs="+", type=Path, metavar="DIR")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write the rows to this file")
+def table(argv: Sequence[str]) -> int:
+    """Join finished runs, or judges, in one table: model, tasks, split, mode, conditions, scores; then the verdicts."""
+    parser = argparse.ArgumentParser(prog="eeg2text table", description=table.__doc__)
+    parser.add_argument("workdirs", nargs="+", type=Path, metavar="DIR", help="workdirs of `eeg2text run` or `judge`")
+    parser.add_argument("--profile", choices=PROFILES, default="paper", help="paper: BLEU on tokens, package rouge")
+    parser.add_argument(
+        "--out", type=Path, action="append", default=[], metavar="FILE", help="also write .md, .tex, .csv"
+    )
     flags = parser.parse_args(argv)
-    rows = [row(workdir) for workdir in flags.workdirs]
-    print(tables(rows))
-    if flags.json:
-        write_text(flags.json, json.dumps(rows, indent=1) + "\n")
-        print(f"wrote {flags.json}")
+    judges = [folder for folder in flags.workdirs if (folder / "judge").is_dir()]
+    runs = [folder for folder in flags.workdirs if folder not in judges]
+    judged = verdicts(runs)
+    found = [*([joined(runs, flags.profile)] if runs else []), *([judges_table(judges)] if judges else [])]
+    for made in (*found, *([judged] if judged.rows else [])):
+        show(made)
+    for path in flags.out:
+        if len(found) > 1:
+            raise UserError(f"--out={path}: runs and judges are two tables; write them one by one.")
+        write_table(path, found[0], [": ".join(row[:2]) for row in judged.rows])
+        print(f"wrote {path}")
     return 0
 
 
-MOST_SEEDS = 1000  # each seed makes six splits of the whole data file
-BSLR, OVER_ALL = "BSLR", ", over all"
-# By rate and split method: the averages that the paper prints for Narratives and for ZuCo, in percent.
-PUBLISHED = {
-    BSLR: {"a": (0, 0), "b": (9.67, None), "c": (12.5, 12.5), "d": (12.795, 12.59), "e": (12.27, None), "f": (0, 0)},
-    "TSLR": {"a": (100.0, 22.5), "b": (0, None), "c": (100.0, 13.07), "d": (99.82, 0), "e": (9.29, None), "f": (0, 0)},
-}  # fmt: skip
+def show(made: Table) -> None:
+    """Print a table with aligned columns, below its title."""
+    print(f"{made.caption}\n{columns_text(made.headings, *made.rows)}\n")
 
 
-@dataclasses.dataclass(frozen=True)
-class LeakageRow:
-    """One leakage rate of one split method, in percent."""
+def reproduce(argv: Sequence[str]) -> int:
+    """Make a table or figure of the papers: print what it needs and its price, run what is missing, write the table.
 
-    rate: str  # `BSLR` (subjects), or `TSLR` (texts) and how texts are compared; and `OVER_ALL` or nothing
-    method: str  # a to f
-    values: tuple[float, ...]  # the rate of each seed; empty if the method cannot divide this data
-    published: float | None  # the paper's average on this kind of recording; None if the paper has none
-    why: str = ""  # why the method cannot divide this data
-
-    @property
-    def average(self) -> float | None:
-        """The mean over seeds."""
-        return statistics.mean(self.values) if self.values else None
-
-
-def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -> list[LeakageRow]:
-    """Return leakage rates from train to test of the paper's methods a to f: BSLR of all, then each TSLR of all.
-
-    Each rate is an average over the subjects or texts of the test part, as the paper says, and then over all of them,
-    as some of its figures suggest.
+    Finished runs in OUT are read only; a killed call resumes. Other options, --config.FIELD=VALUE, go to every run.
     """
-    readings, kind = readings_of(data), 0 if data.is_windows else 1
-    found: dict[tuple[str, str], list[float]] = {}
-    why: dict[str, str] = {}
-    for method in PUBLISHED[BSLR]:
-        for seed in seeds:
-            try:
-                split = make_split(data, method, ratio, seed)
-            except UserError as error:
-                why[method] = str(error)
-                break
-            leaked = assess_leakage(readings, split.parts)[0]
-            rates = {BSLR: leaked.bslr_over_test, f"{BSLR}{OVER_ALL}": leaked.bslr_over_all}
-            for name, value in leaked.tslr.items():
-                rates[f"TSLR, {name}"] = value
-                if name in leaked.tslr_over_all:
-                    rates[f"TSLR, {name}{OVER_ALL}"] = leaked.tslr_over_all[name]
-            for rate, value in rates.items():
-                found.setdefault((rate, method), []).append(100 * value)
-    rows = []
-    for rate in dict.fromkeys(rate for rate, _ in found):
-        # The paper compares fMRI texts by story segment, and EEG texts by the sentence's index in the task.
-        plain = rate.removesuffix(OVER_ALL)
-        printed = plain in (BSLR, f"TSLR, {SEGMENT if data.is_windows else SENTENCE_ID}")
-        for method, averages in PUBLISHED[plain.partition(",")[0]].items():
-            values = () if method in why else tuple(found[rate, method])
-            rows.append(LeakageRow(rate, method, values, averages[kind] if printed else None, why.get(method, "")))
-    return rows
+    parser = argparse.ArgumentParser(prog="eeg2text reproduce", description=reproduce.__doc__)
+    add = parser.add_argument
+    add("table", choices=TABLES, metavar="TABLE", help=", ".join(TABLES))
+    add("--out", type=Path, required=True, metavar="DIR", help="folder of the runs and of the table")
+    add("--data", type=Path, default=Path(), metavar="DIR", help="folder of the data files; default: the current one")
+    add("--checkpoints", type=Path, metavar="DIR", help="folder with the checkpoints; default: the Hub")
+    add("--pairs", default="", metavar="FILE", help="labelled pairs of the latte tables")
+    add("--conversations", default="", metavar="FILE", help="test pairs of latte-5")
+    add("--judges", default="", metavar="ONE,TWO", help="checkpoints of the two judges of latte-4")
+    add(
+        "--as",
+        dest="authors",
+        choices=("paper", "authors"),
+        default="paper",
+        help="authors: configs/paper.py:as=authors",
+    )
+    add("--demo", action="store_true", help="made-up data and tiny models, in minutes")
+    add("--list", action="store_true", help="print the price and the command of each missing run, and run nothing")
+    add(
+        "--topology",
+        default="",
+        metavar="SLICE",
+        help="the price is for these chips, e.g. v5e:2x4; default: this machine",
+    )
+    add("--part", type=parse_part, default=(1, 1), metavar="K/N", help="make only every N-th run, from the K-th on")
+    flags, overrides = parser.parse_known_args(argv)
+    if wrong := [option for option in overrides if not option.startswith("--config.")]:
+        raise UserError(f"{wrong[0]}: reproduce has no such option; expected --config.FIELD=VALUE, or one of --help.")
+    environment = dict(os.environ)
+    os.environ["JAX_PLATFORMS"] = "cpu"  # the devices are for the runs, which are processes of their own
+    from eeg2text_jax import reproduce as made
+
+    judges = tuple(flags.judges.split(",")) if flags.judges else made.JUDGES
+    if len(judges) != 2:
+        raise UserError(f"--judges={flags.judges}: expected two checkpoints, with a comma.")
+    wanted = made.Wanted(
+        flags.table,
+        flags.out,
+        flags.out if flags.demo else flags.data,
+        flags.checkpoints,
+        flags.pairs,
+        flags.conversations,
+        judges,
+        flags.authors == "authors",
+        flags.demo,
+        tuple(overrides),
+    )
+    print("\n".join(made.price_lines(wanted, flags.topology, environment)), flush=True)
+    if flags.list:
+        print("\n".join(made.commands(wanted)))
+        return 0
+    made.check_needs(wanted)
+    if flags.demo:
+        made.make_demo_data(wanted)
+    made.make_runs(wanted, flags.part, environment)
+    print()
+    found, notes = made.table_of(wanted), footnotes(flags.table)
+    show(found)
+    judged = verdicts([flags.out / run.name for run in wanted.runs])
+    if judged.rows:
+        show(judged)
+    print("\n".join(f"- {note}" for note in notes))
+    for suffix in (".md", ".tex", ".csv"):
+        write_table(flags.out / f"{flags.table}{suffix}", found, [*(": ".join(row[:2]) for row in judged.rows), *notes])
+    print(f"wrote {flags.table}.md, .tex and .csv in {flags.out}")
+    return 0
 
 
-def leakage_text(rows: Sequence[LeakageRow], seeds: Sequence[int]) -> str:
-    """Return the rates as lines in the paper's layout."""
-    rates = dict.fromkeys(entry.rate for entry in rows)
-    width = max(len(rate) for rate in rates) + 5
-    heading = [f"{'(%)':<{width}}method", *(f"seed {seed}" for seed in seeds), "average", "published"]
-    lines = ["".join(f"{word:>11}" if i else f"{word:<{width + 8}}" for i, word in enumerate(heading))]
-    for entry in rows:
-        values = [*entry.values, entry.average] if entry.values else [None] * (len(seeds) + 1)
-        cells = "".join(f"{'-' if value is None else f'{value:.2f}':>11}" for value in [*values, entry.published])
-        lines.append(f"{entry.rate:<{width}}({entry.method})     {cells}")
-    reasons = {entry.method: entry.why for entry in rows if entry.why}
-    return "\n".join([*lines, *(f"({method}): {why}" for method, why in reasons.items())])
+def parse_part(text: str) -> tuple[int, int]:
+    """Parse K/N, the K-th of N parts."""
+    k, _, n = text.partition("/")
+    if not (k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
+        raise UserError(f"--part={text}: expected K/N with K from 1 to N, such as 1/4.")
+    return int(k), int(n)

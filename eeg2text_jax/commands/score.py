@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 
 from eeg2text_jax.auditing.notices import file_notices
 from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import write_text
+from eeg2text_jax.files import file_digest, write_text
 from eeg2text_jax.metrics.detail import by_subject, row_figures
 from eeg2text_jax.metrics.ranks import score_rankings
 from eeg2text_jax.metrics.render import print_table
@@ -115,7 +115,7 @@ def main(argv: list[str]) -> int:
             raise UserError(f"{path}: {unscored[0]}")
         add_flags(scored["cells"], rows_of)
         results["cells"] += [labelled(cell, path, flags.files) for cell in scored["cells"]]
-    check_distinct(results["cells"])
+    tell_apart(results["cells"], flags.files)
     show(results)
     scored = [name for cell in results["cells"] for name in cell["metrics"]]
     if metrics is None and "word_bleu-1" in scored and "rouge-1-f" not in scored:
@@ -237,17 +237,28 @@ def labelled(cell: dict[str, Any], path: epath.Path, files: list[epath.Path]) ->
     return {"label": path.name if alone else str(path), "file": str(path), **cell}
 
 
-def check_distinct(cells: list[dict[str, Any]]) -> None:
-    """Raise UserError if two files have the same conditions, seed and mode, which a table would count as two seeds."""
-    files: dict[tuple, str] = {}
-    for cell in cells:
-        keys = ("label", "train_condition", "eval_condition", "seed", "mode")
-        other = files.setdefault(tuple(cell.get(key) for key in keys), cell["file"])
-        if other != cell["file"] or cells.count(cell) > 1:
+def tell_apart(cells: list[dict[str, Any]], files: Sequence[epath.Path]) -> None:
+    """Add `label`, a file's folder or name, to all cells if two files have one of the same conditions, seed and mode.
+
+    Otherwise a table would count the cells of two models as two seeds. Raises UserError if one file is a copy of the
+    other.
+    """
+    first: dict[tuple, dict[str, Any]] = {}
+    keys = ("label", "train_condition", "eval_condition", "seed", "mode")
+    others = [(cell, first.setdefault(tuple(cell.get(key) for key in keys), cell)) for cell in cells]
+    for cell, other in others:
+        if cell is not other and file_digest(cell["file"]) == file_digest(other["file"]):
             raise UserError(
                 f"{cell['file']}: {cell['train_condition']} → {cell['eval_condition']}, seed {cell['seed']}, "
-                f"{cell['mode']} is in {other} too; score the files one by one, or tell them apart with --conditions."
+                f"{cell['mode']} is in {other['file']} too, a file of the same bytes; give one of the two."
             )
+    if len(first) == len(cells):
+        return
+    folders = [file.parent.name for file in files]
+    whole = len({*folders}) == len(files) and len({file.name for file in files}) == 1
+    names = dict(zip(map(str, files), folders if whole else map(str, files), strict=True))
+    for cell in cells:
+        cell["label"] = names[cell["file"]]
 
 
 def show(results: dict[str, Any]) -> None:

@@ -191,8 +191,12 @@ def to_markdown(results: Mapping[str, Any]) -> str:
 
 
 def _data_markdown(results: Mapping[str, Any]) -> list[str]:
-    """Return the lines of the paper's Tables 1 and 3; a table without entries is left out."""
+    """Return the lines of the paper's Tables 1 to 3; a table without entries is left out."""
     lines = []
+    if parts := results.get("counts"):
+        share = [f"{100 * part['preserved'] / part['pairs']:.1f}%" for part in parts.values()]
+        rows = [["examples", *(str(part["pairs"]) for part in parts.values())], ["meaning preserved", *share]]
+        lines += ["", "## Parts", "", *table_lines(["split", *parts], rows)]
     if severities := results.get("speakers_by_severity"):
         lines += ["", "## Speakers by severity", ""]
         lines += table_lines(["severity", *severities], [["speakers", *map(str, severities.values())]])

@@ -1,5 +1,7 @@
 """Format score tables and decoded examples as Markdown, LaTeX and console text."""
 
+import csv
+import io
 import itertools
 import os
 import re
@@ -12,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.metrics.tables import (
     NARROW_COLUMNS,
@@ -53,11 +56,26 @@ def markdown_text(text: str) -> str:
 def table_markdown(table: Table) -> str:
     """Format a table as Markdown; each heading includes the title of its group, as there is one line of headings."""
     table = map_cells(table, markdown_text)
-    headings = [f"{group} {heading}".strip() for group, heading in table.columns]
-    rows = [row for section in table.sections for row in section]
-    rule = ["---"] * 3 + ["---:"] * (len(headings) - 3)
-    lines = ["| " + " | ".join(cells) + " |" for cells in (headings, rule, *rows)]
+    rule = ["---"] * table.texts + ["---:"] * (len(table.columns) - table.texts)
+    lines = ["| " + " | ".join(cells) + " |" for cells in (table.headings, rule, *table.rows)]
     return "\n".join([*lines, "", table.caption, ""])
+
+
+def table_csv(table: Table) -> str:
+    """Format a table as CSV, without its caption."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([table.headings, *table.rows])
+    return out.getvalue()
+
+
+def write_table(path: str | os.PathLike[str], table: Table, below: Sequence[str] = ()) -> None:
+    """Write a table in the layout of the file's name: .md, .tex or .csv; lines `below` follow, but not in CSV."""
+    name = os.fspath(path)
+    write = {".md": table_markdown, ".tex": table_latex, ".csv": table_csv}.get(os.path.splitext(name)[1])
+    if write is None:
+        raise UserError(f"{name}: expected a name that ends in .md, .tex or .csv.")
+    marked = {table_markdown: "- {}", table_latex: "% {}"}.get(write, "")
+    write_text(path, write(table) + "".join(f"{marked.format(line)}\n" for line in below if marked))
 
 
 def table_latex(table: Table) -> str:
@@ -66,7 +84,7 @@ def table_latex(table: Table) -> str:
     spans = [(group, len(list(same))) for group, same in itertools.groupby(group for group, _ in table.columns)]
     groups = " & ".join(rf"\multicolumn{{{span}}}{{c}}{{{group}}}" for group, span in spans)
     sections = ["\n".join(" & ".join(row) + r" \\" for row in section) for section in table.sections]
-    columns = f"lll{'r' * (len(table.columns) - 3)}"
+    columns = "l" * table.texts + "r" * (len(table.columns) - table.texts)
     head = f"{groups} \\\\\n{' & '.join(heading for _, heading in table.columns)} \\\\\n\\midrule"
     return latex_table(table.caption, columns, [head, "\n\\midrule\n".join(sections)], r"\centering")
 

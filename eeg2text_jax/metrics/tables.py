@@ -62,6 +62,17 @@ class Table:
     caption: str
     columns: list[tuple[str, str]]  # title of the column's group, and the column's heading
     sections: list[list[list[str]]]  # texts by section, row, column; lines separate sections
+    texts: int = 3  # number of the first columns that hold texts; figures follow
+
+    @property
+    def headings(self) -> list[str]:
+        """The headings, each with the title of its group, for layouts with one line of headings."""
+        return [f"{group} {heading}".strip() for group, heading in self.columns]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The rows of all sections."""
+        return [row for section in self.sections for row in section]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,10 +102,7 @@ def score_table(
       columns: the columns, in the layout of `COLUMNS`.
       digits: decimals of every figure.
     """
-    grouped: dict[tuple, Row] = {}
-    for cell in results["cells"]:
-        key = (cell.get("label", label), cell["train_condition"], cell["eval_condition"], cell["mode"])
-        grouped.setdefault(key, Row(*key, [])).cells.append(cell)
+    grouped = grouped_rows(results["cells"], label)
     rows = list(grouped.values())
     columns = [column for column in columns if any(row.values(column[2]) for row in rows)]
     sections = [
@@ -106,6 +114,15 @@ def score_table(
         sections.append(ratios)
     described = [("", "Model"), ("", "Training"), ("", "Evaluation"), *((group, name) for group, name, _ in columns)]
     return Table(caption(results, rows), described, sections)
+
+
+def grouped_rows(cells: Iterable[dict[str, Any]], label: str = "") -> dict[tuple[str, str, str, str], Row]:
+    """Return (model, training condition, evaluation condition, mode) -> row with a cell of each seed."""
+    grouped: dict[tuple[str, str, str, str], Row] = {}
+    for cell in cells:
+        key = (cell.get("label", label), cell["train_condition"], cell["eval_condition"], cell["mode"])
+        grouped.setdefault(key, Row(*key, [])).cells.append(cell)
+    return grouped
 
 
 def titles(row: Row, title: str) -> list[str]:
@@ -172,6 +189,7 @@ def map_cells(table: Table, change: Callable[[str], str]) -> Table:
         change(table.caption),
         [(change(group), change(heading)) for group, heading in table.columns],
         [[[change(text) for text in row] for row in section] for section in table.sections],
+        table.texts,
     )
 
 

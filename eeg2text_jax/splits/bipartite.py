@@ -2,8 +2,9 @@
 
 Samples are the edges of a bipartite graph: its nodes are the subjects on one side, the texts (for windows, the text
 groups) on the other. The paper's pseudo-code leaks: its extension step tests only one endpoint of an edge and does not
-record the other, and its Algorithm 1 picks one text per subject where its prose picks one subject per text. This
-implementation follows the prose and tests both endpoints.
+record the other. This implementation tests both endpoints. For EEG, each text picks a subject, as the paper's prose and
+array C of Algorithm 1 say. For windows the paper says two things, and both are methods: in `f` each subject picks a
+story (C and the matrix of Algorithm 2), in `f_prose` each story picks a subject.
 """
 
 from collections.abc import Sequence
@@ -17,28 +18,41 @@ from eeg2text_jax.splits.split import PARTS, Split, part_sizes, text_units
 NONE = -1  # in place of a part: a node without a part yet, or a discarded edge
 
 
-def f(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+def f(data: DataFile, ratio: tuple[float, float, float], seed: int, name: str = "f") -> Split:
     """Split by method (f): no subject and no normalized text is in two parts; other samples are discarded.
 
     A full grid of 12 subjects and 12 texts (cut 9/1/2) keeps (81 + 1 + 4) / 144 = 59.7% of the samples. Windows, whose
     texts overlap, are divided by text group (story). The ratio divides the subjects; for windows, it divides the text
-    groups unless there are more text groups than subjects.
+    groups unless there are more text groups than subjects. Each node of the other side then picks the node that was
+    picked least. `name` is "f" or "f_prose".
     """
     subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
     if len(subjects) < len(PARTS):
         raise UserError(
-            f"{data.path}: split 'f' gives each part subjects of its own, and there are "
+            f"{data.path}: split '{name}' gives each part subjects of its own, and there are "
             f"{len(subjects)} of them; expected {len(PARTS)} or more, or take split 'unique_text'."
         )
     names, text = np.unique(text_units(data), return_inverse=True)
     if data.is_windows and len(names) < len(PARTS):
         raise UserError(
-            f"{data.path}: split 'f' gives each part stories of its own, and there are {len(names)} text groups; "
+            f"{data.path}: split '{name}' gives each part stories of its own, and there are {len(names)} text groups; "
             f"expected {len(PARTS)} or more."
         )
-    stories_are_fewer = data.is_windows and len(names) <= len(subjects)
-    part = split_graph(subject, text, ratio, np.random.default_rng(seed), cut="v" if stories_are_fewer else "u")
-    return Split.of(data, "f", seed, part)
+    stories_are_fewer, rng = data.is_windows and len(names) <= len(subjects), np.random.default_rng(seed)
+    if stories_are_fewer and name == "f":
+        part = split_graph(text, subject, ratio, rng, cut="u")
+    else:
+        part = split_graph(subject, text, ratio, rng, cut="v" if stories_are_fewer else "u")
+    return Split.of(data, name, seed, part)
+
+
+def f_prose(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """Split by method (f) as the paper's prose says: for windows, each story picks the subject that was picked least.
+
+    It keeps fewer samples than `f` (on the graph of Narratives 83.9 % of the windows in place of 88.2 %, means of 20
+    seeds); for EEG both are the same.
+    """
+    return f(data, ratio, seed, "f_prose")
 
 
 def split_graph(
@@ -53,10 +67,11 @@ def split_graph(
     """Divide the edges of a bipartite graph so that no node has edges in two parts.
 
     Args:
-      u, v: the endpoints of every edge, int `[E]`, numbered from 0 without gaps; equal edges stay together.
+      u, v: the endpoints of every edge, int `[E]`, numbered from 0 without gaps; equal edges stay together. Each
+        node v picks a node u, which owns it.
       ratio: train, dev and test share of the nodes on the side `cut`.
       rng: source of randomness, also to break ties.
-      cut: the side cut at `ratio`, "u" (subjects) or "v" (texts).
+      cut: the side cut at `ratio`, "u" or "v".
       order: the order in which parts claim edges without a part; with train first, dev and test would get hardly any.
 
     Returns:

@@ -83,7 +83,10 @@ FAR = 2.0  # warn if a part's share of the kept samples is above or below the ra
 
 
 def paper_table1(data: DataFile, split: Split) -> str:
-    """Return a text table of each task's samples in train, dev, test and in total, as in Table 1 of `papers/003`."""
+    """Return a text table of each task's samples in train, dev, test and in total.
+
+    This is Table 1 of *Are EEG-to-Text Models Working?*.
+    """
     lines = [f"{'task':<12} {'train':>8} {'dev':>8} {'test':>8} {'total':>8}"]
     rows = {
         task: [int(np.sum(data.task[split.parts[name]] == task)) for name in PARTS] for task in dict.fromkeys(data.task)

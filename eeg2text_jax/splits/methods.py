@@ -16,7 +16,7 @@ from eeg2text_jax.data.clock import NO_TIME, known_clock, sessions_of
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.errors import UserError, did_you_mean
 from eeg2text_jax.kinds import shares
-from eeg2text_jax.splits.bipartite import at_least_one, f
+from eeg2text_jax.splits.bipartite import at_least_one, f, f_prose
 from eeg2text_jax.splits.split import PARTS, Split, part_sizes, text_units
 from eeg2text_jax.splits.splitfile import read_split_file
 from eeg2text_jax.splits.stretches import DEV, LEFT_OUT, TEST, TRAIN, block_folds, blocks
@@ -174,6 +174,7 @@ METHODS: dict[str, Callable[..., Split]] = {
     "d": by_sentence,
     "e": by_block,
     "f": f,
+    "f_prose": f_prose,
     "blocks": blocks,
     "sessions": by_session,
 }

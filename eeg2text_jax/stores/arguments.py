@@ -29,7 +29,7 @@ REPLACEABLE = (
     ".tex",
     ".toml",
 )  # endings of files that commands write and may replace
-FOLDERS = ("export", "records")  # commands whose --out is a folder
+FOLDERS = ("export", "records", "reproduce")  # commands whose --out is a folder
 MIRRORED = ("run", "train", "decode", "judge")  # commands that mirror their --workdir, see `mirror`
 STATEMENTS = ("proof", "licence")  # options whose value may contain a URL that is not read
 

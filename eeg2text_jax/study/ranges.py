@@ -124,7 +124,8 @@ def _train_problems(config: ConfigDict) -> Iterator[str]:
     if config.objective != "contrastive":
         return
     # The contrastive loss needs whole batches, and the model has no backbone.
-    only = {"train.accumulate": 1, "train.label_smoothing": 0.0, "step_one.steps": 0, "step_one.epochs": 0}
+    only = {"train.accumulate": 1, "train.label_smoothing": 0.0, "train.best_by": "tokens", "step_one.steps": 0}
+    only["step_one.epochs"] = 0
     for name, value in only.items():
         section, field = name.split(".")
         if config[section][field] != value:

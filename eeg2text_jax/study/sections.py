@@ -95,6 +95,7 @@ class TrainSettings:
     epochs: Count
     eval_every: Every
     eval_epochs: Count
+    best_by: Annotated[str, one_of("tokens", "sentences")]
     patience: Count
     save_every: Every
     save_epochs: Count

@@ -57,6 +57,7 @@ def make_program(
         train.steps,
         frozen_paths(config, model),
         label_smoothing=train.label_smoothing,
+        by_sentence=train.best_by == "sentences" and not isinstance(model, ReconstructionModel),
         mapping=arms_mapping(config.parallel),
         accumulate=train.accumulate,
         error=config.pretrain.loss,

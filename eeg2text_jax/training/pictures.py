@@ -34,9 +34,12 @@ def write_reconstructions(study: Study) -> list[epath.Path]:
     return list(figures)
 
 
-def curves_figure(curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms: Sequence[str]) -> Figure:
+def curves_figure(
+    curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms: Sequence[str], unit: str = "step"
+) -> Figure:
     """Plot dev losses by step, one panel per stage, and horizontal lines at the losses of predicting zero or the mean.
 
+    `unit` is what a row's `step` counts.
     `curves` maps a stage to a dict: label of plotted curves (a split, for example) -> rows of `metrics.jsonl` as dicts.
     """
     figure = Figure(figsize=(4.2 * len(curves), 3.6), layout="constrained")
@@ -50,7 +53,7 @@ def curves_figure(curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms
                 level, name = rows[0][f"{trivial}/{arm}"], f"{label} {arm}: {trivial}".strip()
                 axes.axhline(level, lw=0.9, linestyle=dash, color=style["color"], label=name if not label else None)
         axes.set_title(f"{stage} reconstructed", fontsize=10)
-        axes.set_xlabel("step")
+        axes.set_xlabel(unit)
         axes.set_ylabel("loss on dev")
         axes.set_ylim(bottom=0)
         axes.legend(frameon=False, fontsize=7)

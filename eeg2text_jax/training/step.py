@@ -36,6 +36,7 @@ class GridProgram:
     mesh: Mesh | AbstractMesh | None = None  # None: a single device
     frozen: tuple[str, ...] = ()  # paths, such as "eeg/snapshot": parameters at or below them get no gradient
     phase: str = "all"  # what is trained, see `state.trainable_mask`; `grad_norm` counts nothing else
+    by_sentence: bool = False  # whether the dev loss is a mean over sentences, instead of tokens
 
     def initial_state(self, keys: jax.Array) -> TrainState:
         """Return the state before the first step, with random parameters from keys `[A]`."""
@@ -80,13 +81,18 @@ class GridProgram:
     def eval_step(self, params: Any, batch: Batch, study: StudyArrays) -> tuple[jax.Array, jax.Array]:
         """Return each arm's loss on a batch `[B, ...]`, summed over tokens, and the number of tokens, float32 `[A]`.
 
-        All arms get the same batch, each under its training condition.
+        With `by_sentence`, each sentence's mean is summed over sentences, and sentences are counted. All arms get the
+        same batch, each under its training condition.
         """
+        rows = self.fed(batch, study)
+        if self.by_sentence:
+            tokens = jnp.sum(rows["labels"] != self.model.pad_token, axis=-1).astype(jnp.float32)
+            rows["weight"] /= jnp.maximum(tokens, 1.0)
 
         def evaluate(params, rows, frozen):
             return self._loss(params if frozen is None else Divided(params, frozen), rows, None)
 
-        return each_arm(evaluate, self.mesh, self.mapping, (params, self.fed(batch, study)), study.frozen)
+        return each_arm(evaluate, self.mesh, self.mapping, (params, rows), study.frozen)
 
     def fed(self, batch: Batch, study: StudyArrays) -> dict[str, jax.Array]:
         """Return a dict of all arms' inputs, labels and weights, `[A, B, ...]`, from an evaluation batch `[B, ...]`."""

@@ -1,11 +1,10 @@
-"""`eeg2text compare`: decoders of the same sentences, and finished runs, side by side."""
+"""`eeg2text compare`: decoders of the same sentences, side by side."""
 
 import json
 
 import pytest
 from rows import changed, edited, simulated_rows
 
-from eeg2text_jax import audit
 from eeg2text_jax.cli import main
 from eeg2text_jax.predictions.file import write_predictions
 
@@ -41,24 +40,13 @@ def test_files_are_compared_by_content_and_pairs(systems, tmp_path, capsys):
     assert turned["p"] == pair["p"]
 
 
-def test_runs_are_compared_by_their_verdicts(systems, tmp_path, capsys):
-    for name, rows in systems.items():
-        (tmp_path / name).mkdir()
-        found = audit(as_eeg(rows), {"noise": systems["bad"], "zero": systems["bad"]}).to_json()
-        (tmp_path / name / "audit.json").write_text(json.dumps(found))
-    assert main(["compare", str(tmp_path / "good"), str(tmp_path / "bad")]) == 0
-    _, good, bad = capsys.readouterr().out.strip().splitlines()
-    assert good.startswith("good  uses EEG (")
-    assert bad.startswith("bad   equivalent to control")
-
-
 def test_what_cannot_be_compared_is_refused(systems, tmp_path, capsys):
     (tmp_path / "run").mkdir()
     write_predictions(tmp_path / "good.jsonl", {}, as_eeg(systems["good"]))
     for arguments, said in (
-        (["run"], "two files of predictions or two workdirs"),
-        (["run", "run"], "has no verdict of this version"),
-        (["run", "good.jsonl"], "give only one of both kinds"),
+        (["good.jsonl"], "expected two files of predictions"),
+        (["run", "run"], "is a folder; `eeg2text table DIR...` joins finished runs"),
+        (["run", "good.jsonl"], "is a folder"),
     ):
         assert main(["compare", *(str(tmp_path / a) for a in arguments)]) == 2
         assert said in capsys.readouterr().err

@@ -5,10 +5,13 @@ import tarfile
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from eeg2text_jax.data.fmri.scans import find_scans, not_here, select, window_starts
 from eeg2text_jax.data.fmri.stories import align_stories
+from eeg2text_jax.splits.bipartite import NONE, split_graph
+from eeg2text_jax.study.configuration import load_config
 from eeg2text_testing.bids_stories import fmri_spec
 
 ARCHIVE = Path(__file__).parents[2].parent / "shared" / "data" / "narratives_ds002345_metadata.tar.xz"
@@ -68,6 +71,22 @@ def test_stories_are_where_the_set_has_them(root, scans):
         "tunnel": 2, "lucy": 2, "slumlordreach": 3, "merlin": 3, "sherlock": 3, "notthefallintact": 3,
         "notthefalllongscram": 3, "notthefallshortscram": 3,
     }  # fmt: skip
+
+
+def test_method_f_keeps_more_windows_than_that_of_the_prose(root, scans):
+    """Means of 20 seeds: 88.2 % (82 to 95) and 83.9 % (75 to 90); five seeds are enough to tell them apart."""
+    spec = FmriSpec(same_text=load_config("default").data.fmri.same_text)
+    told = [(scan, story) for scan in select(root, scans, spec).wanted for story in scan.stories]
+    _, subject = np.unique([scan.subject for scan, _ in told], return_inverse=True)
+    _, text = np.unique([spec.group_of(story.stimulus) for _, story in told], return_inverse=True)
+    n = [len(window_starts(story.frames(scan.tr), 10, 1)) for scan, story in told]
+    subject, text = np.repeat(subject, n), np.repeat(text, n)
+    kept = []
+    for u, v, cut in ((text, subject, "u"), (subject, text, "v")):
+        parts = [split_graph(u, v, (0.8, 0.1, 0.1), np.random.default_rng(seed), cut=cut) for seed in range(5)]
+        kept.append(np.mean([part != NONE for part in parts]))
+    assert (len(set(text)), len(text)) == (10, 241_011)
+    assert kept[0] > 0.85 > kept[1]
 
 
 def test_the_list_of_scans_to_exclude_is_a_test_of_names(root, scans):

@@ -35,6 +35,16 @@ def test_tables_1_and_3_by_hand():
     assert "| 2 | no | 2 | 50 | a b c | a b d |" in text
 
 
+def test_table_2_has_samples_and_share_preserved_by_part():
+    counts = divide(toy_pairs(300, 0), (0.6, 0.2, 0.2), 0, "pairs").counts()
+    slices = [{"auc": {}, "slice": "all", "n": 1, "preserved": 1}]
+    text = to_markdown({"source": "x", "caption": "y", "slices": slices, "counts": counts})
+    assert "| split | train | dev | test |" in text
+    assert f"| examples | {counts['train']['pairs']} | {counts['dev']['pairs']} | {counts['test']['pairs']} |" in text
+    share = [f"{100 * part['preserved'] / part['pairs']:.1f}%" for part in counts.values()]
+    assert f"| meaning preserved | {' | '.join(share)} |" in text
+
+
 def test_table_5_names_etiology_and_severity():
     pairs = [
         Pair("a b c", "a b c", True, "yes", speaker="S1", severity="Severe", etiology="ALS"),

@@ -47,6 +47,21 @@ def test_seeds_in_several_files_are_averaged_and_foreign_files_are_named(files, 
     assert "C mode unknown" in printed
 
 
+def test_runs_of_several_models_are_rows_of_their_own_and_no_seeds(files, printed_by):
+    """As bart/predictions.jsonl and t5/predictions.jsonl of the paper's Table 2: the same conditions, seed and mode."""
+    out, paths = files / "out.json", []
+    for name in ("bart", "pegasus", "t5"):
+        (files / name).mkdir()
+        paths.append(files / name / "predictions.jsonl")
+        rows = [dataclasses.replace(row, prediction=f"{name} {row.prediction}") for row in with_ids(grid(seeds=(0,)))]
+        write_predictions(paths[-1], {"tokenizer": "bpe-600"}, rows)
+    printed = printed_by(["score", *map(str, paths), "--profile=paper", "--json", str(out)])
+    assert "±" not in printed
+    cells = json.loads(out.read_text("utf8"))["cells"]
+    assert {cell["label"] for cell in cells} == {"bart", "pegasus", "t5"}
+    assert all(name in printed for name in ("bart free-running", "pegasus free-running", "t5 w/tf"))
+
+
 def test_what_cannot_be_scored_is_one_sentence(files, refused):
     empty = files / "empty.txt"
     empty.write_text("target string: a\npredicted string with tf: \npredicted string: \n" + "#" * 20 + "\n")

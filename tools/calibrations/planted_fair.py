@@ -18,7 +18,6 @@ from eeg2text_jax.auditing.provenance import DECODED_HERE
 from eeg2text_jax.cli import main as eeg2text
 from eeg2text_jax.predictions.file import read_predictions
 from eeg2text_jax.predictions.selection import select_cells
-from eeg2text_jax.records.fair_tables import mean, row, tables
 
 ROWS = {
     "f": {},
@@ -40,8 +39,19 @@ def main() -> None:
         status = eeg2text(["run", "--config=configs/demo_fmri.py:planted", workdir, *flags, *overrides])
         if status:
             raise SystemExit(status)
-    print("\n" + tables([row(arguments.workdir / name) for name in arguments.rows]))
+    if status := eeg2text(["table", *(str(arguments.workdir / name) for name in arguments.rows), "--profile=standard"]):
+        raise SystemExit(status)
     print("\n".join(map(ratio, (arguments.workdir / name for name in arguments.rows))))
+
+
+def mean(results: dict, arm: str, mode: str, figure: str) -> float | None:
+    """Mean of a score over the arms trained and tested with a condition; None if there are none."""
+    found = [
+        cell["metrics"][figure]["value"]
+        for cell in results["cells"]
+        if cell["mode"] == mode and cell["train_condition"] == cell["eval_condition"] == arm
+    ]
+    return sum(found) / len(found) if found else None
 
 
 def ratio(workdir: Path) -> str:

@@ -1,4 +1,4 @@
-"""docs/papers.md from tools/site/papers.tsv: the papers line by line, and where each line is here.
+"""docs/papers.md from eeg2text_jax/records/papers.tsv: the papers line by line, and where each line is here.
 
 python tools/site/papers_page.py > docs/papers.md
 
@@ -22,13 +22,14 @@ Each row has something that a paper says, and the command, field, file or test t
 what differs and why, or what is needed. Recordings and large checkpoints are not part of this project: the commands can
 make the tables that need them, but no such table is reproduced here. `config` fields are those of
 [the configuration](configuration.md), `judge` fields those of `configs/judge.py`. *(code)* marks what only the
-authors' code has.
+authors' code has. The first paper has a later version, Scientific Reports 16:350 (2025), doi
+10.1038/s41598-025-29587-x; the rows follow arXiv:2405.06459.
 """
 
 
 def rows() -> list[dict[str, str]]:
     """The table, a dictionary a line."""
-    with (ROOT / "tools/site/papers.tsv").open(encoding="utf8", newline="") as file:
+    with (ROOT / "eeg2text_jax/records/papers.tsv").open(encoding="utf8", newline="") as file:
         return [{name: value or "" for name, value in row.items()} for row in csv.DictReader(file, delimiter="\t")]
 
 

@@ -1,0 +1,254 @@
+"""The papers' tables: their shape, cell by cell, from tiny runs; prices, commands, and any runs in one table."""
+
+import csv
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from rows import changed, edited, simulated_rows
+
+from eeg2text_jax import audit
+from eeg2text_jax.cli import main
+from eeg2text_jax.commands.papers import parse_part
+from eeg2text_jax.errors import UserError
+from eeg2text_jax.predictions.file import write_predictions
+from eeg2text_jax.records.paper_tables import TABLES, footnotes, runs_of
+from eeg2text_jax.reproduce import Wanted, commands, make_demo_data, price_of, table_of
+from eeg2text_jax.study.configuration import parse_config
+
+FIGURE = r"-?\d+(\.\d+)?"
+
+
+def wanted(table, out, **changes):
+    usual = Wanted(table, Path(out), Path(out), None, "", "", ("one", "two"), False, True, ())
+    return dataclasses.replace(usual, **changes)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """A run's predictions: two arms, two conditions, both modes."""
+    _, noise = simulated_rows()
+    good = edited(noise, lambda r, _: r.reference, 0.25)
+    cells = [
+        changed(good if train == test == "eeg" else noise, train_condition=train, eval_condition=test, mode=mode)
+        for train in ("eeg", "noise") for test in ("eeg", "noise") for mode in ("free_running", "teacher_forced")
+    ]  # fmt: skip
+    return [
+        dataclasses.replace(row, prediction_tokens=ids(row.prediction), reference_tokens=ids(row.reference))
+        for cell in cells for row in cell
+    ]  # fmt: skip
+
+
+def ids(text):
+    return tuple(sum(map(ord, word)) for word in text.split())
+
+
+def make_run(folder, rows, split="f", epochs=2):
+    """Write what a finished run has and a table reads."""
+    folder.mkdir(parents=True)
+    write_predictions(folder / "predictions.jsonl", {"tokenizer": "bpe-600"}, rows)
+    pretrain = {"enabled": True, **{stage: {"steps": 40, "epochs": 2} for stage in ("snapshot", "series")}}
+    model = {"encoder": "unicorn", "checkpoint": "", "backbone": "bart"}
+    config = {"grid": {"seeds": [0]}, "split": {"method": split}, "pretrain": pretrain, "model": model,
+              "data": {"source": "zuco.h5"}}  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "split.json").write_text("{}")
+    (folder / "results.json").write_text("{}")
+    for stage in ("snapshot", "series"):
+        (folder / stage).mkdir()
+        logged = [{"step": 0, "zero/eeg/0": 0.8, "mean/eeg/0": 0.7}]
+        logged += [{"step": step, "dev_loss/eeg/0": 1 / step} for step in (20, 40)]
+        (folder / stage / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in logged))
+
+
+@pytest.mark.quick("jo-2", "fair-3", "fair-4")
+@pytest.mark.parametrize("name", ["jo-2", "jo-3", "fair-2", "fair-3", "fair-4"])
+def test_each_row_of_the_paper_has_one_of_ours_of_the_same_width(name, tmp_path, rows):
+    runs = runs_of(name)
+    for run in runs[:-1]:
+        make_run(tmp_path / run.name, rows)
+    table = table_of(wanted(name, tmp_path))
+    texts = TABLES[name].texts
+    assert [(group, head) for group, head in table.columns[1:]] == list(TABLES[name].columns)
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+    assert [tuple(row[1:]) for row in table.rows if row[0] == "paper"] == list(TABLES[name].rows)
+    ours = [row for row in table.rows if row[0] == "here"]
+    assert [tuple(row[1 : 1 + texts]) for row in ours] == [row[:texts] for row in TABLES[name].rows]
+    missing = [row for row in ours if "-" in row[1 + texts :]]
+    assert len(missing) == (8 if name.startswith("jo") else 1)  # those of the last run
+    assert all(float(cell) >= 0 for row in ours if row not in missing for cell in row[1 + texts :])
+    assert any("tokens" in heading and "N=1" in heading for heading in table.headings)
+    assert any("package rouge" in heading for heading in table.headings)
+
+
+def test_rows_are_those_of_their_scenario(tmp_path, rows):
+    """EEG/EEG is right in a quarter of its rows; no other scenario is."""
+    for run in runs_of("jo-2"):
+        make_run(tmp_path / run.name, rows)
+    found = {tuple(row[:4]): float(row[4]) for row in table_of(wanted("jo-2", tmp_path)).rows}
+    assert found["here", "T5", "EEG", "EEG"] > found["here", "T5", "Random", "Random"] + 10
+    assert found["here", "T5", "EEG", "Random"] == found["here", "T5", "Random", "EEG"]
+    assert found["paper", "T5", "EEG", "EEG"] == 16.64
+
+
+def test_table_4_of_jo_has_three_sentences_in_five_lines(tmp_path, rows):
+    make_run(tmp_path / runs_of("jo-4")[0].name, rows)
+    table = table_of(wanted("jo-4", tmp_path))
+    assert [row[1] for row in table.rows] == ["Ground truth", "EEG w/tf", "Random w/tf", "EEG", "Random"] * 3
+    assert all(text not in ("", "-") for *_, text in table.rows)
+
+
+def test_figure_4_has_a_panel_a_data_set_and_stage_and_a_curve_a_split(tmp_path, rows):
+    """By epoch; no curve replaces another."""
+    runs = runs_of("fair-figure-4")
+    for run in runs:
+        make_run(tmp_path / run.name, rows, split=run.argument.partition("method=")[2][0])
+    table = table_of(wanted("fair-figure-4", tmp_path))
+    assert [row[1:4] for row in table.rows] == [
+        [data, f"({method})", stage]
+        for data, methods in (("Narratives", "abcdef"), ("ZuCo", "acdf"))
+        for method in methods for stage in ("snapshot", "series")
+    ]  # fmt: skip
+    assert {tuple(row[4:]) for row in table.rows} == {("0.0250", "2.0000", "0.0250", "0.8000", "0.7000")}
+    assert (tmp_path / "fair-figure-4.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["latte-1", "latte-2", "latte-3"])
+def test_tables_of_pairs(name, tmp_path):
+    make_demo_data(wanted(name, tmp_path))
+    table = table_of(wanted(name, tmp_path))
+    texts = TABLES[name].texts
+    ours = [tuple(row[1:]) for row in table.rows if row[0] == "here"]
+    assert [row[:texts] for row in ours] == [row[:texts] for row in TABLES[name].rows]
+    assert [len(row) for row in ours] == [len(row) for row in TABLES[name].rows]
+    assert all(cell and cell != "-" for row in ours for cell in row)
+
+
+def judge_results(names):
+    slices = ["all", "prompted", "unprompted", "Severe", "Moderate", "Mild"]
+    aucs = {name: {"value": 0.8, "interval": [0.7, 0.9]} for name in names}
+    line = {"name": "S1", "etiology": "ALS", "severity": "Mild", "n": 5, "word_accuracy": 80.0, "human": 70.0}
+    speakers = {"speakers": [{**line, "latte": 60.0}]}
+    return {"slices": [{"slice": name, "n": 9, "preserved": 4, "auc": aucs} for name in slices], "speakers": speakers,
+            "parameters": dict.fromkeys(names, 22000000.0)}  # fmt: skip
+
+
+def test_table_4_of_lattescore_has_two_judges_by_speech_type_and_severity(tmp_path, printed_by):
+    names = ["LATTEScore's judge", "meaning[lr-bertscore]", "meaning[lr-similarity]"]
+    for run in runs_of("latte-4"):
+        (tmp_path / run.name / "judge").mkdir(parents=True)
+        (tmp_path / run.name / "results.json").write_text(json.dumps(judge_results(names)))
+    table = table_of(wanted("latte-4", tmp_path))
+    ours = [row for row in table.rows if row[0].startswith("here")]
+    assert [tuple(row[1:3]) for row in ours] == [row[:2] for row in TABLES["latte-4"].rows]
+    assert {tuple(row[3:]) for row in ours} == {("0.800",) * 6}
+    (run,) = runs_of("latte-5")
+    (tmp_path / run.name / "judge").mkdir(parents=True)
+    (tmp_path / run.name / "results.json").write_text(json.dumps(judge_results(names)))
+    speakers = table_of(wanted("latte-5", tmp_path)).rows
+    assert len(speakers) == 11
+    assert speakers[-1] == ["here", "S1", "ALS", "Mild", "5", "80.0", "70.0", "60.0"]
+    printed = printed_by(["table", *(str(tmp_path / run.name) for run in runs_of("latte-4"))])
+    assert printed.count("meaning[lr-bertscore]") == 2
+    assert "severity severe" in printed
+
+
+def test_any_runs_are_joined_under_their_split_and_in_the_papers_units(tmp_path, rows, printed_by, refused):
+    """A run without a leak stands under no title that says that it leaks."""
+    for name, split in (("one", "unique_text"), ("two", "c")):
+        make_run(tmp_path / name, rows, split)
+    files = [f"--out={tmp_path / f'table.{suffix}'}" for suffix in ("md", "tex", "csv")]
+    printed = printed_by(["table", str(tmp_path / "one"), str(tmp_path / "two"), *files])
+    assert "leak" not in printed
+    lines = list(csv.DictReader((tmp_path / "table.csv").read_text(encoding="utf8").splitlines()))
+    assert len(lines) == 2 * 8
+    assert {line["split"] for line in lines} == {"unique_text", "c"}
+    assert {line["model"] for line in lines} == {"unicorn + bart, random"}
+    assert "BLEU-N tokens (%) N=1" in lines[0]
+    assert "ROUGE-1, package rouge (%) F" in lines[0]
+    assert (tmp_path / "table.tex").read_text().count(r"\\") > 16
+    words = printed_by(["table", str(tmp_path / "one"), "--profile=standard"])
+    assert "BLEU-N words (%) N=1" in words
+    assert "none: is no finished run" in refused(["table", str(tmp_path / "none")])
+
+
+def test_runs_are_compared_by_their_verdicts(tmp_path, rows, capsys):
+    _, noise = simulated_rows()
+    systems = {"good": edited(noise, lambda r, _: r.reference, 0.25), "bad": noise}
+    for name, own in systems.items():
+        make_run(tmp_path / name, rows)
+        found = audit(changed(own, eval_condition="eeg", train_condition="eeg"), {"noise": noise, "zero": noise})
+        (tmp_path / name / "audit.json").write_text(json.dumps(found.to_json()))
+    assert main(["table", str(tmp_path / "good"), str(tmp_path / "bad")]) == 0
+    *_, good, bad = capsys.readouterr().out.strip().splitlines()
+    assert good.startswith("good  uses EEG (")
+    assert bad.startswith("bad   equivalent to control")
+    (tmp_path / "bad" / "audit.json").write_text("{}")
+    assert main(["table", str(tmp_path / "bad")]) == 2
+    assert "has no verdict of this version" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_has_footnotes_and_commands_that_parse(name, tmp_path):
+    assert footnotes(name) or name == "latte-1"
+    for demo in (True, False):
+        asked = wanted(name, tmp_path, demo=demo, pairs="pairs.tsv", data=Path("data"))
+        lines = commands(asked)
+        assert len(lines) == len(set(lines)) == len({run.name for run in asked.runs}) == len(asked.runs)
+        for run in asked.runs:
+            command, config, *flags = asked.command(run)
+            if command == "run":
+                settings = parse_config([config, *flags], command, options=("workdir",)).settings
+                assert settings.data.source.startswith("data/")
+
+
+@pytest.mark.quick("jo-3-10050")
+@pytest.mark.parametrize(("name", "steps"), [("jo-2", 9330), ("jo-3", 10050)])
+def test_the_price_has_the_papers_steps_where_no_data_are(name, steps, tmp_path, printed_by):
+    asked = wanted(name, tmp_path, demo=False)
+    assert {price_of(asked, run)[0] for run in asked.runs} == {steps}
+    printed = printed_by(["reproduce", name, f"--out={tmp_path}", "--list", "--topology=v5e:2x4"])
+    assert printed.count(f"{steps:,} steps") == 3
+    assert "chip-hours" in printed
+    assert printed.count("eeg2text run --config=paper:") == 3
+
+
+def test_finished_runs_are_not_made_again(tmp_path, rows):
+    asked = wanted("jo-2", tmp_path)
+    make_run(tmp_path / asked.runs[1].name, rows)
+    assert asked.missing == [asked.runs[0], asked.runs[2]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["jo-2"], "zuco_sr-nr-tsr.h5: there is no such data file; make it with `eeg2text prepare`"),
+        (["latte-2"], "--pairs=FILE.tsv is missing"),
+        (["jo-2", "--steps=3"], "reproduce has no such option"),
+        (["latte-4", "--judges=one"], "expected two checkpoints"),
+    ],
+)
+def test_what_is_missing_is_one_sentence(arguments, said, tmp_path, refused, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert said in refused(["reproduce", *arguments, f"--out={tmp_path}", "--topology=v5e:2x4"])
+
+
+def test_a_part_is_k_of_n():
+    assert parse_part("2/4") == (2, 4)
+    with pytest.raises(UserError, match="expected K/N"):
+        parse_part("5/4")
+
+
+@pytest.mark.slow
+def test_a_demonstration_ends_in_the_table(tmp_path, capfd):
+    """One real run of two arms, made once; the second call only reads it."""
+    call = ["reproduce", "jo-4", "--demo", f"--out={tmp_path}"]
+    assert main(call) == 0
+    first = capfd.readouterr().out
+    assert "price: about" in first
+    assert (tmp_path / "jo-4.csv").read_text().count("here,") == 15
+    assert main(call) == 0
+    again = capfd.readouterr().out
+    assert "=== " in first
+    assert "=== " not in again
