@@ -11,7 +11,6 @@ import pytest
 from eeg2text_jax.data.fmri.scans import find_scans, not_here, select, window_starts
 from eeg2text_jax.data.fmri.stories import align_stories
 from eeg2text_jax.splits.bipartite import NONE, split_graph
-from eeg2text_jax.study.configuration import load_config
 from eeg2text_testing.bids_stories import fmri_spec
 
 ARCHIVE = Path(__file__).parents[2].parent / "shared" / "data" / "narratives_ds002345_metadata.tar.xz"
@@ -75,7 +74,7 @@ def test_stories_are_where_the_set_has_them(root, scans):
 
 def test_method_f_keeps_more_windows_than_that_of_the_prose(root, scans):
     """Means of 20 seeds: 88.2 % (82 to 95) and 83.9 % (75 to 90); five seeds are enough to tell them apart."""
-    spec = FmriSpec(same_text=load_config("default").data.fmri.same_text)
+    spec = fmri_spec()
     told = [(scan, story) for scan in select(root, scans, spec).wanted for story in scan.stories]
     _, subject = np.unique([scan.subject for scan, _ in told], return_inverse=True)
     _, text = np.unique([spec.group_of(story.stimulus) for _, story in told], return_inverse=True)
