@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from pathlib import Path
 
 import jax
 import pytest
@@ -14,12 +15,19 @@ from eeg2text_jax.decoding.sharded import generate_program, teacher_forced_progr
 from eeg2text_jax.parallel.arms import _jitted
 from eeg2text_jax.study.configuration import parse_config
 
-PAPER = ["--config=paper:backbone=bart,checkpoint=random", "--config.batch.size=8", "--config.batch.buckets=56:56"]
-SMALL = {"model.encoder_layers": 1, "model.encoder_heads": 2, "model.encoder_ffn": 16, "model.shape.d_model": 16}
-SMALL |= {f"model.shape.{side}_layers": 1 for side in ("encoder", "decoder")}
-SMALL |= {f"model.shape.{side}_attention_heads": 2 for side in ("encoder", "decoder")}
-SMALL |= {f"model.shape.{side}_ffn_dim": 16 for side in ("encoder", "decoder")}
-SMALL |= {"decode.max_length": 6, "decode.num_beams": 2, "decode.batch_size": 8, "parallel.mesh": "1,1"}
+SMALL_PAPER = """from configs import paper
+
+
+def get_config():
+    c = paper.get_config("backbone=bart,checkpoint=random")
+    sides = {f"{side}_{name}": n for side in ("encoder", "decoder")
+             for name, n in {"layers": 1, "attention_heads": 2, "ffn_dim": 16}.items()}
+    c.model.shape = {**c.model.shape, "d_model": 16, **sides}
+    c.model.encoder_layers, c.model.encoder_heads, c.model.encoder_ffn = 1, 2, 16
+    c.batch.size, c.batch.buckets, c.parallel.mesh = 8, ((56, 56),), (1, 1)
+    c.decode.max_length, c.decode.num_beams, c.decode.batch_size = 6, 2, 8
+    return c
+"""
 
 
 def lowered_by(arguments: list[str], folder) -> dict[str, str]:
@@ -69,14 +77,15 @@ def test_it_runs_the_programs_of_a_run(tmp_path):
 def test_without_recordings_some_are_made_up(tmp_path, monkeypatch, capsys):
     """The paper's configuration made small: the vocabulary stays that of the checkpoint."""
     monkeypatch.chdir(tmp_path)
-    small = [f"--config.{name}={value}" for name, value in SMALL.items()]
-    assert main(["bench", *PAPER, *small, "--steps=2", "--json=first.json"]) == 0
+    Path("small.py").write_text(SMALL_PAPER)
+    command = ["bench", "--config=small.py", "--steps=2"]
+    assert main([*command, "--json=first.json"]) == 0
     told = capsys.readouterr().out
     report = json.loads((tmp_path / "first.json").read_text())
     assert report["data"] == "made up"
     assert report["config"]["model"]["shape"]["vocab_size"] == 50265
     assert "data made up" in told
-    assert main(["bench", *PAPER, *small, "--steps=2", "--baseline=nothing.json"]) == 2
+    assert main([*command, "--baseline=nothing.json"]) == 2
     assert "--baseline=nothing.json: " in capsys.readouterr().err
 
 
