@@ -129,7 +129,7 @@ def with_made_up_data(config: Settings, folder: Path) -> Settings:
             features = rng.standard_normal((length, *shape), np.float32)
             writer.add(Sample(features, " ".join(rng.choice(words, length)), "made-up", "made-up", number))
     changes: dict[str, Any] = {"data.source": MADE_UP, "model.checkpoint": ""}
-    if Path(config.text.tokenizer).is_dir():
+    if config.text.tokenizer and Path(config.text.tokenizer).is_dir():
         changes["text.tokenizer"] = str(Path(config.text.tokenizer).resolve())
     if config.model.backbone in VOCABULARY:
         changes["model.shape.vocab_size"] = VOCABULARY[config.model.backbone]
