@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -147,7 +147,7 @@ def train(study: Study, steps: int) -> tuple[TrainState, PreparedStep, dict[str,
     mesh, config, size = study.placement.mesh, study.config, study.config.batch.size
     program = make_program(config, study.model, study.arms, mesh)
     state, prepared = make_initial_state(study, program, study.placement), PreparedStep(study, program)
-    state, arrays = prepared.placed(state), prepared.arrays
+    state, arrays, step = prepared.placed(state), prepared.arrays, cast(Any, prepared.step)
     stream = iter(batches_of(study, 1000 + steps))
     begun, compiled, memory = time.perf_counter(), {}, 0
     seeds = len({arm.seed for arm in study.arms})
@@ -155,13 +155,14 @@ def train(study: Study, steps: int) -> tuple[TrainState, PreparedStep, dict[str,
     for bucket in config.batch.buckets:
         shapes = batch_shapes(bucket, size, study.data.feature_shape, *optional, seeds=seeds)
         blank = put_training_batch({name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}, mesh)
-        taken = prepared.step.lower(state, blank, arrays).compile()
+        taken = step.lower(state, blank, arrays).compile()
         compiled[shapes["labels"].shape], memory = taken, max(memory, memory_of(taken))
     seconds_to_compile = time.perf_counter() - begun
     for taken in compiled.values():  # the first execution loads the program
         state, _ = taken(state, put_training_batch(_of_shape(stream, taken, compiled), mesh, size), arrays)
     jax.block_until_ready(state)
-    works, waited, moments, before = [], 0.0, [time.perf_counter()], None
+    works: list[BatchWork] = []
+    waited, moments, before = 0.0, [time.perf_counter()], None
     for _ in range(steps):
         asked = time.perf_counter()
         batch = next(stream)
@@ -234,7 +235,8 @@ def decode(study: Study, params: Any, steps: int) -> dict[str, Any]:
     for part in {part.words: part for part in slices}.values():
         jax.block_until_ready(decode_slice(part))
     compiling = time.perf_counter() - begun
-    works, moments, before = [], [time.perf_counter()], None
+    works: list[BatchWork] = []
+    moments, before = [time.perf_counter()], None
     for part in (slices * steps)[:steps]:
         found: BothModes = decode_slice(part)
         if before is not None:
