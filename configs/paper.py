@@ -28,14 +28,16 @@ from configs.arguments import parse
 
 CHECKPOINTS = {"bart": "facebook/bart-large", "t5": "google-t5/t5-large", "pegasus": "google/pegasus-large"}
 AUTHORS = {**CHECKPOINTS, "pegasus": "google/pegasus-xsum"}  # as their train_decoding.py and eval_decoding.py name them
-SHAPES = {  # of these checkpoints
-    "bart": {},  # the defaults of transformers.BartConfig
+DROPOUT = {"attention_dropout": 0.1, "activation_dropout": 0.1}  # 0 in the defaults of transformers
+SHAPES = {  # of these checkpoints, as their config.json has them; the rest are the defaults of transformers
+    "bart": {**DROPOUT},
     "t5": {"d_model": 1024, "d_kv": 64, "d_ff": 4096, "num_layers": 24, "num_heads": 16},
     "pegasus": {
         "encoder_layers": 16,
         "decoder_layers": 16,
         "scale_embedding": True,
         "activation_function": "relu",
+        **DROPOUT,
     },
 }
 

@@ -28,6 +28,23 @@ def installed_version(package: str) -> str | None:
         return None
 
 
+COMPILERS = {  # platform -> the packages on whose versions a compiled program depends
+    "tpu": ("jax", "jaxlib", "libtpu"),
+    "cuda": ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12"),
+    "cpu": ("jax", "jaxlib"),
+}
+
+
+def compiler_versions(platform: str) -> dict[str, str]:
+    """Return package -> version of what compiles programs for a platform, a key of `COMPILERS`."""
+    return {name: version for name in COMPILERS[platform] if (version := installed_version(name))}
+
+
+def in_words(versions: dict[str, str]) -> str:
+    """Return versions as text, such as `jax 0.10.2, libtpu 0.0.42.1`."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
 def with_version(package: str) -> str:
     """Return `NAME-VERSION` of an installed distribution, for signatures."""
     from importlib.metadata import version  # 25 ms, for which `eeg2text --help` need not wait

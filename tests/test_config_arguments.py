@@ -4,7 +4,9 @@ import pytest
 
 from configs import paper, zuco_words
 from configs.arguments import parse
+from eeg2text_jax.backbones.build import random_spec
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.opening import AnyTokenizer
 
 
 def test_values_and_defaults():
@@ -27,6 +29,9 @@ def test_paper_takes_large_checkpoints_or_random_weights_of_their_shape(backbone
     assert bool(config.model.prompt) == (backbone == "t5")
     random = paper.get_config(f"backbone={backbone},checkpoint=random")
     assert random.model.checkpoint == ""
+    # What config.json of the published checkpoints says; the defaults of transformers have 0 for BART and PEGASUS.
+    stack = random_spec(backbone, dict(random.model.shape), AnyTokenizer()).encoder
+    assert (stack.dropout, stack.attention_dropout, stack.activation_dropout) == (0.1, 0.1, 0.1)
 
 
 def test_zuco_words_takes_every_backbone_and_a_checkpoint():

@@ -10,6 +10,7 @@ import sys
 
 from etils import epath
 
+from eeg2text_jax.commands.run import on_hosts
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 from eeg2text_jax.imports import hide_torch
@@ -105,6 +106,23 @@ def _scaling(arguments: Arguments, wanted: str) -> int:
 
 
 def bench(argv: list[str]) -> int:
+    """Measure the programs of a configuration; with --stage, one stage beside other libraries."""
+    if any(argument.startswith("--stage") for argument in argv):
+        return _stage(argv)
+    arguments = parse_config(argv, "bench", optional=("json", "baseline", "steps"))
+    steps = arguments.options["steps"] or "20"
+    if not (steps.isdecimal() and 2 <= int(steps) <= 10000):
+        raise UserError(f"--steps={steps}: expected how many steps are timed, a whole number from 2 to 10,000.")
+
+    def work() -> None:
+        from eeg2text_jax.bench import measure
+
+        measure.bench(arguments.settings, int(steps), arguments.options["json"], arguments.options["baseline"])
+
+    return on_hosts("bench", arguments.settings.parallel, work)
+
+
+def _stage(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="eeg2text bench", description=BENCH, epilog=MORE, add_help=False)
     parser.add_argument("--stage", choices=STAGES, required=True, help=STAGE_HELP)
     if {"-h", "--help"} & set(argv) and not any(argument.startswith("--stage") for argument in argv):

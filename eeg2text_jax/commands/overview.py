@@ -28,7 +28,7 @@ COMMANDS = {
     "preflight": "compile training and decoding for a TPU that is not present: memory, fit, communication",
     "configs": "the bundled configurations; `copy NAME` writes one to a file for editing",
     "completion": "a script that completes commands and options in bash or zsh",
-    "bench": "throughput of decoding and training",
+    "bench": "throughput of the programs that a run runs, on all devices; beside an earlier measurement",
 }
 
 # Commands that share a module, as MODULE:FUNCTION; every other command is `main` in the module of its name.

@@ -38,7 +38,7 @@ def run(argv: list[str]) -> int:
 
             pipeline.run(arguments.settings, arguments.options["workdir"])
 
-    return _on_hosts("run", arguments.settings.parallel, work)
+    return on_hosts("run", arguments.settings.parallel, work)
 
 
 def train(argv: list[str]) -> int:
@@ -51,7 +51,7 @@ def train(argv: list[str]) -> int:
         with opening.open_run(arguments.settings, arguments.options["workdir"]) as study:
             train_arms(study)
 
-    return _on_hosts("train", arguments.settings.parallel, work)
+    return on_hosts("train", arguments.settings.parallel, work)
 
 
 def decode(argv: list[str]) -> int:
@@ -63,7 +63,7 @@ def decode(argv: list[str]) -> int:
         with opening.open_run(arguments.settings, arguments.options["workdir"], make=False) as study:
             pipeline.decode(study)
 
-    return _on_hosts("decode", arguments.settings.parallel, work)
+    return on_hosts("decode", arguments.settings.parallel, work)
 
 
 def judge(argv: list[str]) -> int:
@@ -82,7 +82,7 @@ def judge(argv: list[str]) -> int:
     return 0
 
 
-def _on_hosts(name: str, parallel: ParallelSettings, work: Callable[[], None]) -> int:
+def on_hosts(name: str, parallel: ParallelSettings, work: Callable[[], None]) -> int:
     """Call `work`; if a run has several hosts, in a process that ends when another host is lost."""
     if parallel.hosts == "one":
         hide_torch()

@@ -40,6 +40,7 @@ class Batch(TypedDict, total=False):
     after: np.ndarray | Array  # int32 [B, P], prompt ids after the recording; -1 at padding
     clock: np.ndarray | Array  # float32 [B, F] (voxels flat), codes of recording and time: the input under `clock`
     neighbor: np.ndarray | Array  # float32, shaped as features: the recording nearest in time, for `neighbor`
+    whole: np.ndarray  # int64 [3], only if a host built its own rows: the first seed's samples, target tokens and rows
 
 
 def batch_shapes(
@@ -155,16 +156,24 @@ def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> Featur
     return FeatureScale(mean, scale, np.flatnonzero(constant), np.flatnonzero(flat & ~constant))
 
 
-def make_batch(samples: Samples, rows: Sequence[int] | np.ndarray, bucket: Bucket, size: int) -> Batch:
-    """Make a batch of the samples `rows`, filled up to `size` with copies of the first one that have weight 0."""
+def make_batch(
+    samples: Samples, rows: Sequence[int] | np.ndarray, bucket: Bucket, size: int, own: np.ndarray | None = None
+) -> Batch:
+    """Make a batch of the samples `rows`, filled up to `size` with copies of the first one that have weight 0.
+
+    `own` are the rows of the batch to read and build, see `placement.own_rows`; None: all.
+    """
     words, tokens = bucket
     filled = np.array([*rows, *[rows[0]] * (size - len(rows))])
-    lengths = samples.n_words()[filled]
+    real = np.arange(size) < len(rows)
+    if own is not None:
+        filled, real = filled[own], real[own]
+    lengths = np.minimum(samples.data.n_words[filled], samples.max_words)
     batch: Batch = {
         "features": _stack_features(samples.features, filled, words),
         "mask": np.arange(words) < lengths[:, None],
         "sample_id": filled.astype(np.int32),
-        "weight": (np.arange(size) < len(rows)).astype(np.float32),
+        "weight": real.astype(np.float32),
     }
     if samples.targets is not None:
         batch["labels"] = pad_ids([samples.targets[i] for i in filled], tokens, samples.pad_token)
@@ -202,8 +211,17 @@ def _stack_features(of: Callable[[int], np.ndarray], rows: np.ndarray, words: in
 class _TrainingSource:
     """The training batches as a random-access source for grain; the index is the training step."""
 
-    def __init__(self, samples: Samples, rows: np.ndarray, plans: Sequence[EpochPlan], size: int, steps: int):
+    def __init__(
+        self,
+        samples: Samples,
+        rows: np.ndarray,
+        plans: Sequence[EpochPlan],
+        size: int,
+        steps: int,
+        own: np.ndarray | None,
+    ):
         self._samples, self._rows, self._plans, self._size, self._steps = samples, rows, plans, size, steps
+        self._own = own
         self._epoch: tuple[int, list[list[tuple[np.ndarray, Bucket]]]] = (-1, [])
 
     def __len__(self) -> int:
@@ -214,7 +232,15 @@ class _TrainingSource:
         if self._epoch[0] != epoch:
             self._epoch = (epoch, [plan.epoch(epoch) for plan in self._plans])
         chosen = [batches[place] for batches in self._epoch[1]]
-        return stack_seeds([make_batch(self._samples, self._rows[own], bucket, self._size) for own, bucket in chosen])
+        make = functools.partial(make_batch, self._samples, size=self._size, own=self._own)
+        batch = stack_seeds([make(rows=self._rows[places], bucket=bucket) for places, bucket in chosen])
+        return batch if self._own is None else {**batch, "whole": self._whole(self._rows[chosen[0][0]])}
+
+    def _whole(self, rows: np.ndarray) -> np.ndarray:
+        """Return the numbers of samples, of target tokens and of rows of a whole batch."""
+        pad = self._samples.pad_token
+        tokens = sum(np.count_nonzero(self._samples.targets[i] != pad) for i in rows)
+        return np.array([len(rows), tokens, self._size])
 
 
 def stack_seeds(batches: Sequence[Batch]) -> Batch:
@@ -230,19 +256,26 @@ def training_batches(
     seed: int,
     steps: int,
     grid_seeds: Sequence[int] = (0,),
+    own: np.ndarray | None = None,
 ) -> grain.IterDataset:
     """Return `steps` training batches `[S, B, ...]` of the samples `rows`; `B = size`, S is the number of grid seeds.
 
-    Save and restore the iterator's state to resume. The order for a grid seed depends only on it and on `seed`.
+    With `own`, a host builds only these rows of each batch, see `placement.own_rows`. Save and restore the iterator's
+    state to resume. The order for a grid seed depends only on it and on `seed`.
     """
     words, tokens = samples.n_words()[rows], samples.n_tokens(rows)
     plans = [EpochPlan(words, tokens, buckets, size, seed, grid_seed) for grid_seed in grid_seeds]
-    source = _TrainingSource(samples, rows, plans, size, steps)
+    source = _TrainingSource(samples, rows, plans, size, steps, own)
     return grain.MapDataset.source(source).to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=4))
 
 
-def each_evaluation_batch(samples: Samples, rows: np.ndarray, buckets: Sequence[Bucket], size: int) -> Iterator[Batch]:
-    """Yield batches with every sample of `rows` once, shortest bucket first, filled with rows of weight 0."""
+def each_evaluation_batch(
+    samples: Samples, rows: np.ndarray, buckets: Sequence[Bucket], size: int, own: np.ndarray | None = None
+) -> Iterator[Batch]:
+    """Yield batches with every sample of `rows` once, shortest bucket first, filled with rows of weight 0.
+
+    `own` are the rows of each batch to build, see `placement.own_rows`; None: all.
+    """
     plan = EpochPlan(samples.n_words()[rows], samples.n_tokens(rows), buckets, size, seed=0)
     for chosen, bucket in sorted(plan.epoch(0), key=lambda batch: (batch[1], int(batch[0][0]))):
-        yield make_batch(samples, rows[np.sort(chosen)], bucket, size)
+        yield make_batch(samples, rows[np.sort(chosen)], bucket, size, own)

@@ -37,6 +37,7 @@ from eeg2text_jax.parallel.placement import (
     arm_sharding,
     fed_sharding,
     frozen_shardings,
+    own_rows,
     put,
     put_batch,
     replicated,
@@ -80,9 +81,22 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
       mesh: by default one device, which decodes the arms one after the other. Predictions do not depend on the mesh.
     """
     mesh = mesh or make_mesh(1, 1, jax.devices()[:1])
+    both_modes, rows = decoder_of(study, params, mesh), study.split.parts["test"]
+    for condition in study.config.grid.eval_conditions:
+        if condition in COPIES:
+            yield from copied_predictions(study, condition, rows)
+            continue
+        both = over_slices(study, rows, condition, mesh, both_modes, f"decode under {condition}")
+        for a, arm in enumerate(study.arms):
+            own = jax.tree.map(lambda leaf, a=a: leaf[a], both)
+            yield from cell_predictions(study, Cell(arm, condition), rows, own)
+
+
+def decoder_of(study: Study, params: Any, mesh: Mesh) -> Callable[[Inputs, Inputs, Inputs], BothModes]:
+    """Return the function `run` of `over_slices` that decodes in both modes with each arm's parameters `[A, ...]`."""
     params = place_params(study, params, mesh)
     decode = study.config.decode
-    spec, rows = check_decoding(decode, study.model), study.split.parts["test"]
+    spec = check_decoding(decode, study.model)
     searching = rounded_arms(study.model, params, spec)
 
     def both_modes(fed: Inputs, shared: Inputs, batch: Inputs) -> BothModes:
@@ -95,14 +109,7 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
             force(params, fed, (shared, batch["labels"])),
         )
 
-    for condition in study.config.grid.eval_conditions:
-        if condition in COPIES:
-            yield from copied_predictions(study, condition, rows)
-            continue
-        both = over_slices(study, rows, condition, mesh, both_modes, f"decode under {condition}")
-        for a, arm in enumerate(study.arms):
-            own = jax.tree.map(lambda leaf, a=a: leaf[a], both)
-            yield from cell_predictions(study, Cell(arm, condition), rows, own)
+    return both_modes
 
 
 def over_slices(
@@ -116,6 +123,22 @@ def over_slices(
 ) -> Any:
     """Call `run(fed, shared, batch)` on batches of similar length; return its results, leaves `[A, N, ...]`.
 
+    The arguments are those of `slices_of`; `title` is the label of the progress display.
+    """
+    slices, decode = slices_of(study, rows, condition, mesh, run, texts)
+    return decode_dataset(slices, decode, title, axis=1, sentences=len(study.arms))
+
+
+def slices_of(
+    study: Study,
+    rows: np.ndarray,
+    condition: str,
+    mesh: Mesh,
+    run: Callable[[Inputs, Inputs, Inputs], Any],
+    texts: np.ndarray | None = None,
+) -> tuple[list[Slice], Callable[[Slice], Any]]:
+    """Return the batches of similar length, and the function that calls `run(fed, shared, batch)` on one of them.
+
     Batches have `decode.batch_size` samples, rounded up to a multiple of the mesh's `data` axis.
 
     Args:
@@ -123,14 +146,15 @@ def over_slices(
       condition: evaluation condition of the features.
       run: `fed` has each arm's `features [A, B, W, F]`, `shared` the mask `[B, W]` of real words and any prompts of
         samples; `batch` is from `make_batch`.
-      title: label of the progress display.
       texts: token ids of each arm's own texts `[A, N, T]`, which `fed` then has as `labels [A, B, T]`.
     """
     arrays = put(study.arrays._replace(texts=None), replicated(mesh))
 
     def decode(part: Slice) -> Any:
         shape = (part.words, study.config.text.max_tokens)
-        batch = put_batch(make_batch(study.samples, rows[part.samples], shape, len(part.samples)), mesh)
+        size = len(part.samples)
+        made = make_batch(study.samples, rows[part.samples], shape, size, own_rows(mesh, size))
+        batch = put_batch(made, mesh, size)
         fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
         if texts is not None:
             fed["labels"] = put(texts[:, part.samples], fed_sharding(mesh))
@@ -138,7 +162,7 @@ def over_slices(
 
     size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
     slices = plan_slices(study.samples.n_words()[rows], [words for words, _ in study.config.batch.buckets], size)
-    return decode_dataset(slices, decode, title, axis=1, sentences=len(study.arms))
+    return slices, decode
 
 
 def check_decoding(decode: DecodeSettings, model: TokenIds) -> GenerationSpec:

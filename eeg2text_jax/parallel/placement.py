@@ -68,9 +68,25 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(DATA))
 
 
-def put_batch(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, jax.Array]:
-    """Place a batch `[B, ...]` on the mesh, axis B along `data`; every host must have all rows."""
-    return put(dict(batch), batch_sharding(mesh))
+def own_rows(mesh: Mesh, size: int, devices: Sequence[jax.Device] | None = None) -> np.ndarray | None:
+    """Return the rows of a batch of `size` that are on this host's devices, in order; None on a single host: all.
+
+    `devices` are the devices of another host.
+    """
+    if devices is None:
+        if jax.process_count() == 1:
+            return None
+        devices = mesh.local_devices
+    places = batch_sharding(mesh).devices_indices_map((size,))
+    return np.unique(np.concatenate([np.arange(size)[places[device]] for device in devices]))
+
+
+def put_batch(batch: Mapping[str, Any], mesh: Mesh, size: int = 0) -> dict[str, jax.Array]:
+    """Place a batch `[B, ...]` on the mesh, axis B along `data`.
+
+    With `size`, the number of rows of the whole batch, each host has its `own_rows`, else all rows.
+    """
+    return _put_rows(batch, batch_sharding(mesh), size)
 
 
 def seeds_sharding(mesh: Mesh) -> NamedSharding:
@@ -78,9 +94,28 @@ def seeds_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(None, DATA))
 
 
-def put_training_batch(batch: Mapping[str, Any], mesh: Mesh) -> dict[str, jax.Array]:
-    """Place a training batch `[S, B, ...]` on the mesh, axis B along `data`; every host must have all rows."""
-    return put(dict(batch), seeds_sharding(mesh))
+def put_training_batch(batch: Mapping[str, Any], mesh: Mesh, size: int = 0) -> dict[str, jax.Array]:
+    """Place a training batch `[S, B, ...]` on the mesh, axis B along `data`; `size` is explained at `put_batch`."""
+    return _put_rows({name: leaf for name, leaf in batch.items() if name != "whole"}, seeds_sharding(mesh), size)
+
+
+def _put_rows(batch: Mapping[str, Any], sharding: NamedSharding, size: int) -> dict[str, jax.Array]:
+    """Place a batch whose rows are the axis that `sharding` shards; with `size`, this host has its `own_rows` of it."""
+    own = own_rows(sharding.mesh, size) if size else None
+    if own is None:
+        return put(dict(batch), sharding)
+    axis = len(sharding.spec) - 1
+
+    def place(array: Any) -> jax.Array:
+        def part(index: tuple[slice, ...]) -> Any:
+            first, last, _ = index[axis].indices(size)
+            held = slice(*np.searchsorted(own, (first, last)))
+            return array[(*index[:axis], held, *index[axis + 1 :])]
+
+        whole = (*array.shape[:axis], size, *array.shape[axis + 1 :])
+        return jax.make_array_from_callback(whole, sharding, part)
+
+    return jax.tree.map(place, dict(batch))
 
 
 def put(tree: Any, sharding: NamedSharding) -> Any:
@@ -206,9 +241,9 @@ class Placement:
         """Return the shapes of a state with their shardings, as restoring a checkpoint requires them."""
         return jax.tree.map(with_sharding, shapes, self.shardings(shapes))
 
-    def batch(self, batch: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """Place a batch `[B, ...]` on the mesh, axis B along `data`."""
-        return put_batch(batch, self.mesh)
+    def batch(self, batch: Mapping[str, Any], size: int = 0) -> dict[str, jax.Array]:
+        """Place a batch `[B, ...]` on the mesh, axis B along `data`; `size` is explained at `put_batch`."""
+        return put_batch(batch, self.mesh, size)
 
     def constants(self, tree: Any) -> Any:
         """Place a copy of the arrays on every device."""

@@ -24,6 +24,7 @@ from eeg2text_jax.preflight.hlo_clock import Estimate
 from eeg2text_jax.preflight.programs import Outline, Program, make_outline
 from eeg2text_jax.study.grid import placement_of
 from eeg2text_jax.study.sections import Settings
+from eeg2text_jax.versions import compiler_versions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +105,11 @@ class Report:
     programs: list[ProgramReport]
     largest: LargestBatch | None  # None if the largest batch was not searched for
     effort: str | None  # one of `compiling.EFFORTS`; None if nothing was compiled
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of JAX and of the compiler, on which all figures depend."""
+        return compiler_versions(self.topology.chip.platform)
 
     @property
     def limit(self) -> int:

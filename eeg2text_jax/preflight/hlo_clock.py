@@ -233,7 +233,9 @@ class Walk:
         """Return the kind of an instruction without an estimate, a key of `Estimate.missing`."""
         if line.op == "fusion":
             names = {part.op for part in self._within(line)}
-            known = next((op for op in ("gather", "scatter", "sort", "custom-call") if op in names), None)
+            known = next(
+                (op for op in ("rng-bit-generator", "gather", "scatter", "sort", "custom-call") if op in names), None
+            )
             return f"fusion with {known}" if known else "fusion"
         return f"custom-call {_target(line)}" if line.op == "custom-call" else line.op
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 ASYNCHRONOUS = ("copy-start", "slice-start")
 WAITING = "waiting for memory"
+UNCOUNTED = {"rng": "random bits", "topk": "TopK", "sort": "sorts"}  # in the name of a kind -> what it computes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +69,17 @@ class Estimate:
     def missing_executions(self) -> float:
         """Share of the executions that have no estimate."""
         return sum(kind.executions for kind in self.missing.values()) / max(self.executions, 1)
+
+    @property
+    def uncounted(self) -> dict[str, Missing]:
+        """Work without an estimate that is no copy (random bits, TopK, sorts), by what it computes."""
+        found: dict[str, Missing] = {}
+        for kind, count in self.missing.items():
+            if name := next((name for part, name in UNCOUNTED.items() if part in kind.lower()), None):
+                before = found.get(name, Missing(0, 0, 0))
+                numbers = zip(dataclasses.astuple(before), dataclasses.astuple(count), strict=True)
+                found[name] = Missing(*map(sum, numbers))
+        return found
 
     @property
     def asynchronous_bytes(self) -> int:

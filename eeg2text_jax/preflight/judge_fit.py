@@ -34,6 +34,7 @@ from eeg2text_jax.preflight.estimate import usable
 from eeg2text_jax.preflight.programs import Program
 from eeg2text_jax.pretrained.load import read_config, spec_of
 from eeg2text_jax.stores.copying import at_hand
+from eeg2text_jax.versions import compiler_versions, in_words
 
 LABELS = Labels(("yes", "no"), ((7,), (9,)))  # one token each, as in T5 and PEGASUS; memory does not depend on the ids
 
@@ -67,6 +68,7 @@ class JudgeFit:
         lines = [self._line(tuning, self.tuning), self._line(scoring, self.scoring)]
         shared = f", divided over {self.chips} chips" if self.chips > 1 else ""
         lines.append(f"frozen weights, one copy for all prompts: {self.frozen / GIB:.2f} GiB{shared}")
+        lines.append(f"figures are of {in_words(compiler_versions('tpu'))}")
         if self.tuning.total > self.limit:
             divided = "" if self.chips > 1 else "parallel.fsdp=True on several chips, "
             lines.append(
@@ -91,7 +93,7 @@ class JudgeFit:
             name: {"total_bytes": one.total, "argument_bytes": one.arguments, "temporary_bytes": one.temporaries}
             for name, one in {"tuning": self.tuning, "scoring": self.scoring}.items()
         }
-        return numbers | sizes | {"programs": programs}
+        return numbers | sizes | {"programs": programs, "versions": compiler_versions("tpu")}
 
 
 def judge_fit(config: JudgeSettings, topology: Topology, effort: str) -> JudgeFit:

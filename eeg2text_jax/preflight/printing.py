@@ -11,6 +11,7 @@ from eeg2text_jax.preflight.compiling import EFFORT_OPTION
 from eeg2text_jax.preflight.estimate import ProgramReport, Report
 from eeg2text_jax.preflight.fitting import LargestBatch
 from eeg2text_jax.preflight.printing_times import clock_json, clock_lines
+from eeg2text_jax.versions import in_words
 
 GIB, MIB = 2**30, 2**20
 PARTS = ("arguments", "temporaries", "output", "code")  # fields of `Compiled` that add up to its total memory
@@ -37,6 +38,7 @@ def to_text(report: Report) -> str:
     lines = [
         f"{report.topology.name}: {report.n_devices} x {chip.name}, {chip.memory / GIB:.0f} GiB each, mesh {mesh}",
         f"arms {', '.join(report.arms)}; {words} words, {tokens} tokens; {config.model.dtype}; {how}",
+        f"figures are of {in_words(report.versions)}",
     ]
     if config.model.checkpoint and not Path(config.model.checkpoint).expanduser().is_dir():
         lines += [f"the shape is config.model.shape, because {config.model.checkpoint} is no local folder"]
@@ -154,6 +156,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "words": report.bucket[0],
         "tokens": report.bucket[1],
         "run": False,
+        "versions": report.versions,
         "effort": report.effort,
         "programs": [_program_json(report, program) for program in report.programs],
         "largest_batch": None if report.largest is None else dataclasses.asdict(report.largest),

@@ -84,6 +84,11 @@ def _estimate_lines(found: Estimate, chip: Chip, digits: int) -> list[str]:
             f"    without an estimate: {found.missing_instructions} instructions, {found.missing_executions:.0%} of the"
             f" executions ({named}{', ...' if len(kinds) > 4 else ''})"
         )
+    for what, count in found.uncounted.items():
+        lines.append(
+            f"    not in the time: {what}, {count.executions} executions that write {count.bytes / GIB:.2f} GiB, at"
+            f" least {1e3 * count.bytes / chip.bandwidth:.2f} ms at {chip.bandwidth / 1e9:.0f} GB/s"
+        )
     if size := found.asynchronous_bytes:
         lines.append(
             f"    of these, copies beside the computation move {size / GIB:.2f} GiB,"
@@ -141,5 +146,9 @@ def _times_json(found: Estimate, chip: Chip) -> dict[str, Any]:
             "asynchronous_copies_bytes": found.asynchronous_bytes,
             "asynchronous_copies_milliseconds": 1e3 * found.asynchronous_bytes / chip.bandwidth,
             "by_kind": {kind: dataclasses.asdict(count) for kind, count in found.missing.items()},
+            "uncounted": {
+                what: dataclasses.asdict(count) | {"least_milliseconds": 1e3 * count.bytes / chip.bandwidth}
+                for what, count in found.uncounted.items()
+            },
         },
     }

@@ -155,15 +155,15 @@ def make_outline(config: Settings) -> Outline:
     """Return the configuration, model and arms of a run, without reading data.
 
     The model's shape comes from a local checkpoint folder; without one (also for a Hub name) from `model.shape` and the
-    vocabulary of the backbone's usual tokenizer. See `_features` for the feature shape. Raises UserError if a field of
-    the configuration is not usable.
+    vocabulary of the backbone's usual tokenizer. See `feature_shape` for the feature shape. Raises UserError if a field
+    of the configuration is not usable.
     """
     if config.objective != "generate":
         raise UserError(
             f"preflight compiles training and decoding of objective=generate; objective is {config.objective!r}, whose "
             "encoder fits wherever a generative model does."
         )
-    features = _features(config.data)
+    features = feature_shape(config.data)
     if config.parallel.arms == "auto":  # "auto" would depend on this machine's devices
         config = config.changed({"parallel.arms": "vmap"})
     checkpoint = Path(at_hand(config.model.checkpoint)).expanduser()
@@ -177,7 +177,7 @@ def make_outline(config: Settings) -> Outline:
     return Outline(config, adapted(model, config, tokenizer), arms(config.grid)[:wave], features)
 
 
-def _features(data: DataSettings) -> tuple[int, ...]:
+def feature_shape(data: DataSettings) -> tuple[int, ...]:
     """Return the feature shape of one position of the configured data, which need not exist.
 
     It is read from the data file if the file exists. For other sources the settings state it. For a missing data file

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import jax
 from etils import epath
 
 from eeg2text_jax.errors import UserError
@@ -33,6 +32,7 @@ from eeg2text_jax.preflight.hlo import bytes_by_axis
 from eeg2text_jax.preflight.programs import Outline, make_outline
 from eeg2text_jax.study.grid import placement_of
 from eeg2text_jax.study.sections import Settings
+from eeg2text_jax.versions import compiler_versions, in_words
 
 MOST_CHIPS = 256
 SAMPLES = 1e6  # samples that the chip-hours of the table are for
@@ -150,14 +150,16 @@ def scaling(
 
     def one(topology: Topology) -> Row:
         batch = batches[topology]
-        key = content_digest([dataclasses.asdict(outline.config), topology.name, batch, jax.__version__])[:16]
+        asked = [dataclasses.asdict(outline.config), topology.name, batch, compiler_versions("tpu")]
+        key = content_digest(asked)[:16]
         if key not in known:
             say(f"{topology.name}: compiling, batch {batch} ...")
             row = dataclasses.asdict(compiled_row(outline, topology, batch))
             with lock:
                 known[key] = row
                 if kept is not None:
-                    write_text(kept, json.dumps({"scaling": known}, indent=1) + "\n")
+                    table = {"versions": compiler_versions("tpu"), "scaling": known}
+                    write_text(kept, json.dumps(table, indent=1) + "\n")
         say(f"{topology.name}: {next(done)} of {len(batches)} slices done")
         return Row(**{**known[key], "mesh": tuple(known[key]["mesh"])})
 
@@ -222,7 +224,11 @@ def to_text(found: Scaling) -> str:
     words, tokens = found.bucket
     table = [HEADINGS.split(","), *map(_cells, found.rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [f"{found.arms} arms, {words} words and {tokens} tokens; compiled with full effort, not run", ""]
+    lines = [
+        f"{found.arms} arms, {words} words and {tokens} tokens; compiled with full effort, not run",
+        f"figures are of {in_words(compiler_versions('tpu'))}",
+        "",
+    ]
     lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
     lines += [f"{name}: left out, {reason}" for name, reason in found.refused.items()]
     peak = max((row.share_of_peak for row in found.rows if row.good), default=0.0)

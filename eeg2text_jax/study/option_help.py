@@ -20,6 +20,8 @@ OPTIONS = {
     "chip-batch": "N: rows of the batch on a chip, for several slices; without it, each slice has batch.size",
     "json": "FILE: write all figures there; with several slices, the same command resumes from it",
     "effort": "least (default) or full: how hard the compiler optimizes; full gives its own estimate of time",
+    "baseline": "OLD.json: the --json of an earlier call; prints the ratios to it, and what differs besides",
+    "steps": "N: steps that are timed (default 20), after all programs are compiled",
     "largest": "yes (default) or no: whether to search for the largest batch that fits",
 }
 
@@ -29,6 +31,7 @@ ABOUT = {
     "decode": "Decode the test part with the best parameters of each arm: the decoding stage of `eeg2text run`.",
     "prepare": "Make one data file of recordings, tables or arrays, and say what was kept and dropped, and why.",
     "judge": "Tune a soft prompt that tells whether a text keeps its reference's meaning, for LATTEScore; resumes.",
+    "bench": "Measure training and decoding of a configuration with the programs that `run` runs, on all devices.",
     "preflight": "Compile training and decoding for devices that are not there: memory, fit, communication. Status "
     "1: something does not fit.",
 }
@@ -49,6 +52,8 @@ MOST_USED = {
     ),
     "judge": ("checkpoint", "pairs", "sentences", "encoder", "seeds", "prompt.length", "optim.lr", "batch.size",
               "train.steps", "threshold.precision"),
+    "bench": ("model.backbone", "model.checkpoint", "model.dtype", "model.remat", "batch.size", "batch.buckets",
+              "decode.batch_size", "grid.train_conditions", "parallel.mesh", "parallel.fsdp"),
     "preflight": ("model.backbone", "model.checkpoint", "model.dtype", "model.remat", "batch.size", "batch.buckets",
                   "train.accumulate", "grid.train_conditions", "parallel.mesh", "parallel.fsdp"),
 }  # fmt: skip

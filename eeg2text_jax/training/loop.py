@@ -13,7 +13,7 @@ from eeg2text_jax.models.layers import at_padding
 from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.parallel.arms import compile_step, jit_once
 from eeg2text_jax.parallel.distributed import to_host
-from eeg2text_jax.parallel.placement import arms_mapping, put_training_batch
+from eeg2text_jax.parallel.placement import arms_mapping, own_rows, put_training_batch
 from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.study.grid import StudyArrays
 from eeg2text_jax.study.study import Study
@@ -44,12 +44,9 @@ def train(study: Study) -> TrainState:
 
     with Checkpoints(study.workdir.root) as checkpoints, Preemption() as preemption:
         state, iterator, lines, ended = restore_or_init(study, program, checkpoints)
-        formats = placement.formats(state)
-        state = jax.device_put(state, formats, donate=True)
-        arrays = study_arrays(study)
-        where = jax.tree.map(lambda leaf: leaf.sharding, arrays)
-        train_step = compile_step(program.train_step, placement.mesh, formats, where)
-        keep = jit_once(keep_best, donate_argnums=0, out_shardings=formats)
+        prepared = PreparedStep(study, program)
+        state, arrays, train_step = prepared.placed(state), prepared.arrays, prepared.step
+        keep = jit_once(keep_best, donate_argnums=0, out_shardings=prepared.formats)
         dev_loss = DevLoss(study, program, arrays)
         first = int(state.step)
         if first >= config.steps or ended:
@@ -68,7 +65,9 @@ def train(study: Study) -> TrainState:
             for step in range(first + 1, config.steps + 1):
                 with profile.step(step):
                     batch = pending.next_batch(iterator)
-                    state, metrics = train_step(state, put_training_batch(batch, placement.mesh), arrays)
+                    state, metrics = train_step(
+                        state, put_training_batch(batch, placement.mesh, study.config.batch.size), arrays
+                    )
                     pending.swap(step, batch, metrics)  # reads the previous step's metrics meanwhile
                 profile.after(step, pending.flush)
                 if step % config.eval_every == 0 or step == config.steps:
@@ -85,6 +84,27 @@ def train(study: Study) -> TrainState:
                     break
         checkpoints.wait()
     return state
+
+
+class PreparedStep:
+    """The jitted training step of a study on its devices, with what it needs; `bench` runs the same one.
+
+    Attributes:
+      step: the function (state, batch on the devices, `arrays`) -> (state, metrics); it donates the state.
+      arrays: the arrays that no step changes.
+      formats: shardings and memory layouts of the state between steps.
+    """
+
+    def __init__(self, study: Study, program: GridProgram):
+        placement = study.placement
+        self.formats = placement.formats(program.state_shapes())
+        self.arrays = study_arrays(study)
+        where = jax.tree.map(lambda leaf: leaf.sharding, self.arrays)
+        self.step = compile_step(program.train_step, placement.mesh, self.formats, where)
+
+    def placed(self, state: TrainState) -> TrainState:
+        """Return the state with the layouts that `step` takes; the argument is donated."""
+        return jax.device_put(state, self.formats, donate=True)
 
 
 def announce(study: Study, first: int) -> None:
@@ -107,17 +127,17 @@ class DevLoss:
     def __init__(
         self, study: Study, program: GridProgram, arrays: StudyArrays | None = None, rows: np.ndarray | None = None
     ):
-        config = study.config.batch
+        config, own = study.config.batch, own_rows(study.placement.mesh, study.config.batch.size)
         rows = study.split.parts["dev"] if rows is None else rows
-        self._make = functools.partial(each_evaluation_batch, study.samples, rows, config.buckets, config.size)
+        self._make = functools.partial(each_evaluation_batch, study.samples, rows, config.buckets, config.size, own)
         # Volumes are too large to keep in memory, so each evaluation reads them again.
         self._batches = list(self._make()) if len(study.data.feature_shape) == 1 else None
         self._step = jit_once(program.eval_step)
-        self._placement = study.placement
+        self._place = functools.partial(study.placement.batch, size=config.size)
         self._arrays = arrays or study_arrays(study)
 
     def __call__(self, params: Any) -> jax.Array:
-        batches = map(self._placement.batch, self._batches or self._make())
+        batches = map(self._place, self._batches or self._make())
         losses, counts = zip(*(self._step(params, batch, self._arrays) for batch in batches), strict=True)
         return sum(losses) / sum(counts)
 

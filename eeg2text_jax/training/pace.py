@@ -87,7 +87,8 @@ class BatchWork(NamedTuple):
         weight = batch["weight"][0]
         real = (batch["labels"][0] != pad_token) & (weight > 0)[:, None]
         _, rows, words = batch["features"].shape[:3]
-        return cls(int(weight.sum()), int(real.sum()), words, real.shape[1], rows)
+        samples, tokens, rows = batch.get("whole", (weight.sum(), real.sum(), rows))
+        return cls(int(samples), int(tokens), words, real.shape[1], int(rows))
 
 
 class Pace:

@@ -3,6 +3,7 @@
 import functools
 from typing import Any, NamedTuple
 
+import grain
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
@@ -13,7 +14,7 @@ from eeg2text_jax.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.parallel.arms import Divided, jit_once
 from eeg2text_jax.parallel.distributed import to_host
-from eeg2text_jax.parallel.placement import Placement
+from eeg2text_jax.parallel.placement import Placement, own_rows
 from eeg2text_jax.pretrained.start import start_from_checkpoint
 from eeg2text_jax.splits.split import check_same_data, check_same_split
 from eeg2text_jax.study.configuration import fields_digest
@@ -41,10 +42,7 @@ def restore_or_init(study: Study, program: GridProgram, checkpoints: Checkpoints
 
     Raises UserError if the checkpoint belongs to another split or another run.
     """
-    config = study.config
-    rows, batch, seeds = study.split.parts["train"], config.batch, list(dict.fromkeys(arm.seed for arm in study.arms))
-    batches = training_batches(study.samples, rows, batch.buckets, batch.size, config.seed, config.train.steps, seeds)
-    iterator = iter(batches)
+    iterator = iter(batches_of(study, study.config.train.steps))
     restored = checkpoints.restore(study.placement.abstract(program.state_shapes()))
     if restored is None:
         return StartingPoint(make_initial_state(study, program, study.placement), iterator, [])
@@ -52,6 +50,14 @@ def restore_or_init(study: Study, program: GridProgram, checkpoints: Checkpoints
     _check_origin(study, info, checkpoints)
     iterator.set_state(info["iterator"])
     return StartingPoint(state, iterator, info["log"], info.get("ended", False))
+
+
+def batches_of(study: Study, steps: int) -> grain.IterDataset:
+    """Return the first `steps` training batches of a study, see `training_batches`; a host builds its own rows."""
+    config, rows = study.config, study.split.parts["train"]
+    seeds = list(dict.fromkeys(arm.seed for arm in study.arms))
+    batch, own = config.batch, own_rows(study.placement.mesh, config.batch.size)
+    return training_batches(study.samples, rows, batch.buckets, batch.size, config.seed, steps, seeds, own)
 
 
 def trained_params(study: Study) -> Any:

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import itertools
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,6 +14,9 @@ from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.epochs import EpochPlan
 from eeg2text_jax.data.source import Sample
 from eeg2text_jax.errors import UserError
+from eeg2text_jax.parallel.mesh import make_mesh
+from eeg2text_jax.parallel.placement import own_rows
+from eeg2text_jax.training.pace import BatchWork
 
 BUCKETS = ((4, 6), (8, 12))
 SIZE = 5
@@ -212,3 +216,43 @@ def test_training_batches_have_the_samples_of_their_rows_alone(samples):
     seen = [set(batch["sample_id"].ravel().tolist()) for batch in
             training_batches(samples, rows, BUCKETS, SIZE, seed=2, steps=8)]  # fmt: skip
     assert set.union(*seen) == set(rows.tolist())
+
+
+def test_each_of_eight_hosts_builds_an_eighth_of_the_rows(samples, monkeypatch):
+    """Simulated hosts of one device each: what they build, put together, is the whole batch to the last bit."""
+    mesh, size, read = make_mesh(1, 8), 16, collections.Counter()
+    of_samples, host = Samples.features, "all"
+
+    def counted(self, i):
+        read[host] += 1
+        return of_samples(self, i)
+
+    monkeypatch.setattr(Samples, "features", counted)
+    distinct = dataclasses.replace(
+        samples, donors=np.arange(37)[::-1].copy(), prompts=(np.ones((37, 2), np.int32),) * 2
+    )
+
+    def batches(own):
+        make = training_batches(distinct, np.arange(37), BUCKETS, size, seed=2, steps=6, grid_seeds=(0, 1), own=own)
+        return list(make)
+
+    whole, parts = batches(None), []
+    for number, device in enumerate(mesh.devices.flat):
+        host = number
+        own = own_rows(mesh, size, [device])
+        assert own.tolist() == [2 * number, 2 * number + 1]
+        parts.append(batches(own))
+    assert own_rows(mesh, size) is None  # one host has all rows
+    for step, batch in enumerate(whole):
+        assert {*parts[0][step]} == {*batch, "whole"}
+        for name, leaf in batch.items():
+            np.testing.assert_array_equal(
+                np.concatenate([part[step][name] for part in parts], axis=1), leaf, strict=True
+            )
+        works = [BatchWork.of(part[step], samples.pad_token) for part in parts]
+        assert set(works) == {BatchWork.of(batch, samples.pad_token)}  # each host knows the whole batch's size
+    built = sum(leaf.shape[0] * leaf.shape[1] for part in parts for leaf in (batch["features"] for batch in part))
+    assert built == 6 * 2 * size
+    each = [read[number] for number in range(8)]
+    assert max(each) <= 6 * 2 * 2 * 2  # steps, seeds, rows, and each row's donor
+    assert jax.process_count() == 1

@@ -22,7 +22,8 @@ from eeg2text_testing.cluster import free_port, place_in_cluster
 from eeg2text_testing.forked_runs import arguments
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted((ROOT / "tools" / "launch").glob("*.yaml"))
+BENCH = ROOT / "tools/launch/bench.yaml"
+FILES = sorted({*(ROOT / "tools" / "launch").glob("*.yaml")} - {BENCH})
 EXTRAS = {"tpu", "cuda"}
 
 
@@ -55,6 +56,17 @@ def test_the_command_line_is_valid(task, monkeypatch):
     if task["name"] == "eeg2text-tpu-pod":
         assert (parsed.config.parallel.hosts, parsed.config.parallel.fsdp) == ("auto", True)
         assert tuple(parsed.config.parallel.mesh) == (2, 8)
+
+
+def test_a_machine_is_measured_by_one_command():
+    task = yaml.safe_load(BENCH.read_text())
+    name, *given = command_of(task)
+    parsed = parse_config([flag for flag in given if flag], name, optional=("json", "baseline", "steps"))
+    assert name == "bench"
+    assert is_address(parsed.options["json"])
+    assert parsed.config.model.checkpoint == ""
+    for extra in task["envs"]["EXTRAS"].split(","):
+        assert re.search(rf"^{extra} = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 
 
 def test_results_outlive_the_machine(task):

@@ -36,6 +36,8 @@ ACROSS = Collective("all-gather", ("arm",), 100, 1, 50, asynchronous=False)
 
 COST = Cost("fusion.1", "f32[8]", "jit(step)/encoder/dot", "encoder", 12, 90.0)
 SPENT = Estimate((COST, Cost("copy.1", "f32[8]", "", COPIES, 1, 10.0)), {"copy-start": Missing(2, 3, GIB)}, 16)
+BITS = {"rng-bit-generator": Missing(2, 24, GIB), "fusion with rng-bit-generator": Missing(1, 12, GIB)}
+BITS |= {"custom-call TopK": Missing(1, 56, 819 * 10**6), "gather": Missing(1, 1, 8)}
 TURN = Estimate((Cost("fusion.2", "f32[8]", "", "decoder", 1, 2.0),), {}, 1)
 
 
@@ -98,6 +100,22 @@ def test_estimates_with_full_effort():
     assert "one of its 55 steps: 2.000 ms, 5.0% of the chip's peak" in text
     assert "no times" not in text
     assert "the arms of a device" not in text
+
+
+def test_versions_and_what_has_no_time_are_beside_every_figure():
+    """The generator's bits, TopK and sorts have no cycles: the least time of their bytes is beside the estimate."""
+    both = timed()
+    train = both.programs[0]
+    spent = dataclasses.replace(train.compiled.estimate, missing={**SPENT.missing, **BITS})
+    timed_bits = dataclasses.replace(train, compiled=dataclasses.replace(train.compiled, estimate=spent))
+    told = dataclasses.replace(both, programs=[timed_bits, both.programs[1]])
+    text, content = to_text(told), to_json(told)
+    assert f"figures are of jax {jax.__version__}, jaxlib " in text
+    assert content["versions"]["jax"] == jax.__version__
+    assert "not in the time: random bits, 36 executions that write 2.00 GiB, at least 2.62 ms at 819 GB/s" in text
+    assert "not in the time: TopK, 56 executions that write 0.76 GiB, at least 1.00 ms" in text
+    assert list(content["programs"][0]["estimated"]["without_estimate"]["uncounted"]) == ["random bits", "TopK"]
+    assert "not in the time" not in to_text(both)
 
 
 def test_steps_of_a_cache_that_grows():

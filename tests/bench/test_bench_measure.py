@@ -1,0 +1,120 @@
+"""`bench --config`: the programs of a run, figures, and the comparison with an earlier report."""
+
+import copy
+import json
+import re
+from pathlib import Path
+
+import jax
+import pytest
+from tiny_run import as_flag
+
+from eeg2text_jax.bench.measure import at_hand, compared, lines
+from eeg2text_jax.cli import main
+from eeg2text_jax.decoding.sharded import generate_program, teacher_forced_program
+from eeg2text_jax.parallel.arms import _jitted
+from eeg2text_jax.study.configuration import parse_config
+
+SMALL_PAPER = """from configs import paper
+
+
+def get_config():
+    c = paper.get_config("backbone=bart,checkpoint=random")
+    sides = {f"{side}_{name}": n for side in ("encoder", "decoder")
+             for name, n in {"layers": 1, "attention_heads": 2, "ffn_dim": 16}.items()}
+    c.model.shape = {**c.model.shape, "d_model": 16, **sides}
+    c.model.encoder_layers, c.model.encoder_heads, c.model.encoder_ffn = 1, 2, 16
+    c.batch.size, c.batch.buckets, c.parallel.mesh = 8, ((56, 56),), (1, 1)
+    c.decode.max_length, c.decode.num_beams, c.decode.batch_size = 6, 2, 8
+    return c
+"""
+
+
+def lowered_by(arguments: list[str], folder) -> dict[str, str]:
+    """Name of a jitted function -> its lowered text (StableHLO), of the programs that a command compiles."""
+    for cached in (_jitted, generate_program, teacher_forced_program):
+        cached.cache_clear()
+    jax.clear_caches()
+    jax.config.update("jax_dump_ir_to", str(folder))
+    try:
+        assert main(arguments) == 0
+    finally:
+        jax.config.update("jax_dump_ir_to", None)
+    texts: dict[str, str] = {}
+    for path in sorted(folder.glob("*.mlir")):
+        for name in ("jit_train_step", "jit_apart"):
+            if name in path.name:
+                texts[f"{name} {len([known for known in texts if known.startswith(name)])}"] = without_lines(
+                    path.read_text()
+                )
+    return texts
+
+
+def without_lines(text: str) -> str:
+    """A lowered program without the places in our code from which it was traced."""
+    inside = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"
+    return re.sub(rf" ?loc\({inside}\)", "", re.sub(r"^#loc.*\n", "", text, flags=re.MULTILINE))
+
+
+def test_it_runs_the_programs_of_a_run(tmp_path):
+    """The training step and both modes of decoding are lowered to the same text as in `run`."""
+    config = as_flag(train__steps=2, train__eval_every=2, grid__eval_conditions=("eeg",))
+    of_run = lowered_by(["run", config, f"--workdir={tmp_path / 'run'}"], tmp_path / "of_run")
+    out = tmp_path / "bench.json"
+    of_bench = lowered_by(["bench", config, "--steps=2", f"--json={out}"], tmp_path / "of_bench")
+    assert [name for name in of_run if "train" in name] == ["jit_train_step 0"]
+    assert len(of_run) == 3  # one training step, beam search and teacher forcing
+    assert of_bench == of_run
+    report = json.loads(out.read_text())
+    assert report["data"] == "its own"
+    assert report["machine"]["versions"]["jax"] == jax.__version__
+    for stage in ("train", "decode"):
+        assert report[stage]["samples_per_second"] > 0
+        assert 0 < report[stage]["p50_ms"] <= report[stage]["p90_ms"]
+    assert report["train"]["memory_bytes"] > 0
+    assert len(lines(report)) == 10
+
+
+def test_without_recordings_some_are_made_up(tmp_path, monkeypatch, capsys):
+    """The paper's configuration made small: the vocabulary stays that of the checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.py").write_text(SMALL_PAPER)
+    command = ["bench", "--config=small.py", "--steps=2"]
+    assert main([*command, "--json=first.json"]) == 0
+    told = capsys.readouterr().out
+    report = json.loads((tmp_path / "first.json").read_text())
+    assert report["data"] == "made up"
+    assert report["config"]["model"]["shape"]["vocab_size"] == 50265
+    assert "data made up" in told
+    assert main([*command, "--baseline=nothing.json"]) == 2
+    assert "--baseline=nothing.json: " in capsys.readouterr().err
+
+
+def test_a_slower_build_is_called_worse():
+    figures = {"samples_per_second": 100.0, "p50_ms": 10.0, "mfu": None, "compile_seconds": 2.0}
+    old = {"machine": {"versions": {"jax": "1"}}, "config": {"batch": {"size": 8}}, "train": figures, "steps": 5}
+    new = copy.deepcopy(old)
+    assert compared(new, old)[-1] == "  same machine, versions and configuration"
+    new["train"] |= {"samples_per_second": 80.0, "p50_ms": 12.5}
+    new["machine"]["versions"]["jax"], new["config"]["batch"]["size"] = "2", 16
+    told = "\n".join(compared(new, old))
+    assert "0.800  worse   samples/s: 80, was 100" in told
+    assert "1.250  worse   ms of a step or batch, p50: 12.5, was 10" in told
+    assert "1.000  same    s to compile" in told
+    assert "machine.versions.jax (now '2', there '1')" in told
+    assert "config.batch.size (now 16, there 8)" in told
+
+
+@pytest.mark.parametrize(("source", "there"), [("synthetic", True), ("zuco_none.h5", False), ("gs://a/b.h5", True)])
+def test_what_is_at_hand(source, there):
+    assert at_hand(source) is there
+
+
+def test_mistakes(capsys, tmp_path):
+    assert main(["bench", as_flag(), "--steps=1"]) == 2
+    assert "--steps=1: expected" in capsys.readouterr().err
+    other = tmp_path / "other.json"
+    other.write_text("[]")
+    assert main(["bench", as_flag(), f"--baseline={other}"]) == 2
+    assert "is no such report; expected what `eeg2text bench --config=... --json=FILE` wrote" in capsys.readouterr().err
+    assert parse_config([as_flag()], "bench", optional=("json", "baseline", "steps")).options["steps"] == ""
