@@ -35,7 +35,7 @@ BESIDE = 1.15  # evaluation on dev, decoding and scoring beside the training ste
 READ = 1e9  # bytes of volumes read a second
 JUDGES = ("google/flan-t5-xxl", "Qwen/Qwen2.5-72B-Instruct")  # the second stands for the paper's LLM62B
 JUDGE_PARAMETERS = (11e9, 72e9)
-# Seconds of a run of the demonstration and of `PROBE` on the machine on which both were measured (two cores).
+# Seconds of a run of the demonstration and of `PROBE` on two cores: rough, from single runs of `jo-2` and `fair-1`.
 DEMO_SECONDS = {"paper": 30.0, "fair": 50.0, "leakage": 50.0, "judge": 40.0}
 PROBE_SECONDS = 4.0
 
@@ -128,7 +128,7 @@ def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
     settings = lengths.resolved(settings, samples)
     each = [training_flops(outline.model, settings.batch.size, *bucket) for bucket in outline.buckets]
     flops = settings.train.steps * len(outline.arms) * sum(each) / len(each)
-    stages = [settings.train]
+    stages: list[Any] = [settings.train]
     if settings.pretrain.enabled:
         stages += [settings.pretrain.snapshot, settings.pretrain.series]
     volume = math.prod(outline.features) * settings.data.fmri["window"] if len(outline.features) == 3 else 0

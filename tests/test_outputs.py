@@ -14,7 +14,8 @@ from eeg2text_jax.stores.arguments import WRITTEN, localize
 # Every option with a value that some command has: a new one belongs to those that write or to the others.
 # fmt: off
 OTHERS = {
-    "condition", "conditions", "gap", "host", "port", "push", "reference", "seeds", "arm", "arms", "audit",
+    "as", "checkpoints", "condition", "conditions", "conversations", "data", "gap", "judges", "pairs", "part",
+    "host", "port", "push", "reference", "seeds", "arm", "arms", "audit",
     "batch", "batches", "buckets", "by", "choices", "cite", "columns", "chip-batch",
     "compactions", "compat", "config", "control", "count", "dataset", "dataset-name", "deciding", "dtype",
     "eeg", "effort", "encoder", "endpoint", "folds", "forced", "format", "groups", "id", "input", "judge", "labels",
@@ -27,13 +28,16 @@ OTHERS = {
 FLAGS = {
     "again",
     "common",
+    "demo",
     "help",
     "idf",
     "int8",
+    "list",
     "remat",
     "signatures",
     "strict",
     "truncate",
+    "unique-sessions",
     "unique-subjects",
     "verbose",
 }

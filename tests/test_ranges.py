@@ -45,6 +45,7 @@ ZERO = {
     "decode.no_repeat_ngram_size", "decode.length_penalty", "decode.compactions", "decode.top_k",
     "audit.margin", "metrics.layer", "contrastive.layer", "retrieval.margin",
     "data.raw.highpass", "data.raw.lowpass", "data.raw.notch", "data.raw.resample", "data.raw.margin",
+    "data.raw.seconds_per_character",
     "data.fmri.lag_tr", "data.synthetic_fmri.signal", "data.synthetic_fmri.lag_tr", "data.synthetic_fmri.seed",
     "data.synthetic_fmri.drift",
     "data.fmri.detrend", "data.fmri.mask",

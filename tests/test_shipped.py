@@ -50,9 +50,9 @@ def test_a_folder_of_ones_own_goes_first_and_nothing_of_it_stays(tmp_path):
 
     folder = tmp_path / "configs"
     folder.mkdir()
-    (tmp_path / "beside.py").write_text("STEPS = 7\n")
+    (tmp_path / "steps_beside.py").write_text("STEPS = 7\n")
     (folder / "default.py").write_text(
-        "from beside import STEPS\nfrom configs.demo import get_config as demo\n"
+        "from steps_beside import STEPS\nfrom configs.demo import get_config as demo\n"
         "def get_config():\n    c = demo()\n    c.train.steps = STEPS\n    return c\n"
     )
     (folder / "demo.py").write_text("from configs.leak import get_config\n")
@@ -61,7 +61,7 @@ def test_a_folder_of_ones_own_goes_first_and_nothing_of_it_stays(tmp_path):
     assert load_config(str(folder / "mine.py")).train.steps == 7
     assert sys.modules["configs.default"] is ours
     assert str(tmp_path) not in sys.path
-    del sys.modules["beside"]
+    del sys.modules["steps_beside"]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_folder_of_ones_own_goes_first_and_nothing_of_it_stays(tmp_path):
     [
         ("configs/demo.py", r"no such configuration file; --config=demo is in the package"),
         ("papre", r"did you mean 'paper'\?"),
-        ("nowhere/x.py", r"there are default, demo"),
+        ("nowhere/x.py", r"there are cofett, default, demo"),
     ],
 )
 def test_what_is_not_there_is_said(name, message, tmp_path, monkeypatch):

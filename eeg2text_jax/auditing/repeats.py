@@ -101,9 +101,18 @@ def repeats(data: "DataFile", likeness: str = "correlation", positions: int = PO
       UserError: no recording is known, or too few sentences occur in two recordings.
 
     Examples:
-      >>> from eeg2text_jax import read_datafile, repeats
-      >>> [found.scope for found in repeats(read_datafile("own.h5"))]
-      ['over subjects']
+      Forty sentences, read on two days:
+
+      >>> import numpy as np
+      >>> from eeg2text_jax import data, read_datafile, repeats
+      >>> rng = np.random.default_rng(0)
+      >>> rows = [
+      ...     {"features": rng.normal(size=(4, 6)), "sentence": f"text {i}", "recording": day, "order": i}
+      ...     for day in "12"
+      ...     for i in range(40)
+      ... ]
+      >>> [found.scope for found in repeats(read_datafile(data.write("twice.h5", rows)))]
+      ['within subjects']
     """
     if likeness not in MAPS:
         raise UserError(f"--repeats={likeness}: expected one of {', '.join(MAPS)}.")

@@ -10,12 +10,13 @@ from eeg2text_jax.commands import audit
 from eeg2text_jax.errors import UserError
 from eeg2text_jax.files import write_text
 
+ABOUT = "Two files of decoded text to try the audit on, and their verdict."
 FILES = Path(__file__).parent / "example_files"
 
 
 def main(argv: list[str]) -> int:
     """Copy the example files to a folder and audit them; returns the exit status of the audit."""
-    parser = argparse.ArgumentParser(prog="eeg2text example", description=__doc__.splitlines()[0].split(": ")[1])
+    parser = argparse.ArgumentParser(prog="eeg2text example", description=ABOUT)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("example"), help="where to put them (example)")
     folder = parser.parse_args(argv).folder
     paths = {name: folder / f"{name}.csv" for name in ("eeg", "noise")}

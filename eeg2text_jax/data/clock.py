@@ -287,8 +287,8 @@ def order_likeness(clock: Clock, text: np.ndarray) -> float:
     found = []
     for one, other in pairs[:: -(-len(pairs) // MOST_PAIRS) or 1]:
         common = sorted(one.keys() & other.keys())
-        ranks = np.argsort(np.argsort([[places[name] for name in common] for places in (one, other)], axis=1), axis=1)
-        found.append(float(np.corrcoef(ranks)[0, 1]))
+        first_ranks, other_ranks = (np.argsort(np.argsort([p[name] for name in common])) for p in (one, other))
+        found.append(float(np.atleast_2d(np.corrcoef(first_ranks, other_ranks))[0, 1]))
     return float(np.mean(found)) if found else 0.0
 
 

@@ -117,7 +117,8 @@ def run_table(readings: Readings) -> list[str]:
     For pairs of recordings: the share of places (index) with the same text, the median distance in time of equal
     indices over the whole run and over its first half, and how often the sample nearest in time has the same text.
     """
-    clock, text, rows_of = readings.clock, texts_of(readings), {}
+    clock, text = readings.clock, texts_of(readings)
+    rows_of: dict[str, list[np.ndarray]] = {}
     for rows in clock.recordings().values():
         rows = rows[clock.known[rows]]
         if len(rows):
@@ -130,7 +131,8 @@ def run_table(readings: Readings) -> list[str]:
             continue
         step = -(-len(pairs) // MOST_PAIRS)
         found = np.array([_compared(clock, text, a, b) for a, b in pairs[::step]])
-        (same, low, high), seconds, half, near = _middle(found[:, 0]), *np.nanmedian(found[:, 1:3], 0), found[:, 3]
+        (same, low, high), near = _middle(found[:, 0]), found[:, 3]
+        seconds, half = np.nanmedian(found[:, 1:3], 0).tolist()
         apart = f"{seconds:.2f} {clock.unit} ({half:.2f})" if clock.in_seconds else "-"
         lines.append(
             f"{run:<16} {len(recordings):>10} {same:>9.1%} {low:>7.1%} to {high:<7.1%} {apart:>18} {near.mean():>8.1%} "

@@ -51,7 +51,8 @@ def place_figure(data: DataFile) -> Any:
     """
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
-    clock, text, lines = data.clock, texts_of(readings_of(data)), {}
+    clock, text = data.clock, texts_of(readings_of(data))
+    lines: dict[str, list[tuple[str, np.ndarray]]] = {}
     for name, rows in clock.recordings().items():
         rows = rows[clock.known[rows]]
         if len(rows):

@@ -18,7 +18,22 @@ from eeg2text_jax.stores.address import Address, address_of, cache_folder, is_ad
 from eeg2text_jax.stores.store import Store, open_store
 
 # Options that name outputs.
-WRITTEN = ("out", "json", "croissant", "html", "rows", "png", "time", "map", "trace", "markdown", "tex", "write-plan")
+WRITTEN = (
+    "out",
+    "json",
+    "croissant",
+    "html",
+    "rows",
+    "png",
+    "time",
+    "map",
+    "trace",
+    "markdown",
+    "tex",
+    "write-plan",
+    "places",
+    "repeats-png",
+)
 REPLACEABLE = (
     ".json",
     ".html",
