@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from eeg2text_jax.errors import UserError, did_you_mean
+from eeg2text_jax.base.errors import UserError, did_you_mean
 
 
 def parse(argument: str, file: str, **defaults: str | Sequence[str]) -> SimpleNamespace:

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from configs import default
 from configs.arguments import parse
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
 
 
 def get_config(argument: str = "planted") -> ConfigDict:

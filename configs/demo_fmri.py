@@ -8,7 +8,7 @@ With `--config=configs/demo_fmri.py:null` the volumes have no information about 
 from ml_collections import ConfigDict
 
 from configs import demo
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
 
 
 def get_config(data: str = "planted") -> ConfigDict:

@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 
 from configs import default, demo
 from configs.arguments import parse
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
 
 RECONSTRUCTED = {"zuco": 26, "narratives": 32}  # samples of a batch: 512 words, 320 volumes
 ENCODER_EPOCHS, TEXT_EPOCHS, TEXT_BATCH = (15, 15), 10, 90

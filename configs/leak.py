@@ -9,7 +9,7 @@ in train: the number of words of a sample tells which of these texts it may be, 
 from ml_collections import ConfigDict
 
 from configs import default
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
 
 
 def get_config(split: str = "c") -> ConfigDict:

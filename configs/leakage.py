@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from configs import demo, fair
 from configs.arguments import parse
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
 
 METHODS = ("a", "b", "c", "d", "e", "f")
 EPOCHS = {("narratives", "yes"): ("10", "1e-3"), ("narratives", "no"): ("20", "1e-4")}

@@ -24,7 +24,7 @@ def start() -> int:
     command = sys.argv[1] if len(sys.argv) > 1 else ""
     if command in LARGE_ARRAYS and not {"-h", "--help"} & set(sys.argv):
         use_huge_pages()
-    from eeg2text_jax.cli import main  # imported here, because a restart would discard the import (50 ms)
+    from eeg2text_jax.commands.cli import main  # imported here, because a restart would discard the import (50 ms)
 
     return main()
 

@@ -24,8 +24,8 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 import jax
 import pytest
 
-from eeg2text_jax import cli
-from eeg2text_jax.parallel.arms import _jitted
+from eeg2text_jax.base.devices.arms import _jitted
+from eeg2text_jax.commands import cli
 
 # The longest files, which begin first, so that no process is left with one of them at the end.
 LONGEST = (

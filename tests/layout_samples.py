@@ -5,7 +5,7 @@ import dataclasses
 import io
 import json
 
-from eeg2text_jax.predictions.file import Prediction, write_predictions
+from eeg2text_jax.instrument.predictions.file import Prediction, write_predictions
 
 REFERENCES = [
     "He was born in Ulm, Germany.",

@@ -7,9 +7,9 @@ from tiny_run import tiny_config
 from transformers import LlamaForCausalLM
 
 from eeg2text_jax.data.text import train_tokenizer
-from eeg2text_jax.study.ranges import checked_settings
-from eeg2text_jax.study.study import Study, open_study
-from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.instrument.workdir import Workdir
+from eeg2text_jax.training.sections import checked_settings
+from eeg2text_jax.training.study import Study, open_study
 
 SHAPE = {
     "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from eeg2text_jax.cli import main
+from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 
 

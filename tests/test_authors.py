@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import tiny_grid
 
+from eeg2text_jax.base.devices.mesh import REPLICATED, make_mesh
 from eeg2text_jax.data.epochs import EpochPlan
-from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.parallel.placement import REPLICATED
-from eeg2text_jax.study.configuration import load_config
-from eeg2text_jax.study.ranges import check_config, fields
+from eeg2text_jax.training.configuration import load_config
+from eeg2text_jax.training.sections import check_config, fields
 
 PAPER = str(Path(__file__).parents[1] / "configs/paper.py")
 

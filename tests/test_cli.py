@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax import cli
 from eeg2text_jax.__main__ import HUGE_PAGES
-from eeg2text_jax.imports import hidden
+from eeg2text_jax.base.packages import hidden
+from eeg2text_jax.commands import cli
 
 
 def at_once() -> None:
@@ -194,7 +194,7 @@ def test_an_empty_argument_is_refused(line, refused):
 
 COMPILES = """
 import sys, threading, time
-from eeg2text_jax import cli
+from eeg2text_jax.commands import cli
 begun = threading.Event()
 namespace = {"time": time, "begun": begun}
 source = "def compiles(): begun.wait(); print('compiling', flush=True); time.sleep(600)"
@@ -245,7 +245,7 @@ def test_commands_that_train_import_nothing_that_they_do_not_use():
     """PyTorch, S3's client and SciPy's signal processing took half of the time until a run began."""
     code = """
 import sys
-from eeg2text_jax.imports import hide_torch
+from eeg2text_jax.base.packages import hide_torch
 hide_torch()
 import eeg2text_jax.commands.run, eeg2text_jax.training.loop
 print(sorted({"torch", "boto3", "scipy.signal"} & set(sys.modules)))

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from eeg2text_jax.cli import COMMANDS, main
+from eeg2text_jax.commands.cli import COMMANDS, main
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ import pytest
 
 from configs import paper, zuco_words
 from configs.arguments import parse
-from eeg2text_jax.backbones.build import random_spec
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.opening import AnyTokenizer
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.models.backbones.build import random_spec
+from eeg2text_jax.runs.opening import AnyTokenizer
 
 
 def test_values_and_defaults():

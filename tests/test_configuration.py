@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.cli import main
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.study.configuration import differences, load_config, parse_config, to_json
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.training.configuration import differences, load_config, parse_config, to_json
 
 ROOT = Path(__file__).parents[1]
 DEMO = f"--config={ROOT / 'configs/demo.py'}"

@@ -14,22 +14,21 @@ import jax
 import pytest
 from tiny_run import as_flag, tiny_settings
 
-from eeg2text_jax import cli, pipeline
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import content_digest, file_digest
+from eeg2text_jax.commands import cli
 from eeg2text_jax.data.datafile import read_datafile
+from eeg2text_jax.data.splits.certificate import certify_data
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import read_split_file, write_split_file
 from eeg2text_jax.data.text import load_tokenizer, train_tokenizer
-from eeg2text_jax.decode_again import compare_files, decode_again
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import content_digest, file_digest
-from eeg2text_jax.predictions.read import read_any
-from eeg2text_jax.pretrained.load import read_config
-from eeg2text_jax.splits.certificate import certify_data
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
-from eeg2text_jax.study.configuration import fields_digest
-from eeg2text_jax.study.own_run import is_of_its_run
-from eeg2text_jax.study.places import read_configuration
-from eeg2text_jax.study.study import open_data
-from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.instrument.predictions.read import read_any
+from eeg2text_jax.instrument.workdir import Workdir, is_of_its_run, read_configuration
+from eeg2text_jax.models.pretrained.load import read_config
+from eeg2text_jax.runs import pipeline
+from eeg2text_jax.runs.decode_again import compare_files, decode_again
+from eeg2text_jax.training.configuration import fields_digest
+from eeg2text_jax.training.study import open_data
 
 
 @pytest.fixture(scope="module")

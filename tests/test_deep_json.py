@@ -5,9 +5,9 @@ import json
 import jax.numpy as jnp
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.pretrained.folder import read_tensors
-from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.decoding.settings import GenerationSpec
+from eeg2text_jax.models.pretrained.folder import read_tensors
 from eeg2text_jax.training.checkpoint import Checkpoints
 
 DEEP = b"[" * 100_000 + b"]" * 100_000

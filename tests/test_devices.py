@@ -2,8 +2,8 @@
 
 import pytest
 
-from eeg2text_jax.parallel import distributed
-from eeg2text_jax.preflight import compiling
+from eeg2text_jax.base.devices import hosts
+from eeg2text_jax.commands.preflight import compiling
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def test_devices_that_are_not_there(command, error, monkeypatch, tmp_path, refus
     def devices():
         raise error
 
-    monkeypatch.setattr(distributed.jax, "devices", devices)
+    monkeypatch.setattr(hosts.jax, "devices", devices)
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     arguments = {
         "export": [f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}"],

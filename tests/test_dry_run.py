@@ -4,7 +4,7 @@ import re
 
 from tiny_run import tiny_settings
 
-from eeg2text_jax.dry_run import dry_run
+from eeg2text_jax.runs.opening import dry_run
 
 
 def test_a_dry_run_counts_and_makes_nothing(tmp_path, monkeypatch):

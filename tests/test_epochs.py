@@ -8,14 +8,28 @@ import pytest
 from ml_collections import ConfigDict
 from tiny_run import ROOT, as_flag, tiny_config, tiny_settings
 
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.preflight.programs import make_outline
 from eeg2text_jax.data.epochs import EpochPlan, count_batches
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.preflight.programs import make_outline
-from eeg2text_jax.study.config_file import check_configuration, check_derived, open_workdir, write_configuration
-from eeg2text_jax.study.configuration import load_config, parse_config, to_json
-from eeg2text_jax.study.lengths import EPOCHS, carried, field, lines, resolved
-from eeg2text_jax.study.ranges import RANGES, check_config
-from eeg2text_jax.study.sections import read_settings
+from eeg2text_jax.training.configuration import (
+    check_configuration,
+    check_derived,
+    load_config,
+    open_workdir,
+    parse_config,
+    to_json,
+    write_configuration,
+)
+from eeg2text_jax.training.sections import (
+    EPOCHS,
+    RANGES,
+    check_config,
+    field_at,
+    length_lines,
+    read_settings,
+    with_steps,
+    with_stored_steps,
+)
 
 PAPER, FAIR, LEAKAGE = (str(ROOT / f"configs/{name}.py") for name in ("paper", "fair", "leakage"))
 
@@ -32,30 +46,32 @@ def test_an_epoch_has_as_many_batches_in_whatever_buckets(samples):
 @pytest.mark.parametrize("backbone", ["bart", "t5", "pegasus"])
 def test_the_papers_recipe_is_30_epochs(samples, batches, steps, backbone):
     """The train parts of SR, NR and TSR, and of SR, NR and the second corpus's NR."""
-    config = resolved(read_settings(load_config(f"{PAPER}:backbone={backbone},steps=two")), samples)
+    config = with_steps(read_settings(load_config(f"{PAPER}:backbone={backbone},steps=two")), samples)
     check_config(ConfigDict(config.document))
     assert (config.train.steps, config.train.eval_every, config.train.save_every) == (steps, batches, batches)
     assert (config.optim.decay_every, config.step_one.steps) == (steps, 20 * batches)
-    assert lines(config, samples) == [
+    assert length_lines(config, samples) == [
         f"train: 30 epochs of {batches} batches: {steps:,} steps",
         f"step_one: 20 epochs of {batches} batches: {20 * batches:,} steps",
     ]
-    assert resolved(read_settings(load_config(PAPER)), samples).step_one.steps == 0
-    assert resolved(config, samples) == config
+    assert with_steps(read_settings(load_config(PAPER)), samples).step_one.steps == 0
+    assert with_steps(config, samples) == config
 
 
 @pytest.mark.parametrize("samples", [6740, 8000])
 def test_leakage_has_50_and_10_epochs_of_each_splits_own_train_part(samples):
-    zuco = resolved(read_settings(load_config(f"{LEAKAGE}:method=c,data=zuco")), samples)
+    zuco = with_steps(read_settings(load_config(f"{LEAKAGE}:method=c,data=zuco")), samples)
     assert (zuco.train.steps, zuco.train.eval_every) == (50 * -(-samples // 90), -(-samples // 90))
     for stage in (zuco.pretrain.snapshot, zuco.pretrain.series):
         assert (stage.steps, stage.eval_every) == (15 * -(-samples // 26), -(-samples // 26))
-    stories = resolved(read_settings(load_config(f"{LEAKAGE}:method=c,data=narratives")), samples)
+    stories = with_steps(read_settings(load_config(f"{LEAKAGE}:method=c,data=narratives")), samples)
     assert stories.train.steps == 10 * -(-samples // 90)
-    assert len(lines(stories, samples)) == 3
-    star = resolved(read_settings(load_config(f"{LEAKAGE}:method=c,data=narratives,pretrain=no")), samples)
-    assert lines(star, samples) == [f"train: 20 epochs of {-(-samples // 90)} batches: {star.train.steps:,} steps"]
-    own = resolved(read_settings(load_config(f"{FAIR}:model=eeg2text,data=zuco")), samples)
+    assert len(length_lines(stories, samples)) == 3
+    star = with_steps(read_settings(load_config(f"{LEAKAGE}:method=c,data=narratives,pretrain=no")), samples)
+    assert length_lines(star, samples) == [
+        f"train: 20 epochs of {-(-samples // 90)} batches: {star.train.steps:,} steps"
+    ]
+    own = with_steps(read_settings(load_config(f"{FAIR}:model=eeg2text,data=zuco")), samples)
     assert own.train.steps == 80 * -(-samples // 32)
 
 
@@ -63,14 +79,14 @@ def test_every_field_of_epochs_has_the_steps_that_it_replaces():
     assert {name for name in RANGES if name.endswith("epochs")} == EPOCHS.keys()
     assert all(steps in RANGES and batch in RANGES for steps, batch in EPOCHS.values())
     plain = tiny_settings()
-    assert resolved(plain, 1000) == plain
-    assert lines(plain, 1000) == []
+    assert with_steps(plain, 1000) == plain
+    assert length_lines(plain, 1000) == []
     for name, (steps, batch) in EPOCHS.items():
         config = read_settings(tiny_config(**{name: 3}))
-        changed = resolved(config, 1000)
-        assert field(changed, steps) == 3 * -(-1000 // field(config, batch)), name
-        assert changed == config.changed({steps: field(changed, steps)}), name
-        assert to_json(changed.document) == to_json(tiny_config(**{name: 3, steps: field(changed, steps)})), name
+        changed = with_steps(config, 1000)
+        assert field_at(changed, steps) == 3 * -(-1000 // field_at(config, batch)), name
+        assert changed == config.changed({steps: field_at(changed, steps)}), name
+        assert to_json(changed.document) == to_json(tiny_config(**{name: 3, steps: field_at(changed, steps)})), name
 
 
 def test_steps_of_a_command_line_are_not_silently_replaced():
@@ -100,16 +116,16 @@ def test_preflight_needs_no_data():
 def test_a_workdir_keeps_its_steps_and_refuses_those_of_another_split(tmp_path):
     config = tiny_settings(train__epochs=2, train__save_epochs=1)
     workdir = open_workdir(str(tmp_path / "run"), config)
-    write_configuration(workdir, resolved(config, 80).document)
+    write_configuration(workdir, with_steps(config, 80).document)
     stored = json.loads(workdir.config.read_text())
     assert (stored["train"]["steps"], stored["train"]["save_every"]) == (20, 10)
-    check_derived(workdir, resolved(config, 100), 100)  # nothing is trained
+    check_derived(workdir, with_steps(config, 100), 100)  # nothing is trained
     (workdir.root / "checkpoints/step_4").mkdir(parents=True)
     check_configuration(workdir, config)
-    check_derived(workdir, resolved(config, 80), 80)
+    check_derived(workdir, with_steps(config, 80), 80)
     expected = r"split.json: .*step_4 was trained on: train.epochs=2 is train.steps=26 with its 100 .* expected 20;"
     with pytest.raises(UserError, match=expected):
-        check_derived(workdir, resolved(config, 100), 100)
+        check_derived(workdir, with_steps(config, 100), 100)
     open_workdir(str(workdir.root), config)
     assert json.loads(workdir.config.read_text()) == stored
     with pytest.raises(UserError, match=r"train.epochs \(now 3, there 2\)"):
@@ -118,8 +134,8 @@ def test_a_workdir_keeps_its_steps_and_refuses_those_of_another_split(tmp_path):
         check_configuration(workdir, tiny_settings())
     other = tiny_settings(train__epochs=2, train__save_epochs=3)  # may change
     check_configuration(workdir, other)
-    check_derived(workdir, resolved(other, 80), 80)
-    assert carried(config, {"train": {"steps": "many"}}).train.steps == config.train.steps
+    check_derived(workdir, with_steps(other, 80), 80)
+    assert with_stored_steps(config, {"train": {"steps": "many"}}).train.steps == config.train.steps
 
 
 def parts(folder, sizes):

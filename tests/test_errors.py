@@ -6,11 +6,11 @@ import huggingface_hub
 import pytest
 from tiny_run import tiny_config
 
+from eeg2text_jax.base.devices import hosts
+from eeg2text_jax.base.errors import UserError, first_line, named
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.errors import UserError, first_line, named
-from eeg2text_jax.parallel import distributed
-from eeg2text_jax.pretrained import folder
-from eeg2text_jax.pretrained.folder import checkpoint_folder
+from eeg2text_jax.models.pretrained import folder
+from eeg2text_jax.models.pretrained.folder import checkpoint_folder
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_an_error_without_a_message_still_gives_a_sentence(monkeypatch, tmp_path
     with pytest.raises(UserError, match=r"it cannot be read \(EOFError\)"):
         folder.open_torch(tmp_path / "pytorch_model.bin")
 
-    monkeypatch.setattr(distributed.jax.distributed, "initialize", raising(RuntimeError()))
+    monkeypatch.setattr(hosts.jax.distributed, "initialize", raising(RuntimeError()))
     with pytest.raises(UserError, match=r"could not be joined \(RuntimeError\)"):
-        distributed.initialize(tiny_config(parallel__hosts="auto").parallel)
+        hosts.initialize(tiny_config(parallel__hosts="auto").parallel)
 
     (tmp_path / "data.h5").write_bytes(b"x")
     monkeypatch.setattr(h5py, "File", raising(OSError()))

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.records.paper_tables import TABLES
-from eeg2text_jax.study.configuration import load_config
-from eeg2text_jax.study.ranges import check_config, fields
-from eeg2text_jax.training.pictures import curves_figure, slices_figure
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.paper_tables import TABLES
+from eeg2text_jax.training.configuration import load_config
+from eeg2text_jax.training.loop import curves_figure, slices_figure
+from eeg2text_jax.training.sections import check_config, fields
 
 ROOT = Path(__file__).parents[1]
 FAIR, LEAKAGE = (str(ROOT / f"configs/{name}.py") for name in ("fair", "leakage"))

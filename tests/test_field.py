@@ -12,7 +12,7 @@ import field
 import pytest
 from field_pages import HEADINGS, repositories
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
 
 TOOLS = Path(__file__).parents[1] / "tools"
 RULE = "#" * 48 + "\n"

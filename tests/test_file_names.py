@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions, write_predictions
 from tests.predictions.test_hostile_values import jsonl, rows
 
 ODD = "caf\udce9"  # the Latin-1 bytes of "café"

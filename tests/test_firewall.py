@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 from tiny_run import as_flag, study_in, tiny_config, tiny_settings
 
-from eeg2text_jax import cli
-from eeg2text_jax.conditions.donors import donor_table
+from eeg2text_jax.base.files import files_below
+from eeg2text_jax.commands import cli
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.source import Sample
-from eeg2text_jax.files import files_below
-from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.conditions._donors import donor_table
+from eeg2text_jax.training.grid_program import make_program, trained_params
 from eeg2text_jax.training.loop import DevLoss
-from eeg2text_jax.training.resume import trained_params
 from eeg2text_testing.forked_runs import final_checkpoint, logged_metrics
 
 # Split d divides by the numbers of sentences, so that other texts leave the parts as they are. Dropout is off, and the

@@ -16,27 +16,24 @@ from llm_runs import make_base, open_tiny
 from transformers import LlamaForCausalLM
 
 from configs import llm
-from eeg2text_jax.backbones.mapping import flatten
-from eeg2text_jax.conditions.condition import fed_mask
+from eeg2text_jax.base.chips.hlo_text import collectives
+from eeg2text_jax.base.devices import mesh as placement
+from eeg2text_jax.base.devices.arms import Divided, joined
+from eeg2text_jax.base.devices.mesh import make_mesh
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.preflight.programs import Outline
 from eeg2text_jax.data.prompt import make_prompt
 from eeg2text_jax.data.text import train_tokenizer
-from eeg2text_jax.decoding.attributions import attribution_program
-from eeg2text_jax.decoding.cells import check_decoding, decode_grid, place_params
-from eeg2text_jax.decoding.exported import load_export
-from eeg2text_jax.decoding.retrieve import likelihood_program
-from eeg2text_jax.decoding.sharded import generate_program
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.finished_run import exported, write_export
+from eeg2text_jax.decoding.generate import generate_program
+from eeg2text_jax.models.backbones.mapping import flatten
 from eeg2text_jax.models.functional import Seq2SeqModel, divide
-from eeg2text_jax.parallel import placement
-from eeg2text_jax.parallel.arms import Divided, joined
-from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.preflight.hlo import collectives
-from eeg2text_jax.preflight.programs import Outline
-from eeg2text_jax.study.study import Study
-from eeg2text_jax.training.grid_program import make_program, study_arrays
+from eeg2text_jax.runs._attributions import attribution_program
+from eeg2text_jax.runs.cells import check_decoding, decode_grid, likelihood_program, place_params
+from eeg2text_jax.runs.exported import exported, load_export, write_export
+from eeg2text_jax.training.conditions.condition import fed_mask
+from eeg2text_jax.training.grid_program import make_program, study_arrays, trained_params
 from eeg2text_jax.training.loop import train
-from eeg2text_jax.training.resume import trained_params
+from eeg2text_jax.training.study import Study
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@ from etils import epath
 from llm_runs import open_tiny
 from planted_llm import WORDS, write_planted
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.result import AuditResult
-from eeg2text_jax.decoding.cells import decode_grid
-from eeg2text_jax.finished_run import write_export
-from eeg2text_jax.predictions.file import Prediction
-from eeg2text_jax.study.study import Study
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.result import AuditResult
+from eeg2text_jax.instrument.predictions.file import Prediction
+from eeg2text_jax.runs.cells import decode_grid
+from eeg2text_jax.runs.exported import write_export
+from eeg2text_jax.training.grid_program import trained_params
 from eeg2text_jax.training.loop import train
-from eeg2text_jax.training.resume import trained_params
+from eeg2text_jax.training.study import Study
 
 SHAPE = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,

@@ -13,15 +13,13 @@ from etils import epath
 from llm_runs import make_base, open_tiny
 from safetensors.numpy import load_file, save_file
 
-from eeg2text_jax.decoding.cells import decode_grid
-from eeg2text_jax.decoding.exported import load_export
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.finished_run import write_export
-from eeg2text_jax.study.language_model import check_positions
-from eeg2text_jax.study.study import Study, make_samples
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.runs.cells import decode_grid
+from eeg2text_jax.runs.exported import load_export, write_export
+from eeg2text_jax.training.grid_program import trained_params
 from eeg2text_jax.training.loop import train
 from eeg2text_jax.training.metrics_log import MetricsLog
-from eeg2text_jax.training.resume import trained_params
+from eeg2text_jax.training.study import Study, check_positions, make_samples
 
 LORA = {"optim.trainable": "lora", "optim.lr": 0.05, "grid.train_conditions": ("eeg",), "train.save_every": 1}
 

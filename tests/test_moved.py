@@ -7,17 +7,15 @@ import shutil
 import pytest
 from tiny_run import tiny_settings
 
-from eeg2text_jax import pipeline
-from eeg2text_jax.decode_again import decode_again
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.finished_run import export_run
-from eeg2text_jax.predictions.read import read_any
-from eeg2text_jax.run_folds import run_folds
-from eeg2text_jax.study.config_file import check_configuration, open_workdir
-from eeg2text_jax.study.configuration import fields_digest
-from eeg2text_jax.study.places import read_configuration
-from eeg2text_jax.study.study import open_data
-from eeg2text_jax.study.workdir import Workdir, find_workdir
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions.read import read_any
+from eeg2text_jax.instrument.workdir import Workdir, find_workdir, read_configuration
+from eeg2text_jax.runs import pipeline
+from eeg2text_jax.runs.decode_again import decode_again
+from eeg2text_jax.runs.exported import export_run
+from eeg2text_jax.runs.run_folds import run_folds
+from eeg2text_jax.training.configuration import check_configuration, fields_digest, open_workdir
+from eeg2text_jax.training.study import open_data
 
 SMALL = {"train__steps": 2, "train__eval_every": 1, "train__save_every": 1, "optim__warmup_steps": 0}
 REPEATED = ("config.json", "split.json", "predictions.jsonl", "results.json", "audit.json")

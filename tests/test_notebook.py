@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import eeg2text_jax
-from eeg2text_jax import data, notebook
+from eeg2text_jax import data
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.notebook import Run, changed, fit, load
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.runs import notebook
+from eeg2text_jax.runs.notebook import Run, changed, fit, load
+from eeg2text_jax.training.configuration import load_config
 
 ROOT = Path(__file__).parents[1]
 
@@ -54,7 +55,7 @@ def examples(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(examples):
     """The run of `fit`'s example: a data file to a verdict in ten lines."""
-    test, said = examples["eeg2text_jax.notebook.fit"]
+    test, said = examples["eeg2text_jax.runs.notebook.fit"]
     assert not said, said
     assert len(test.examples) <= 10
     return test.globs["run"]

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from tiny_run import as_flag, tiny_settings
 
-from eeg2text_jax import cli, opening
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.study.grid import Arm
-from eeg2text_jax.training import resume
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands import cli
+from eeg2text_jax.runs import opening
+from eeg2text_jax.training import grid_program
 from eeg2text_jax.training.checkpoint import Checkpoints
+from eeg2text_jax.training.grid_program import trained_params
 from eeg2text_jax.training.loop import DevLoss
-from eeg2text_jax.training.resume import trained_params
+from eeg2text_jax.training.study import Arm
 
 QUICK = {"model__encoder_layers": 0, "train__steps": 2, "grid__train_conditions": ("eeg",), "optim__name": "sgd"}
 
@@ -160,7 +161,7 @@ def test_a_loss_on_dev_that_is_never_finite_publishes_nothing(tmp_path, monkeypa
 def test_initial_parameters_are_never_the_best(trained, monkeypatch):
     """Such a checkpoint was written by whoever logged such losses as null."""
     study = opening.open_finished(tiny_settings(**QUICK), str(trained))
-    monkeypatch.setattr(resume, "to_host", lambda best: np.full(best.shape, np.inf))
+    monkeypatch.setattr(grid_program, "to_host", lambda best: np.full(best.shape, np.inf))
     with pytest.raises(UserError, match=r"the loss of arm eeg/0 on dev was never finite"):
         trained_params(study)
 

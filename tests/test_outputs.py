@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from eeg2text_jax import cli
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.stores import copying
-from eeg2text_jax.stores.arguments import WRITTEN, localize
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.stores import buckets
+from eeg2text_jax.commands import cli
+from eeg2text_jax.commands.arguments import WRITTEN, localize
 
 # Every option with a value that some command has: a new one belongs to those that write or to the others.
 # fmt: off
@@ -145,12 +145,12 @@ def test_every_option_that_writes_is_checked(monkeypatch):
     assert {"out", "json", "html", "rows", "png", "time", "map", "croissant", "trace"} <= found
     assert not OTHERS & set(WRITTEN)
     unknown = found - OTHERS - FLAGS - set(WRITTEN)
-    assert not unknown, "say in tests/test_outputs.py and stores.arguments.WRITTEN whether these write"
+    assert not unknown, "say in tests/test_outputs.py and commands.arguments.WRITTEN whether these write"
 
 
 def test_addresses_of_every_value_of_an_option_become_files(monkeypatch):
     """`--eeg` and `--control` have several values; an option with one value has no second."""
-    monkeypatch.setattr(copying, "at_hand", lambda address: f"/copies/{address.rpartition('/')[2]}")
+    monkeypatch.setattr(buckets, "at_hand", lambda address: f"/copies/{address.rpartition('/')[2]}")
     given = ["--eeg", "s3://b/x", "here", "s3://b/y", "--control=s3://b/z", "s3://b/w", "--licence", "s3://b/statement"]
     with localize("audit", given) as local:
         expected = ["--eeg", "/copies/x", "here", "/copies/y", "--control=/copies/z", "/copies/w"]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.cli import COMMANDS, main
-from eeg2text_jax.study.configuration import load_config
-from eeg2text_jax.study.ranges import fields
+from eeg2text_jax.commands.cli import COMMANDS, main
+from eeg2text_jax.training.configuration import load_config
+from eeg2text_jax.training.sections import fields
 
 ROOT = Path(__file__).parents[1]
 PAGE = runpy.run_path(str(ROOT / "tools/site/papers_page.py"))

@@ -12,24 +12,23 @@ import pytest
 from tiny_run import study_in, tiny_settings
 from transformers import AutoModelForSeq2SeqLM
 
-from eeg2text_jax import cli, pipeline
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import file_digest
+from eeg2text_jax.commands import cli
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.source import Sample
-from eeg2text_jax.decode_again import decode_again
-from eeg2text_jax.decoding.exported import load_export
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import file_digest
-from eeg2text_jax.predictions.file import read_predictions
-from eeg2text_jax.predictions.read import read_any
-from eeg2text_jax.pretrained.load import load_pretrained
-from eeg2text_jax.study.grid import init_keys
-from eeg2text_jax.study.own_run import is_of_its_run
-from eeg2text_jax.training.grid_program import make_program
-from eeg2text_jax.training.loop import DevLoss
-from eeg2text_jax.training.resume import make_initial_state, trained_params
+from eeg2text_jax.instrument.predictions.file import read_predictions
+from eeg2text_jax.instrument.predictions.read import read_any
+from eeg2text_jax.instrument.workdir import is_of_its_run
+from eeg2text_jax.models.pretrained.load import load_pretrained
+from eeg2text_jax.runs import pipeline
+from eeg2text_jax.runs.decode_again import decode_again
+from eeg2text_jax.runs.exported import load_export
+from eeg2text_jax.training.grid_program import make_initial_state, make_program, trained_params
+from eeg2text_jax.training.loop import DevLoss, train_arms
 from eeg2text_jax.training.step import GridProgram
-from eeg2text_jax.training.waves import train_arms
+from eeg2text_jax.training.study import init_keys
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from eeg2text_jax.progress import ProgressLine
+from eeg2text_jax.base.progress import ProgressLine
 
 
 def test_the_forecast_leaves_out_the_first_units_which_compile(monkeypatch, capsys):
     """100 s of compilation, then a second a unit."""
     now = iter([0.0, 100.0, 100.0, *(t for unit in range(1, 60) for t in [100.0 + unit])])
-    monkeypatch.setattr("eeg2text_jax.progress.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("eeg2text_jax.base.progress.time.monotonic", lambda: next(now))
     with ProgressLine("training", 60) as progress:
         for _ in range(60):
             progress.advance(1)

@@ -13,14 +13,15 @@ from ml_collections import ConfigDict
 from tiny_run import tiny_config, tiny_settings
 from wrong_field import DEFAULT
 
-from eeg2text_jax import conditions, opening, pipeline
-from eeg2text_jax.conditions import condition
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.epochs import is_nested
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.instrument.workdir import PLACES, RENAMED, place_names
 from eeg2text_jax.judge import fields as judge_ranges
-from eeg2text_jax.study.configuration import load_config, parse_config
-from eeg2text_jax.study.places import PLACES, RENAMED, place_names
-from eeg2text_jax.study.ranges import RANGES, check_config, fields, notes
+from eeg2text_jax.runs import opening, pipeline
+from eeg2text_jax.training import conditions
+from eeg2text_jax.training.conditions import condition
+from eeg2text_jax.training.configuration import load_config, parse_config
+from eeg2text_jax.training.sections import RANGES, check_config, fields, notes
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**13
 # Wrong for every field whose default is of the type ...

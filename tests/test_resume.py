@@ -18,9 +18,9 @@ from etils import epath
 from jax.sharding import SingleDeviceSharding
 from tiny_run import ROOT, as_flag
 
-from eeg2text_jax import cli
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.stores.copying import at_hand
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.stores.buckets import at_hand
+from eeg2text_jax.commands import cli
 from eeg2text_jax.training import checkpoint
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.metrics_log import MetricsLog
@@ -39,7 +39,7 @@ FLAG = as_flag(
 )
 KILL = f"""
 import os, signal, sys
-from eeg2text_jax import cli
+from eeg2text_jax.commands import cli
 from eeg2text_jax.training.checkpoint import Checkpoints
 save = Checkpoints.save
 def save_and_die(self, step, *rest):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.cli import main
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.study.configuration import load_config
-from eeg2text_jax.study.shipped import find_config, shipped, summary
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.training.configuration import load_config
+from eeg2text_jax.training.shipped import find_config, shipped, summary
 
 ROOT = Path(__file__).parents[1]
 
@@ -88,14 +88,14 @@ def test_wheel_and_sdist_are_whole(tmp_path):
         archive.extractall(tmp_path / "installed")
     inside = {str(path.relative_to(tmp_path / "installed")) for path in (tmp_path / "installed").rglob("*")}
     ours = {str(path.relative_to(ROOT)) for path in (ROOT / "eeg2text_jax").rglob("*.py")}
-    assert ours | {"eeg2text_jax/py.typed", "eeg2text_jax/auditing/report.css"} <= inside
+    assert ours | {"eeg2text_jax/py.typed", "eeg2text_jax/instrument/auditing/report.css"} <= inside
     assert {f"eeg2text_jax/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")} <= inside
     assert not {name.partition("/")[0] for name in inside} & {"configs", "tests", "tools"}
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert ours | {"configs/default.py", "tools/test.sh", "tests/conftest.py", "docs/field.md", "LICENSE"} <= names
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
-    code = "import eeg2text_jax.study.configuration as c; c.load_config('demo'); print(c.__file__)"
+    code = "import eeg2text_jax.training.configuration as c; c.load_config('demo'); print(c.__file__)"
     for command in (["-c", code], ["-m", "eeg2text_jax", "configs"]):
         ran = subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True,
                              check=True)  # fmt: skip

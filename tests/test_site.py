@@ -16,10 +16,10 @@ from example_files import write_files
 
 import eeg2text_jax
 import eeg2text_jax.data
-from eeg2text_jax.cli import COMMANDS, command
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.study.configuration import load_config, parse_config
-from eeg2text_jax.study.ranges import fields
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import COMMANDS, command
+from eeg2text_jax.training.configuration import load_config, parse_config
+from eeg2text_jax.training.sections import fields
 
 ROOT = Path(__file__).parents[1]
 SITE = runpy.run_path(str(ROOT / "tools/site/site_pages.py"))

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from tiny_run import tiny_settings
 
-from eeg2text_jax.conditions import condition
-from eeg2text_jax.conditions.condition import ConditionContext, condition_key, sample_keys
-from eeg2text_jax.decoding.cells import sentence_keys
-from eeg2text_jax.streams import STREAMS, stream_rng
-from eeg2text_jax.study.grid import Arm, dropout_keys, init_keys
-from eeg2text_jax.study.grid import arms as arms_of
+from eeg2text_jax.runs.cells import sentence_keys
+from eeg2text_jax.training.conditions import condition
+from eeg2text_jax.training.conditions.condition import STREAMS, ConditionContext, condition_key, sample_keys, stream_rng
+from eeg2text_jax.training.study import Arm, dropout_keys, init_keys
+from eeg2text_jax.training.study import arms as arms_of
 
 SEEDS, STEPS, SAMPLES = range(6), range(40), np.arange(40, dtype=np.int32)
 PURPOSES = {name: getattr(condition, f"_{name.upper()}") for name in ("fixed", "redrawn", "uniform", "phases")}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-READS = """from eeg2text_jax.study.sections import OptimSettings
+READS = """from eeg2text_jax.training.sections import OptimSettings
 
 def rate(optim: OptimSettings) -> float:
     return optim."""

@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax import files
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import replacing
-from eeg2text_jax.study.config_file import forget, open_workdir
-from eeg2text_jax.study.configuration import fields_digest, load_config
-from eeg2text_jax.study.places import stage_of
-from eeg2text_jax.study.ranges import RANGES
-from eeg2text_jax.study.sections import read_settings
-from eeg2text_jax.study.workdir import Workdir, find_workdir, lock_workdir
+from eeg2text_jax.base import files
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import replacing
+from eeg2text_jax.instrument.workdir import Workdir, find_workdir, lock_workdir, stage_of
+from eeg2text_jax.training.configuration import fields_digest, forget, load_config, open_workdir
+from eeg2text_jax.training.sections import RANGES, read_settings
 
 DEMO = str(Path(__file__).parents[1] / "configs/demo.py")
 
@@ -207,7 +204,7 @@ def test_damaged_digests_are_refused_by_name(begun, content):
         workdir.check("split.json")
 
 
-HOLD = "import sys, time\nfrom eeg2text_jax.study.workdir import lock_workdir\nwith lock_workdir(sys.argv[1]):\n"
+HOLD = "import sys, time\nfrom eeg2text_jax.instrument.workdir import lock_workdir\nwith lock_workdir(sys.argv[1]):\n"
 HOLD += "    print('in', flush=True)\n    time.sleep(60)\n"
 
 

@@ -14,14 +14,9 @@ import optax
 from jax.sharding import Mesh
 from tiny_run import SHAPE
 
-from eeg2text_jax.backbones.build import random_spec
-from eeg2text_jax.conditions.condition import ConditionContext, condition_inputs, condition_key
-from eeg2text_jax.decoding.sharded import generate_program
-from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.models.spec import EEGSpec
-from eeg2text_jax.parallel.arms import compile_step
-from eeg2text_jax.parallel.distributed import to_host
-from eeg2text_jax.parallel.placement import (
+from eeg2text_jax.base.devices.arms import compile_step
+from eeg2text_jax.base.devices.hosts import to_host
+from eeg2text_jax.base.devices.mesh import (
     Rules,
     fed_sharding,
     put,
@@ -30,11 +25,15 @@ from eeg2text_jax.parallel.placement import (
     replicated,
     state_shardings,
 )
-from eeg2text_jax.search.settings import GenerationSpec
-from eeg2text_jax.study.grid import Arm, StudyArrays, TextArrays, dropout_keys
+from eeg2text_jax.decoding.generate import generate_program
+from eeg2text_jax.decoding.settings import GenerationSpec
+from eeg2text_jax.models.backbones.build import random_spec
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.training.conditions.condition import ConditionContext, condition_inputs, condition_key
 from eeg2text_jax.training.grid_program import ContrastiveProgram
-from eeg2text_jax.training.state import TrainState, init_state
-from eeg2text_jax.training.step import GridProgram
+from eeg2text_jax.training.step import GridProgram, TrainState, init_state
+from eeg2text_jax.training.study import Arm, StudyArrays, TextArrays, dropout_keys
 
 ARMS = tuple(Arm(c, seed) for seed in (0, 1) for c in ("eeg", "noise", "zero", "time_reversed"))
 B, W, F, T, VOCABULARY = 16, 6, 10, 7, 40

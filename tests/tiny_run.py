@@ -6,9 +6,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax.study.configuration import load_config
-from eeg2text_jax.study.ranges import checked_settings
-from eeg2text_jax.study.sections import Settings
+from eeg2text_jax.training.configuration import load_config
+from eeg2text_jax.training.sections import Settings, checked_settings
 
 ROOT = Path(__file__).parents[1]
 SHRINK = {
@@ -56,8 +55,8 @@ def tiny_settings(**changes: object) -> Settings:
 
 def study_in(root: Path | str, settings: Settings, **options: bool) -> Any:
     """The study of a run in a workdir; what it needs is imported here, as this file is a configuration file, too."""
-    from eeg2text_jax.study.config_file import open_workdir
-    from eeg2text_jax.study.study import open_study
+    from eeg2text_jax.training.configuration import open_workdir
+    from eeg2text_jax.training.study import open_study
 
     return open_study(settings, open_workdir(str(root), settings), **options)
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from eeg2text_jax.models.cache import own_position
-from eeg2text_jax.models.encoder_decoder import logits_of
+from eeg2text_jax.models.attention import own_position
+from eeg2text_jax.models.language_model import logits_of
 from eeg2text_jax.models.layers import dropout, zero_at_padding
 
 

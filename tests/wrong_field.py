@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.training.configuration import load_config
 
 DEFAULT = str(Path(__file__).parents[1] / "configs/default.py")
 

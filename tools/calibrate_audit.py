@@ -26,11 +26,10 @@ sys.path.insert(0, str(Path(__file__).parent / "calibrations"))
 
 from null_zoo import GENRES_ALONE, NULLS, draw_null
 
-from eeg2text_jax.auditing.align import align
-from eeg2text_jax.auditing.audit import Audit, Options
-from eeg2text_jax.auditing.contrast import Contrast
-from eeg2text_jax.auditing.verdict import Verdict, judge
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.instrument.auditing.align import align
+from eeg2text_jax.instrument.auditing.audit import Audit, Options
+from eeg2text_jax.instrument.auditing.verdict import Contrast, Verdict, judge
+from eeg2text_jax.instrument.predictions.file import Prediction
 from eeg2text_testing.scenes import Scene, predictions, scene_of
 
 CLAIMS = (Verdict.USES_EEG, Verdict.BELOW_MARGIN)

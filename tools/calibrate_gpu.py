@@ -26,13 +26,7 @@ import jax
 import numpy as np
 from jax.profiler import ProfileData
 
-from eeg2text_jax.bench import decode
-from eeg2text_jax.bench.timing import describe_machine
-from eeg2text_jax.bench.workload import OurTraining, make_work
-from eeg2text_jax.models.fused_attention import KERNELS
-from eeg2text_jax.preflight.compiling import parse_topology
-from eeg2text_jax.preflight.estimate import search_task, training_task
-from eeg2text_jax.preflight.gpu_clock import (
+from eeg2text_jax.base.chips.gpu_clock import (
     MEASURED,
     OPTIONS,
     OTHERS,
@@ -43,11 +37,16 @@ from eeg2text_jax.preflight.gpu_clock import (
     GpuWalk,
     kind_of,
 )
-from eeg2text_jax.preflight.gpu_target import gpu_devices
-from eeg2text_jax.preflight.hlo_text import parse_module
-from eeg2text_jax.preflight.programs import make_outline
-from eeg2text_jax.study.configuration import parse_config
-from eeg2text_jax.study.grid import placement_of
+from eeg2text_jax.base.chips.hlo_text import parse_module
+from eeg2text_jax.commands.bench import decode
+from eeg2text_jax.commands.bench.timing import describe_machine
+from eeg2text_jax.commands.bench.workload import OurTraining, make_work
+from eeg2text_jax.commands.preflight.compiling import gpu_devices, parse_topology
+from eeg2text_jax.commands.preflight.estimate import search_task, training_task
+from eeg2text_jax.commands.preflight.programs import make_outline
+from eeg2text_jax.models._fused_attention import KERNELS
+from eeg2text_jax.training.configuration import parse_config
+from eeg2text_jax.training.study import placement_of
 
 BUCKET = (56, 56)
 PROGRAMS = ("training step, batch 32", "training step, batch 128", "beam search, batch 32")

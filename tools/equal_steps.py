@@ -27,16 +27,15 @@ import numpy as np
 import optax
 import tiny_grid
 
-from eeg2text_jax.backbones.build import random_spec
-from eeg2text_jax.models import heads, layers
-from eeg2text_jax.models.brain import unicorn
-from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.base.devices import mesh as placement
+from eeg2text_jax.base.devices.mesh import make_mesh
+from eeg2text_jax.models import _heads as heads
+from eeg2text_jax.models import brain, layers
+from eeg2text_jax.models.backbones.build import random_spec
+from eeg2text_jax.models.brain import ReconstructionModel
+from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel
 from eeg2text_jax.models.layers import dropout
-from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
-from eeg2text_jax.models.two_towers import ContrastiveModel
-from eeg2text_jax.parallel import placement
-from eeg2text_jax.parallel.mesh import make_mesh
 from eeg2text_jax.training.grid_program import ContrastiveProgram, ReconstructionProgram
 from eeg2text_jax.training.step import GridProgram
 
@@ -135,8 +134,8 @@ def plain(system: str, still: bool) -> tuple:
     with (
         mock.patch.object(heads, "attend", plain_attend),
         mock.patch.object(layers, "affine", plain_affine),
-        mock.patch.object(unicorn, "convolve", unicorn._convolve),
-        mock.patch.object(unicorn, "convolve_back", unicorn._convolve_back),
+        mock.patch.object(brain, "convolve", brain._convolve),
+        mock.patch.object(brain, "convolve_back", brain._convolve_back),
         mock.patch.object(GridProgram, "_on_a_cpu", new=False),
     ):
         return train(system, still)

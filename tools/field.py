@@ -31,15 +31,15 @@ sys.path.insert(0, str(Path(__file__).parent / "site"))
 from field_lines import Line, PublishedSet
 from field_pages import HERE, html_page, markdown_page
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.result import AuditResult
-from eeg2text_jax.auditing.verdict import Verdict, p_cell
-from eeg2text_jax.errors import UserError, first_line
-from eeg2text_jax.files import write_text
-from eeg2text_jax.metrics.bleu import word_bleu
-from eeg2text_jax.predictions.file import Prediction, sentence_key
-from eeg2text_jax.predictions.read import empty_halves, read_any
-from eeg2text_jax.predictions.selection import groups_of
+from eeg2text_jax.base.errors import UserError, first_line
+from eeg2text_jax.base.files import write_text
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.result import AuditResult
+from eeg2text_jax.instrument.auditing.verdict import Verdict, p_cell
+from eeg2text_jax.instrument.metrics.metric import word_bleu
+from eeg2text_jax.instrument.predictions.file import Prediction, sentence_key
+from eeg2text_jax.instrument.predictions.read import empty_halves, read_any
+from eeg2text_jax.instrument.predictions.selection import groups_of
 
 MODE_NAMES = {"free_running": "free-running", "teacher_forced": "teacher-forced", "unknown": "unknown"}
 

@@ -31,11 +31,12 @@ def main() -> int:
     parser.add_argument("--as-a-tpu", action="store_true", help="by what the code does on TPUs alone")
     args = parser.parse_args()
     if args.as_a_tpu:
-        from eeg2text_jax.models import cache, heads
+        from eeg2text_jax.models import _heads as heads
+        from eeg2text_jax.models import attention
 
         jax.lax.platform_dependent = lambda *arrays, tpu=None, default=None, **_: (tpu or default)(*arrays)
         jax.default_backend = lambda: "tpu"
-        cache.LANES = heads.LANES = 16
+        attention.LANES = heads.LANES = 16
     if args.decoder_only:
         from causal_programs import compare_program
     else:

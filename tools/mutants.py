@@ -39,8 +39,8 @@ from eeg2text_testing.mutation import Mutant, mutants, written
 from eeg2text_testing.mutation_bench import Bench
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = "training,decoding,search,conditions,splits,auditing,judge,stores"
-# What they hold is words and pictures, or the pace of a machine. `judge/results.py` has `write_curves`, a picture, too.
+FOLDERS = "training,training/conditions,decoding,data/splits,instrument/auditing,judge,base/stores,runs"
+# What they hold is words and pictures, or the pace of a machine. `judge/session.py` has `write_curves`, a picture, too.
 LEFT_OUT = ("report", "figures", "page", "pictures", "tracker", "tracker_process", "split_map", "topomap")
 
 

@@ -146,7 +146,7 @@ def served(store: str, out: Path) -> Iterator[Callable[[str], str]]:
 def content(workdir: str, out: Path) -> dict[str, str]:
     if "://" not in workdir:
         return what_counts(Path(workdir), out / "log_of_looking", checkpoint=False)
-    from eeg2text_jax.stores.copying import at_hand
+    from eeg2text_jax.base.stores.buckets import at_hand
 
     os.environ["EEG2TEXT_BUCKET_CACHE"] = str(out / "looking")
     return what_counts(Path(at_hand(workdir)), out / "log_of_looking", checkpoint=False)

@@ -1,1 +1,4 @@
-"""The commands: functions `argv -> exit status` in modules by topic; `overview.py` lists them."""
+"""The commands: each reads its arguments and calls a wing below; the exit status comes back.
+
+In: the command line. Out: printed lines, files. `preflight` and `bench` serve one command each.
+"""

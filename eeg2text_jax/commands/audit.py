@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from eeg2text_jax.auditing.audit import Options, audit
-from eeg2text_jax.auditing.endpoints import Endpoint, function_endpoint, named
-from eeg2text_jax.auditing.provenance import Judged, JudgedFile, checked_proof
-from eeg2text_jax.auditing.result import AuditResult, result_text
-from eeg2text_jax.auditing.verdict import EXIT_STATUS
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import file_digest, write_text
-from eeg2text_jax.model_metrics import endpoints, makers_of
-from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet
-from eeg2text_jax.predictions.foreign import mode_name
-from eeg2text_jax.predictions.packed import read_text
-from eeg2text_jax.predictions.rankings import (
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import file_digest, write_text
+from eeg2text_jax.data.splits.neighbors import high_neighbors
+from eeg2text_jax.instrument.auditing.audit import Options, audit
+from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, checked_proof
+from eeg2text_jax.instrument.auditing.result import AuditResult, result_text
+from eeg2text_jax.instrument.auditing.table import Endpoint, function_endpoint, named
+from eeg2text_jax.instrument.auditing.verdict import EXIT_STATUS
+from eeg2text_jax.instrument.metrics.metric_names import ENCODED, ENDPOINTS, JUDGED, WORDS_ENDPOINT
+from eeg2text_jax.instrument.predictions.file import MODES, Prediction, PredictionSet, mode_name
+from eeg2text_jax.instrument.predictions.packed import read_text
+from eeg2text_jax.instrument.predictions.rankings import (
     Ranking,
     RankingSet,
     describe_rankings,
@@ -30,9 +30,9 @@ from eeg2text_jax.predictions.rankings import (
     read_choices,
     read_rankings,
 )
-from eeg2text_jax.predictions.read import add_options, check_given_once, describe, read_any
-from eeg2text_jax.predictions.read import options_of as reading
-from eeg2text_jax.predictions.selection import (
+from eeg2text_jax.instrument.predictions.read import add_options, check_given_once, describe, read_any
+from eeg2text_jax.instrument.predictions.read import options_of as reading
+from eeg2text_jax.instrument.predictions.selection import (
     LIKELY,
     groups_of,
     join_metadata,
@@ -40,13 +40,11 @@ from eeg2text_jax.predictions.selection import (
     read_conditions,
     select_arms,
 )
-from eeg2text_jax.splits.neighbors import high_neighbors
-from eeg2text_jax.study.metric_names import ENCODED, ENDPOINTS, JUDGED, WORDS_ENDPOINT
-from eeg2text_jax.study.own_run import is_of_its_run, neighbors_of_run
-from eeg2text_jax.study.workdir import check_unchanged
+from eeg2text_jax.instrument.workdir import check_unchanged, is_of_its_run, neighbors_of_run
+from eeg2text_jax.judge.model_metrics import endpoints, makers_of
 
 if TYPE_CHECKING:  # the import takes seconds, which only --again needs
-    from eeg2text_jax.decode_again import Again
+    from eeg2text_jax.runs.decode_again import Again
 
 EPILOG = (
     """
@@ -74,7 +72,7 @@ def main(argv: list[str]) -> int:
     if flags.json:
         write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")
     if flags.html:
-        from eeg2text_jax.auditing.report import write_report
+        from eeg2text_jax.instrument.auditing.report import write_report
 
         write_report(result, flags.html)
     return result.exit_status
@@ -230,7 +228,7 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
 
 def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> "Again":
     """Decode the rows of all files again, with JAX; return what it shows about the first file and about the others."""
-    from eeg2text_jax.decode_again import decode_again
+    from eeg2text_jax.runs.decode_again import decode_again
 
     first, *others = map(decode_again, sets)
     origin = first.provenance

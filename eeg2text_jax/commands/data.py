@@ -1,35 +1,225 @@
 """`eeg2text prepare`, `check`, `export-data` and `split`: make a data file, inspect, convert and divide it."""
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.auditing.repeats import MAPS, repeat_lines, repeats, repeats_figure
-from eeg2text_jax.data.arrow import write_parquet
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import file_digest, replacing, write_text
+from eeg2text_jax.base.kinds import read_section
+from eeg2text_jax.commands.arguments import check_outputs
 from eeg2text_jax.data.check import check_datafile, names_of, scale_figure
-from eeg2text_jax.data.data_settings import DataSettings
+from eeg2text_jax.data.clock import runs_of
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.prepare import prepare as make_datafile
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import replacing
-from eeg2text_jax.kinds import read_section
-from eeg2text_jax.predictions.columns import read_metadata
-from eeg2text_jax.predictions.file import sentence_key
-from eeg2text_jax.records.croissant import write_croissant
-from eeg2text_jax.splits.certificate import certify, certify_data, paper_table1, split_report
-from eeg2text_jax.splits.leakage import OVERLAP
-from eeg2text_jax.splits.methods import FROM_FILE, METHODS, SUBJECTS, check_ratio, make_folds, make_split
-from eeg2text_jax.splits.neighbors import run_table
-from eeg2text_jax.splits.split import readings_of
-from eeg2text_jax.splits.split_map import place_figure, split_map, time_figure
-from eeg2text_jax.splits.splitfile import read_split_file, write_split_file
-from eeg2text_jax.stores.arguments import check_outputs
-from eeg2text_jax.study.configuration import load_config, parse_config
+from eeg2text_jax.data.source_settings import DataSettings
+from eeg2text_jax.data.splits.certificate import OVERLAP, certify, certify_data, paper_table1, split_report
+from eeg2text_jax.data.splits.methods import FROM_FILE, METHODS, SUBJECTS, check_ratio, make_folds, make_split
+from eeg2text_jax.data.splits.neighbors import run_table, texts_of
+from eeg2text_jax.data.splits.split import PARTS, Split, read_split_file, readings_of, text_units, write_split_file
+from eeg2text_jax.data.table_files import write_parquet
+from eeg2text_jax.instrument.predictions.columns import read_metadata
+from eeg2text_jax.instrument.predictions.file import sentence_key
+from eeg2text_jax.runs.repeats import MAPS, repeat_lines, repeats, repeats_figure
+from eeg2text_jax.training.configuration import load_config, parse_config
+
+# Figures of a data file: times of its samples, and the part of each sample under several splitting methods.
+
+MOST_LINES, MOST_NAMED = 60, 12  # most recordings in the figure; most groups in its legend
+
+
+def time_figure(data: DataFile) -> Any:
+    """Return a matplotlib figure of the samples by time, a line per recording, colored by story or task."""
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure  # slow to import, and seldom needed
+
+    clock = data.clock
+    groups = data.task if data.text_group is None else data.text_group
+    names, label = np.unique(groups.astype(str), return_inverse=True)
+    lines = list(clock.recordings().items())
+    shown = lines[:MOST_LINES]
+    figure = Figure(figsize=(9, 1.5 + 0.18 * len(shown)), layout="constrained")
+    axes = figure.subplots()
+    colors = colormaps["tab20"](np.arange(len(names)) % 20)
+    for y, (_, rows) in enumerate(shown):
+        rows = rows[clock.known[rows]]
+        begin, end = clock.spans[rows].T
+        width = np.maximum(end - begin, 0.6 if clock.unit == "samples" else 0.2)
+        axes.barh(np.full(len(rows), y), width, left=begin, height=0.8, color=colors[label[rows]])
+    axes.set(yticks=range(len(shown)), yticklabels=[name for name, _ in shown], ylim=(len(shown) - 0.4, -0.6),
+             xlabel="seconds" if clock.in_seconds else "place in the order")  # fmt: skip
+    axes.tick_params(axis="y", labelsize=6)
+    more = f", {len(shown)} of {len(lines)} recordings" if len(lines) > len(shown) else ""
+    axes.set_title(f"{data.path.name}: what was recorded when{more}", fontsize=9)
+    for name, color in list(zip(names, colors, strict=True))[:MOST_NAMED]:
+        axes.barh([0], [0], color=color, label=name)
+    axes.legend(fontsize=6, loc="upper right")
+    return figure
+
+
+def place_figure(data: DataFile) -> Any:
+    """Return a matplotlib figure of texts by place, a line per recording, with panels of task and run.
+
+    A text has a color by its place in the first recording of its run that has it. So recordings of the same order look
+    alike, and those of other orders do not.
+    """
+    from matplotlib.figure import Figure  # slow to import, and seldom needed
+
+    clock, text = data.clock, texts_of(readings_of(data))
+    lines: dict[str, list[tuple[str, np.ndarray]]] = {}
+    for name, rows in clock.recordings().items():
+        rows = rows[clock.known[rows]]
+        if len(rows):
+            run = str(runs_of(data.task[rows[:1]], clock.recording[rows[:1]])[0])
+            lines.setdefault(run, []).append((name, rows[np.argsort(clock.places["index"][rows], kind="stable")]))
+    shown = list(lines.items())[:MOST_NAMED]
+    sizes = [min(len(own), MOST_LINES) for _, own in shown]
+    figure = Figure(figsize=(9, 1 + 0.5 * len(shown) + 0.12 * sum(sizes)), layout="constrained")
+    panels = figure.subplots(len(shown), squeeze=False, gridspec_kw={"height_ratios": sizes})[:, 0]
+    for axes, (run, own) in zip(panels, shown, strict=True):
+        own = own[:MOST_LINES]
+        image = np.full((len(own), max(len(rows) for _, rows in own)), np.nan)
+        first: dict[str, int] = {}
+        for y, (_, rows) in enumerate(own):
+            image[y, : len(rows)] = [first.setdefault(text[i], len(first)) for i in rows]
+        axes.imshow(image, aspect="auto", interpolation="nearest", cmap="viridis")
+        axes.set_title(f"{run}: {len(lines[run])} recordings", fontsize=8)
+        axes.set_yticks(range(len(own)), [name for name, _ in own], fontsize=5)
+    panels[-1].set_xlabel("place in the recording (index); color: the text")
+    return figure
+
+
+_COLOURS = {"nothing": "#ffffff", "discarded": "#d9d9d9", "train": "#3b6fb6", "dev": "#e0a030", "test": "#c2403a",
+            "several parts": "#7d5ba6"}  # fmt: skip
+
+
+def part_cells(data: DataFile, split: Split) -> np.ndarray:
+    """Return the part of each pair of subject and text as an index into `_COLOURS`, int `[subjects, texts]`."""
+    subject = np.unique(data.subject.astype(str), return_inverse=True)[1]
+    text = np.unique(text_units(data), return_inverse=True)[1]
+    part = np.full(len(data), len(PARTS))  # at first, all samples count as discarded
+    for k, name in enumerate(PARTS):
+        part[split.parts[name]] = k
+    found = np.zeros((subject.max() + 1, text.max() + 1, len(PARTS) + 1), bool)
+    found[subject, text, part] = True
+    n_parts = found[..., :-1].sum(axis=-1)
+    cases = [n_parts > 1, n_parts == 1, found[..., -1]]
+    return np.select(cases, [len(_COLOURS) - 1, found.argmax(axis=-1) + 2, 1], 0)
+
+
+def split_map(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Any:
+    """Return a matplotlib figure with a panel per method (a) to (f): the part of each pair of subject and text.
+
+    The panel of a method that cannot split this data says why.
+    """
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure  # slow to import, and seldom needed
+    from matplotlib.patches import Patch
+
+    figure = Figure(figsize=(19.2, 4.2), layout="constrained")
+    colours = ListedColormap(list(_COLOURS.values()))
+    for axes, method in zip(figure.subplots(1, 6), "abcdef", strict=True):
+        axes.set(xticks=[], yticks=[], xlabel="text group" if data.is_windows else "text", ylabel="subject")
+        try:
+            split = make_split(data, method, ratio, seed)
+        except UserError as error:
+            axes.set_title(f"({method})")
+            axes.text(0.5, 0.5, str(error).rpartition(": ")[2], wrap=True, ha="center", va="center", fontsize=7,
+                      transform=axes.transAxes)  # fmt: skip
+            continue
+        axes.imshow(part_cells(data, split), cmap=colours, vmin=0, vmax=len(_COLOURS) - 1, aspect="auto",
+                    interpolation="nearest")  # fmt: skip
+        sizes = " / ".join(f"{len(split.parts[name]):,}" for name in PARTS)
+        axes.set_title(f"({method}) keeps {split.kept / len(data):.0%}\n{sizes}", fontsize=9)
+    figure.legend(
+        handles=[Patch(facecolor=colour, edgecolor="#888888", label=name) for name, colour in _COLOURS.items()],
+        loc="outside lower center", ncols=len(_COLOURS), fontsize=8,
+    )  # fmt: skip
+    return figure
+
+
+# Croissant metadata: a JSON description of an exported Parquet file for catalogues of data sets.
+#
+# The format is version 1.0 of docs.mlcommons.org/croissant.
+
+_TERMS = (
+    "citeAs column equivalentProperty extract field fileProperty fileObject fileSet format includes isLiveDataset "
+    "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator "
+    "source subField transform"
+)
+_CONTEXT = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    **{term: f"cr:{term}" for term in _TERMS.split()},
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+}
+_COLUMNS = {
+    "sentence": ("sc:Text", "The sentence that was read."),
+    "subject": ("sc:Text", "The subject who read the sentence."),
+    "task": ("sc:Text", "The task in which the sentence was read."),
+    "sentence_index": ("sc:Integer", "Number of the sentence within its task, the same for every subject."),
+}
+_TIME = {
+    "recording": ("sc:Text", "Name of the recording, one run of one subject."),
+    "onset": ("sc:Float", "Seconds on the clock of the recorder."),
+    "duration": ("sc:Float", "Duration of the sample in seconds."),
+    "order": ("sc:Integer", "Place of the sample in its recording."),
+}
+
+
+def write_croissant(data: DataFile, parquet: Path, out: Path, name: str, licence: str = "", cite: str = "") -> None:
+    """Write the file `out`, which describes the Parquet file that `write_parquet` made of `data`.
+
+    `licence` is a name or a URL, `cite` preferably BibTeX; empty: not stated.
+    """
+    times = {} if data.clock is None else _TIME
+    fields = [
+        {"@type": "cr:Field", "@id": f"samples/{column}", "name": column, "description": meaning, "dataType": kind}
+        | {"source": {"fileObject": {"@id": "parquet"}, "extract": {"column": column}}}
+        for column, (kind, meaning) in (_COLUMNS | times).items()
+    ]
+    about: dict[str, Any] = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": name,
+        "description": (
+            f"{len(data)} samples, each one subject reading one sentence. Beside the columns below, `features` holds a "
+            f"list of {data.n_features} numbers for every word: {data.features_are}."
+        ),
+        "version": "1.0.0",
+        "datePublished": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "isLiveDataset": False,
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": "parquet",
+                "name": parquet.name,
+                "contentUrl": parquet.name,
+                "contentSize": f"{parquet.stat().st_size} B",
+                "encodingFormat": "application/x-parquet",
+                "sha256": file_digest(parquet),
+            }
+        ],
+        "recordSet": [{"@type": "cr:RecordSet", "@id": "samples", "name": "samples", "field": fields}],
+    }
+    about |= {key: value for key, value in {"license": licence, "citeAs": cite}.items() if value}
+    write_text(out, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+
 
 SPLIT = "eeg2text split DATA.h5 --method=f: divide a data file and certify the split; --audit judges any split."
 PAPER_RATIO = (0.8, 0.1, 0.1)
@@ -88,7 +278,7 @@ def check(argv: Sequence[str]) -> int:
     if known and (table := run_table(readings_of(outline))):
         print("\n" + "\n".join(table))
     if flags.condition and not findings.problems:
-        from eeg2text_jax.conditions.look import condition_lines  # imports JAX
+        from eeg2text_jax.training.conditions.condition import condition_lines  # imports JAX
 
         print("\n".join(condition_lines(read_datafile(flags.data), flags.condition)))
     for flag, out, figure in (("time", flags.time, time_figure), ("places", flags.places, place_figure)):

@@ -10,19 +10,19 @@ import sys
 
 from etils import epath
 
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import write_text
+from eeg2text_jax.base.kinds import read_section
+from eeg2text_jax.base.packages import hide_torch
 from eeg2text_jax.commands.run import on_hosts
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import write_text
-from eeg2text_jax.imports import hide_torch
 from eeg2text_jax.judge.fields import RANGES as JUDGE_RANGES
 from eeg2text_jax.judge.fields import JudgeSettings
-from eeg2text_jax.kinds import read_section
-from eeg2text_jax.study.configuration import Arguments, parse_config
+from eeg2text_jax.training.configuration import Arguments, parse_config
 
 BENCH = "Measure throughput, compile time and memory of one stage."
 STAGE_HELP = "decode: beam search on random sentences; test_set: a whole test part; train: steps of training"
 MORE = "The options of a stage: eeg2text bench --stage=train --help"
-STAGES = ("decode", "test_set", "train")  # each is a module of `eeg2text_jax.bench` with `main(argv)`
+STAGES = ("decode", "test_set", "train")  # each is a module of `eeg2text_jax.commands.bench` with `main(argv)`
 
 # libtpu only compiles here. Without these variables it would search for a TPU and for cloud metadata, and log at length
 # that both are missing.
@@ -56,9 +56,9 @@ def preflight(argv: list[str]) -> int:
     if arguments.options["chip-batch"]:
         raise UserError("--chip-batch needs several slices, for example --topology=v5e.")
     effort = arguments.options["effort"] or "least"
-    from eeg2text_jax.preflight.compiling import EFFORTS, parse_topology
-    from eeg2text_jax.preflight.estimate import estimate
-    from eeg2text_jax.preflight.printing import to_json, to_text
+    from eeg2text_jax.commands.preflight.compiling import EFFORTS, parse_topology
+    from eeg2text_jax.commands.preflight.estimate import estimate
+    from eeg2text_jax.commands.preflight.printing import to_json, to_text
 
     if effort not in EFFORTS:
         raise UserError(f"--effort={effort}: expected one of {', '.join(EFFORTS)}.")
@@ -66,7 +66,7 @@ def preflight(argv: list[str]) -> int:
     if largest not in ("yes", "no"):
         raise UserError(f"--largest={largest}: expected yes or no (whether to search for the largest batch that fits).")
     if of_judge:
-        from eeg2text_jax.preflight.judge_fit import judge_fit, smallest_slice
+        from eeg2text_jax.commands.preflight.judge_fit import judge_fit, smallest_slice
 
         settings = read_section(JudgeSettings, arguments.config)
         if ":" in wanted:
@@ -87,7 +87,7 @@ def preflight(argv: list[str]) -> int:
 
 def _scaling(arguments: Arguments, wanted: str) -> int:
     """Print a table of the training step on several slices; the status is 0 if it fits one."""
-    from eeg2text_jax.preflight.scaling import scaling, slices, to_text
+    from eeg2text_jax.commands.preflight.scaling import scaling, slices, to_text
 
     options = arguments.options
     if given := [f"--{name}={options[name]}" for name in ("effort", "largest") if options[name]]:
@@ -115,7 +115,7 @@ def bench(argv: list[str]) -> int:
         raise UserError(f"--steps={steps}: expected how many steps are timed, a whole number from 2 to 10,000.")
 
     def work() -> None:
-        from eeg2text_jax.bench import measure
+        from eeg2text_jax.commands.bench import measure
 
         measure.bench(arguments.settings, int(steps), arguments.options["json"], arguments.options["baseline"])
 
@@ -129,9 +129,9 @@ def _stage(argv: list[str]) -> int:
         parser.print_help()
         return 0
     args, rest = parser.parse_known_args(argv)
-    stage = importlib.import_module(f"eeg2text_jax.bench.{args.stage}")
+    stage = importlib.import_module(f"eeg2text_jax.commands.bench.{args.stage}")
     if not {"-h", "--help"} & set(rest):
-        from eeg2text_jax.parallel.distributed import check_devices
+        from eeg2text_jax.base.devices.hosts import check_devices
 
         check_devices()
     return stage.main(rest)

@@ -6,9 +6,9 @@ The files hold made-up decodes of made-up sentences: 50 sentences, four subjects
 import argparse
 from pathlib import Path
 
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import write_text
 from eeg2text_jax.commands import audit
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import write_text
 
 ABOUT = "Two files of decoded text to try the audit on, and their verdict."
 FILES = Path(__file__).parent / "example_files"

@@ -7,15 +7,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from eeg2text_jax.auditing.result import columns_text
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import write_text
 from eeg2text_jax.commands.data import PAPER_RATIO, parse_ratio
-from eeg2text_jax.data.datafile import read_outline
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import write_text
-from eeg2text_jax.metrics.render import write_table
-from eeg2text_jax.metrics.score import PROFILES
-from eeg2text_jax.metrics.tables import Table
-from eeg2text_jax.records.paper_tables import (
+from eeg2text_jax.commands.paper_tables import (
     TABLES,
     footnotes,
     joined,
@@ -24,6 +19,10 @@ from eeg2text_jax.records.paper_tables import (
     leakage_text,
     verdicts,
 )
+from eeg2text_jax.data.datafile import read_outline
+from eeg2text_jax.instrument.auditing.result import columns_text
+from eeg2text_jax.instrument.metrics.score import PROFILES
+from eeg2text_jax.instrument.metrics.tables import Table, write_table
 
 MOST_SEEDS = 1000  # each seed makes six splits of the whole data file
 
@@ -111,7 +110,7 @@ def reproduce(argv: Sequence[str]) -> int:
         raise UserError(f"{wrong[0]}: reproduce has no such option; expected --config.FIELD=VALUE, or one of --help.")
     environment = dict(os.environ)
     os.environ["JAX_PLATFORMS"] = "cpu"  # the devices are for the runs, which are processes of their own
-    from eeg2text_jax import reproduce as made
+    from eeg2text_jax.commands import reproduce as made
 
     judges = tuple(flags.judges.split(",")) if flags.judges else made.JUDGES
     if len(judges) != 2:

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 
 from etils import epath
 
-from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet
-from eeg2text_jax.predictions.foreign import mode_name
-from eeg2text_jax.predictions.rankings import describe_rankings, is_rankings, read_rankings
-from eeg2text_jax.predictions.read import add_options, check_given_once, options_of, read_any
-from eeg2text_jax.predictions.selection import LIKELY, account, first_rows, read_conditions
-from eeg2text_jax.study.workdir import check_unchanged
+from eeg2text_jax.instrument.predictions.file import MODES, Prediction, PredictionSet, mode_name
+from eeg2text_jax.instrument.predictions.rankings import describe_rankings, is_rankings, read_rankings
+from eeg2text_jax.instrument.predictions.read import add_options, check_given_once, options_of, read_any
+from eeg2text_jax.instrument.predictions.selection import LIKELY, account, first_rows, read_conditions
+from eeg2text_jax.instrument.workdir import check_unchanged
 
 
 def main(argv: Sequence[str]) -> int:

@@ -8,14 +8,13 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 
-from eeg2text_jax.errors import UserError, first_line
-from eeg2text_jax.imports import hide_torch
+from eeg2text_jax.base.devices.supervisor import supervised
+from eeg2text_jax.base.errors import UserError, first_line
+from eeg2text_jax.base.kinds import ParallelSettings, read_section
+from eeg2text_jax.base.packages import hide_torch
 from eeg2text_jax.judge.fields import RANGES as JUDGE_RANGES
 from eeg2text_jax.judge.fields import JudgeSettings
-from eeg2text_jax.kinds import read_section
-from eeg2text_jax.parallel import ParallelSettings
-from eeg2text_jax.parallel.supervisor import supervised
-from eeg2text_jax.study.configuration import parse_config
+from eeg2text_jax.training.configuration import parse_config
 
 
 def run(argv: list[str]) -> int:
@@ -23,18 +22,18 @@ def run(argv: list[str]) -> int:
     arguments = parse_config(argv, "run", options=("workdir",), optional=("folds",), switches=("dry-run",))
     if arguments.options["dry-run"]:
         hide_torch()
-        from eeg2text_jax.dry_run import dry_run
+        from eeg2text_jax.runs.opening import dry_run
 
         print(dry_run(arguments.settings, arguments.options["workdir"]))
         return 0
 
     def work() -> None:
         if arguments.options["folds"]:
-            from eeg2text_jax.run_folds import run_folds
+            from eeg2text_jax.runs.run_folds import run_folds
 
             run_folds(arguments.settings, arguments.options["workdir"], arguments.options["folds"])
         else:
-            from eeg2text_jax import pipeline
+            from eeg2text_jax.runs import pipeline
 
             pipeline.run(arguments.settings, arguments.options["workdir"])
 
@@ -45,8 +44,8 @@ def train(argv: list[str]) -> int:
     arguments = parse_config(argv, "train", options=("workdir",))
 
     def work() -> None:
-        from eeg2text_jax import opening
-        from eeg2text_jax.training.waves import train_arms
+        from eeg2text_jax.runs import opening
+        from eeg2text_jax.training.loop import train_arms
 
         with opening.open_run(arguments.settings, arguments.options["workdir"]) as study:
             train_arms(study)
@@ -58,7 +57,7 @@ def decode(argv: list[str]) -> int:
     arguments = parse_config(argv, "decode", options=("workdir",))
 
     def work() -> None:
-        from eeg2text_jax import opening, pipeline
+        from eeg2text_jax.runs import opening, pipeline
 
         with opening.open_run(arguments.settings, arguments.options["workdir"], make=False) as study:
             pipeline.decode(study)
@@ -90,7 +89,7 @@ def on_hosts(name: str, parallel: ParallelSettings, work: Callable[[], None]) ->
         return 0
 
     def join_and_work() -> None:
-        from eeg2text_jax.parallel.distributed import join
+        from eeg2text_jax.base.devices.hosts import join
 
         join(parallel)  # before `work` imports much, so that the other hosts soon notice if this one is lost
         hide_torch()
@@ -117,8 +116,8 @@ def export(argv: Sequence[str]) -> int:
         check_name(flags.push)
     if not flags.workdir:
         raise UserError("--workdir= is empty; name the folder of a finished run.")
-    from eeg2text_jax.finished_run import export_run
-    from eeg2text_jax.parallel.distributed import check_devices
+    from eeg2text_jax.base.devices.hosts import check_devices
+    from eeg2text_jax.runs.exported import export_run
 
     check_devices()
     print(f"wrote {flags.out}: arm {export_run(flags.workdir, flags.out, flags.arm)}")

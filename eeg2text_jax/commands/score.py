@@ -10,21 +10,26 @@ from etils import epath
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from eeg2text_jax.auditing.notices import file_notices
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import file_digest, write_text
-from eeg2text_jax.metrics.detail import by_subject, row_figures
-from eeg2text_jax.metrics.ranks import score_rankings
-from eeg2text_jax.metrics.render import print_table
-from eeg2text_jax.metrics.score import PROFILES, cells_of, parse_metrics, score_cells, write_results
-from eeg2text_jax.metrics.tables import MODE_TITLES, NARROW_COLUMNS, signatures
-from eeg2text_jax.model_metrics import makers_of
-from eeg2text_jax.predictions.file import MODES, Prediction, PredictionSet
-from eeg2text_jax.predictions.foreign import UNKNOWN, mode_name
-from eeg2text_jax.predictions.rankings import describe_rankings, is_rankings, read_rankings
-from eeg2text_jax.predictions.read import add_options, check_given_once, describe, options_of, read_any
-from eeg2text_jax.study.metric_names import MEANING, WORDS
-from eeg2text_jax.study.workdir import check_unchanged
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import file_digest, write_text
+from eeg2text_jax.instrument.auditing.notices import file_notices
+from eeg2text_jax.instrument.metrics.metric_names import MEANING, WORDS
+from eeg2text_jax.instrument.metrics.score import (
+    PROFILES,
+    by_subject,
+    cells_of,
+    parse_metrics,
+    row_figures,
+    score_cells,
+    score_rankings,
+    write_results,
+)
+from eeg2text_jax.instrument.metrics.tables import MODE_TITLES, NARROW_COLUMNS, print_table, signatures
+from eeg2text_jax.instrument.predictions.file import MODES, UNKNOWN, Prediction, PredictionSet, mode_name
+from eeg2text_jax.instrument.predictions.rankings import describe_rankings, is_rankings, read_rankings
+from eeg2text_jax.instrument.predictions.read import add_options, check_given_once, describe, options_of, read_any
+from eeg2text_jax.instrument.workdir import check_unchanged
+from eeg2text_jax.judge.model_metrics import makers_of
 
 LAYOUTS = """
 layouts, recognised by content:
@@ -180,7 +185,7 @@ def add_details(
 def add_decisions(subjects: dict[str, dict[str, Any]]) -> None:
     """Add `accepted` to each subject's scores, if they have LATTEScore: threshold of `judge.speakers` -> met or not."""
     if any("lattescore" in row for row in subjects.values()):
-        from eeg2text_jax.judge.speakers import decided
+        from eeg2text_jax.judge.baselines import decided
 
         for row in subjects.values():
             row["accepted"] = decided(row)

@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from eeg2text_jax.commands.overview import COMMANDS, command
-from eeg2text_jax.errors import UserError, did_you_mean
-from eeg2text_jax.files import write_text
-from eeg2text_jax.study.shipped import shipped, summary
+from eeg2text_jax.base.errors import UserError, did_you_mean
+from eeg2text_jax.base.files import write_text
+from eeg2text_jax.commands.cli import COMMANDS, command
+from eeg2text_jax.training.shipped import shipped, summary
 
 
 def configs(argv: Sequence[str]) -> int:
@@ -56,7 +56,7 @@ def app(argv: Sequence[str]) -> int:
     parser.add_argument("--host", default=host, help="address to serve on; by default only this machine's browsers")
     parser.add_argument("--port", type=int, default=7860, help="7860 by default")
     flags = parser.parse_args(argv)
-    from eeg2text_jax.app.interface import serve
+    from eeg2text_jax.instrument.app.interface import serve
 
     serve(flags.host, flags.port)
     return 0

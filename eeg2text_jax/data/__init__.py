@@ -1,14 +1,15 @@
-"""Convert recordings, tables and arrays to one HDF5 data file, and read it as fixed-shape batches.
+"""Convert recordings, tables and arrays to one HDF5 data file, divide it into parts, and read it in batches.
 
-For Python: `write` makes a data file from any iterable of samples, `read_datafile` opens one, and `write_recordings`
-writes synthetic EEG recordings.
+In: recordings of any kind (`raw`, `recordings`, `fmri`, `rows`, `table_files`, `planted`). Out: a data file, a
+certified split (`splits`), batches `[B, W, F]`. For Python: `write` makes a data file from any iterable of samples,
+`read_datafile` opens one, and `write_recordings` writes synthetic EEG recordings.
 """
 
 from etils import epy
 
 with epy.lazy_api_imports(globals()):
     from eeg2text_jax.data.datafile import DataFile, read_datafile
-    from eeg2text_jax.data.planted.planted_recordings import write_recordings
+    from eeg2text_jax.data.planted import write_recordings
     from eeg2text_jax.data.rows import write
     from eeg2text_jax.data.source import Sample
 

@@ -16,10 +16,10 @@ import numpy as np
 from jax import Array
 from jax import ShapeDtypeStruct as Shape
 
+from eeg2text_jax.base.errors import shortlist
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.epochs import Bucket, EpochPlan
 from eeg2text_jax.data.prompt import pad_ids
-from eeg2text_jax.errors import shortlist
 
 
 class Batch(TypedDict, total=False):
@@ -161,7 +161,7 @@ def make_batch(
 ) -> Batch:
     """Make a batch of the samples `rows`, filled up to `size` with copies of the first one that have weight 0.
 
-    `own` are the rows of the batch to read and build, see `placement.own_rows`; None: all.
+    `own` are the rows of the batch to read and build, see `mesh.own_rows`; None: all.
     """
     words, tokens = bucket
     filled = np.array([*rows, *[rows[0]] * (size - len(rows))])
@@ -260,7 +260,7 @@ def training_batches(
 ) -> grain.IterDataset:
     """Return `steps` training batches `[S, B, ...]` of the samples `rows`; `B = size`, S is the number of grid seeds.
 
-    With `own`, a host builds only these rows of each batch, see `placement.own_rows`. Save and restore the iterator's
+    With `own`, a host builds only these rows of each batch, see `mesh.own_rows`. Save and restore the iterator's
     state to resume. The order for a grid seed depends only on it and on `seed`.
     """
     words, tokens = samples.n_words()[rows], samples.n_tokens(rows)
@@ -274,7 +274,7 @@ def each_evaluation_batch(
 ) -> Iterator[Batch]:
     """Yield batches with every sample of `rows` once, shortest bucket first, filled with rows of weight 0.
 
-    `own` are the rows of each batch to build, see `placement.own_rows`; None: all.
+    `own` are the rows of each batch to build, see `mesh.own_rows`; None: all.
     """
     plan = EpochPlan(samples.n_words()[rows], samples.n_tokens(rows), buckets, size, seed=0)
     for chosen, bucket in sorted(plan.epoch(0), key=lambda batch: (batch[1], int(batch[0][0]))):

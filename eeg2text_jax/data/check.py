@@ -11,12 +11,11 @@ from typing import Any
 import h5py
 import numpy as np
 
+from eeg2text_jax.base.errors import UserError, first_line, shortlist
 from eeg2text_jax.data.clock import NO_TIME
-from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
-from eeg2text_jax.data.frames import Frames
+from eeg2text_jax.data.datafile import DataFile, Frames, read_datafile, read_outline
 from eeg2text_jax.data.raw.find import is_raw
-from eeg2text_jax.data.tally import first_texts, mark_notes
-from eeg2text_jax.errors import UserError, first_line, shortlist
+from eeg2text_jax.data.source import first_texts, mark_notes
 
 ROUNDING = 1e-6  # relative to the largest magnitude; smaller deviations are float32 rounding of a constant
 COMMON = {"the", "a", "an", "and", "of", "to", "in", "is", "was", "he", "she", "der", "die", "das", "la", "le"}

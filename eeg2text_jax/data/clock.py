@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eeg2text_jax.errors import UserError, shortlist
+from eeg2text_jax.base.errors import UserError, shortlist
 
 CLOCK_COLUMNS: dict[str, type] = {"recording": str, "onset": float, "duration": float, "order": int}
 NO_TIME = "when samples were recorded is not known (no recording with onset or order): time cannot be excluded"

@@ -14,6 +14,8 @@ from typing import Any, Self
 import h5py
 import numpy as np
 
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import locked, replacing
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock
 from eeg2text_jax.data.datafile import (
     FORMAT,
@@ -22,13 +24,11 @@ from eeg2text_jax.data.datafile import (
     STRINGS,
     VOLUMES,
     WINDOW_COLUMNS,
+    PatientFile,
     digest_of,
     digests_of,
 )
-from eeg2text_jax.data.hdf5_disk import PatientFile
 from eeg2text_jax.data.source import Sample
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import locked, replacing
 
 
 class DataWriter:

@@ -17,22 +17,192 @@ times in the stimulus overlap (`clock.times_of`), even if their strings differ.
 import dataclasses
 import functools
 import hashlib
+import io
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+import threading
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5d, h5g, h5i, h5l, h5o
 
+from eeg2text_jax.base.errors import UserError, did_you_mean, first_line
+from eeg2text_jax.base.files import parse_json
+from eeg2text_jax.base.packages import library
+from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, Clock, times_of
-from eeg2text_jax.data.frames import Frames
-from eeg2text_jax.data.hdf5_disk import check_own
-from eeg2text_jax.errors import UserError, first_line
-from eeg2text_jax.files import parse_json
-from eeg2text_jax.stores.copying import at_hand
+
+# Safe use of the HDF5 library: write to a disk that may be full, and read files that may be malicious.
+#
+# After a failed write the library cannot recover: `close` fails, too, and the process ends with a segmentation fault.
+# The same happens if a read returns other bytes than were written. When reading, the library follows links and external
+# storage to other files, whose bytes would become features, and allocates any size that a file claims.
+
+_EXPANSION = 1032  # largest compression ratio: deflate, HDF5's usual filter, on zeros
+
+
+def open_own(group: h5g.GroupID, name: bytes) -> h5g.GroupID | h5d.DatasetID:
+    """Open a member of a group. Raises ValueError for a soft or external link, KeyError if there is no such member."""
+    if group.links.get_info(name).type != h5l.TYPE_HARD:
+        raise ValueError(f"{name.decode(errors='replace')} is a link to another place, which is not followed")
+    return h5o.open(group, name)
+
+
+def check_size(dataset: h5d.DatasetID, name: str) -> None:
+    """Raise ValueError if a dataset stores its values in another file, or declares more of them than the file holds."""
+    properties = dataset.get_create_plist()
+    layout = properties.get_layout()
+    if layout == h5d.VIRTUAL or (layout == h5d.CONTIGUOUS and properties.get_external_count()):
+        raise ValueError(f"{name} keeps its values in another file, which is not read")
+    claimed, stored = math.prod(dataset.shape) * dataset.dtype.itemsize, dataset.get_storage_size()
+    most = min(stored, h5i.get_file_id(dataset).get_filesize()) * (_EXPANSION if properties.get_nfilters() else 1)
+    if claimed > most:
+        raise ValueError(f"{name} claims {dataset.shape} entries, and the file holds {stored} bytes of it")
+
+
+def check_own(group: h5g.GroupID, name: bytes) -> None:
+    """Raise ValueError unless a member is a dataset inside the file with a plausible size; KeyError if it is absent."""
+    member = open_own(group, name)
+    if not isinstance(member, h5d.DatasetID):
+        raise ValueError(f"{name.decode()} is no dataset")
+    check_size(member, name.decode())
+
+
+class PatientFile(io.FileIO):
+    """A binary file for `h5py.File(file, "w")` whose writes never raise; `check` raises the first write error.
+
+    After the error, writes go to memory, so that HDF5 can read them back. Call `check` at the end, and often enough
+    before it to limit this memory.
+    """
+
+    _error: OSError | None = None
+
+    def __init__(self, *arguments: Any):
+        self._in_memory: list[tuple[int, bytes]] = []  # position and bytes of the failed and all later writes, in order
+        super().__init__(*arguments)
+
+    def write(self, data: Any) -> int:
+        """Write all of `data`; `FileIO.write` may write only a part of it."""
+        whole = memoryview(data).cast("B")
+        start, rest = self.tell(), whole
+        try:
+            while rest and self._error is None:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self._error = error
+        if self._error is not None:
+            self._in_memory.append((start, bytes(whole)))
+            super().seek(start + whole.nbytes)
+        return whole.nbytes
+
+    def readinto(self, buffer: Any) -> int:
+        """Read the written bytes, from the disk or from memory."""
+        whole = memoryview(buffer).cast("B")
+        start = self.tell()
+        size = max(0, min(whole.nbytes, self._end() - start))
+        got = super().readinto(whole)
+        if self._error is None:
+            return got
+        whole[got:size] = bytes(max(0, size - got))
+        for place, data in self._in_memory:
+            first, last = max(start, place), min(start + size, place + len(data))
+            if first < last:
+                whole[first - start : last - start] = data[first - place : last - place]
+        super().seek(start + size)
+        return size
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return super().seek(self._end() + offset) if whence == os.SEEK_END else super().seek(offset, whence)
+
+    def _end(self) -> int:
+        return max([os.fstat(self.fileno()).st_size, *(place + len(data) for place, data in self._in_memory)])
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self._error = self._error or error
+            return self.tell() if size is None else size
+
+    def check(self) -> None:
+        """Raise the first OSError of a write, with the file's name."""
+        if self._error is not None:
+            raise OSError(self._error.errno, self._error.strerror, str(self.name)) from self._error
+
+
+# fMRI frames that stay in their data file, and fast conversion between float16 and float32.
+
+_DOWN, _UP = np.float32(2.0**-112), np.float32(2.0**112)  # shift between exponent biases: 127 of float32, 15 of float16
+
+
+class Frames:
+    """Frames `[frames, X, Y, Z]` of an HDF5 file; slicing reads them as float32 and verifies each frame's checksum.
+
+    Each process and thread opens the file anew. `digest` is the SHA-256 of all frames, as stated in the file.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, ...], digest: str):
+        self.path, self.shape, self.digest = path, shape, digest
+        self._open = threading.local()
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """Return frames, float32 `[rows, X, Y, Z]`. Raises UserError if they are damaged."""
+        try:
+            found = self._dataset()[rows]
+            return from_half(found) if found.dtype == np.float16 else found
+        except (OSError, RuntimeError, KeyError) as error:
+            raise UserError(
+                f"{self.path}: frames {rows.start} to {rows.stop} cannot be read, the file may be damaged "
+                f"({first_line(error)}); make it again with `eeg2text prepare`."
+            ) from error
+
+    def _dataset(self) -> h5py.Dataset:
+        if getattr(self._open, "process", None) != os.getpid():
+            self._open.file = h5py.File(self.path, "r")
+            self._open.process = os.getpid()
+        return self._open.file["features"]
+
+    def __reduce__(self) -> tuple[type, tuple[Path, tuple[int, ...], str]]:
+        return Frames, (self.path, self.shape, self.digest)
+
+
+def to_half(values: np.ndarray) -> np.ndarray:
+    """Round finite, contiguous float32 of magnitude up to 65504 to the nearest float16, ties to even.
+
+    Below 2^-14 the result is one of the two nearest. Integer arithmetic takes half the time of NumPy's conversion.
+    """
+    bits = (values * _DOWN).view(np.uint32)
+    odd = bits >> np.uint32(13)
+    odd &= np.uint32(1)
+    odd += np.uint32(0x0FFF)
+    magnitude = bits & np.uint32(0x7FFFFFFF)
+    magnitude += odd
+    magnitude >>= np.uint32(13)
+    half = magnitude.astype(np.uint16)
+    half |= (values.view(np.uint32) >> np.uint32(16)).astype(np.uint16) & np.uint16(0x8000)
+    return half.view(np.float16)
+
+
+def from_half(halves: np.ndarray) -> np.ndarray:
+    """Convert finite, contiguous float16 to float32, in a third of the time of NumPy's conversion."""
+    bits = halves.view(np.uint16).astype(np.uint32)
+    sign = bits & np.uint32(0x8000)
+    sign <<= np.uint32(16)
+    bits &= np.uint32(0x7FFF)
+    bits <<= np.uint32(13)
+    values = bits.view(np.float32)
+    values *= _UP
+    values.view(np.uint32)[...] |= sign
+    return values
+
 
 FORMAT = "eeg2text-data-3"
 VOLUMES = "eeg2text-volumes-2"
@@ -259,3 +429,50 @@ def _covers_features(data: DataFile) -> bool:
         return data.offsets[-1] == len(data.features)
     same = len(data.starts) == len(data.text_group) == len(data)
     return same and data.starts.min() >= 0 and (data.starts + data.n_words).max() <= len(data.features)
+
+
+# Electrode positions, for topographic maps.
+
+Place = tuple[str, float, float, float]  # channel, and its position in metres to the right, to the front and upwards
+
+
+def electrodes_of(data: DataFile) -> list[Place]:
+    """Return the electrode positions in a file's provenance; empty if unknown or F is no multiple of their number."""
+    found = [(str(name), float(x), float(y), float(z)) for name, x, y, z in data.provenance.get("electrodes", [])]
+    return found if found and data.n_features % len(found) == 0 else []
+
+
+def electrodes(info: Any, names: Sequence[str], montage: str = "") -> list[Place]:
+    """Return the positions of the channels `names` in MNE's head coordinates; empty if one is unknown.
+
+    If the recording (`info`) has no positions, the standard montage `montage` gives them; "" uses none.
+    Raises UserError if the montage does not exist or lacks a channel.
+    """
+    found = _places(info, names)
+    return found if found or not montage else _places(_standard(names, montage), names)
+
+
+def _places(info: Any, names: Sequence[str]) -> list[Place]:
+    where = np.array([info["chs"][info["ch_names"].index(name)]["loc"][:3] for name in names], float)
+    if not (np.isfinite(where).all() and where.any(axis=1).all()):
+        return []
+    return [(name, float(x), float(y), float(z)) for name, (x, y, z) in zip(names, where.round(5), strict=True)]
+
+
+def _standard(names: Sequence[str], montage: str) -> Any:
+    """Return an MNE info of the channels, placed by a standard montage."""
+    mne = library("mne", "mne")
+    known = mne.channels.get_builtin_montages()
+    if montage not in known:
+        raise UserError(f"data.raw.montage: MNE has no montage {montage!r}; {did_you_mean(montage, known)}")
+    with warnings.catch_warnings(action="ignore"):  # MNE warns of deprecated channel names
+        template = mne.channels.make_standard_montage(montage)
+        missing = {name.casefold() for name in names} - {name.casefold() for name in template.ch_names}
+        if missing:
+            lost = next(name for name in names if name.casefold() in missing)
+            raise UserError(
+                f"data.raw.montage: {montage!r} has no channel {lost!r}; name another montage, or leave the channel "
+                "out with data.raw.exclude."
+            )
+        info = mne.create_info(list(names), 1.0, "eeg")
+        return info.set_montage(template, match_case=False)

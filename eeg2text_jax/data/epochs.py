@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.kinds import is_nested
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.kinds import is_nested
 
 Bucket = tuple[int, int]  # largest numbers of EEG positions and of target tokens
 

@@ -6,26 +6,21 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from eeg2text_jax.data.arrays import open_arrays
-from eeg2text_jax.data.arrow import is_dataset, open_dataset, open_parquet
-from eeg2text_jax.data.data_settings import DataSettings, TableSettings, source_settings
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import file_digest
+from eeg2text_jax.base.packages import __version__
+from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.data_writer import DataWriter
-from eeg2text_jax.data.fmri.prepare_scans import prepare_scans
-from eeg2text_jax.data.fmri.scans import FmriSpec, is_fmri
-from eeg2text_jax.data.planted.planted_scans import PlantedSpec, write_planted
-from eeg2text_jax.data.planted.planted_words import SyntheticSpec, check_memory, synthetic_samples
+from eeg2text_jax.data.fmri._prepare_scans import prepare_scans
+from eeg2text_jax.data.fmri._scans import FmriSpec, is_fmri
+from eeg2text_jax.data.planted import PlantedSpec, SyntheticSpec, check_memory, synthetic_samples, write_planted
 from eeg2text_jax.data.raw.find import RawSpec, is_raw, refuse_nested
 from eeg2text_jax.data.raw.raw_samples import open_raw
-from eeg2text_jax.data.recordings.samples import Recordings, RecordingSpec
-from eeg2text_jax.data.recordings.sources import SUFFIXES
-from eeg2text_jax.data.rows import Columns
-from eeg2text_jax.data.source import Source
-from eeg2text_jax.data.tally import Tally
-from eeg2text_jax.data.word_table import table_samples
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import file_digest
-from eeg2text_jax.stores.copying import at_hand
-from eeg2text_jax.versions import __version__
+from eeg2text_jax.data.recordings._zuco import SUFFIXES, Recordings, RecordingSpec
+from eeg2text_jax.data.rows import Columns, open_arrays
+from eeg2text_jax.data.source import Source, Tally
+from eeg2text_jax.data.source_settings import DataSettings, TableSettings, source_settings
+from eeg2text_jax.data.table_files import is_dataset, open_dataset, open_parquet, table_samples
 
 NO_SOURCE = "recordings"  # placeholder for the user's recordings in our configurations
 # Ending of a file that is a part of a recording -> ending of the recording's header, which MNE opens.

@@ -1,17 +1,21 @@
 """`Sample` and `Source`: what every reader of files returns; and functions that the readers share."""
 
+import collections
 import csv
 import dataclasses
 import glob
 import math
-from collections.abc import Iterable
+import re
+import statistics
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import file_digest
+from eeg2text_jax.base.errors import UserError, nearest
+from eeg2text_jax.base.files import file_digest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,3 +81,103 @@ def read_cells(path: Path) -> list[tuple[int, list[str]]]:
         return [(number, line.split("\t")) for number, line in enumerate(text.splitlines(), 1)]
     reader = csv.reader(text.splitlines(keepends=True))
     return [(reader.line_num, cells) for cells in reader]
+
+
+# Counts of the samples that `prepare` kept and dropped, with notes for the user.
+
+_MOST_ROWS = 120  # a longer table has one row per task
+SHOWN_TEXTS = 3
+_CODE = re.compile(r"[A-Za-z]{0,2} *\d+(\.0)?|\w+?-?\d+")  # codes of triggers: `S  8`, `101`, `event_1`
+MARK = 5  # a text that is this many times as frequent as the next one may be a mark such as `+`, not a sentence
+
+
+@dataclasses.dataclass
+class Tally:
+    """Numbers of kept samples per (subject, task) and dropped ones per (subject, task, reason), and notes for users."""
+
+    kept: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
+    dropped: collections.Counter[tuple[str, str, str]] = dataclasses.field(default_factory=collections.Counter)
+    # (subject, task) -> number of sentences in its file, including placeholders of missing ones.
+    sentences: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    unused: list[str] = dataclasses.field(default_factory=list)  # columns of the source that were not used
+    _texts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # text -> kept samples
+
+    def count(self, samples: Iterable[Sample]) -> Iterator[Sample]:
+        """Yield `samples` and count them as kept."""
+        for sample in samples:
+            self.kept[sample.subject, sample.task] += 1
+            self._texts[sample.sentence] += 1
+            yield sample
+
+    def not_used(self, names: Sequence[str], used: Sequence[str], where: str, roles: Mapping[str, str]) -> None:
+        """Record which columns `names` of the source `where` are not `used`, with a note on how to use them.
+
+        `roles` maps the optional fields of `config.data.columns` to the names of their columns.
+        """
+        self.unused += [name for name in names if name not in used]
+        if not self.unused:
+            return
+        sentences = [f"{where}: columns not used: {', '.join(self.unused)}"]
+        for field, name in roles.items():
+            if name not in names and (near := nearest(name, self.unused, 0.6)):
+                sentences.append(f"if {near!r} is the {field}, give data.columns.{field}={near}")
+        self.notes.append(f"{'; '.join(sentences)}.")
+
+    def drops(self, subject: str = "", task: str = "") -> dict[str, int]:
+        """Return the number of dropped samples by reason, most frequent first; "" stands for all subjects or tasks."""
+        reasons: collections.Counter[str] = collections.Counter()
+        for (of_subject, of_task, reason), n in self.dropped.items():
+            if subject in ("", of_subject) and task in ("", of_task):
+                reasons[reason] += n
+        return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
+
+    def table(self) -> str:
+        """Return a table of kept and dropped samples, with reasons: a line per subject and task, and a line of sums."""
+        pairs = sorted(self.kept.keys() | {key[:2] for key in self.dropped}, key=lambda pair: pair[::-1])
+        if len(pairs) > _MOST_ROWS:
+            pairs = [("", task) for task in sorted({task for _, task in pairs})]
+        lines = [f"{'subject':<10} {'task':<8} {'read':>7} {'kept':>7} {'dropped':>8}"]
+        for subject, task in [*pairs, ("", "")]:
+            kept = sum(n for key, n in self.kept.items() if subject in ("", key[0]) and task in ("", key[1]))
+            drops = self.drops(subject, task)
+            dropped = sum(drops.values())
+            why = ", ".join(f"{reason} {n}" for reason, n in drops.items())
+            lines.append(f"{subject or 'all':<10} {task or 'all':<8} {kept + dropped:>7} {kept:>7} {dropped:>8}  {why}")
+        return "\n".join(map(str.rstrip, lines))
+
+    def report(self) -> str:
+        """Return the table, the first texts, and notes on texts that may be no sentences."""
+        notes = [f"note: {note}" for note in mark_notes(self._texts.elements())]
+        return "\n".join([self.table(), *([first_texts(self._texts)] if self._texts else []), *notes])
+
+
+def are_codes(texts: Iterable[str]) -> bool:
+    """Return whether three or more different texts all look like codes of triggers, such as `S  8` or `event_1`."""
+    different = set(texts)
+    return len(different) >= 3 and all(len(text) < 40 and _CODE.fullmatch(text) for text in different)
+
+
+def mark_notes(texts: Iterable[str]) -> list[str]:
+    """Return a note if all texts look like codes, or if one is so frequent that it may be a marker, not a sentence."""
+    counts = collections.Counter(texts)
+    if are_codes(counts):
+        return [
+            f"all {len(counts)} texts look like codes of triggers, such as {min(counts)!r}; give a table of "
+            "the texts by `code` or `trial` with data.raw.texts."
+        ]
+    if len(counts) < 3:
+        return []
+    (text, most), (_, second) = counts.most_common(2)
+    if most < MARK * second or most < MARK * statistics.median(counts.values()):
+        return []
+    return [
+        f"{text[:60]!r} is the text of {most} of {counts.total()} samples, the next most frequent text has {second}. "
+        "If the first is no sentence, but a marker such as a fixation cross, name it in data.raw.skip."
+    ]
+
+
+def first_texts(texts: Iterable[str]) -> str:
+    """Return a line that shows the first different texts, shortened."""
+    shown = list(dict.fromkeys(texts))[:SHOWN_TEXTS]
+    return f"first texts: {' | '.join(textwrap.shorten(text, 100, placeholder=' ...') for text in shown)}"

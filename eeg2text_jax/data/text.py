@@ -9,9 +9,9 @@ from tokenizers import ByteLevelBPETokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from eeg2text_jax.errors import UserError, first_line
-from eeg2text_jax.files import parse_json
-from eeg2text_jax.stores.copying import at_hand
+from eeg2text_jax.base.errors import UserError, first_line
+from eeg2text_jax.base.files import parse_json
+from eeg2text_jax.base.stores.buckets import at_hand
 
 # File names of vocabularies: of the package `tokenizers`, of BART, of BERT, and of SentencePiece (two).
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model", "*.spm")

@@ -1,1 +1,5 @@
-"""LATTEScore (Tomanek et al. 2023): a soft prompt on a frozen language model judges whether a text kept the meaning."""
+"""Metrics that need a model: BERTScore, similarity of meaning, and LATTEScore, whose judge is tuned here.
+
+In: pairs of texts, a frozen model. Out: soft prompts, scores, baselines, tables of speakers; `model_metrics` makes the
+metrics that a command names.
+"""

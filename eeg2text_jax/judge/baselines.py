@@ -4,22 +4,115 @@ Shapes: `N` pairs, `C` features.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from scipy import optimize, special
+from scipy import optimize, special, stats
 
-from eeg2text_jax.judge.pairs import Pair, Parts, normalize
-from eeg2text_jax.judge.thresholds import auc
-from eeg2text_jax.metrics.bertscore import BertScore
-from eeg2text_jax.metrics.error_rates import edit_counts
-from eeg2text_jax.metrics.meaning import Similarity
+from eeg2text_jax.instrument.metrics.metric import edit_counts
+from eeg2text_jax.judge._meaning import BertScore, Similarity
+from eeg2text_jax.judge.pairs import Pair, Parts, is_exact, normalize
 from eeg2text_jax.models.nnx_bridge import Params
-from eeg2text_jax.pretrained.embedding import TextEmbedder
-from eeg2text_jax.pretrained.encoders import load_encoder
+from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
+
+# Evaluation of scores of a yes/no question: AUC, curves, thresholds, and the agreement of raters.
+#
+# Scores are float `[N]`, labels bool `[N]`: whether the meaning was kept.
+
+DRAWS = 1000  # resamples of a bootstrap interval
+
+
+def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
+    """Return the area under the ROC curve, or None if there is only one class.
+
+    The AUC is the probability that a preserved pair scores above a lost one; ties count half.
+    """
+    scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
+    n_yes, n_no = int(labels.sum()), int((~labels).sum())
+    if not n_yes or not n_no:
+        return None
+    ranks = stats.rankdata(scores)
+    return float((ranks[labels].sum() - n_yes * (n_yes + 1) / 2) / (n_yes * n_no))
+
+
+def auc_interval(scores: np.ndarray, labels: np.ndarray, groups: Sequence[str]) -> tuple[float, float] | None:
+    """Return the 95 % bootstrap interval of the AUC over `groups` (ground truths); None if there is only one class."""
+    if auc(scores, labels) is None:
+        return None
+    rng, members = np.random.default_rng(0), list(members_of(groups).values())
+    found = []
+    for _ in range(DRAWS):
+        rows = np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))])
+        found.append(auc(scores[rows], labels[rows]))
+    low, high = np.quantile([value for value in found if value is not None], [0.025, 0.975])
+    return float(low), float(high)
+
+
+def members_of(groups: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return group -> its row numbers, in order of first appearance; `groups` names the group of every row."""
+    found: dict[str, list[int]] = {}
+    for row, group in enumerate(groups):
+        found.setdefault(group, []).append(row)
+    return {group: np.array(rows) for group, rows in found.items()}
+
+
+class Curve(NamedTuple):
+    """Precision, recall and false-positive rate at every distinct score as the threshold, the highest first."""
+
+    thresholds: np.ndarray
+    precision: np.ndarray
+    recall: np.ndarray
+    false_positive_rate: np.ndarray
+
+
+def curve(scores: np.ndarray, labels: np.ndarray) -> Curve:
+    """Return precision, recall and false-positive rate of the rule `score >= threshold` at every distinct score."""
+    scores, labels = np.asarray(scores, float), np.asarray(labels, bool)
+    order = np.argsort(-scores, kind="stable")
+    scores, hits = scores[order], np.cumsum(labels[order])
+    last = np.flatnonzero(np.append(scores[1:] != scores[:-1], True))  # equal scores share a threshold
+    hits, taken = hits[last], last + 1
+    with np.errstate(invalid="ignore"):
+        return Curve(scores[last], hits / taken, hits / labels.sum(), (taken - hits) / (~labels).sum())
+
+
+class Threshold(NamedTuple):
+    """A decision threshold, its precision and recall, and a phrase that says how it was chosen."""
+
+    value: float
+    precision: float
+    recall: float
+    how: str
+
+
+def choose_threshold(scores: np.ndarray, labels: np.ndarray, precision: float) -> Threshold:
+    """Return the lowest threshold with at least this precision; 0.5 if no threshold reaches it."""
+    found = curve(scores, labels)
+    good = np.flatnonzero(found.precision >= precision)
+    if len(good):
+        value, precise, recall, _ = (float(column[good[-1]]) for column in found)
+        return Threshold(value, precise, recall, f"lowest with a precision of {precision:g} on dev")
+    taken, labels = np.asarray(scores) >= 0.5, np.asarray(labels, bool)
+    hits = float((taken & labels).sum())
+    how = f"0.5, as no score reaches a precision of {precision:g} on dev"
+    return Threshold(0.5, hits / max(float(taken.sum()), 1.0), hits / max(float(labels.sum()), 1.0), how)
+
+
+def accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Return the share of pairs that the threshold 0.5 classifies correctly."""
+    return float(((np.asarray(scores) >= 0.5) == np.asarray(labels, bool)).mean())
+
+
+def kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
+    """Return Cohen's kappa of two raters; None if the expected agreement is 1."""
+    classes = sorted({*first, *second})
+    table = stats.contingency.crosstab(first, second, levels=(classes, classes)).count / len(first)
+    chance = float(table.sum(0) @ table.sum(1))
+    return None if chance == 1.0 else float((np.trace(table) - chance) / (1 - chance))
+
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # inverse weights of the L2 penalty; the best AUC on the dev part chooses one
 
@@ -116,3 +209,143 @@ def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[
 def count(params: Params) -> int:
     """Return the number of parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+# The paper's Table 5: LATTEScore by speaker, the decisions that follow from it, and its agreement with people.
+
+IMPAIRMENT = ("etiology", "severity")  # columns on a speaker's impairment, which may be empty
+# A speech recognizer is good enough for a speaker whose figure (percent) reaches the bar: word accuracy, pairs rated as
+# preserved by people, and LATTEScore (Tomanek et al. 2023, section 5).
+BARS = {"word_accuracy": 80.0, "human": 70.0, "latte": 70.0}
+Scores = Callable[[Sequence[Pair]], np.ndarray]  # pairs -> the judge's score of each pair, [N]
+
+
+class Speaker(NamedTuple):
+    """The figures of one speaker over `n` pairs, in percent."""
+
+    name: str
+    n: int
+    word_accuracy: float
+    human: float  # pairs rated as preserved by people
+    latte: float  # pairs whose score reaches the threshold
+    latte_mean: float  # mean score
+
+    def decisions(self) -> dict[str, bool]:
+        """Return figure -> whether it reaches its bar, so that a speech recognizer is good enough for this speaker."""
+        return {name: getattr(self, name) >= bar for name, bar in BARS.items()}
+
+
+class Agreement(NamedTuple):
+    """The agreement of a figure with human ratings, over all speakers; correlations are None if undefined."""
+
+    pearson: float | None
+    spearman: float | None
+    mean_gap: float  # mean absolute difference, in percentage points
+    same_decisions: int  # number of speakers for whom the figure and people decide alike
+    speakers: int  # number of all speakers
+
+
+def speakers_table(
+    pairs: Sequence[Pair], scores: Scores, threshold: float, *, exact: str = "preserved"
+) -> dict[str, Any]:
+    """Return each speaker's figures and decisions, and the agreement of these figures with human ratings.
+
+    Args:
+      pairs: pairs with a speaker, those without an error included.
+      scores: the judge; it is asked about pairs with an error only, as a pair without one has the score 1.
+      threshold: the lowest score that counts as preserved.
+      exact: "exclude" leaves out pairs without an error; "preserved" counts them.
+    """
+    wrong = [i for i, pair in enumerate(pairs) if not is_exact(pair.reference, pair.hypothesis)]
+    score = np.ones(len(pairs))
+    if wrong:
+        score[wrong] = scores([pairs[i] for i in wrong])
+    if exact == "exclude":
+        pairs, score = [pairs[i] for i in wrong], score[wrong]
+    words = np.array([max(len(normalize(pair.reference).split()), 1) for pair in pairs], float)
+    edits = error_rates(pairs).sum(1) * words
+    rng = np.random.default_rng(0)
+    speakers, lines = [], []
+    for name, rows in members_of([pair.speaker for pair in pairs]).items():
+        own, yes = [pairs[i] for i in rows], score[rows] >= threshold
+        line = Speaker(
+            name,
+            len(rows),
+            word_accuracy=100.0 - min(100.0, 100.0 * float(edits[rows].sum()) / float(words[rows].sum())),
+            human=100.0 * float(np.mean([pair.preserved for pair in own])),
+            latte=100.0 * float(yes.mean()),
+            latte_mean=100.0 * float(score[rows].mean()),
+        )
+        about = {field: next(filter(None, (getattr(pair, field) for pair in own)), "") for field in IMPAIRMENT}
+        interval = _interval(yes, [normalize(pair.reference) for pair in own], rng)
+        speakers.append({**line._asdict(), **about, "latte_interval": interval, "decisions": line.decisions()})
+        lines.append(line)
+    agreement = {name: of._asdict() for name, of in agreements(lines).items()}
+    return {"bars": BARS, "speakers": speakers, "agreement": agreement}
+
+
+def _interval(yes: np.ndarray, sentences: Sequence[str], rng: np.random.Generator) -> tuple[float, float]:
+    """Return the 95 % interval of the percentage of true entries in `yes` `[N]`, by a bootstrap over sentences."""
+    groups = members_of(sentences).values()
+    sums, counts = np.array([yes[rows].sum() for rows in groups]), np.array([len(rows) for rows in groups])
+    drawn = rng.integers(len(groups), size=(DRAWS, len(groups)))
+    low, high = np.quantile(100.0 * sums[drawn].sum(1) / counts[drawn].sum(1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def agreements(lines: Sequence[Speaker]) -> dict[str, Agreement]:
+    """Return figure (`latte`, `word_accuracy`) -> its agreement with human ratings; empty without speakers."""
+    human = np.array([line.human for line in lines])
+    found = {}
+    for name in ("latte", "word_accuracy") if lines else ():
+        figures = np.array([getattr(line, name) for line in lines])
+        pearson = spearman = None
+        if len(lines) >= 3 and figures.std() > 0 and human.std() > 0:
+            pearson, spearman = (float(of(figures, human).statistic) for of in (stats.pearsonr, stats.spearmanr))
+        alike = int(((figures >= BARS[name]) == (human >= BARS["human"])).sum())
+        found[name] = Agreement(pearson, spearman, float(np.abs(figures - human).mean()), alike, len(lines))
+    return found
+
+
+def decided(figures: Mapping[str, float]) -> dict[str, bool]:
+    """Return `word_accuracy`, `latte` -> whether it reaches its bar, from `wer` and `lattescore` (percent) if given."""
+    known = {}
+    if "wer" in figures:
+        known["word_accuracy"] = 100.0 - min(100.0, figures["wer"])
+    if "lattescore" in figures:
+        known["latte"] = figures["lattescore"]
+    return {name: value >= BARS[name] for name, value in known.items()}
+
+
+def speakers_markdown(table: Mapping[str, Any]) -> list[str]:
+    """Return a `speakers_table` as lines of Markdown, by word accuracy; a star marks figures that reach their bar."""
+    bars, shown = table["bars"], [name for name in IMPAIRMENT if any(line.get(name) for line in table["speakers"])]
+    rows = []
+    for line in sorted(table["speakers"], key=lambda line: line["word_accuracy"]):
+        figures = [f"{line[name]:.1f}{'*' if line[name] >= bars[name] else ''}" for name in bars]
+        low, high = line["latte_interval"]
+        about = [line[name] for name in shown]
+        rows.append([line["name"], *about, str(line["n"]), *figures, f"{low:.1f} to {high:.1f}"])
+    lines = table_lines(["speaker", *shown, "n", "WordACC", "human %", "LATTEScore", "95 %"], rows)
+    lines += [
+        "",
+        f"*: good enough, at least {bars['word_accuracy']:g} (WordACC) or {bars['human']:g} (human %, LATTEScore).",
+    ]
+    for name, title in (("latte", "LATTEScore"), ("word_accuracy", "WordACC")):
+        if of := table["agreement"].get(name):
+            lines.append(
+                f"{title} and human ratings: Pearson {three_digits(of['pearson'])}, Spearman "
+                f"{three_digits(of['spearman'])}, mean gap {of['mean_gap']:.1f} points, {of['same_decisions']} of "
+                f"{of['speakers']} decisions alike."
+            )
+    return lines
+
+
+def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
+
+
+def three_digits(value: float | None) -> str:
+    """Format a number with three digits behind the point; a dash for None."""
+    return "–" if value is None else f"{value:.3f}"

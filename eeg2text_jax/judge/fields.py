@@ -3,9 +3,21 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from eeg2text_jax.kinds import Range, flag, many, number, one_of, pair, place, ranges_of, shares, text, whole
-from eeg2text_jax.parallel import DevicesSettings
-from eeg2text_jax.study.places import place_names
+from eeg2text_jax.base.kinds import (
+    DevicesSettings,
+    Range,
+    flag,
+    many,
+    number,
+    one_of,
+    pair,
+    place,
+    ranges_of,
+    shares,
+    text,
+    whole,
+)
+from eeg2text_jax.instrument.workdir import place_names
 
 Count = Annotated[int, whole(0)]
 Every = Annotated[int, whole(1)]

@@ -1,5 +1,6 @@
 """The tuning loop of soft prompts: restore, then step, log, evaluate on dev and save until done."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -11,21 +12,35 @@ import numpy as np
 from etils import epath
 from scipy import special
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.devices.hosts import to_host
+from eeg2text_jax.base.devices.mesh import (
+    REPLICATED,
+    Placement,
+    arm_sharding,
+    arms_mapping,
+    make_mesh,
+    mesh_shape,
+    replicated,
+)
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.progress import ProgressLine
+from eeg2text_jax.judge.baselines import accuracy, auc
 from eeg2text_jax.judge.fields import JudgeSettings
-from eeg2text_jax.judge.frozen import Frozen, initial_prompts, weights_shardings
-from eeg2text_jax.judge.pair_batches import PairBatches, block, slices
-from eeg2text_jax.judge.pairs import Parts
-from eeg2text_jax.judge.program import TuneProgram, TuneState, keep_best, with_dropout
-from eeg2text_jax.judge.thresholds import accuracy, auc
+from eeg2text_jax.judge.frozen import (
+    Asker,
+    Frozen,
+    TuneProgram,
+    TuneState,
+    initial_prompts,
+    keep_best,
+    weights_shardings,
+    with_dropout,
+)
+from eeg2text_jax.judge.pairs import Pair, PairBatches, Parts, block, slices
 from eeg2text_jax.judge.wording import Encoder, Labels, Wording
-from eeg2text_jax.parallel.distributed import to_host
-from eeg2text_jax.parallel.mesh import make_mesh, mesh_shape
-from eeg2text_jax.parallel.placement import REPLICATED, Placement, arm_sharding, arms_mapping, replicated
-from eeg2text_jax.progress import ProgressLine
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
 from eeg2text_jax.training.metrics_log import MetricsLog
-from eeg2text_jax.training.state import make_optimizer
+from eeg2text_jax.training.step import make_optimizer
 
 
 class Task(NamedTuple):
@@ -221,3 +236,55 @@ class DevScores:
             answers = to_host(answers)[:, : len(rows)].astype(float)
             scores[:, rows] = special.expit(answers[..., 0] - answers[..., 1])
         return np.array([(accuracy(row, self.yes), auc(row, self.yes)) for row in scores], np.float32)
+
+
+# Few-shot prompting instead of a tuned prompt: answered train pairs precede each pair as examples.
+
+
+def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str], shots: int, seed: int) -> Wording:
+    """Return the wording with answered pairs before it as examples, drawn at random; half preserve the meaning.
+
+    Args:
+      words: the two answers, yes first.
+      shots: number of examples; if it is odd, the extra example preserves the meaning.
+
+    Raises:
+      UserError: there are too few pairs of a class.
+    """
+    rng = np.random.default_rng([seed, 2])
+    order, wanted = rng.permutation(len(pairs)), {True: (shots + 1) // 2, False: shots // 2}
+    drawn: list[Pair] = []
+    for preserved, count in wanted.items():
+        found = [pairs[i] for i in order if pairs[i].preserved == preserved][:count]
+        if len(found) < count:
+            raise UserError(
+                f"shots is {shots}, which takes {count} train pairs that {'keep' if preserved else 'lose'} the "
+                f"meaning, but there are only {len(found)}; lower shots, or give more such pairs."
+            )
+        drawn += found
+    lines = [
+        wording.answered(pair.reference, pair.hypothesis, words[0 if pair.preserved else 1])
+        for pair in (drawn[i] for i in rng.permutation(len(drawn)))
+    ]
+    return dataclasses.replace(wording, before="\n".join([*lines, ""]))
+
+
+def prompt_with_examples(config: JudgeSettings, task: Task) -> Tuned:
+    """Evaluate the model on the dev part with the examples of each seed and no soft prompt.
+
+    Returns:
+      One arm for each seed: the wording with that seed's examples, an empty prompt, and accuracy and AUC on dev.
+
+    Raises:
+      UserError: there are too few train pairs, or a pair together with the examples is too long.
+    """
+    pairs, parts = [(pair.reference, pair.hypothesis) for pair in task.parts.dev], task.parts
+    yes, width = np.array([pair.preserved for pair in parts.dev]), task.frozen.model.spec.d_model
+    arms = [(seed, 0.0) for seed in config.seeds]
+    prompts, wordings, best = np.zeros((len(arms), 0, width), np.float32), [], []
+    for prompt, seed in zip(prompts, config.seeds, strict=True):
+        wording = with_examples(task.wording, parts.train, task.labels.words, config.shots, seed)
+        scores = Asker(task.frozen, prompt, wording, task.labels, config.truncate).scores(pairs, "dev pair")
+        wordings.append(wording)
+        best.append((accuracy(scores, yes), auc(scores, yes)))
+    return Tuned(arms, prompts, prompts, np.array(best, np.float32), np.zeros(len(arms), int), tuple(wordings))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
 
 TEMPLATES = {
     "plain": "Ground truth: {reference} Transcription: {hypothesis} "

@@ -2,22 +2,29 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from eeg2text_jax.models.brain.encoder import make_encoder
-from eeg2text_jax.models.cache import Cache, lengths_of
-from eeg2text_jax.models.causal import CausalLM
-from eeg2text_jax.models.encoder_decoder import EncoderDecoder, Int8Table, ReadOut, Step, logits_of
-from eeg2text_jax.models.nnx_bridge import Params, PureModel, in_compute_dtype
-from eeg2text_jax.models.remat import Keep
-from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec
-from eeg2text_jax.models.stack import Layer
-from eeg2text_jax.parallel.arms import Divided, divided, joined
+from eeg2text_jax.base.devices.arms import Divided, divided, joined
+from eeg2text_jax.models._stack import Layer
+from eeg2text_jax.models.attention import Cache, lengths_of, steps_of
+from eeg2text_jax.models.brain import (
+    ReconstructionModel,
+    encoder_width,
+    hidden_width,
+    make_encoder,
+    series_spec,
+    snapshot_flops,
+    stack_spec,
+)
+from eeg2text_jax.models.language_model import CausalLM, EncoderDecoder, Int8Table, ReadOut, Step, logits_of
+from eeg2text_jax.models.nnx_bridge import Keep, Params, PureModel, in_compute_dtype
+from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 
 Inputs = Mapping[str, jax.Array]
 
@@ -252,3 +259,245 @@ def frozen_shapes(model: Seq2SeqModel, dtype: str) -> Params:
         return jax.ShapeDtypeStruct(leaf.shape, floats)
 
     return jax.tree_util.tree_map_with_path(stored, divide(model.shapes)[1])
+
+
+# The contrastive model: a brain encoder trained to output the embedding of the sentence that was read.
+#
+# Embeddings of sentences come from a frozen text encoder and are data (`study.text_targets`).
+
+LENGTH_FEATURES = 32  # sines and cosines of the number of words
+LONGEST_WAVE = 100.0  # longest wavelength / 2 pi, so wavelengths are from 6 to 600 words
+HIGHEST_SCALE = math.log(100.0)  # largest log(1 / temperature) that is learned, as in CLIP (Radford et al. 2021)
+
+
+class BrainTower(nnx.Module):
+    """Brain encoder, mean over words plus features of their number, and a dense layer to the text embeddings' width E.
+
+    Models of EEG and of controls such as noise must all know the number of words, or comparing them is unfair. The mean
+    alone does not tell the number: the mean of constant features does not depend on it, the mean of noise only becomes
+    smaller with it.
+    """
+
+    def __init__(self, model: "ContrastiveModel", dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        self.eeg = make_encoder(model.eeg, model.width, dtype, rngs)
+        self.length = nnx.Linear(LENGTH_FEATURES, model.width, dtype=dtype, rngs=rngs)
+        self.output = nnx.Linear(model.width, model.outputs, dtype=dtype, rngs=rngs)
+        if model.learn_temperature:
+            self.log_scale = nnx.Param(jnp.full((1,), -math.log(model.temperature), jnp.float32))
+
+    def __call__(self, inputs: Inputs, dropout_key: jax.Array | None, **options) -> jax.Array:
+        """Return unit-norm embeddings, float32 `[B, E]`, of `features [B, W, F]` and `mask [B, W]` in `inputs`."""
+        mask = inputs["mask"]
+        with jax.named_scope("eeg_encoder"):
+            words, mask = self.eeg(inputs["features"], mask, dropout_key=dropout_key, **options)
+            words = words.astype(jnp.float32)
+        real = mask[..., None].astype(jnp.float32)
+        count = jnp.sum(real, axis=1)  # --> [B, 1]
+        pooled = jnp.sum(words * real, axis=1) / jnp.maximum(count, 1.0)
+        pooled = pooled + self.length(length_features(count)).astype(jnp.float32)
+        return unit_length(self.output(pooled).astype(jnp.float32))
+
+
+def length_features(count: jax.Array) -> jax.Array:
+    """Return sines and cosines, `[B, LENGTH_FEATURES]`, of numbers of words, float32 `[B, 1]`."""
+    waves = LENGTH_FEATURES // 2
+    rates = LONGEST_WAVE ** (-jnp.arange(waves, dtype=jnp.float32) / (waves - 1))
+    angles = count * rates[None]
+    return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=1)
+
+
+def unit_length(x: jax.Array) -> jax.Array:
+    """Divide vectors `[..., E]` by their length; a zero vector stays zero, and its gradient is finite."""
+    return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(x * x, axis=-1, keepdims=True), 1e-12))
+
+
+@dataclasses.dataclass(frozen=True)
+class ContrastiveModel(PureModel):
+    """The contrastive model as pure functions of its parameters."""
+
+    base: Seq2SeqModel  # generative model of the same configuration; its brain encoder and token ids are used
+    width: int  # width of the brain encoder's output
+    outputs: int  # E, width of the text embeddings
+    temperature: float  # divisor of cosines; its initial value if it is learned
+    learn_temperature: bool
+
+    @property
+    def spec(self) -> Seq2SeqSpec:
+        return self.base.spec
+
+    @property
+    def eeg(self) -> EEGSpec:
+        return self.base.eeg
+
+    @property
+    def start_token(self) -> int:
+        return self.base.start_token
+
+    @property
+    def pad_token(self) -> int:
+        return self.base.pad_token
+
+    @property
+    def eos_token(self) -> int:
+        return self.base.eos_token
+
+    def embed(self, params: Params, inputs: Inputs, *, dropout_key: jax.Array | None = None) -> jax.Array:
+        """Return unit-norm embeddings, float32 `[B, E]`, of `features [B, W, F]` and `mask [B, W]` in `inputs`."""
+        remat = self.base.keep if self.base.remat else None
+        params = in_compute_dtype(params, jnp.dtype(self.base.dtype), layers=not self.base.remat)
+        return self._module(params)(inputs, dropout_key, remat=remat)
+
+    def scale(self, params: Params) -> jax.Array:
+        """Return 1 / temperature, by which cosines are multiplied: float32 scalar, at most 100 if it is learned."""
+        if not self.learn_temperature:
+            return jnp.float32(1.0 / self.temperature)
+        return jnp.exp(jnp.minimum(params["log_scale"][0], jnp.float32(HIGHEST_SCALE)))
+
+    def _make(self) -> functools.partial:
+        return functools.partial(BrainTower, self, jnp.dtype(self.base.dtype))
+
+
+# Floating-point operations (FLOPs) of training and decoding, counted from a model's description.
+#
+# XLA's own count is wrong for scanned or recomputed layers. Only matrix products count: two operations per
+# multiply-add, including padding, which the device also computes.
+
+AnyModel = Seq2SeqModel | ContrastiveModel | ReconstructionModel
+
+
+def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> float:
+    """Return the FLOPs of a training step of one model that its gradient needs.
+
+    A product costs one forward pass, one for the gradient of its input and one for the gradient of its weights. A
+    frozen language model (`shared_frozen`) needs no gradient of its weights: two passes, but three for its products of
+    two activations (attention) and for its adapters.
+    """
+    if isinstance(model, ReconstructionModel):
+        series = stack_flops(series_spec(model.eeg), words, words, 0) if model.of == "series" else 0.0
+        return 3.0 * batch * (2.0 * words * snapshot_flops(model.eeg) + series)
+    if isinstance(model, ContrastiveModel):
+        # The encoder sees one recording; then come its cosines with all texts of the batch.
+        encoder = brain_flops(model.eeg, words, model.width)
+        dense = 2.0 * model.width * (LENGTH_FEATURES + model.outputs)
+        return 3.0 * batch * (encoder + dense + 2.0 * batch * model.outputs)
+    whole = encode_flops(model, words) + decode_flops(model, words, tokens)
+    if not model.shared_frozen:
+        return 3.0 * batch * whole
+    trained = brain_flops(model.eeg, words, model.spec.d_model) if model.eeg else 0.0
+    stack = model.spec.decoder
+    length = source_length(model, words) + tokens - 1 if stack.alone else tokens
+    trained += stack_attention_flops(stack, length, length, 0 if stack.alone else source_length(model, words))
+    if model.spec.encoder is not None:
+        source = source_length(model, words)
+        trained += stack_attention_flops(model.spec.encoder, source, source, 0)
+    return batch * (2.0 * whole + trained + 3.0 * adapter_flops(stack, length))
+
+
+def stack_attention_flops(stack: StackSpec, queries: int, keys: int, context: int) -> float:
+    """Return the FLOPs of a stack's attention scores and mixing, its products of two activations."""
+    cross = context if stack.decoder and not stack.alone else 0
+    return stack.layers * 4.0 * queries * (keys + cross) * inner_width(stack)
+
+
+def adapter_flops(stack: StackSpec, positions: int) -> float:
+    """Return the FLOPs of the low-rank adapters of a decoder-only stack for `positions` positions."""
+    if stack.lora is None:
+        return 0.0
+    inner, kv = inner_width(stack), stack.head_dim * (stack.kv_heads or stack.heads)
+    ends = {"query": (stack.width, inner), "key": (stack.width, kv), "value": (stack.width, kv)}
+    ends |= {"out": (inner, stack.width), "gate": (stack.width, stack.ffn), "inner": (stack.width, stack.ffn)}
+    ends |= {"outer": (stack.ffn, stack.width)}
+    return stack.layers * 2.0 * positions * stack.lora.rank * sum(sum(ends[name]) for name in stack.lora.targets)
+
+
+def search_flops(
+    model: Seq2SeqModel, batch: int, words: int, length: int, beams: int, sizes: Sequence[int] = ()
+) -> float:
+    """Return the FLOPs of a beam search by one model that writes `length` tokens for each sentence of a batch.
+
+    Every beam attends to the cache entries of all beams of its sentence (see `models.cache`). `sizes` are the
+    successive sizes of a cache that grows, in positions; by default it has `length` positions from the beginning.
+    """
+    source, stack = source_length(model, words), model.spec.decoder
+    cross = stack.layers * 4.0 * source * stack.width * inner_width(stack)
+    if stack.alone:  # a decoder-only model computes whole layers for the prompt
+        cross = stack_flops(stack, source, source, 0)
+    sizes = sizes or (length,)
+    each = zip(steps_of(sizes), sizes, strict=True)
+    steps = sum(number * step_flops(model, batch, words, size, beams) for number, size in each)
+    return batch * (encode_flops(model, words) + cross) + steps
+
+
+def step_flops(model: Seq2SeqModel, batch: int, words: int, length: int, beams: int) -> float:
+    """Return the FLOPs of one decoder step of a beam search: one token for every beam of every sentence."""
+    source = source_length(model, words)
+    if model.spec.decoder.alone:
+        length, source = length + -(-source // beams), 0
+    step = stack_flops(model.spec.decoder, 1, length * beams, source, project_context=False) + head_flops(model)
+    return batch * beams * step
+
+
+def encode_flops(model: Seq2SeqModel, words: int) -> float:
+    """Return the FLOPs of one sentence through brain encoder, bridge (to the backbone's width) and backbone encoder."""
+    source, encoder, total = source_length(model, words), model.spec.encoder, 0.0
+    if encoder is not None:
+        total += stack_flops(encoder, source, source, 0)
+        if encoder.width != model.spec.decoder.width:
+            total += 2.0 * source * encoder.width * model.spec.decoder.width
+    return total if model.eeg is None else total + brain_flops(model.eeg, words, model.spec.d_model)
+
+
+def brain_flops(eeg: EEGSpec, words: int, d_model: int) -> float:
+    """Return the FLOPs of one sentence through the brain encoder and the bridge, the layer to width `d_model`."""
+    if eeg.kind == "lstm":
+        hidden = hidden_width(eeg)
+        inputs = eeg.features + max(eeg.layers - 1, 0) * 2 * hidden
+        return 16.0 * words * hidden * (inputs + eeg.layers * hidden) + 4.0 * words * hidden * d_model
+    if eeg.kind == "unicorn":
+        series = stack_flops(series_spec(eeg), words, words, 0)
+        return words * (snapshot_flops(eeg) + 2.0 * eeg.width * d_model) + series
+    width = encoder_width(eeg)
+    projection = 2.0 * words * eeg.features * width if eeg.width else 0.0
+    return projection + stack_flops(stack_spec(eeg), words, words, 0) + 2.0 * words * width * d_model
+
+
+def decode_flops(model: Seq2SeqModel, words: int, tokens: int) -> float:
+    """Return the FLOPs of decoder and output head for all positions of one target."""
+    source, length = source_length(model, words), tokens
+    if model.spec.decoder.alone:
+        source, length = 0, source + tokens - 1
+    return stack_flops(model.spec.decoder, length, length, source) + tokens * head_flops(model)
+
+
+def stack_flops(stack: StackSpec, queries: int, keys: int, context: int, *, project_context: bool = True) -> float:
+    """Return the FLOPs of a stack for `queries` positions, which attend to `keys` positions.
+
+    In a decoder with cross-attention, the queries also attend to `context` encoder positions, whose projections to keys
+    and values count if `project_context`.
+    """
+    inner = inner_width(stack)
+    shared = (stack.kv_heads or stack.heads) / stack.heads  # heads of keys and values per query head
+    own = 4.0 * (1 + shared) * queries * stack.width * inner + 4.0 * queries * keys * inner
+    feed_forward = (6.0 if stack.gated else 4.0) * queries * stack.width * stack.ffn
+    cross = 0.0
+    if stack.decoder and not stack.alone:
+        cross = 4.0 * queries * stack.width * inner + 4.0 * queries * context * inner
+        if project_context:
+            cross += 4.0 * context * stack.width * inner
+    return stack.layers * (own + feed_forward + cross)
+
+
+def head_flops(model: Seq2SeqModel) -> float:
+    """Return the FLOPs of the output head for one position."""
+    width = model.spec.decoder.width
+    return 2.0 * width * (model.spec.vocab_size + (width if model.spec.head_transform else 0))
+
+
+def source_length(model: Seq2SeqModel, words: int) -> int:
+    """Return the length of the encoder's input: the prompt's tokens and `words` EEG positions."""
+    return words + (len(model.eeg.prompt) + len(model.eeg.prompt_after) if model.eeg else 0)
+
+
+def inner_width(stack: StackSpec) -> int:
+    """Return the width of all attention heads together, `heads * head_dim`."""
+    return stack.heads * stack.head_dim

@@ -6,7 +6,11 @@ The modules in `backbones/` make them from Hugging Face configurations.
 import dataclasses
 from typing import Any, Literal
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+
+# Brain encoders: the networks that turn recordings into embeddings for the language model.
+
+ENCODERS = ("transformer", "unicorn", "lstm", "none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +116,7 @@ class EEGSpec:
     dropout: float = 0.1
     prompt: tuple[int, ...] = ()  # token ids whose embeddings come before the EEG positions
     prompt_after: tuple[int, ...] = ()  # token ids whose embeddings come after the EEG positions
-    kind: str = "transformer"  # a name in `brain.ENCODERS`
+    kind: str = "transformer"  # a name in `ENCODERS`
     volume: tuple[int, ...] = ()  # (X, Y, Z) of volumes; empty: words
     channels: tuple[int, ...] = ()  # UniCoRN: output channels of each convolution, which halves a volume
     hidden: int = 0  # UniCoRN of words: hidden units of the snapshot encoder

@@ -1,1 +1,5 @@
-"""Training of all arms of a run: state, losses, optimizer, steps, loop and checkpoints."""
+"""From a configuration and a data file to the best parameters of each arm.
+
+In: `configuration` (command line and files), `sections` (fields and ranges). Out: a `study` (data, split, tokenizer,
+arms, `conditions`), steps (`step`), checkpoints, curves; `loop` is the training itself.
+"""

@@ -28,10 +28,10 @@ import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
 
-from eeg2text_jax.errors import Terminated, UserError, first_line, named
-from eeg2text_jax.files import content_digest, file_digest, files_below, parse_json
-from eeg2text_jax.parallel.distributed import host_number, is_main, main_decides, to_main
-from eeg2text_jax.stores.copying import pull_folder
+from eeg2text_jax.base.devices.hosts import host_number, is_main, main_decides, to_main
+from eeg2text_jax.base.errors import Terminated, UserError, first_line, named
+from eeg2text_jax.base.files import content_digest, file_digest, files_below, parse_json
+from eeg2text_jax.base.stores.buckets import pull_folder
 
 
 class Preemption:

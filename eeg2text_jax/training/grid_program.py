@@ -7,24 +7,122 @@ The reconstruction objective of the pretraining stages reproduces the encoder's 
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+import grain
 import jax
 import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
 from jax.sharding import AbstractMesh, Mesh
 
-from eeg2text_jax.data.batches import Batch
-from eeg2text_jax.models.reconstruction import ReconstructionModel
-from eeg2text_jax.models.two_towers import ContrastiveModel, unit_length
-from eeg2text_jax.parallel.placement import arms_mapping
-from eeg2text_jax.pretrained.start import frozen_params
-from eeg2text_jax.study.grid import Arm, StudyArrays, init_keys
-from eeg2text_jax.study.sections import OptimSettings, Settings
-from eeg2text_jax.study.study import Study
-from eeg2text_jax.training.objectives import reconstruction_loss
-from eeg2text_jax.training.stages import frozen_paths
-from eeg2text_jax.training.state import make_optimizer, trainable_only, without_frozen
-from eeg2text_jax.training.step import GridProgram
+from eeg2text_jax.base.devices.arms import Divided, jit_once
+from eeg2text_jax.base.devices.hosts import to_host
+from eeg2text_jax.base.devices.mesh import Placement, arms_mapping, own_rows
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.batches import Batch, training_batches
+from eeg2text_jax.data.splits.split import check_same_data, check_same_split
+from eeg2text_jax.instrument.workdir import Workdir
+from eeg2text_jax.models.backbones.mapping import flatten, unflatten
+from eeg2text_jax.models.brain import ReconstructionModel
+from eeg2text_jax.models.functional import AnyModel, ContrastiveModel, Seq2SeqModel, unit_length
+from eeg2text_jax.models.pretrained.load import frozen_params, start_from_checkpoint
+from eeg2text_jax.training.checkpoint import Checkpoints
+from eeg2text_jax.training.configuration import fields_digest
+from eeg2text_jax.training.metrics_log import not_finite
+from eeg2text_jax.training.sections import OptimSettings, Settings
+from eeg2text_jax.training.step import (
+    GridProgram,
+    TrainState,
+    make_optimizer,
+    own_params,
+    reconstruction_loss,
+    trainable_only,
+    without_frozen,
+)
+from eeg2text_jax.training.study import Arm, Study, StudyArrays, init_keys
+
+# Training stages in order: reconstruct snapshots, reconstruct series, step one of two-step training, text.
+#
+# Each stage is a study with another model or other settings, trained by the same loop in its own folder (`snapshot`,
+# `series`, `step_one`; the text stage uses the workdir itself). A stage starts from the best parameters of the previous
+# stage where the names match; the remaining parameters are initialized as in a run with one stage. The two-step
+# training is an option of the code of Jo et al. 2024 (arXiv:2405.06459); `step.trainable_mask` says what step one
+# trains.
+
+RECONSTRUCTIONS = ("snapshot", "series")
+ALONE = {"pretrain.enabled": False, "step_one.steps": 0}  # settings that turn the other stages off
+
+
+def stages(study: Study) -> list[Study]:
+    """Return a study for each training stage, the text stage last; their field `before` is the previous stage."""
+    chain: list[Study] = []
+    for name in stage_names(study.config):
+        before = chain[-1] if chain else None
+        chain.append(_step_one(study, before) if name == "step_one" else _reconstruction(study, name, before))
+    return [*chain, dataclasses.replace(study, before=chain[-1]) if chain else study]
+
+
+def stage_names(config: Settings) -> list[str]:
+    """Return the names of the stages before the text stage; each is also the name of the stage's folder."""
+    first = [name for name in RECONSTRUCTIONS if config.pretrain.enabled and getattr(config.pretrain, name).steps]
+    return [*first, *(["step_one"] if config.step_one.steps else [])]
+
+
+def stage_before(study: Study) -> Study | None:
+    """Return the training stage whose best parameters initialize the stage `study`; None for the first stage."""
+    if study.before is not None:
+        return study.before
+    return next(iter(stages(study)[-2::-1]), None)
+
+
+def frozen_paths(config: Settings, model: AnyModel) -> tuple[str, ...]:
+    """Return the paths of frozen parameters, such as "eeg/snapshot"; a path stands for all parameters below it."""
+    if isinstance(model, ReconstructionModel):
+        return ("eeg/snapshot", "mirror") if model.of == "series" and config.pretrain.freeze_snapshot else ()
+    if not config.pretrain.freeze_encoder or model.eeg is None:
+        return ()
+    return tuple(f"eeg/{part}" for part in model.shapes["eeg"] if part != "bridge")
+
+
+def _step_one(study: Study, before: Study | None) -> Study:
+    own = study.config.step_one
+    config = study.config.changed({**ALONE, "train.steps": own.steps, "optim.lr": own.lr, "optim.trainable": "first"})
+    return dataclasses.replace(study, config=config, workdir=Workdir(study.workdir.root / "step_one"), before=before)
+
+
+def _reconstruction(study: Study, name: Any, before: Study | None) -> Study:
+    own = getattr(study.config.pretrain, name)
+    changes = {f"optim.{field}": getattr(own, field) for field in ("lr", "lr_end", "schedule", "warmup_steps")}
+    changes |= {f"train.{field}": getattr(own, field) for field in ("steps", "eval_every", "patience")}
+    config = study.config.changed({**ALONE, **changes, "batch.size": own.batch_size, "optim.trainable": "all"})
+    text = study.model.base if isinstance(study.model, ContrastiveModel) else study.model
+    model = ReconstructionModel(
+        eeg=dataclasses.replace(text.eeg, prompt=()),
+        of=name,
+        pad_token=text.pad_token,
+        hidden_share=study.config.pretrain.series.hidden if name == "series" else 0.0,
+        dtype=text.dtype,
+        remat=text.remat,
+        keep=text.keep,
+    )
+    arrays = study.arrays._replace(voxels=_varying_voxels(study) if study.config.pretrain.mask else None)
+    workdir = Workdir(study.workdir.root / name)
+    return dataclasses.replace(study, config=config, model=model, arrays=arrays, workdir=workdir, before=before)
+
+
+def _varying_voxels(study: Study) -> jax.Array:
+    """Return a float32 mask of a snapshot's shape: 1 at voxels (or features) that vary over the training set.
+
+    Voxels outside of the brain mask are constant. At most 200 evenly spaced training samples are read.
+    """
+    train = study.split.parts["train"]
+    rows = train[np.linspace(0, len(train) - 1, min(len(train), 200)).astype(int)]
+    least = most = study.samples.features(int(rows[0]))[0]
+    for row in rows:
+        snapshots = study.samples.features(int(row))
+        least, most = np.minimum(least, snapshots.min(axis=0)), np.maximum(most, snapshots.max(axis=0))
+    return jnp.asarray(least < most, jnp.float32)
 
 
 def study_arrays(study: Study) -> StudyArrays:
@@ -46,7 +144,7 @@ def make_program(
 ) -> GridProgram:
     """Return the training and evaluation steps of these arms; `mesh` is None for one device or to get shapes only.
 
-    Equal settings give the same object, so that `parallel.arms.jit_once` finds its compiled programs.
+    Equal settings give the same object, so that `base.devices.arms.jit_once` finds its compiled programs.
     """
     train = config.train
     return _program(
@@ -188,3 +286,119 @@ class ReconstructionProgram(GridProgram):
         if study.voxels is not None:
             rows["voxels"] = jnp.broadcast_to(study.voxels[None], (len(self.arms), *study.voxels.shape))
         return rows
+
+
+# Restore a run from its newest checkpoint, or initialize it; read the best parameters of a finished run.
+
+
+class StartingPoint(NamedTuple):
+    """The state and data position at which training starts or resumes."""
+
+    state: TrainState
+    iterator: Any  # Grain iterator, positioned at the next batch
+    lines: list[str]  # lines of metrics.jsonl up to this step
+    ended: bool = False  # whether early stopping ended the run before its last step
+
+
+def restore_or_init(study: Study, program: GridProgram, checkpoints: Checkpoints) -> StartingPoint:
+    """Return the state and the data position of the newest checkpoint, or initial ones.
+
+    Raises UserError if the checkpoint belongs to another split or another run.
+    """
+    iterator = iter(batches_of(study, study.config.train.steps))
+    restored = checkpoints.restore(study.placement.abstract(program.state_shapes()))
+    if restored is None:
+        return StartingPoint(make_initial_state(study, program, study.placement), iterator, [])
+    _, state, info = restored
+    _check_origin(study, info, checkpoints)
+    iterator.set_state(info["iterator"])
+    return StartingPoint(state, iterator, info["log"], info.get("ended", False))
+
+
+def batches_of(study: Study, steps: int) -> grain.IterDataset:
+    """Return the first `steps` training batches of a study, see `training_batches`; a host builds its own rows."""
+    config, rows = study.config, study.split.parts["train"]
+    seeds = list(dict.fromkeys(arm.seed for arm in study.arms))
+    batch, own = config.batch, own_rows(study.placement.mesh, config.batch.size)
+    return training_batches(study.samples, rows, batch.buckets, batch.size, config.seed, steps, seeds, own)
+
+
+def trained_params(study: Study) -> Any:
+    """Return each arm's parameters with the lowest dev loss, `[A, ...]`, from the newest checkpoint of the workdir.
+
+    The result is `Divided` if the arms share a frozen model. Raises UserError if there is no checkpoint, training is
+    not finished, or an arm never had a finite dev loss.
+    """
+    abstract = study.placement.abstract(make_program(study.config, study.model, study.arms).state_shapes())
+    skip = functools.partial(jax.tree.map, lambda _: ocp.PLACEHOLDER)
+    abstract = abstract._replace(params=skip(abstract.params), opt_state=skip(abstract.opt_state))
+    with Checkpoints(study.workdir.root, read_only=True) as checkpoints:
+        restored = checkpoints.restore(abstract)
+        step, ended = (0, False) if restored is None else (restored[0], restored[2].get("ended", False))
+        if step < study.config.train.steps and not ended:
+            raise UserError(
+                f"{checkpoints.directory}: training stands at step {step} of {study.config.train.steps}; "
+                "finish it with `eeg2text train` or `eeg2text run`."
+            )
+        _check_origin(study, restored[2], checkpoints)
+    best = to_host(restored[1].best_loss)
+    if not np.isfinite(best).all():
+        raise UserError(
+            f"{checkpoints.directory}: the loss of arm {not_finite(study.arms, best)} on dev was never finite, so "
+            "there are no best parameters; lower optim.lr, or look for extreme values in the features."
+        )
+    frozen = frozen_model(study)
+    return restored[1].best_params if frozen is None else Divided(restored[1].best_params, frozen)
+
+
+def make_initial_state(study: Study, program: GridProgram, placement: Placement) -> TrainState:
+    """Return the state before the first step.
+
+    Each parameter comes from the first of these sources that has it: the best parameters of the previous training
+    stage, the pretrained checkpoint, random initialization.
+    """
+    keys, checkpoint = init_keys(study.arms, study.config.seed), study.config.model.checkpoint
+    paths = flatten(own_params(study.model, study.model.shapes)).keys()
+    shardings = placement.shardings(program.state_shapes())
+    before = stage_before(study)
+    trained = {} if before is None else flatten(trained_params(before))
+    carried = {path: leaf for path, leaf in trained.items() if path in paths}
+    if carried.keys() == paths:
+        params = unflatten(carried)
+    elif checkpoint and isinstance(study.model, Seq2SeqModel):
+        start = start_from_checkpoint(study.model, checkpoint, keys, placement.shardings)
+        print(f"{checkpoint}: {start.summary()}")
+        params = unflatten(flatten(start.params) | carried)
+    else:
+        initialize = jit_once(program.initial_state, out_shardings=shardings)
+        if not carried:
+            return initialize(placement.constants(keys))
+        params = unflatten(flatten(initialize(placement.constants(keys)).params) | carried)
+    return jit_once(program.first_state, donate_argnums=0, out_shardings=shardings)(params)
+
+
+def origin(study: Study) -> dict[str, Any]:
+    """Return the dict that identifies the run in its checkpoints: digests of its inputs, and names of its arms."""
+    return {
+        "split": study.split.digest(),
+        "features": study.data.digests["features"],
+        "config": fields_digest(study.config.document, "training"),
+        "arms": list(map(str, study.arms)),
+        "frozen": study.frozen_digest,
+    }
+
+
+def _check_origin(study: Study, info: dict[str, Any], checkpoints: Checkpoints) -> None:
+    """Raise UserError if a checkpoint's `info` identifies another run than `origin(study)`."""
+    check_same_split(study.split.digest(), info["split"], checkpoints.directory)
+    check_same_data(study.data.digests["features"], info["features"], checkpoints.directory)
+    if info.setdefault("frozen", study.frozen_digest) != study.frozen_digest:  # version 0.2 wrote no such entry
+        raise UserError(
+            f"{study.config.model.checkpoint}: its weights are not the weights that {checkpoints.directory} was "
+            "trained with; restore the original weights, or take another --workdir."
+        )
+    if any(info[name] != value for name, value in origin(study).items()):
+        raise UserError(
+            f"{checkpoints.directory}: the checkpoint is of another run (arms {', '.join(info['arms'])}, configuration "
+            f"{info['config']}); take another --workdir."
+        )

@@ -1,31 +1,59 @@
 """The training loop of all arms: restore, then step, log, evaluate and save until done."""
 
+import dataclasses
 import functools
-from collections.abc import Iterator
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+from matplotlib.figure import Figure
 
+from eeg2text_jax.base.devices.arms import Divided, compile_step, jit_once
+from eeg2text_jax.base.devices.hosts import is_main, main_decides, to_host
+from eeg2text_jax.base.devices.mesh import arms_mapping, own_rows, put_training_batch
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import write_text
+from eeg2text_jax.base.progress import ProgressLine
 from eeg2text_jax.data.batches import Batch, each_evaluation_batch
+from eeg2text_jax.instrument.workdir import Workdir, read_object
+from eeg2text_jax.models.brain import ReconstructionModel
+from eeg2text_jax.models.functional import frozen_shapes
 from eeg2text_jax.models.layers import at_padding
-from eeg2text_jax.models.reconstruction import ReconstructionModel
-from eeg2text_jax.parallel.arms import compile_step, jit_once
-from eeg2text_jax.parallel.distributed import to_host
-from eeg2text_jax.parallel.placement import arms_mapping, own_rows, put_training_batch
-from eeg2text_jax.progress import ProgressLine
-from eeg2text_jax.study.grid import StudyArrays
-from eeg2text_jax.study.study import Study
 from eeg2text_jax.training.checkpoint import Checkpoints, Preemption
-from eeg2text_jax.training.grid_program import ReconstructionProgram, make_program, study_arrays
-from eeg2text_jax.training.metrics_log import MetricsLog, stale, write_lines
-from eeg2text_jax.training.objectives import reconstruction_loss
-from eeg2text_jax.training.pace import Pace, Pending, StepProfile, by_arm
-from eeg2text_jax.training.resume import origin, restore_or_init
-from eeg2text_jax.training.state import TrainState, keep_best
-from eeg2text_jax.training.step import GridProgram
-from eeg2text_jax.training.tracker import tracker_of
+from eeg2text_jax.training.grid_program import (
+    RECONSTRUCTIONS,
+    ReconstructionProgram,
+    make_program,
+    origin,
+    restore_or_init,
+    stage_names,
+    stages,
+    study_arrays,
+    trained_params,
+)
+from eeg2text_jax.training.metrics_log import (
+    MetricsLog,
+    Pace,
+    Pending,
+    StepProfile,
+    by_arm,
+    curve,
+    line_style,
+    rows_of,
+    stale,
+    tracker_of,
+    write_figure,
+    write_lines,
+)
+from eeg2text_jax.training.step import GridProgram, TrainState, keep_best, reconstruction_loss
+from eeg2text_jax.training.study import Study, StudyArrays, placement_of
 
 TRIVIAL = ("zero", "mean")  # predictions that reconstructions are compared with: zeros, and the mean training input
 
@@ -188,3 +216,240 @@ def _losses_of_predictors(
         return (zero, loss(given, mean[None, None], mask, weight)[0]), number
 
     return jax.vmap(of_arm)({name: fed[name] for name in ("features", "mask", "weight")}, mean)
+
+
+# Train the arms in waves if they do not all fit into device memory: as many as fit, then the next ones.
+#
+# Arms (training runs of the grid) never communicate, so a wave is a study with some of the arms and its own folder.
+
+STATE_SHARE = 0.7  # share of device memory for training state; the rest is for activations
+
+
+def train_arms(study: Study) -> None:
+    """Train all stages of every arm, wave by wave; finished waves are skipped. Raises the errors of `train`."""
+    if is_main():
+        study.workdir.unrecord(study.workdir.metrics.name)
+    parts = waves(study)
+    for number, part in enumerate(parts, start=1):
+        if len(parts) > 1:
+            print(f"wave {number} of {len(parts)}")
+        *earlier, text = stages(part)
+        for stage in earlier:
+            print(stage.workdir.root.name.replace("_", " "))
+            train(stage)
+            print(*reconstruction_lines(stage), sep="\n", end="")
+        train(text)
+    if is_main():
+        if len(parts) > 1:
+            write_text(study.workdir.metrics, "".join(part.workdir.metrics.read_text() for part in parts))
+        study.workdir.record(study.workdir.metrics.name)
+
+
+def reconstruction_lines(study: Study) -> list[str]:
+    """Return a line per arm of a reconstruction stage: best dev loss, and losses of predicting zero and the mean."""
+    if not isinstance(study.model, ReconstructionModel):
+        return []
+    rows, lines = rows_of(study.workdir.metrics), []
+    for arm in study.arms:
+        best = min(curve(rows, f"dev_loss/{arm}")[1])
+        zero, mean = (rows[0][f"{name}/{arm}"] for name in TRIVIAL)
+        lines.append(
+            f"{study.model.of} of {arm} reconstructed: {study.config.pretrain.loss} {best:.4f} on dev, "
+            f"{best / min(zero, mean):.1%} of the best trivial prediction (zero {zero:.4f}, mean over train {mean:.4f})"
+        )
+    return [*lines, ""]
+
+
+def restore_log(study: Study) -> None:
+    """Restore a deleted `metrics.jsonl` from checkpoints, if all waves have them. All hosts must call this together."""
+    if not main_decides(lambda: int(not study.workdir.metrics.exists())):
+        return
+    lines: list[str] = []
+    for part in waves(study):
+        shapes = make_program(part.config, part.model, part.arms).state_shapes()
+        with Checkpoints(part.workdir.root, read_only=True) as checkpoints:
+            restored = checkpoints.restore(jax.tree.map(lambda _: ocp.PLACEHOLDER, shapes))
+        if restored is None:
+            return
+        lines += restored[2]["log"]
+    write_lines(study.workdir.root, lines)
+    if is_main():
+        study.workdir.record(study.workdir.metrics.name)
+
+
+def waves(study: Study) -> list[Study]:
+    """Return a study for each wave (arms trained at the same time); only the study itself if all arms fit."""
+    size = main_decides(functools.partial(_arms_at_once, study))
+    if size >= len(study.arms):
+        return [study]
+    parts = []
+    for number, start in enumerate(range(0, len(study.arms), size), start=1):
+        arms = slice(start, start + size)
+        arrays = study.arrays._replace(dropout=study.arrays.dropout[arms])
+        workdir = Workdir(study.workdir.root / f"wave_{number}")
+        parts.append(dataclasses.replace(study, arms=study.arms[arms], arrays=arrays, workdir=workdir))
+    return parts
+
+
+def trained_arm(study: Study, number: int) -> Any:
+    """Return the best parameters of the arm with this number, without the arm axis, see `trained_params`."""
+    arm = study.arms[number]
+    part = next(part for part in waves(study) if arm in part.arms)
+    params, place = trained_params(part), part.arms.index(arm)
+    take = functools.partial(jax.tree.map, lambda leaf: leaf[place])
+    return params._replace(own=take(params.own)) if isinstance(params, Divided) else take(params)
+
+
+def _arms_at_once(study: Study) -> int:
+    """Return the number of arms in a wave. It is fixed at the first launch, even if another machine resumes the run."""
+    wanted, n_arms = int(study.config.parallel.wave), len(study.arms)
+    if wanted < 0:
+        raise UserError(f"parallel.wave = {wanted}; expected a number of arms, or 0 for all that fit.")
+    noted = study.workdir.root / "waves.json"
+    if noted.exists():
+        size = read_object(noted, advice := "restore the file, or take another --workdir").get("arms_at_once")
+        if not isinstance(size, int) or size < 1:
+            raise UserError(f"{noted}: arms_at_once is {size!r:.60}; expected a number of arms; {advice}.")
+        return size
+    if wanted:
+        return _even(n_arms, wanted)
+    if any((study.workdir.root / name).exists() for name in ("checkpoints", *stage_names(study.config))):
+        return n_arms
+    size = _arms_that_fit(study)
+    if size < n_arms:
+        write_text(noted, json.dumps({"arms_at_once": size}) + "\n")
+    return size
+
+
+def _even(n_arms: int, at_once: int) -> int:
+    """Return the wave size that spreads arms evenly over the fewest waves: 6 arms, at most 4 at once, give 3."""
+    return math.ceil(n_arms / math.ceil(n_arms / at_once))
+
+
+def _arms_that_fit(study: Study) -> int:
+    """Return the largest wave size whose training state fits into device memory; print it if not all arms fit.
+
+    If no size fits, return the smallest.
+    """
+    arm, memory = bytes_of_an_arm(study), device_memory()
+    sizes = sorted({_even(len(study.arms), at_once) for at_once in range(1, len(study.arms) + 1)}, reverse=True)
+    size = next((n for n in sizes if _load(study, n, arm) <= STATE_SHARE * memory), sizes[-1])
+    if size < len(study.arms) or _load(study, size, arm) > STATE_SHARE * memory:
+        advice = "" if study.config.parallel.fsdp else "; parallel.fsdp=True divides the state over several devices"
+        print(
+            f"an arm's state and gradient take {arm / 2**30:.1f} GiB, a device has {memory / 2**30:.1f} GiB: "
+            f"{size} of {len(study.arms)} arms are trained at the same time{advice}."
+        )
+    return size
+
+
+def _load(study: Study, n_arms: int, each: int) -> float:
+    """Return the bytes per device of `n_arms` arms (`each` bytes) and the frozen model; inf if no mesh fits them."""
+    try:
+        arm, data = placement_of(study.config, n_arms).mesh.shape.values()
+    except UserError:
+        return math.inf
+    return (n_arms / arm * each + frozen_bytes(study)) / (data if study.config.parallel.fsdp else 1)
+
+
+def bytes_of_an_arm(study: Study) -> int:
+    """Return the bytes of one arm's training state and gradient."""
+    shapes = make_program(study.config, study.model, study.arms).state_shapes()
+    leaves = [*jax.tree.leaves(shapes), *jax.tree.leaves(shapes.params)]
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) // len(study.arms)
+
+
+def frozen_bytes(study: Study) -> int:
+    """Return the bytes of the frozen parameters that all arms share; 0 if there are none."""
+    if not getattr(study.model, "shared_frozen", False):
+        return 0
+    stored = frozen_shapes(study.model, study.config.model.frozen_dtype)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(stored))
+
+
+def device_memory() -> float:
+    """Return the memory of one device of this host in bytes; CPU devices share the machine's memory equally."""
+    device = jax.local_devices()[0]
+    stats = device.memory_stats()
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"]
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / jax.local_device_count()
+
+
+# Figures of reconstructions: dev losses by step, and slices of a volume beside slices of its reconstruction.
+
+
+def write_reconstructions(study: Study) -> list[epath.Path]:
+    """Write figures of the trained reconstruction stages into the study's workdir; return their paths."""
+    chain = [stage for stage in stages(study) if stage.workdir.root.name in RECONSTRUCTIONS]
+    chain = [stage for stage in chain if stage.workdir.metrics.exists()]
+    if not chain:
+        return []
+    curves = {stage.workdir.root.name: {"": rows_of(stage.workdir.metrics)} for stage in chain}
+    figures = {study.workdir.root / "reconstruction.png": curves_figure(curves, list(map(str, study.arms)))}
+    if len(study.data.feature_shape) == 3:
+        figures[study.workdir.root / "volume.png"] = slices_figure(*a_reconstruction(chain[-1]))
+    for path, figure in figures.items():
+        write_figure(figure, path)
+    return list(figures)
+
+
+def curves_figure(
+    curves: Mapping[str, Mapping[str, list[dict[str, Any]]]], arms: Sequence[str], unit: str = "step"
+) -> Figure:
+    """Plot dev losses by step, one panel per stage, and horizontal lines at the losses of predicting zero or the mean.
+
+    `unit` is what a row's `step` counts.
+    `curves` maps a stage to a dict: label of plotted curves (a split, for example) -> rows of `metrics.jsonl` as dicts.
+    """
+    figure = Figure(figsize=(4.2 * len(curves), 3.6), layout="constrained")
+    for axes, (stage, by_label) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
+        series = [(label, rows, arm) for label, rows in by_label.items() for arm in arms]
+        for number, (label, rows, arm) in enumerate(series):
+            style = line_style(number)
+            points = curve(rows, f"dev_loss/{arm}")
+            axes.plot(*points, lw=1.6, marker="o", ms=3, label=f"{label} {arm}".strip(), **style)
+            for trivial, dash in zip(TRIVIAL, ((0, (4, 2)), (0, (1, 2))), strict=True):
+                level, name = rows[0][f"{trivial}/{arm}"], f"{label} {arm}: {trivial}".strip()
+                axes.axhline(level, lw=0.9, linestyle=dash, color=style["color"], label=name if not label else None)
+        axes.set_title(f"{stage} reconstructed", fontsize=10)
+        axes.set_xlabel(unit)
+        axes.set_ylabel("loss on dev")
+        axes.set_ylim(bottom=0)
+        axes.legend(frameon=False, fontsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def slices_figure(given: np.ndarray, made: np.ndarray) -> Figure:
+    """Plot the middle slice along each axis of a volume `[X, Y, Z]`, above the same slices of its reconstruction.
+
+    All slices have one colour scale.
+    """
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    most = float(np.abs(given).max()) or 1.0
+    for row, (name, volume) in zip(figure.subplots(2, 3), (("fed", given), ("reconstructed", made)), strict=True):
+        for axes, axis in zip(row, range(3), strict=True):
+            middle = volume.shape[axis] // 2
+            image = axes.imshow(np.take(volume, middle, axis).T, origin="lower", cmap="RdBu_r", vmin=-most, vmax=most)
+            axes.set_title(f"{name}, {'xyz'[axis]} = {middle}", fontsize=9)
+            axes.set_xticks([])
+            axes.set_yticks([])
+    figure.colorbar(image, ax=figure.axes, shrink=0.6, label="standard deviations")
+    return figure
+
+
+def a_reconstruction(stage: Study) -> tuple[np.ndarray, np.ndarray]:
+    """Return the middle volume `[X, Y, Z]` of the first dev sample, and the first arm's reconstruction of it."""
+    rows = stage.split.parts["dev"][:1]
+    batch = next(each_evaluation_batch(stage.samples, rows, stage.config.batch.buckets, 1))
+    program = make_program(stage.config, stage.model, stage.arms)
+    params = jax.tree.map(lambda leaf: jnp.asarray(to_host(leaf)[0]), trained_params(stage))
+
+    def both(params: Any) -> tuple[jax.Array, jax.Array]:
+        fed = program.fed(batch, stage.arrays)
+        return fed["features"][0], stage.model.reconstruct(params, fed["features"][0], fed["mask"][0])[0]
+
+    place = int(stage.samples.n_words()[rows[0]]) // 2
+    given, made = jax.jit(both)(params)
+    return np.asarray(given[0, place]), np.asarray(made[0, place])

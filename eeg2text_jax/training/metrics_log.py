@@ -4,17 +4,156 @@ import contextlib
 import io
 import json
 import math
+import os
+import queue
+import re
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from etils import epath
+from jax.sharding import Mesh
 from matplotlib.figure import Figure
 
-from eeg2text_jax.files import naming, notify, replacing, write_text
-from eeg2text_jax.imports import hidden
-from eeg2text_jax.parallel.distributed import is_main
-from eeg2text_jax.training.tracker import Tracker
+from eeg2text_jax.base.devices.hosts import is_main, to_host
+from eeg2text_jax.base.devices.mesh import chip_of_device
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import content_digest, naming, notify, replacing, write_text
+from eeg2text_jax.base.packages import hidden
+from eeg2text_jax.base.progress import ProgressLine
+from eeg2text_jax.base.stores.buckets import address_of
+from eeg2text_jax.data.batches import Batch
+from eeg2text_jax.instrument.workdir import PLACES, without_folders
+from eeg2text_jax.models.brain import ReconstructionModel
+from eeg2text_jax.models.functional import Seq2SeqModel, training_flops
+from eeg2text_jax.training.configuration import to_json
+from eeg2text_jax.training.study import Arm, Study
+
+# Send training curves to an experiment tracker (W&B or Trackio, which share an API).
+#
+# Each arm is a run of the tracker, and all arms are in one group.
+#
+# The tracker's package runs in its own process; a thread with a bounded queue feeds it. If the process fails or hangs,
+# training neither waits nor stops, and the first problem is printed.
+
+PROJECT = "eeg2text"
+MOST_WAITING = 1000  # maximum number of queued lines; further lines are dropped
+PATIENCE = 30.0  # seconds that the tracker has after training to send the queued lines
+
+
+class Tracker:
+    """Send scalars to a tracker; each arm is a run. Use as a context manager; no method raises.
+
+    Args:
+      wanted: `wandb` or `trackio`, optionally with a project (`wandb:PROJECT`); "" for no tracker.
+      place: path or URL of the workdir; its last part names the group.
+      folder: a folder for files that the tracker writes.
+      arms: names of the arms.
+      config: the configuration as JSON, which the tracker shows.
+    """
+
+    def __init__(self, wanted: str, place: str, folder: str, arms: Iterable[str], config: Mapping[str, Any]):
+        self._package, _, project = wanted.partition(":")
+        self._arms = list(arms)
+        group = os.path.basename(os.path.normpath(place)) or "run"
+        mark = content_digest([place, dict(config)])[:8]
+        # Workdir and configuration identify a run, so a resumed run continues the same runs of the tracker.
+        runs = {arm: f"{mark}-{arm.replace('/', '-')}" for arm in self._arms}
+        about = {"package": self._package, "project": project or PROJECT, "group": f"{group}-{mark}"}
+        self._begin: dict[str, Any] = {**about, "runs": runs, "config": dict(config), "folder": folder}
+        self._lines: queue.Queue[str | None] = queue.Queue(MOST_WAITING)
+        self._process: subprocess.Popen[str] | None = None
+        self._has_reported = False
+
+    def __enter__(self) -> "Tracker":
+        if self._package:
+            self._put(json.dumps(self._begin, default=str))
+            self._thread = threading.Thread(target=self._work, name=self._package, daemon=True)
+            self._thread.start()
+        return self
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Queue the scalars of one step without blocking: `NAME/ARM` for the run of that arm, others for all runs."""
+        if not self._package:
+            return
+        rows: dict[str, dict[str, float]] = {arm: {} for arm in self._arms}
+        for name, value in scalars.items():
+            what, _, arm = name.partition("/")
+            for each in [arm] if arm in rows else self._arms:
+                rows[each][what if arm in rows else name] = float(value)
+        self._put(json.dumps({"step": step, "rows": rows}))
+
+    def __exit__(self, *_: object) -> None:
+        if not self._package:
+            return
+        with contextlib.suppress(queue.Full):
+            self._lines.put_nowait(None)
+        self._thread.join(PATIENCE)
+        if self._thread.is_alive():
+            self._report_once(f"has not taken all lines after a wait of {PATIENCE:.0f} s")
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._thread.join(1.0)
+
+    def _put(self, line: str) -> None:
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._report_once("does not keep up, so curves there have gaps")
+
+    def _work(self) -> None:
+        """Start the tracker's process and send it the queued lines until the end (runs in the thread)."""
+        try:
+            command = [sys.executable, "-m", "eeg2text_jax.training._tracker_process"]
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+            self._process = subprocess.Popen(command, text=True, errors="replace", **pipes)
+            errors: list[str] = []
+            listener = threading.Thread(target=_read_all, args=(self._process.stderr, errors), daemon=True)
+            listener.start()
+            self._feed(self._process)
+            status = self._process.wait()
+            listener.join(1.0)
+            if status > 0:
+                reason = next((line.strip() for line in reversed(errors) if line.strip()), f"status {status}")
+                self._report_once(f"ended with an error ({reason[:200]})")
+        except (OSError, ValueError) as error:
+            self._report_once(f"could not be started ({error})")
+
+    def _feed(self, process: "subprocess.Popen[str]") -> None:
+        """Write queued lines to the process until the end, or until its pipe breaks."""
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            while (line := self._lines.get()) is not None:
+                print(line, file=process.stdin, flush=True)
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            process.stdin.close()
+
+    def _report_once(self, problem: str) -> None:
+        """Print a problem unless one was printed before."""
+        if not self._has_reported:
+            self._has_reported = True
+            print(
+                f"{self._package}: {problem}; training is not affected; metrics.jsonl and TensorBoard have every line."
+            )
+
+
+def _read_all(pipe: IO[str], lines: list[str]) -> None:
+    with pipe:
+        lines.extend(pipe)
+
+
+def tracker_of(study: Study) -> Tracker:
+    """Return the tracker that `train.tracker` names; on other hosts than the first it sends nothing."""
+    root, config = str(study.workdir.root), study.config
+    wanted = config.train.tracker if is_main() else ""
+    published = without_folders(json.loads(to_json(config.document)), PLACES)
+    return Tracker(wanted, address_of(root), root, map(str, study.arms), published)
+
 
 # tensorboardX would import both in 4 s of CPU time; boto3 is not needed, as runs write s3:// workdirs to a local copy.
 with hidden("torch", "boto3"):
@@ -147,3 +286,191 @@ def loss_figure(metrics: epath.Path) -> Figure:
     axes.legend(frameon=False, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+# Throughput of training: samples, tokens, MFU, input wait; the check that losses are finite; profiles for XProf.
+#
+# Metrics of step n are read after step n+1 is dispatched, so that reading them never stalls the device.
+
+
+def start_trace(folder: str) -> None:
+    """Start a JAX profile without the Python tracer, which would slow down the profiled steps."""
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    jax.profiler.start_trace(folder, profiler_options=options)
+
+
+class StepProfile(contextlib.AbstractContextManager["StepProfile"]):
+    """Write a profile of the training steps `steps` to `workdir/profile`. Use as a context manager around all steps.
+
+    `steps` is "START:END" (both included) or "" for no profile; anything else raises UserError. Steps before a resume
+    are not profiled. Every host writes its own file.
+    """
+
+    def __init__(self, steps: str, workdir: epath.Path):
+        found = re.fullmatch(r"([1-9]\d*):([1-9]\d*)", steps)
+        first, last = map(int, found.groups()) if found else (0, 0)
+        if steps and (not found or last < first):
+            raise UserError(f"train.profile = {steps!r}; expected the first and the last step, as in '10:12', or ''.")
+        self._first, self._last, self._folder, self._running = first, last, workdir / "profile", False
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def step(self, number: int) -> Any:
+        """Start the profile if step `number` is in it; return a context manager that labels the step."""
+        if not self._running and self._first <= number <= self._last:
+            start_trace(str(self._folder))
+            self._running = True
+        return jax.profiler.StepTraceAnnotation("train", step_num=number)
+
+    def after(self, number: int, wait: Callable[[], None]) -> None:
+        """End the profile if step `number` is its last one; `wait` must block until the devices are idle."""
+        if self._running and number >= self._last:
+            wait()
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._running:
+            self._running = False
+            jax.profiler.stop_trace()
+            print(f"profile of steps {self._first} to {self._last}: {self._folder}")
+
+
+class BatchWork(NamedTuple):
+    """The size of one arm's training batch."""
+
+    samples: int  # rows without padding rows
+    tokens: int  # target tokens without padding
+    words: int  # EEG positions per row, with padding
+    positions: int  # target positions per row, with padding
+    rows: int  # rows with padding rows
+
+    @classmethod
+    def of(cls, batch: Batch, pad_token: int) -> "BatchWork":
+        """Return the size of one seed's batch, counted for the first of S seeds in a training batch `[S, B, ...]`."""
+        weight = batch["weight"][0]
+        real = (batch["labels"][0] != pad_token) & (weight > 0)[:, None]
+        _, rows, words = batch["features"].shape[:3]
+        samples, tokens, rows = batch.get("whole", (weight.sum(), real.sum(), rows))
+        return cls(int(samples), int(tokens), words, real.shape[1], int(rows))
+
+
+class Pace:
+    """Training rates since `restart` was called; MFU is included if the table `mesh.CHIPS` has the devices' peak."""
+
+    def __init__(self, model: Seq2SeqModel | ReconstructionModel, n_arms: int, mesh: Mesh):
+        chip = chip_of_device(mesh.devices.flat[0].device_kind)
+        self._model, self._n_arms = model, n_arms
+        self._peak = chip.flops * mesh.size if chip else None
+        self.restart()
+
+    def restart(self) -> None:
+        """Reset all counters."""
+        self._start, self._waited = time.monotonic(), 0.0
+        self._samples = self._tokens = self._flops = 0.0
+
+    def waited(self, seconds: float) -> None:
+        """Add seconds in which the devices were idle because no batch was ready."""
+        self._waited += seconds
+
+    def done(self, work: BatchWork) -> None:
+        """Add the samples, tokens and FLOPs of one finished step."""
+        self._samples += work.samples
+        self._tokens += work.tokens
+        self._flops += self._n_arms * training_flops(self._model, work.rows, work.words, work.positions)
+
+    def rates(self) -> dict[str, float]:
+        """Return `samples_per_s` and `tokens_per_s` of one arm, `input_wait` (share of the time), and `mfu` if known.
+
+        `mfu` is the share of the devices' bfloat16 peak that the matrix products of all arms take, padding included.
+        """
+        seconds = time.monotonic() - self._start
+        found = {
+            "samples_per_s": self._samples / seconds,
+            "tokens_per_s": self._tokens / seconds,
+            "input_wait": self._waited / seconds,
+        }
+        return found if self._peak is None else found | {"mfu": self._flops / seconds / self._peak}
+
+
+class Pending:
+    """A queue of the metrics of dispatched steps; metrics are logged as soon as they are read.
+
+    The metrics of a step are read from the devices after the next step is dispatched. On several hosts reading is a
+    collective, so the metrics of a whole log interval are read together.
+    """
+
+    def __init__(self, study: Study, log: MetricsLog, progress: ProgressLine, pace: Pace):
+        self._arms, self._every, self._log, self._progress = study.arms, study.config.train.log_every, log, progress
+        self._pace, self._pad_token = pace, study.model.pad_token
+        self._unread: list[tuple[int, BatchWork, dict[str, jax.Array]]] = []
+        self._last_finite = 0  # last step of the run with a finite loss; 0: this process has had none yet
+
+    def next_batch(self, iterator: Iterator[Batch]) -> Batch:
+        """Return the next batch; count the wait as `input_wait` if the devices became idle meanwhile."""
+        start = time.monotonic()
+        batch = next(iterator)
+        if not self._unread or self._unread[-1][2]["loss"].is_ready():
+            self._pace.waited(time.monotonic() - start)
+        return batch
+
+    def swap(self, step: int, batch: Batch, metrics: dict[str, jax.Array]) -> None:
+        """Read the queued metrics (on several hosts: once per log interval), then queue the metrics of `step`."""
+        if jax.process_count() == 1 or (step - 1) % self._every == 0:
+            self.flush()
+        elif self._unread:  # dispatch at most one step ahead
+            jax.block_until_ready(self._unread[-1][2])
+        self._unread.append((step, BatchWork.of(batch, self._pad_token), metrics))
+
+    def flush(self) -> None:
+        """Read and log all queued metrics; raise UserError if a loss is not finite."""
+        if not self._unread:
+            return
+        unread, self._unread = self._unread, []
+        if len(unread) == 1:
+            step, work, metrics = unread[0]
+            self._record(step, work, to_host(metrics))
+            return
+        read = to_host(jax.tree.map(lambda *values: jnp.stack(values), *(metrics for _, _, metrics in unread)))
+        for number, (step, work, _) in enumerate(unread):
+            self._record(step, work, {name: values[number] for name, values in read.items()})
+
+    def _record(self, step: int, work: BatchWork, metrics: dict[str, np.ndarray]) -> None:
+        losses = metrics["loss"]
+        if not np.isfinite(losses).all():
+            before = f" (it was finite at step {self._last_finite})" if self._last_finite else ""
+            raise UserError(
+                f"the loss of arm {not_finite(self._arms, losses)} is not finite at step {step}{before}; lower "
+                "optim.lr, or look for extreme values in the features."
+            )
+        self._last_finite = step
+        self._pace.done(work)
+        rates = self._pace.rates()
+        note = "  ".join(f"{arm} {loss:.3f}" for arm, loss in zip(self._arms, losses, strict=True))
+        self._progress.advance(1, f"loss {note}  {rates['samples_per_s']:.0f} samples/s")
+        if step % self._every == 0:
+            values = by_arm(self._arms, {"loss": losses, "grad_norm": metrics["grad_norm"]})
+            self._log.add(step, {**values, **rates})
+            self._pace.restart()
+
+    def dev(self, step: int, losses: np.ndarray) -> None:
+        """Log the dev losses `[A]` after `step`; raise UserError if one, or a queued training loss, is not finite."""
+        self.flush()
+        if not np.isfinite(losses).all():
+            raise UserError(
+                f"the loss of arm {not_finite(self._arms, losses)} on dev is not finite after step {step}, although "
+                "the training loss is finite; lower optim.lr, or look for extreme values in the features of the dev "
+                "part."
+            )
+        self._log.add(step, by_arm(self._arms, {"dev_loss": losses}))
+
+
+def by_arm(arms: Sequence[Arm], values: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return a dict `"name/arm"` -> value, from a dict name -> array `[A]` with a value for each arm."""
+    return {f"{name}/{arm}": float(value) for name, row in values.items() for arm, value in zip(arms, row, strict=True)}
+
+
+def not_finite(arms: Sequence[Arm], values: np.ndarray) -> Arm:
+    """Return the first arm whose entry of `values [A]` is not finite."""
+    return arms[int(np.argmin(np.isfinite(values)))]

@@ -5,20 +5,343 @@ All arms of a seed get the same batch and the same dropout keys; only the condit
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import AbstractMesh, Mesh
 
-from eeg2text_jax.conditions.condition import ConditionContext, distinct_inputs, fed_mask
+from eeg2text_jax.base.cpu import summed_by_blocks
+from eeg2text_jax.base.devices.arms import Divided, choose_by_arm, each_arm
+from eeg2text_jax.base.devices.mesh import shard_rows
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.batches import Batch, given_prompts
-from eeg2text_jax.parallel.arms import Divided, choose_by_arm, each_arm
-from eeg2text_jax.study.grid import Arm, StudyArrays
-from eeg2text_jax.training.objectives import count_tokens, logits_of_rows, summed_loss, summed_loss_by_blocks
-from eeg2text_jax.training.state import TrainState, init_state, own_params, stop_frozen, trained_part
+from eeg2text_jax.models.brain import ReconstructionModel
+from eeg2text_jax.models.functional import AnyModel, Seq2SeqModel, divide
+from eeg2text_jax.models.language_model import logits_of
+from eeg2text_jax.training.conditions.condition import ConditionContext, distinct_inputs, fed_mask
+from eeg2text_jax.training.sections import OptimSettings
+from eeg2text_jax.training.study import Arm, StudyArrays
+
+# Training losses: token cross-entropy, and reconstruction error.
+
+BLOCK = 1 << 26  # bytes of float32 logits in one block of `summed_loss_by_blocks`
+
+
+def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 0.0) -> jax.Array:
+    """Return the negative log-likelihood in nats of labels `[B, T]` under logits `[B, T, V]`, float32 `[B, T]`.
+
+    `label_smoothing` is the share of the target distribution spread evenly over the vocabulary.
+    """
+    logits = shard_rows(logits.astype(jnp.float32))
+    log_norm = _log_norm(logits)
+    # A masked sum, because XLA may partition a gather from sharded logits across the arms.
+    chosen = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype).reshape(*[1] * labels.ndim, -1)
+    losses = log_norm - jnp.sum(jnp.where(chosen, logits, 0.0), axis=-1)
+    if label_smoothing:
+        losses = (1 - label_smoothing) * losses + label_smoothing * (log_norm - logits.mean(axis=-1))
+    return losses
+
+
+@jax.custom_vjp
+def _log_norm(logits: jax.Array) -> jax.Array:
+    """Return `jax.nn.logsumexp(logits, axis=-1)` of float32 logits `[..., V]`."""
+    plain = functools.partial(jax.nn.logsumexp, axis=-1)
+    return jax.lax.platform_dependent(logits, tpu=_log_norm_by_product, default=plain)
+
+
+def _log_norm_by_product(logits: jax.Array) -> jax.Array:
+    """Return `_log_norm(logits)` with the sum as a matrix product with ones.
+
+    By the TPU compiler's estimate this takes 2.2 ms instead of 4.3 (7,168 x 50,265 logits on a v5e). `HIGH` splits an
+    exponential into two bfloat16 numbers: the relative error is at most 2^-17, and 0 for the largest exponential, 1.
+    """
+    most = jnp.max(logits, axis=-1, keepdims=True)
+    ones = jnp.ones((logits.shape[-1], 8), logits.dtype)  # XLA would turn a product with one column into a reduction
+    sums = jnp.matmul(jnp.exp(logits - most), ones, precision=jax.lax.Precision.HIGH)
+    return jnp.log(sums[..., 0]) + most[..., 0]
+
+
+def _log_norm_forward(logits: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    log_norm = _log_norm(logits)
+    return log_norm, (logits, log_norm)
+
+
+def _log_norm_backward(known: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array]:
+    logits, log_norm = known
+    return (jnp.exp(logits - log_norm[..., None]) * gradient[..., None],)
+
+
+_log_norm.defvjp(_log_norm_forward, _log_norm_backward)
+
+
+@jax.named_scope("head_loss")
+def summed_loss(
+    logits: jax.Array, labels: jax.Array, weight: jax.Array, pad_token: int, label_smoothing: float = 0.0
+) -> tuple[jax.Array, jax.Array]:
+    """Return the loss summed over all tokens of a batch but padding, and their number (float32 scalars).
+
+    `logits` are `[B, T, V]` or `[B*T, V]`, `labels [B, T]` are padded with `pad_token`, and `weight [B]` is 0 for
+    padding rows.
+    """
+    counted = _counted(labels, weight, pad_token)
+    shape = logits.shape[:-1]
+    losses = token_losses(logits, labels.reshape(shape), label_smoothing)
+    return jnp.sum(losses * counted.reshape(shape)), jnp.sum(counted)
+
+
+def logits_of_rows(x: jax.Array, table: jax.Array, bias: jax.Array | None, cap: float = 0.0) -> jax.Array:
+    """Return `logits_of(x, table, bias, cap)` with one row per position, `[B*T, V]`.
+
+    A TPU copies products `[B, T, V]` into another layout (0.3 of 210 ms for BART-large, batch 128).
+    """
+    return logits_of(x.reshape(-1, x.shape[-1]), table, bias, cap)
+
+
+@jax.named_scope("head_loss")
+def summed_loss_by_blocks(
+    x: jax.Array,
+    table: jax.Array,
+    bias: jax.Array | None,
+    cap: float = 0.0,
+    *,
+    labels: jax.Array,
+    weight: jax.Array,
+    pad_token: int,
+    label_smoothing: float = 0.0,
+) -> tuple[jax.Array, jax.Array]:
+    """Return `summed_loss` of `logits_of(x, table, bias, cap)` without holding the logits of all positions in memory.
+
+    `x [B, T, D]` are the decoder's hidden states; `table [V, D]` and `bias [V]` are parameters of the output head.
+    """
+
+    def of_block(head: Any, x: jax.Array, rows: tuple[jax.Array, jax.Array]) -> jax.Array:
+        labels, counted = (leaf.reshape(-1) for leaf in rows)
+        table, bias = head
+        logits = logits_of_rows(x, table, bias, cap)
+        return jnp.sum(token_losses(logits, labels, label_smoothing) * counted)
+
+    counted = _counted(labels, weight, pad_token)
+    length, smallest = labels.shape[1], -(-4 * labels.size * len(table) // BLOCK)
+    blocks = next((n for n in range(smallest, length) if length % n == 0), length)
+    return summed_by_blocks(of_block, (table, bias), x, (labels, counted), blocks), jnp.sum(counted)
+
+
+def count_tokens(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
+    """Return the number of tokens in `labels [B, T]` without padding and padding rows, a float32 scalar."""
+    return jnp.sum(_counted(labels, weight, pad_token))
+
+
+def _counted(labels: jax.Array, weight: jax.Array, pad_token: int) -> jax.Array:
+    return (labels != pad_token).astype(jnp.float32) * weight[:, None]  # [B, T]
+
+
+LOSSES = {"mae": jnp.abs, "mse": jnp.square}
+
+
+@jax.named_scope("reconstruction_loss")
+def reconstruction_loss(
+    given: jax.Array, made: jax.Array, judged: jax.Array, weight: jax.Array, kind: str, voxels: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Return the sum over snapshots of a snapshot's mean error, and the number of snapshots (float32 scalars).
+
+    Args:
+      given: the encoder's input, `[B, W, ...]`; a snapshot is its input at one of W positions.
+      made: the reconstruction; broadcasts to the input's shape.
+      judged: bool `[B, W]`, the snapshots that enter the loss.
+      weight: float32 `[B]`, 0 for padding rows.
+      kind: "mae" or "mse".
+      voxels: float32 `[...]`, 1 at voxels that enter the loss; None: all do.
+    """
+    counted = judged.astype(jnp.float32) * weight[:, None]  # [B, W]
+    error = LOSSES[kind](given.astype(jnp.float32) - made)
+    axes = tuple(range(2, given.ndim))
+    means = error.mean(axis=axes) if voxels is None else (error * voxels[None, None]).sum(axis=axes) / voxels.sum()
+    # `where`, because the error at padding may be inf or nan.
+    return jnp.sum(jnp.where(counted > 0, means * counted, 0.0)), jnp.sum(counted)
+
+
+# The training state (parameters, optimizer state, best parameters), the optimizer, and which parameters it trains.
+
+PHASES = ("first", "all", "bridge", "lora")  # values of optim.trainable
+
+
+def is_frozen(path: tuple, frozen: Sequence[str]) -> bool:
+    """Return whether a path of `jax.tree_util` is, or lies below, one of the paths `frozen`, such as "eeg/snapshot"."""
+    name = "/".join(str(key.key) for key in path)
+    return any(name == top or name.startswith(f"{top}/") for top in frozen)
+
+
+def stop_frozen(params: Any, frozen: Sequence[str]) -> Any:
+    """Apply `stop_gradient` to the parameters at or below the paths `frozen`."""
+    if not frozen:
+        return params
+    stop = jax.lax.stop_gradient
+    return jax.tree.map_with_path(lambda path, leaf: stop(leaf) if is_frozen(path, frozen) else leaf, params)
+
+
+def without_frozen(optimizer: optax.GradientTransformation, frozen: Sequence[str]) -> optax.GradientTransformation:
+    """Return an optimizer that has no state for parameters at or below the paths `frozen` and never changes them."""
+    if not frozen:
+        return optimizer
+
+    def label(path: tuple, _: Any) -> str:
+        return "frozen" if is_frozen(path, frozen) else "trained"
+
+    kinds = {"trained": optimizer, "frozen": optax.set_to_zero()}
+    return optax.partition(kinds, functools.partial(jax.tree.map_with_path, label))
+
+
+def own_params(model: AnyModel, params: Any) -> Any:
+    """Return the parameters (or shapes) that each arm has of its own: all but a frozen model that the arms share."""
+    return divide(params)[0] if getattr(model, "shared_frozen", False) else params
+
+
+def trainable_mask(model: Seq2SeqModel, params: Any, phase: str = "all") -> Any:
+    """Return a bool array for each leaf of `params` (of one arm), broadcastable to it: True where it is trained.
+
+    Phase `first` is step one of the two-step training in the code of Jo et al. 2024. In the language model it trains
+    the shared embeddings, the learned positions and the encoder's first layer; in T5 only the embeddings, because that
+    code selects parameters by BART's names. Phase `all` trains everything but buffers: the output bias of BART and
+    PEGASUS, and PEGASUS's positions if the checkpoint has a table of them. Parameters outside of the language model are
+    always trained.
+    """
+
+    def mask(path: tuple, leaf: jax.Array) -> np.ndarray:
+        names = [key.key for key in path]
+        if names[0] != "backbone":
+            return np.ones((1,) * leaf.ndim, bool)
+        if names[1:] == ["head", "bias"] and model.spec.logits_bias == "frozen":
+            return np.zeros((1,) * leaf.ndim, bool)
+        if "positions" in names and getattr(model.spec, names[1]).frozen_positions:
+            return np.zeros((1,) * leaf.ndim, bool)
+        if phase == "first" and model.spec.backbone != "t5" and names[1:3] == ["encoder", "layers"]:
+            return (np.arange(leaf.shape[0]) == 0).reshape(-1, *(1,) * (leaf.ndim - 1))
+        free = phase == "all" or names[1] == "shared" or "embedding" in names[1] or "positions" in names
+        return np.full((1,) * leaf.ndim, free)
+
+    return jax.tree_util.tree_map_with_path(mask, params)
+
+
+def trainable_only(
+    optimizer: optax.GradientTransformation, model: Seq2SeqModel | ReconstructionModel, phase: str
+) -> optax.GradientTransformation:
+    """Restrict an optimizer to the parameters that a phase of `trainable_mask` trains; an unknown phase is a UserError.
+
+    Other parameters do not enter the gradient norm and do not decay.
+    """
+    if phase not in PHASES:
+        raise UserError(f"config.optim.trainable is {phase!r}; it must be one of {', '.join(PHASES)}.")
+    if _trains_all(model, phase):
+        return optimizer
+
+    def zero_frozen(tree: Any, params: Any = None) -> Any:
+        return trained_part(model, tree, phase)
+
+    return optax.chain(optax.stateless(zero_frozen), optimizer, optax.stateless(zero_frozen))
+
+
+def trained_part(model: AnyModel, tree: Any, phase: str) -> Any:
+    """Return a tree of the parameters' structure with zeros for what a phase of `trainable_mask` does not train."""
+
+    def zero_where(free: np.ndarray, x: jax.Array) -> jax.Array:
+        return x if free.all() else jnp.where(free, x, jnp.zeros_like(x))
+
+    if _trains_all(model, phase):
+        return tree
+    return jax.tree.map(zero_where, trainable_mask(cast(Seq2SeqModel, model), tree, phase), tree)
+
+
+def _trains_all(model: AnyModel, phase: str) -> bool:
+    """Return whether a phase trains all parameters of the training state."""
+    if isinstance(model, ReconstructionModel) or phase in ("bridge", "lora"):
+        return True  # the training state then has trained parameters only
+    spec = getattr(model, "spec", None)  # of a language model
+    stacks = filter(None, (spec.encoder, spec.decoder)) if spec else ()
+    frozen_positions = any(stack.frozen_positions for stack in stacks)
+    return spec is None or (phase == "all" and spec.logits_bias != "frozen" and not frozen_positions)
+
+
+Rate: TypeAlias = float | jax.Array
+
+
+def make_schedule(config: OptimSettings, steps: int, lr: Rate | None = None) -> optax.Schedule:
+    """Return the learning rate by step: linear warm-up to `lr` (default: `config.lr`), then `config.schedule`.
+
+    A decay to `lr_end` reaches it at the last step; a decay to 0 reaches 0 one step later, because a last step with
+    rate 0 would change nothing.
+    """
+    warmup = min(int(config.warmup_steps), steps // 2)
+    end = getattr(config, "lr_end", 0.0)  # the configuration of a judge (a scoring model) has no such field
+    rest = steps - warmup - (1 if end else 0)
+    lr = config.lr if lr is None else lr
+    if config.schedule == "constant":
+        after = optax.constant_schedule(lr)
+    elif config.schedule == "linear":
+        after = optax.linear_schedule(lr, end, max(rest, 1))
+    elif config.schedule == "cosine":
+        after = optax.cosine_decay_schedule(lr, max(rest, 1), end / lr if end else 0.0)
+    elif config.schedule == "geometric":
+        after = optax.exponential_decay(lr, max(rest, 1), end / lr, end_value=end)
+    else:  # "step"
+        after = optax.exponential_decay(lr, config.decay_every, config.decay_rate, staircase=True)
+    return optax.join_schedules([optax.linear_schedule(0.0, lr, max(warmup, 1)), after], [warmup])
+
+
+def make_optimizer(config: OptimSettings, steps: int, lr: Rate | None = None) -> optax.GradientTransformation:
+    """Return the optimizer: gradient clipping, then AdamW, Adafactor, or SGD with momentum.
+
+    Adafactor has the settings of prompt tuning (Lester et al. 2021): second moments not factored, no scaling by the
+    parameters' size, decay not multiplied by the learning rate. `lr`, a number or a scalar array, replaces `config.lr`.
+    """
+    schedule = make_schedule(config, steps, lr)
+    clip = optax.clip_by_global_norm(config.grad_clip) if config.grad_clip else optax.identity()
+    if config.name == "adamw":
+        return optax.chain(clip, optax.adamw(schedule, weight_decay=config.weight_decay))
+    if config.name == "sgd":
+        decay = optax.add_decayed_weights(config.weight_decay) if config.weight_decay else optax.identity()
+        return optax.chain(clip, decay, optax.sgd(schedule, momentum=config.momentum))
+    options = {"factored": False, "decay_rate": 0.8, "multiply_by_parameter_scale": False, "clipping_threshold": 1.0}
+    return optax.chain(clip, optax.adafactor(schedule, weight_decay_rate=config.weight_decay or None, **options))
+
+
+class TrainState(NamedTuple):
+    """A pytree of arrays that a training step updates, for all A arms."""
+
+    step: jax.Array  # int32 scalar, number of finished steps
+    params: Any  # parameters, each `[A, ...]`
+    opt_state: optax.OptState  # optimizer state, each leaf `[A, ...]`
+    best_params: Any  # parameters of the lowest dev loss so far, each `[A, ...]`
+    best_loss: jax.Array  # lowest dev loss so far, float32 `[A]`; its unit: see `loop.DevLoss`
+
+
+def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
+    """Return the state before the first step, from the initial parameters `[A, ...]`."""
+    n_arms = jax.tree.leaves(params)[0].shape[0]
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        opt_state=jax.vmap(optimizer.init)(params),
+        best_params=jax.tree.map(jnp.copy, params),
+        best_loss=jnp.full((n_arms,), jnp.inf, jnp.float32),
+    )
+
+
+def keep_best(state: TrainState, loss: jax.Array) -> TrainState:
+    """Return the state with new best parameters for arms whose dev loss, in `loss [A]`, is lower than before."""
+    better = loss < state.best_loss
+
+    def choose(new: jax.Array, old: jax.Array) -> jax.Array:
+        return jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    return state._replace(
+        best_params=jax.tree.map(choose, state.params, state.best_params),
+        best_loss=jnp.where(better, loss, state.best_loss),
+    )
+
 
 Loss = Callable[[Any, Any, jax.Array], jax.Array]  # (parameters, rows, dropout key) -> a scalar
 
@@ -30,12 +353,12 @@ class GridProgram:
     model: Any  # Seq2SeqModel, or the model of a subclass; the same for all arms
     arms: tuple[Arm, ...]  # in the order of the first axis of every parameter
     optimizer: optax.GradientTransformation  # applied to each arm separately
-    label_smoothing: float  # see `objectives.token_losses`
-    mapping: str  # "vmap" or "map": how one device computes several arms, see `parallel.arms.each_arm`
+    label_smoothing: float  # see `token_losses`
+    mapping: str  # "vmap" or "map": how one device computes several arms, see `base.devices.arms.each_arm`
     accumulate: int = 1  # number of micro-batches per step; a divisor of the batch size
     mesh: Mesh | AbstractMesh | None = None  # None: a single device
     frozen: tuple[str, ...] = ()  # paths, such as "eeg/snapshot": parameters at or below them get no gradient
-    phase: str = "all"  # what is trained, see `state.trainable_mask`; `grad_norm` counts nothing else
+    phase: str = "all"  # what is trained, see `trainable_mask`; `grad_norm` counts nothing else
     by_sentence: bool = False  # whether the dev loss is a mean over sentences, instead of tokens
 
     def initial_state(self, keys: jax.Array) -> TrainState:
@@ -56,7 +379,7 @@ class GridProgram:
         """Return the state after one update of every arm, and `loss` (nats per token) and `grad_norm`, each `[A]`.
 
         `batch` is `[S, B, ...]`: a batch for each seed of the arms, or S = 1 for one batch for all arms. Jit this with
-        `parallel.arms.compile_step`, which donates the state.
+        `base.devices.arms.compile_step`, which donates the state.
         """
         keys = jax.vmap(jax.random.fold_in, (0, None))(study.dropout, state.step)
         # With one seed, an unmapped key makes vmap draw once for all arms.

@@ -15,10 +15,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from eeg2text_jax.app import jobs, markup
-from eeg2text_jax.app.interface import field_page, field_table, visitor_of
-from eeg2text_jax.app.worker import titles
-from eeg2text_jax.cli import main
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.instrument.app import interface
+from eeg2text_jax.instrument.app._worker import titles
+from eeg2text_jax.instrument.app.interface import field_page, field_table, visitor_of
 from eeg2text_testing.uploads import table, zipped
 
 WORDS = ["river", "stone", "house", "green", "walks", "under", "light", "music", "paper", "winter", "bread", "north"]
@@ -41,9 +41,9 @@ def upload(tmp_path):
     return upload
 
 
-def answer(do: str, uploads: dict, seconds: float | None = None, **request) -> jobs.Answer:
-    *states, last = jobs.run(do, uploads, request, seconds)
-    assert all(isinstance(state, jobs.Progress) for state in states)
+def answer(do: str, uploads: dict, seconds: float | None = None, **request) -> interface.Answer:
+    *states, last = interface.run(do, uploads, request, seconds)
+    assert all(isinstance(state, interface.Progress) for state in states)
     return last
 
 
@@ -58,17 +58,17 @@ def test_two_files_get_a_verdict_and_a_report_that_names_no_visitor(upload, tmp_
     found = answer("judge", uploads, mode="free_running")
     assert found.found["verdict"].startswith("uses EEG"), found.found
     assert found.found["color"] == "good"
-    shown = markup.verdict(found.found)
+    shown = interface.verdict(found.found)
     assert "Origin of the outputs: stated: the visitor states" in shown
     assert "<ul>" in shown
     assert "--" not in shown.split("</div>")[0]
-    assert markup.OPTIONS not in shown
+    assert interface.OPTIONS not in shown
     unstated = answer("judge", uploads)
-    assert unstated.found["verdict"].startswith(markup.UNPROVEN)
-    assert f"can be stated above, under <i>{markup.OPTIONS}</i>" in markup.verdict(unstated.found)
+    assert unstated.found["verdict"].startswith(interface.UNPROVEN)
+    assert f"can be stated above, under <i>{interface.OPTIONS}</i>" in interface.verdict(unstated.found)
     assert found.report.lower().startswith("<!doctype html>")
     assert hashlib.sha256(Path(uploads["eeg"]).read_bytes()).hexdigest() in found.report
-    for text in (found.report, markup.verdict(found.found), markup.report(found.report)):
+    for text in (found.report, interface.verdict(found.found), interface.report(found.report)):
         assert "secret" not in text
         assert str(tmp_path) not in text
         assert not re.search(r"<(script>alert|img src=x)", text)
@@ -84,7 +84,7 @@ def test_what_was_read_is_shown_and_columns_can_be_chosen(upload):
     found = answer("look", uploads, columns=["truth", "output"]).found
     assert found["rows"] == {"eeg": 48}
     assert [e[-1] for e in found["examples"]] == [row[2] for row in rows[:10]]
-    page = markup.reading(found)
+    page = interface.reading(found)
     assert "Predictions: layout F (CSV; reference &#x27;truth&#x27;, prediction &#x27;output&#x27;" in page
     assert page.count("<tr>") == 11
     assert "<th>condition</th>" not in page  # none is known
@@ -102,14 +102,14 @@ def test_the_page_says_what_the_command_says(upload, capsys):
     assert printed.count("\n") == len(said) + 1 + 10
     for part in ("texts:", "mode: unknown (48); say it with --mode", "time: not known", "groups: none"):
         assert part in printed
-    assert "--" not in markup.reading({"said": said, "examples": []}).partition("<div class")[2]
+    assert "--" not in interface.reading({"said": said, "examples": []}).partition("<div class")[2]
 
 
 def test_columns_of_a_table_without_names_are_chosen_by_name_or_number(upload):
     uploads = {"eeg": upload(table(pairs(0.5), ("what", "said")), "file.csv")}
     refused = answer("look", uploads).found
     assert refused["columns"] == ["what", "said", "column 1", "column 2"]
-    assert "choose the columns under" in markup.refusal(refused)
+    assert "choose the columns under" in interface.refusal(refused)
     assert answer("look", uploads, columns=["what", "said"]).found["rows"] == {"eeg": 48}
     assert answer("look", uploads, columns=["column 1", "column 2"]).found["rows"] == {"eeg": 49}
 
@@ -121,8 +121,8 @@ def test_a_zip_with_one_file_of_text_is_read(upload):
 
 def test_the_verdict_is_the_second_column_of_a_table():
     rows = [("against", "p", "verdict"), ("noise", "0.5", "underpowered")]
-    assert markup.verdict_first(rows) == [("against", "verdict", "p"), ("noise", "underpowered", "0.5")]
-    assert markup.verdict_first([("a", "b")]) == [("a", "b")]
+    assert interface.verdict_first(rows) == [("against", "verdict", "p"), ("noise", "underpowered", "0.5")]
+    assert interface.verdict_first([("a", "b")]) == [("a", "b")]
 
 
 def test_references_may_be_a_file_of_their_own(upload):
@@ -131,7 +131,7 @@ def test_references_may_be_a_file_of_their_own(upload):
     assert answer("look", uploads).found["rows"] == {"eeg": 48}
     uploads.pop("references")
     assert "give its references" in answer("look", uploads).found["refused"]
-    page = markup.refusal(answer("look", uploads).found)
+    page = interface.refusal(answer("look", uploads).found)
     assert "Predictions, line 2: " in page or "Predictions: " in page
     assert "add its references under" in page
 
@@ -155,7 +155,7 @@ def test_references_may_be_a_file_of_their_own(upload):
     ],
 )  # fmt: skip
 def test_refusals_speak_of_the_page(said, shown_as):
-    page = markup.on_page(said)
+    page = interface.on_page(said)
     assert shown_as in page
     assert "--" not in page
     assert page.endswith(".")
@@ -190,12 +190,12 @@ def test_a_hostile_file_is_one_sentence(upload, name):
 def test_limits_of_rows_bytes_and_time_are_sentences(upload, monkeypatch):
     many = {"eeg": upload(table(pairs(0.5)), "many.csv")}
     assert "48 rows; this page takes 40" in answer("look", many, rows=40).found["refused"]
-    monkeypatch.setattr(jobs, "PATIENCE", 1000)
+    monkeypatch.setattr(interface, "PATIENCE", 1000)
     more = {"eeg": upload(table(pairs(0.5) * 100), "more.csv")}
     assert "takes more than 1 s" in answer("judge", more, seconds=1).found["refused"]
-    monkeypatch.setattr(jobs, "PATIENCE", 0)
+    monkeypatch.setattr(interface, "PATIENCE", 0)
     assert "takes more than 60 s" in answer("look", many).found["refused"]
-    monkeypatch.setattr(jobs, "BYTES", 1000)
+    monkeypatch.setattr(interface, "BYTES", 1000)
     assert "this page takes files of" in answer("look", many).found["refused"]
     assert "upload the file again" in answer("look", {"eeg": "/nowhere/at/all"}).found["refused"]
     assert "add one first" in answer("look", {"eeg": None}).found["refused"]
@@ -203,23 +203,23 @@ def test_limits_of_rows_bytes_and_time_are_sentences(upload, monkeypatch):
 
 def test_a_visitor_with_many_jobs_waits_for_all_others_after_each(monkeypatch):
     """The jobs of one visitor do not come before those of others who asked later; a third is refused at once."""
-    turns, begun = jobs.Turns(), []
-    monkeypatch.setattr(jobs, "_TURNS", turns)
-    monkeypatch.setattr(jobs, "POLL", 0)
+    turns, begun = interface.Turns(), []
+    monkeypatch.setattr(interface, "_TURNS", turns)
+    monkeypatch.setattr(interface, "POLL", 0)
 
     def work(do, uploads, request, limit):
         begun.append(request["name"])
-        yield jobs.Progress("", 0)
-        yield jobs.Answer({"done": request["name"]})
+        yield interface.Progress("", 0)
+        yield interface.Answer({"done": request["name"]})
 
-    monkeypatch.setattr(jobs, "_in_turn", work)
+    monkeypatch.setattr(interface, "_in_turn", work)
     order = ("greedy", "greedy", "greedy", "second", "second", "third")
-    asked = [jobs.run("look", {}, {"name": f"{name} {i}"}, visitor=name) for i, name in enumerate(order)]
+    asked = [interface.run("look", {}, {"name": f"{name} {i}"}, visitor=name) for i, name in enumerate(order)]
     answers = {}
     for _ in range(30):
         for i, job in enumerate(asked):
             state = next(job, None)
-            if isinstance(state, jobs.Answer):
+            if isinstance(state, interface.Answer):
                 answers[i] = state.found
     assert begun == ["greedy 0", "second 3", "third 5", "greedy 1", "second 4"]
     assert "2 jobs of yours run or wait already" in answers.pop(2)["refused"]
@@ -227,14 +227,14 @@ def test_a_visitor_with_many_jobs_waits_for_all_others_after_each(monkeypatch):
 
 
 def test_a_visitor_who_left_holds_no_turn(monkeypatch):
-    turns = jobs.Turns()
+    turns = interface.Turns()
     clock = [0.0]
-    monkeypatch.setattr(jobs.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(interface.time, "monotonic", lambda: clock[0])
     stuck, gone, waits = (turns.enter(name) for name in "abc")
     assert turns.begins(stuck, 60)
-    clock[0] = jobs.GONE + 1  # nobody asked for `gone` since
+    clock[0] = interface.GONE + 1  # nobody asked for `gone` since
     assert not turns.begins(waits, 60)
-    clock[0] = 60 + jobs.GONE - 1
+    clock[0] = 60 + interface.GONE - 1
     assert not turns.begins(waits, 60)  # `stuck` still has its time
     clock[0] += 2
     assert turns.begins(waits, 60)
@@ -248,9 +248,9 @@ def test_a_job_that_sleeps_is_killed_though_nobody_asks(monkeypatch, tmp_path):
     """Its processor time is small, and its visitor closed the page: the clock ends it."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
-    monkeypatch.setattr(jobs, "_start", lambda folder: process)
-    job = jobs._work(tmp_path, {"do": "look"}, 1)
-    assert isinstance(next(job), jobs.Progress)
+    monkeypatch.setattr(interface, "_start", lambda folder: process)
+    job = interface._work(tmp_path, {"do": "look"}, 1)
+    assert isinstance(next(job), interface.Progress)
     assert process.wait(timeout=20) == -9
     *_, last = job
     assert "takes more than 1 s" in last.found["refused"]
@@ -268,10 +268,10 @@ def test_a_visitor_is_an_address_or_a_network_of_ipv6():
 def test_a_worker_that_dies_is_one_sentence_and_an_abandoned_one_is_ended(upload, monkeypatch):
     uploads = {"eeg": upload(table(pairs(0.5)), "file.csv")}
     started = []
-    start = jobs._start
-    monkeypatch.setattr(jobs, "_start", lambda folder: started.append(start(folder)) or started[-1])
-    abandoned = jobs.run("look", uploads, {})
-    assert isinstance(next(abandoned), jobs.Progress)
+    start = interface._start
+    monkeypatch.setattr(interface, "_start", lambda folder: started.append(start(folder)) or started[-1])
+    abandoned = interface.run("look", uploads, {})
+    assert isinstance(next(abandoned), interface.Progress)
     abandoned.close()
     assert started[0].returncode is not None
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
@@ -301,7 +301,8 @@ def test_the_field_table_is_that_of_the_page():
 
 def test_no_jax_is_imported_by_the_page_or_its_worker(upload):
     code = (
-        "import sys, eeg2text_jax.app.worker as w, eeg2text_jax.app.interface, eeg2text_jax.commands.shell, json;"
+        "import sys, eeg2text_jax.instrument.app._worker as w;"
+        "import eeg2text_jax.instrument.app.interface, eeg2text_jax.commands.shell, json;"
         "w.judge({'mode': 'free_running'}); print([m for m in ('jax', 'flax', 'torch') if m in sys.modules])"
     )
     folder = Path(upload(table(pairs(0.5)), "eeg")).parent

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.app.interface import build, request_of, uploads
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.app.interface import build, request_of, uploads
 
 ROOT = Path(__file__).parents[2]
 GRADIO = importlib.util.find_spec("gradio")
@@ -22,11 +22,12 @@ def test_a_space_has_its_requirements_and_imports_from_its_folder_alone(tmp_path
     lines = (tmp_path / "space/requirements.txt").read_text().splitlines()
     assert {line.partition(">")[0] for line in lines} >= {"gradio", "openpyxl", "pyarrow", "scipy", "sacrebleu"}
     assert not any(line.startswith("eeg2text") for line in lines)
-    code = "import app, sys, eeg2text_jax.app.interface as shown; print(shown.field_page(), 'jax' in sys.modules)"
+    place = "eeg2text_jax.instrument.app.interface"
+    code = f"import app, sys, {place} as shown; print(shown.field_page(), 'jax' in sys.modules)"
     command = [sys.executable, "-c", code]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=tmp_path / "space", env=environment, capture_output=True, text=True)
-    assert done.stdout.split() == [str(tmp_path / "space/eeg2text_jax/app/field.md"), "False"], done.stderr
+    assert done.stdout.split() == [str(tmp_path / "space/eeg2text_jax/instrument/app/field.md"), "False"], done.stderr
     with pytest.raises(FileExistsError):
         made["make"](tmp_path / "space")
 
@@ -47,7 +48,7 @@ def test_a_page_without_gradio_names_the_extra():
 @pytest.mark.skipif(GRADIO is None, reason="pip install 'eeg2text_jax[app]'")
 def test_the_page_is_built_with_one_job_at_a_time():
     code = (
-        "from eeg2text_jax.app.interface import build; page = build();"
+        "from eeg2text_jax.instrument.app.interface import build; page = build();"
         "print({(f.concurrency_limit, f.concurrency_id) for f in page.fns.values()})"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

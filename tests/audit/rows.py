@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.instrument.predictions.file import Prediction
 from eeg2text_testing.prediction_sets import Dials, as_predictions, simulate
 
 

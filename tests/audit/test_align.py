@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from rows import changed, row, simulated_rows
 
-from eeg2text_jax.auditing.align import align
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.selection import join_metadata, read_conditions, select_arms, select_cells
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.auditing.align import align
+from eeg2text_jax.instrument.predictions.selection import join_metadata, read_conditions, select_arms, select_cells
 
 
 def rows(n=8, **fields):

@@ -10,10 +10,10 @@ import re
 import pytest
 from rows import changed, row, simulated_rows
 
-from eeg2text_jax.cli import main
+from eeg2text_jax.base.packages import __version__
 from eeg2text_jax.commands.audit import make_parser
-from eeg2text_jax.predictions.file import read_predictions, write_predictions
-from eeg2text_jax.versions import __version__
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.instrument.predictions.file import read_predictions, write_predictions
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import json
 import pytest
 from rows import changed, edited, simulated_rows
 
-from eeg2text_jax.cli import main
-from eeg2text_jax.predictions.file import write_predictions
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.instrument.predictions.file import write_predictions
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,10 @@ import pytest
 from rows import changed, edited, simulated_rows
 from scipy import stats
 
-from eeg2text_jax.auditing.align import align
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.contrast import (
+from eeg2text_jax.instrument.auditing.align import align
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.table import Cells, Endpoint, fill, strata_members, text_scorer
+from eeg2text_jax.instrument.auditing.verdict import (
     Z_ALPHA,
     Strata,
     carriers,
@@ -22,8 +23,6 @@ from eeg2text_jax.auditing.contrast import (
     variance_growth,
     verdict_mde,
 )
-from eeg2text_jax.auditing.endpoints import Endpoint
-from eeg2text_jax.auditing.table import Cells, fill, strata_members, text_scorer
 
 Z95, Z90 = stats.norm.ppf(0.95), stats.norm.ppf(0.9)
 

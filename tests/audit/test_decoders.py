@@ -6,9 +6,9 @@ import random
 import pytest
 from rows import changed
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.provenance import DECODED_HERE
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.notices import DECODED_HERE
 from eeg2text_testing.decoders import chosen, decoded, exchanged, of_words, unsaid, word_by_word, written
 
 quick = audit

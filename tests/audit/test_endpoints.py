@@ -8,14 +8,14 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 from rows import changed, row, simulated_rows
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.endpoints import ROUGE_1, WORDS, of_metric
-from eeg2text_jax.auditing.forms import words
-from eeg2text_jax.auditing.result import result_text
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.metric import Metric
-from eeg2text_jax.predictions.file import write_predictions
-from eeg2text_jax.study.metric_names import ENDPOINTS
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.result import result_text
+from eeg2text_jax.instrument.auditing.strata import words
+from eeg2text_jax.instrument.auditing.table import ROUGE_1, WORDS, of_metric
+from eeg2text_jax.instrument.metrics.metric import Metric
+from eeg2text_jax.instrument.metrics.metric_names import ENDPOINTS
+from eeg2text_jax.instrument.predictions.file import write_predictions
 
 LINES = "the cat sat on the mat|the the the|a dog ran to the mat|on a mat sat the cat|nobody came|cat|dog dog cat mat"
 TEXTS = LINES.split("|")

@@ -21,7 +21,7 @@ from decoder_zoo import draw
 from null_zoo import NULLS, draw_null
 
 from eeg2text_jax.commands.audit import main
-from eeg2text_jax.predictions.file import Prediction, write_predictions
+from eeg2text_jax.instrument.predictions.file import Prediction, write_predictions
 
 WORDS = ("verdict", "headline", "exit_status")
 Table = list[dict[str, str]]

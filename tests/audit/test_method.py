@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eeg2text_jax import audit
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.instrument.predictions.file import Prediction
 
 NOUNS = ["river", "engine", "garden", "letter", "doctor", "window", "market", "forest", "bottle", "captain", "ladder"]
 VERBS = ["found", "lost", "painted", "carried", "watched", "opened", "moved", "counted"]

@@ -5,11 +5,11 @@ import json
 import pytest
 from rows import changed, simulated_rows
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.provenance import DECODED_HERE, Level, checked_proof, provenance_of
-from eeg2text_jax.auditing.result import result_text
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import write_predictions
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.notices import DECODED_HERE, Level, checked_proof, provenance_of
+from eeg2text_jax.instrument.auditing.result import result_text
+from eeg2text_jax.instrument.predictions.file import write_predictions
 
 SIDES = simulated_rows(sentences=60, subjects=2, information=0.3, seed=2)
 

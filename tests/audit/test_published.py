@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.cli import main
-from eeg2text_jax.predictions.read import read_any
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.instrument.predictions.read import read_any
 
 SHARED = Path(__file__).parents[3] / "shared"
 PUBLISHED, CASES = SHARED / "published_decodes", SHARED / "cases"

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from rows import changed, row, simulated_rows
 
-from eeg2text_jax.auditing.align import align
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.endpoints import WORDS
-from eeg2text_jax.auditing.questions import QUESTIONS, answer_groups, answer_time, labels_of, questions
-from eeg2text_jax.auditing.result import result_text
-from eeg2text_jax.auditing.table import text_scorer
-from eeg2text_jax.auditing.verdict import Comparison, Level, Time, Verdict
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.auditing.align import align
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.notices import QUESTIONS, answer_groups, answer_time, labels_of, questions
+from eeg2text_jax.instrument.auditing.result import result_text
+from eeg2text_jax.instrument.auditing.table import WORDS, text_scorer
+from eeg2text_jax.instrument.auditing.verdict import Comparison, Level, Time, Verdict
+from eeg2text_jax.training.configuration import load_config
 from eeg2text_testing.clock_decoders import Clocked, made
 from eeg2text_testing.decoders import decoded, written
 

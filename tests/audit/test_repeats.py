@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eeg2text_jax.auditing.repeats import (
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.data import check
+from eeg2text_jax.data import write
+from eeg2text_jax.data.clock import Clock
+from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax.runs.repeats import (
     OVER,
     WITHIN,
     gathered,
@@ -17,11 +22,6 @@ from eeg2text_jax.auditing.repeats import (
     resampled,
     without_length,
 )
-from eeg2text_jax.commands.data import check
-from eeg2text_jax.data import write
-from eeg2text_jax.data.clock import Clock
-from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.errors import UserError
 
 F = 12
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from rows import changed, simulated_rows
 
-from eeg2text_jax.auditing import report
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.endpoints import ROUGE_1
-from eeg2text_jax.auditing.page import Section, markdown_html, write_page
-from eeg2text_jax.auditing.provenance import Judged, JudgedFile
-from eeg2text_jax.auditing.report import write_report
+from eeg2text_jax.instrument.auditing import report
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile
+from eeg2text_jax.instrument.auditing.report import write_report
+from eeg2text_jax.instrument.auditing.result import Section, markdown_html, write_page
+from eeg2text_jax.instrument.auditing.table import ROUGE_1
 
 VOID = {"meta", "img", "br", "hr", "input"}
 

@@ -8,9 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 from rows import simulated_rows
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.contrast import Z_95
-from eeg2text_jax.auditing.figures import effect_figure, sentence_figure
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.report import effect_figure, sentence_figure
+from eeg2text_jax.instrument.auditing.verdict import Z_95
 
 
 @pytest.fixture(scope="module")

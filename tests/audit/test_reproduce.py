@@ -9,13 +9,13 @@ import pytest
 from rows import changed, edited, simulated_rows
 
 from eeg2text_jax import audit
-from eeg2text_jax.cli import main
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.commands.paper_tables import TABLES, footnotes, runs_of
 from eeg2text_jax.commands.papers import parse_part
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import write_predictions
-from eeg2text_jax.records.paper_tables import TABLES, footnotes, runs_of
-from eeg2text_jax.reproduce import Wanted, commands, make_demo_data, price_of, table_of
-from eeg2text_jax.study.configuration import parse_config
+from eeg2text_jax.commands.reproduce import Wanted, commands, make_demo_data, price_of, table_of
+from eeg2text_jax.instrument.predictions.file import write_predictions
+from eeg2text_jax.training.configuration import parse_config
 
 FIGURE = r"-?\d+(\.\d+)?"
 

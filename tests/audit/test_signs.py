@@ -9,7 +9,7 @@ import pytest
 from cheats import CHEATS
 from rows import changed, row
 
-from eeg2text_jax.auditing.signs import Weight, signs_of
+from eeg2text_jax.instrument.auditing._signs import Weight, signs_of
 from eeg2text_testing.decoders import by_language, chosen, decoded, of_words, word_by_word, written
 
 CONTRADICTED, ODD = Weight.CONTRADICTED, Weight.ODD

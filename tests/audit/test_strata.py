@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from rows import changed, row
 
-from eeg2text_jax.auditing.align import align
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.strata import (
+from eeg2text_jax.instrument.auditing.align import align
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.strata import (
     GROUP,
     LEAST,
     MOST,

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from rows import changed, edited, simulated_rows
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.contrast import Carrier, Contrast
-from eeg2text_jax.auditing.result import result_text
-from eeg2text_jax.auditing.verdict import (
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.result import result_text
+from eeg2text_jax.instrument.auditing.verdict import (
     EXIT_STATUS,
     PRECEDENCE,
+    Carrier,
     Comparison,
+    Contrast,
     Level,
     Ruling,
     Time,
@@ -25,7 +27,6 @@ from eeg2text_jax.auditing.verdict import (
     judge,
     judge_alone,
 )
-from eeg2text_jax.errors import UserError
 
 
 def made(effect=0.0, se=0.1, p=None, sd=1.0, control="noise"):

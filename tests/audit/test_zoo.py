@@ -9,7 +9,7 @@ import pytest
 from decoder_zoo import HONEST, LEAKS, draw
 from null_zoo import NULLS, draw_null
 
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.instrument.predictions.file import Prediction
 from eeg2text_testing.made_up_text import sentences
 
 

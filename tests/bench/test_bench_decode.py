@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from peers import peer_place
 
-from eeg2text_jax.bench.decode import lower_bounds, make_work
-from eeg2text_jax.bench.timing import gpu_state
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.bench.decode import lower_bounds, make_work
+from eeg2text_jax.commands.bench.timing import gpu_state
 
 
 def test_tiny_shape_beside_transformers(tmp_path, capsys):

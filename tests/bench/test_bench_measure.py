@@ -9,11 +9,11 @@ import jax
 import pytest
 from tiny_run import as_flag
 
-from eeg2text_jax.bench.measure import at_hand, compared, lines
-from eeg2text_jax.cli import main
-from eeg2text_jax.decoding.sharded import generate_program, teacher_forced_program
-from eeg2text_jax.parallel.arms import _jitted
-from eeg2text_jax.study.configuration import parse_config
+from eeg2text_jax.base.devices.arms import _jitted
+from eeg2text_jax.commands.bench.measure import at_hand, compared, lines
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.decoding.generate import generate_program, teacher_forced_program
+from eeg2text_jax.training.configuration import parse_config
 
 SMALL_PAPER = """from configs import paper
 

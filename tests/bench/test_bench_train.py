@@ -7,8 +7,8 @@ import beside
 import numpy as np
 import pytest
 
-from eeg2text_jax.bench.train import epoch_row
-from eeg2text_jax.bench.workload import make_work
+from eeg2text_jax.commands.bench.train import epoch_row
+from eeg2text_jax.commands.bench.workload import make_work
 
 BUCKETS = ((20, 30), (56, 56))
 TINY = ["--shape=tiny", "--batch=4", "--buckets=56:56", "--repeats=1"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from eeg2text_jax.conditions.condition import (
+from eeg2text_jax.training.conditions.condition import (
     CONDITIONS,
     RANDOM,
     ConditionContext,

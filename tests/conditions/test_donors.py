@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eeg2text_jax.conditions.donors import donor_table, label_rows, train_means
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.methods import unique_text
-from eeg2text_jax.splits.split import normalize
+from eeg2text_jax.data.splits.methods import unique_text
+from eeg2text_jax.data.splits.split import normalize
+from eeg2text_jax.training.conditions._donors import donor_table, label_rows, train_means
 
 
 def make_data(sentences: list[str], subjects: int = 3, seed: int = 0) -> DataFile:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from eeg2text_jax import data
-from eeg2text_jax.conditions.condition import ConditionContext, apply_condition, condition_key
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.check import bands_of, check_datafile, names_of, scale_figure
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.training.conditions.condition import ConditionContext, apply_condition, condition_key
 
 
 def good(path, **kwargs):

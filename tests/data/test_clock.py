@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from eeg2text_jax import data as public
-from eeg2text_jax.cli import main
-from eeg2text_jax.data.arrow import write_parquet
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.check import check_datafile
 from eeg2text_jax.data.clock import Clock, clock_of_rows
 from eeg2text_jax.data.datafile import read_datafile, read_outline
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.pipeline import data_section
-from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
-from eeg2text_jax.predictions.selection import join_metadata
-from eeg2text_jax.splits.certificate import certify_data
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.neighbors import high_neighbors, time_leakage, time_lines
-from eeg2text_jax.splits.split import readings_of
-from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.data.splits.certificate import certify_data
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.neighbors import high_neighbors, time_leakage, time_lines
+from eeg2text_jax.data.splits.split import readings_of
+from eeg2text_jax.data.table_files import write_parquet
+from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.instrument.predictions.selection import join_metadata
+from eeg2text_jax.runs.pipeline import data_section
+from eeg2text_jax.training.configuration import load_config
 
 ONSETS = (9.0, 1.5, 4.0, 2.0)
 

@@ -13,11 +13,10 @@ import h5py
 import numpy as np
 import pytest
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.data_writer import DataWriter
-from eeg2text_jax.data.datafile import digests_of, read_datafile
-from eeg2text_jax.data.hdf5_disk import PatientFile
+from eeg2text_jax.data.datafile import PatientFile, digests_of, read_datafile
 from eeg2text_jax.data.source import Sample
-from eeg2text_jax.errors import UserError
 
 
 def make(path, n=5, **changes):

@@ -6,10 +6,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from eeg2text_jax.data import arrays
-from eeg2text_jax.data.arrays import npz_rows
-from eeg2text_jax.data.rows import Columns
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data import rows
+from eeg2text_jax.data.rows import Columns, npz_rows
 
 
 def header(shape: tuple[int, ...]) -> bytes:
@@ -42,7 +41,7 @@ def test_the_header_of_an_array_is_no_program(tmp_path):
 
 
 def test_an_archive_that_unpacks_to_far_more_than_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(arrays, "PLAUSIBLE", 1 << 16)
+    monkeypatch.setattr(rows, "PLAUSIBLE", 1 << 16)
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("an array was read"))
     path = archive(tmp_path / "a.npz", header((2, 1 << 17)) + bytes(2 << 20))
     with pytest.raises(UserError, match=r"a\.npz: .* MiB unpack to 0\.00 GiB, \d+ to 1; recordings do not"):

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.rows import Columns
-from eeg2text_jax.data.tally import Tally
-from eeg2text_jax.data.word_table import table_samples
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.data.source import Tally
+from eeg2text_jax.data.table_files import table_samples
 
 IDS = "sentence_id,word,a,b\n1,the,1,2\n1,cat,3,4\n2,it,5,6\n"
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from eeg2text_jax.data.arrays import npz_rows
-from eeg2text_jax.data.rows import Columns
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.rows import Columns, npz_rows
 
 
 def test_object_texts_say_how_to_store_them(tmp_path):

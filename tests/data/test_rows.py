@@ -8,14 +8,14 @@ import pytest
 from prepared import prepare
 
 from eeg2text_jax import data
-from eeg2text_jax.cli import main
-from eeg2text_jax.data import arrow
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.data import table_files
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.rows import Columns
 from eeg2text_jax.data.source import Sample
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.study.configuration import load_config
-from eeg2text_jax.study.ranges import check_config
+from eeg2text_jax.training.configuration import load_config
+from eeg2text_jax.training.sections import check_config
 
 F = 4
 
@@ -201,8 +201,8 @@ def test_parquet_there_and_back(tmp_path, expected, capsys):
 
 def test_blocks_of_a_parquet_file_have_their_own_samples(tmp_path, expected, monkeypatch):
     pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
-    monkeypatch.setattr(arrow, "ROWS", 4)
-    arrow.write_parquet(expected, tmp_path / "a.parquet")
+    monkeypatch.setattr(table_files, "ROWS", 4)
+    table_files.write_parquet(expected, tmp_path / "a.parquet")
     same(expected, prepare(tmp_path, tmp_path / "a.parquet"))
 
 
@@ -225,9 +225,9 @@ def test_a_parquet_file_whose_texts_are_damaged_is_refused(right, wrong, tmp_pat
 @pytest.mark.parametrize("block", [0, 2])
 def test_a_parquet_file_with_a_damaged_block_is_refused(block, tmp_path, expected, monkeypatch, refused):
     pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'eeg2text_jax[parquet]'")
-    monkeypatch.setattr(arrow, "ROWS", 4)
+    monkeypatch.setattr(table_files, "ROWS", 4)
     path = tmp_path / "a.parquet"
-    arrow.write_parquet(expected, path)
+    table_files.write_parquet(expected, path)
     whole, place = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(block).column(0).data_page_offset
     path.write_bytes(whole[:place] + bytes(20) + whole[place + 20 :])
     said = refused(["prepare", str(path), f"--out={tmp_path / 'out.h5'}"])
@@ -238,16 +238,16 @@ def test_a_parquet_file_with_a_damaged_block_is_refused(block, tmp_path, expecte
 def test_a_bit_of_an_exported_file_that_differs_is_noticed(tmp_path, expected):
     pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'eeg2text_jax[parquet]'")
     path = tmp_path / "a.parquet"
-    arrow.write_parquet(expected, path)
+    table_files.write_parquet(expected, path)
     whole, group = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(0)
-    assert len(list(arrow.parquet_rows(path, Columns()))) == len(expected)
+    assert len(list(table_files.parquet_rows(path, Columns()))) == len(expected)
     for column in (group.column(number) for number in range(3)):  # features, and texts
         first = column.dictionary_page_offset or column.data_page_offset
         last = first + column.total_compressed_size - 1
         for place in (last, last - 2):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
             with pytest.raises(UserError, match=r"a.parquet: is damaged or cut short .*; copy it again"):
-                list(arrow.parquet_rows(path, Columns()))
+                list(table_files.parquet_rows(path, Columns()))
 
 
 def test_a_parquet_of_something_else(tmp_path, refused):

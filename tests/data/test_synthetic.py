@@ -6,15 +6,10 @@ import itertools
 import numpy as np
 import pytest
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data import write
-from eeg2text_jax.data.data_settings import source_settings
-from eeg2text_jax.data.planted.planted_words import (
-    SUCCESSOR_PROBABILITIES,
-    SyntheticSpec,
-    make_vocabulary,
-    synthetic_samples,
-)
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.data.planted import SUCCESSOR_PROBABILITIES, SyntheticSpec, make_vocabulary, synthetic_samples
+from eeg2text_jax.data.source_settings import source_settings
 
 SPEC = SyntheticSpec(
     signal=1.0, sentences=300, subjects=2, tasks=2, features=24, vocabulary=60, groups=1, order="random", drift=0.0,

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from eeg2text_jax.cli import main
-from eeg2text_jax.data.source import Sample
-from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.data.source import Sample, Tally
 
 TEXTS = ["the dog saw it", "a cat ran off", "no hen was there", "an owl sat up"]
 NOTE = "columns not used: subj, rating; if 'subj' is the subject, give data.columns.subject=subj."

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from eeg2text_jax.data.word_table import table_samples
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.table_files import table_samples
 
 GOOD = "the\t1\t2.5\tO\ncat\t3\t4\tO\n\nit\t5\t6\tO\n\n\n"
 

@@ -11,16 +11,23 @@ import pytest
 from etils import epath
 from tiny_run import tiny_settings
 
-from eeg2text_jax import data, finished_run, pipeline
+from eeg2text_jax import data
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.batches import make_batch
-from eeg2text_jax.decoding.attributions import ChannelShares, attribution_program, mean_share, own_texts
-from eeg2text_jax.decoding.retrieve import likelihood_program, padded_labels
-from eeg2text_jax.decoding.topomap import flattened, map_figure
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.finished_run import finished_study
-from eeg2text_jax.predictions.file import Prediction, read_predictions
-from eeg2text_jax.study.grid import Arm
-from eeg2text_jax.training.resume import trained_params
+from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions
+from eeg2text_jax.runs import exported, pipeline
+from eeg2text_jax.runs._attributions import (
+    ChannelShares,
+    attribution_program,
+    flattened,
+    map_figure,
+    mean_share,
+    own_texts,
+)
+from eeg2text_jax.runs.cells import likelihood_program, padded_labels
+from eeg2text_jax.runs.exported import finished_study
+from eeg2text_jax.training.grid_program import trained_params
+from eeg2text_jax.training.study import Arm
 
 PLACES = [("Fz", 0.0, 0.09, 0.1), ("C3", -0.06, 0.03, 0.1), ("C4", 0.06, 0.03, 0.1), ("flat", 0.0, -0.08, 0.06)]
 
@@ -58,7 +65,7 @@ def test_a_report_has_the_picture_and_says_that_it_is_no_test(finished):
 def test_a_run_of_a_version_without_a_section_is_refused(finished, monkeypatch, section, name):
     stored = json.loads((finished / "config.json").read_text())
     del (stored[section] if section else stored)[name]
-    monkeypatch.setattr(finished_run, "read_configuration", lambda workdir: stored)
+    monkeypatch.setattr(exported, "read_configuration", lambda workdir: stored)
     with pytest.raises(UserError, match=rf"config.json: has no field '{name}'; another version wrote it"):
         finished_study(str(finished))
 

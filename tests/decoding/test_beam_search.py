@@ -10,10 +10,10 @@ import scipy.special
 from slow_reference import slow_beam_search
 from toy_models import MarkovModel, first_order, random_tables, sentences
 
-from eeg2text_jax import cpu
+from eeg2text_jax.base import cpu
+from eeg2text_jax.decoding import beam_search
 from eeg2text_jax.decoding.generate import generate, search
-from eeg2text_jax.search import beam_search
-from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.decoding.settings import GenerationSpec
 
 START, PAD, END, A, B, C, D = range(7)
 MODEL = MarkovModel()

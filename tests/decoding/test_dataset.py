@@ -8,20 +8,20 @@ from toy_models import MarkovModel, random_tables
 from transformers import BartConfig
 
 from eeg2text_jax import Seq2SeqModel
-from eeg2text_jax.backbones import bart
-from eeg2text_jax.decoding.generate import generate
-from eeg2text_jax.decoding.sharded import (
+from eeg2text_jax.base.chips.hlo_text import collectives
+from eeg2text_jax.base.devices.mesh import make_mesh
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.decoding.generate import (
     decode_dataset,
+    generate,
     generate_arms,
     generate_program,
     plan_slices,
     rounded_arms,
     teacher_forced_program,
 )
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.preflight.hlo import collectives
-from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.decoding.settings import GenerationSpec
+from eeg2text_jax.models.backbones import bart
 
 MODEL = MarkovModel()
 SPEC = GenerationSpec(0, 1, 2, max_length=8, num_beams=3, repetition_penalty=2.0)

@@ -9,17 +9,16 @@ import pytest
 from tiny_run import study_in
 
 from configs import default
+from eeg2text_jax.base.devices.mesh import make_mesh
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.batches import make_batch
+from eeg2text_jax.data.splits.split import sample_ids
 from eeg2text_jax.data.text import encode_targets
-from eeg2text_jax.decoding.cells import Cell, copied_predictions, decode_grid, feed_arms, over_slices, row_fields
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.predictions.file import read_predictions, write_predictions
-from eeg2text_jax.splits.split import sample_ids
-from eeg2text_jax.study.grid import Arm
-from eeg2text_jax.study.ranges import checked_settings
-from eeg2text_jax.study.study import make_samples
+from eeg2text_jax.instrument.predictions.file import read_predictions, write_predictions
+from eeg2text_jax.runs.cells import Cell, copied_predictions, decode_grid, feed_arms, over_slices, row_fields
 from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.sections import checked_settings
+from eeg2text_jax.training.study import Arm, make_samples
 
 
 def small_config():

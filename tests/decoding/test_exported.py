@@ -9,15 +9,14 @@ import pytest
 import transformers
 from tiny_run import SHAPE, study_in, tiny_config
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.source import Sample
-from eeg2text_jax.decoding.cells import decode_grid
-from eeg2text_jax.decoding.exported import Exported, load_export
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.finished_run import write_export
-from eeg2text_jax.pretrained.folder import SUMS
-from eeg2text_jax.search.settings import GenerationSpec
-from eeg2text_jax.study.ranges import checked_settings
+from eeg2text_jax.decoding.settings import GenerationSpec
+from eeg2text_jax.models.pretrained.folder import SUMS
+from eeg2text_jax.runs.cells import decode_grid
+from eeg2text_jax.runs.exported import Exported, load_export, write_export
+from eeg2text_jax.training.sections import checked_settings
 
 F = 5
 SHAPES = {

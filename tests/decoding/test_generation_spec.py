@@ -11,11 +11,11 @@ from tiny_run import tiny_settings
 from toy_models import MarkovModel
 from transformers import GenerationConfig
 
-from eeg2text_jax.decoding.cells import check_decoding
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.opening import generation_note
-from eeg2text_jax.search.settings import GenerationSpec, search_name
-from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.decoding.settings import GenerationSpec, search_name
+from eeg2text_jax.runs.cells import check_decoding
+from eeg2text_jax.runs.opening import generation_note
+from eeg2text_jax.training.configuration import load_config
 
 MODEL = MarkovModel()
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from eeg2text_jax.search.processors import look_back, look_back_by_products, process, warp
-from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.decoding.beam_search import look_back, look_back_by_products, process, warp
+from eeg2text_jax.decoding.settings import GenerationSpec
 
 
 @pytest.mark.parametrize(("penalty", "size"), [(5.0, 2), (1.0, 3), (0.5, 0), (2.0, 1)])

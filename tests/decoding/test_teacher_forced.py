@@ -5,8 +5,8 @@ import numpy as np
 from scipy.special import log_softmax
 from toy_models import MarkovModel, random_tables, sentences
 
-from eeg2text_jax.decoding.cells import _forced_tokens
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end, teacher_forced
+from eeg2text_jax.runs.cells import _forced_tokens
 
 MODEL = MarkovModel()
 LABELS = jnp.asarray([[5, 3, 7, 2, 1, 1], [4, 2, 1, 1, 1, 1], [6, 6, 3, 5, 7, 2]], jnp.int32)

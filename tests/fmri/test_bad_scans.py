@@ -9,11 +9,11 @@ import nibabel
 import numpy as np
 import pytest
 
-from eeg2text_jax.cli import main
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.fmri.scans import Scan, read_exclusions, select
-from eeg2text_jax.data.planted.planted_scans import write_scan, write_transcript
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.data.fmri._scans import Scan, read_exclusions, select
+from eeg2text_jax.data.planted import write_scan, write_transcript
 from eeg2text_testing.bids_stories import GRID, WINDOW, fmri_spec, make_tree, story, volumes
 
 SCAN = "sub-01/func/sub-01_task-tunnel"

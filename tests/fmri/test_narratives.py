@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.fmri.prepare_scans import usual_tr
-from eeg2text_jax.data.fmri.scans import Scan
-from eeg2text_jax.data.fmri.stories import Story, Transcript, align_stories, correct_onsets, frame_texts
+from eeg2text_jax.data.fmri._prepare_scans import usual_tr
+from eeg2text_jax.data.fmri._scans import Scan, Story, Transcript, align_stories, correct_onsets, frame_texts
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.data.tally import Tally
-from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.data.source import Tally
+from eeg2text_jax.training.configuration import load_config
 from eeg2text_testing.bids_stories import GRID, WINDOW, frame_of, make_tree
 
 
@@ -129,7 +128,7 @@ def test_all_runs_lag_stride_and_half_precision(tmp_path):
 
 
 def test_a_trend_is_taken_off_and_a_mask_leaves_zeros(tmp_path):
-    from eeg2text_jax.data.planted.planted_scans import write_scan
+    from eeg2text_jax.data.planted import write_scan
     from eeg2text_testing.bids_stories import story
 
     root = make_tree(tmp_path / "bids")

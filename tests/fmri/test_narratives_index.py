@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eeg2text_jax.data.fmri.scans import find_scans, not_here, select, window_starts
-from eeg2text_jax.data.fmri.stories import align_stories
-from eeg2text_jax.splits.bipartite import NONE, split_graph
+from eeg2text_jax.data.fmri._scans import align_stories, find_scans, not_here, select, window_starts
+from eeg2text_jax.data.splits.methods import NONE, split_graph
 from eeg2text_testing.bids_stories import fmri_spec
 
 ARCHIVE = Path(__file__).parents[2].parent / "shared" / "data" / "narratives_ds002345_metadata.tar.xz"

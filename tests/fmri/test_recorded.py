@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.report import write_report
-from eeg2text_jax.auditing.result import result_text
-from eeg2text_jax.auditing.strata import disjoint
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.report import write_report
+from eeg2text_jax.instrument.auditing.result import result_text
+from eeg2text_jax.instrument.auditing.strata import disjoint
+from eeg2text_jax.instrument.predictions.file import Prediction
 
 L = 10
 

@@ -7,17 +7,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from eeg2text_jax.auditing.strata import disjoint
-from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.decoding.cells import Cell, row_fields
-from eeg2text_jax.predictions.file import Prediction
-from eeg2text_jax.splits.leakage import SEGMENT, assess_leakage, segments_of
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import readings_of
-from eeg2text_jax.study.configuration import load_config
-from eeg2text_jax.study.grid import Arm
+from eeg2text_jax.data.splits.certificate import SEGMENT, assess_leakage, segments_of
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import readings_of
+from eeg2text_jax.instrument.auditing.strata import disjoint
+from eeg2text_jax.instrument.predictions.file import Prediction
+from eeg2text_jax.runs.cells import Cell, row_fields
+from eeg2text_jax.training.conditions._donors import donor_table
+from eeg2text_jax.training.configuration import load_config
+from eeg2text_jax.training.study import Arm
 from eeg2text_testing.bids_stories import GRID, WINDOW, make_tree
 
 CELL = 0.02  # seconds: TRs, onsets and their differences are whole numbers of it

@@ -8,15 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from eeg2text_jax.conditions import CONDITIONS
-from eeg2text_jax.conditions.condition import ConditionContext, apply_condition, condition_key
-from eeg2text_jax.conditions.donors import donor_table, train_means
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.batches import Samples, batch_shapes, feature_scale, make_batch
 from eeg2text_jax.data.check import check_datafile
 from eeg2text_jax.data.data_writer import VolumeWriter
-from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
-from eeg2text_jax.data.frames import from_half, to_half
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.data.datafile import DataFile, from_half, read_datafile, read_outline, to_half
+from eeg2text_jax.training.conditions import CONDITIONS
+from eeg2text_jax.training.conditions._donors import donor_table, train_means
+from eeg2text_jax.training.conditions.condition import ConditionContext, apply_condition, condition_key
 
 GRID, L, FRAMES = (4, 3, 2), 3, 12
 

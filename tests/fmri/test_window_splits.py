@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.data_writer import VolumeWriter
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.certificate import certify_data, verdict
-from eeg2text_jax.splits.leakage import assess_leakage, segment_leakage_rate, segments_of
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import PARTS, readings_of
+from eeg2text_jax.data.splits.certificate import (
+    assess_leakage,
+    certify_data,
+    segment_leakage_rate,
+    segments_of,
+    verdict,
+)
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import PARTS, readings_of
 
 L, RATIO = 10, (0.8, 0.1, 0.1)
 GROUPS = {"scrambled": "whole"}

@@ -9,18 +9,17 @@ from tiny_judge import tiny_config, tiny_frozen
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from eeg2text_jax.backbones.build import describe, random_config
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.judge.few_shot import with_examples
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.judge._judge_folder import load_judged
 from eeg2text_jax.judge.frozen import Asker, load_frozen
-from eeg2text_jax.judge.judge_folder import load_judged
 from eeg2text_jax.judge.pairs import divide, read_pairs
 from eeg2text_jax.judge.session import judge
-from eeg2text_jax.judge.templates import toy_pairs
-from eeg2text_jax.judge.toy import toy_tokenizer, toy_wording
+from eeg2text_jax.judge.toy import toy_pairs, toy_tokenizer, toy_wording
+from eeg2text_jax.judge.tune import with_examples
 from eeg2text_jax.judge.wording import TEMPLATES, Encoder, Wording, label_ids, read_labels
+from eeg2text_jax.models.backbones.build import describe, random_config
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.pretrained.export import export_checkpoint
+from eeg2text_jax.models.pretrained.export import export_checkpoint
 
 SHAPE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 SHAPE |= {"num_key_value_heads": 2, "max_position_embeddings": 400}
@@ -99,7 +98,7 @@ def test_a_tokenizer_without_an_end_token_loses_no_token_of_an_open_text():
 
 def test_scores_are_alike_divided_or_not(llama, monkeypatch):
     """Weights are read shard by shard, in bfloat16 as in float32."""
-    monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)
+    monkeypatch.setattr("eeg2text_jax.base.devices.mesh.FSDP_MIN_SIZE", 1)
     prompt = np.random.default_rng(0).normal(size=(3, 32))
     pairs = [(pair.reference, pair.hypothesis) for pair in toy_pairs(9, 1)]
     found = {}

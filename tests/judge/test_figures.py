@@ -4,11 +4,25 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from eeg2text_jax.judge.baselines import STRENGTHS, bertscore_features, error_rates, fit, fit_best
+from eeg2text_jax.judge.baselines import (
+    BARS,
+    STRENGTHS,
+    Speaker,
+    accuracy,
+    agreements,
+    auc,
+    auc_interval,
+    bertscore_features,
+    choose_threshold,
+    curve,
+    error_rates,
+    fit,
+    fit_best,
+    kappa,
+    speakers_table,
+)
 from eeg2text_jax.judge.pairs import Pair
-from eeg2text_jax.judge.results import by_slice
-from eeg2text_jax.judge.speakers import BARS, Speaker, agreements, speakers_table
-from eeg2text_jax.judge.thresholds import accuracy, auc, auc_interval, choose_threshold, curve, kappa
+from eeg2text_jax.judge.session import by_slice
 
 
 def scores_and_labels(n=80, seed=0):

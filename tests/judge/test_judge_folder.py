@@ -7,9 +7,9 @@ import os
 import numpy as np
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.judge import judge_folder
-from eeg2text_jax.judge.judge_folder import Judge, read_judge, write_judge
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.judge import _judge_folder as judge_folder
+from eeg2text_jax.judge._judge_folder import Judge, read_judge, write_judge
 from eeg2text_jax.judge.wording import TEMPLATES, Labels, Wording
 
 

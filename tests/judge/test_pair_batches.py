@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.judge.pair_batches import PairBatches, slices
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.judge.pairs import PairBatches, slices
 
 LENGTHS = [3, 12, 7, 16, 5, 9, 4, 30, 8, 13, 6, 11, 2, 10, 31]
 IDS = [np.arange(1, n + 1) + 100 * row for row, n in enumerate(LENGTHS)]

@@ -5,11 +5,10 @@ import random
 
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.judge.controlled import edit_sentence, make_pairs, make_speakers
-from eeg2text_jax.judge.edits import BREAKING, HARMLESS, Corpus, contraction
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.judge._edits import BREAKING, HARMLESS, Corpus, contraction, edit_sentence, make_pairs, make_speakers
 from eeg2text_jax.judge.pairs import Pair, divide, is_exact, normalize, read_pairs, write_pairs
-from eeg2text_jax.judge.templates import sentences
+from eeg2text_jax.judge.toy import sentences
 
 HEADER = "reference\thypothesis\tlabel\n"
 
@@ -283,7 +282,7 @@ def test_an_article_is_dropped_or_exchanged(text):
 @pytest.mark.parametrize(("harmless", "more"), [(0, 0), (1, 1), (2, 2), (4, 2)])
 def test_edits_of_a_sentence_add_up(harmless, more, monkeypatch):
     """The sentence allows one loss, a cut to two or three words, and two harmless edits: a word said twice, and um."""
-    monkeypatch.setattr("eeg2text_jax.judge.lexicon.FILLERS", ("um",))
+    monkeypatch.setattr("eeg2text_jax.judge._edits.FILLERS", ("um",))
     for seed in range(40):
         pair = edit_sentence("xq zq xj qk vv", harmless, True, random.Random(seed), Corpus.of([]))
         assert (pair.kind, pair.rated, pair.preserved) == ("cut", "2", False)

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from tiny_judge import tiny_config
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.judge.baselines import speakers_markdown, speakers_table
 from eeg2text_jax.judge.pairs import Pair, divide, normalize, write_pairs
-from eeg2text_jax.judge.results import caption, data_tables, hold_out, second_results, slices_of, to_markdown
-from eeg2text_jax.judge.session import judge
-from eeg2text_jax.judge.speakers import speakers_markdown, speakers_table
-from eeg2text_jax.judge.templates import toy_pairs
+from eeg2text_jax.judge.session import caption, data_tables, hold_out, judge, second_results, slices_of, to_markdown
+from eeg2text_jax.judge.toy import toy_pairs
 
 
 def test_tables_1_and_3_by_hand():

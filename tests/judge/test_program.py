@@ -12,17 +12,22 @@ import pytest
 from ml_collections import ConfigDict
 from tiny_judge import tiny_batch, tiny_config, tiny_frozen, tiny_labels
 
+from eeg2text_jax.base.chips.hlo_text import collectives
+from eeg2text_jax.base.devices.mesh import make_mesh, put_batch
 from eeg2text_jax.judge import frozen as module
-from eeg2text_jax.judge.frozen import Asker, weights_shardings
-from eeg2text_jax.judge.program import TuneProgram, keep_best, label_scores, stored_as, with_dropout
-from eeg2text_jax.judge.templates import toy_pairs
-from eeg2text_jax.judge.toy import toy_wording
+from eeg2text_jax.judge.frozen import (
+    Asker,
+    TuneProgram,
+    keep_best,
+    label_scores,
+    stored_as,
+    weights_shardings,
+    with_dropout,
+)
+from eeg2text_jax.judge.toy import toy_pairs, toy_wording
 from eeg2text_jax.judge.tune import Tuned, make_program, tune_mesh
-from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.parallel.placement import put_batch
-from eeg2text_jax.preflight.hlo import collectives
-from eeg2text_jax.pretrained.embedding import plan_batches
-from eeg2text_jax.training.state import make_optimizer
+from eeg2text_jax.models.pretrained.encoders import plan_batches
+from eeg2text_jax.training.step import make_optimizer
 
 
 def optimizer(rate=0.3):
@@ -213,7 +218,7 @@ def test_devices_go_to_the_arms_first_or_to_the_weights(fields, shape):
 @pytest.mark.quick("shape1")
 @pytest.mark.parametrize("shape", [(1, 8), (2, 4)])
 def test_weights_divided_over_eight_devices_tune_as_on_one(shape, monkeypatch):
-    monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)
+    monkeypatch.setattr("eeg2text_jax.base.devices.mesh.FSDP_MIN_SIZE", 1)
     frozen = tiny_frozen()
     frozen = frozen._replace(model=dataclasses.replace(frozen.model, remat=True))
     batch = tiny_batch(frozen)

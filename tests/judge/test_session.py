@@ -13,24 +13,21 @@ from etils import epath
 from spoilt_judges import HOSTILE
 from tiny_judge import tiny_config
 
-from eeg2text_jax.backbones.mapping import flatten
-from eeg2text_jax.cli import main
-from eeg2text_jax.errors import Terminated, UserError
+from eeg2text_jax.base.errors import Terminated, UserError
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.instrument.workdir import Workdir
 from eeg2text_jax.judge import tune
-from eeg2text_jax.judge.baselines import baseline_scores
-from eeg2text_jax.judge.controlled import make_pairs
+from eeg2text_jax.judge._edits import make_pairs
+from eeg2text_jax.judge._judge_folder import JudgeMetrics, LatteScore, load_judged, read_judge
+from eeg2text_jax.judge.baselines import baseline_scores, choose_threshold
 from eeg2text_jax.judge.fields import PromptSettings
 from eeg2text_jax.judge.frozen import Asker, frequent_tokens, initial_prompts, load_frozen
-from eeg2text_jax.judge.judge_folder import load_judged, read_judge
-from eeg2text_jax.judge.lattescore import JudgeMetrics, LatteScore
 from eeg2text_jax.judge.pairs import Pair, Parts, divide, read_pairs
 from eeg2text_jax.judge.session import frozen_model, judge, labelled_pairs, sentences_of, speakers
-from eeg2text_jax.judge.templates import sentences, toy_pairs
-from eeg2text_jax.judge.thresholds import choose_threshold
+from eeg2text_jax.judge.toy import sentences, toy_pairs
 from eeg2text_jax.judge.wording import read_labels
-from eeg2text_jax.pretrained.folder import read_tensors
-from eeg2text_jax.pretrained.tensor_files import write_safetensors
-from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.models.backbones.mapping import flatten
+from eeg2text_jax.models.pretrained.folder import read_tensors, write_safetensors
 
 PRODUCTS = ("judge/judge.json", "judge/prompt.safetensors", "results.json", "results.md", "metrics.jsonl", "pairs.tsv")
 

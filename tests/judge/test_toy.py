@@ -4,8 +4,7 @@ import random
 
 import numpy as np
 
-from eeg2text_jax.judge.templates import SLOTS, TOY_WORDS, toy_pair
-from eeg2text_jax.judge.toy import toy_ids, toy_tokenizer
+from eeg2text_jax.judge.toy import SLOTS, TOY_WORDS, toy_ids, toy_pair, toy_tokenizer
 
 
 def unknown(text):

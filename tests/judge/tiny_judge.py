@@ -4,13 +4,12 @@ import jax
 import numpy as np
 
 from configs.judge import get_config
-from eeg2text_jax.backbones.build import describe, random_config
+from eeg2text_jax.base.kinds import read_section
 from eeg2text_jax.judge.fields import JudgeSettings
 from eeg2text_jax.judge.frozen import Frozen
-from eeg2text_jax.judge.templates import LABELS, toy_pairs
-from eeg2text_jax.judge.toy import toy_tokenizer, toy_wording
+from eeg2text_jax.judge.toy import LABELS, toy_pairs, toy_tokenizer, toy_wording
 from eeg2text_jax.judge.wording import read_labels
-from eeg2text_jax.kinds import read_section
+from eeg2text_jax.models.backbones.build import describe, random_config
 from eeg2text_jax.models.functional import Seq2SeqModel
 
 SHAPE = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eeg2text_jax.cli import COMMANDS
-from eeg2text_jax.errors import HostLost
-from eeg2text_jax.parallel.distributed import COORDINATOR, PROCESS, PROCESSES
-from eeg2text_jax.stores.address import SCHEMES, is_address
-from eeg2text_jax.stores.copying import at_hand
-from eeg2text_jax.study.configuration import parse_config
+from eeg2text_jax.base.devices.hosts import COORDINATOR, PROCESS, PROCESSES
+from eeg2text_jax.base.errors import HostLost
+from eeg2text_jax.base.stores.buckets import SCHEMES, at_hand, is_address
+from eeg2text_jax.commands.cli import COMMANDS
+from eeg2text_jax.training.configuration import parse_config
 from eeg2text_testing.bucket_servers import BUCKET, SERVERS
 from eeg2text_testing.cluster import free_port, place_in_cluster
 from eeg2text_testing.forked_runs import arguments

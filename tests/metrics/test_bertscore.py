@@ -10,12 +10,10 @@ import torch
 import transformers
 from tiny_encoders import KINDS, OTHERS, SENTENCES, bert_score, write_encoder
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.bertscore import BertScore, Embedded, match_tables, read_baseline
-from eeg2text_jax.metrics.meaning import MeaningMetrics
-from eeg2text_jax.pretrained import embedding
-from eeg2text_jax.pretrained.embedding import TextEmbedder, plan_batches
-from eeg2text_jax.pretrained.encoders import load_encoder
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.judge._meaning import BertScore, Embedded, MeaningMetrics, match_tables, read_baseline
+from eeg2text_jax.models.pretrained import encoders
+from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder, plan_batches
 
 needs_bert_score = pytest.mark.skipif(not importlib.util.find_spec("bert_score"), reason="bert-score is not installed")
 
@@ -107,8 +105,8 @@ def test_table_of_pairs_rows_and_batch_mates_agree(folders, monkeypatch):
     metric = BertScore(TextEmbedder(loaded))
     table = metric.pairwise(OTHERS, SENTENCES)
     with monkeypatch.context() as patch:  # a row at a time, and a cache for one text
-        patch.setattr("eeg2text_jax.metrics.bertscore.SIMILARITIES", 1)
-        patch.setattr("eeg2text_jax.metrics.bertscore.CACHE_BYTES", 4000)
+        patch.setattr("eeg2text_jax.judge._meaning.SIMILARITIES", 1)
+        patch.setattr("eeg2text_jax.judge._meaning.CACHE_BYTES", 4000)
         np.testing.assert_allclose(metric.pairwise(OTHERS, SENTENCES), table, atol=1e-6)
         assert sum(text.states.nbytes for text in metric._known.values()) == metric._bytes <= 4000
     rows = BertScore(TextEmbedder(loaded)).statistics(OTHERS, SENTENCES)
@@ -170,12 +168,12 @@ def test_texts_compile_once_a_bucket(folders):
     texts = [" ".join(SENTENCES[:n]) for n in range(1, 9)]
     lengths = list(map(len, embedder.tokens(texts)))
     used = {(width, rows) for _, width, rows in plan_batches(lengths, 8)}
-    before = embedding._encode._cache_size()
+    before = encoders._encode._cache_size()
     embedder.states(embedder.tokens(texts))
-    assert embedding._encode._cache_size() - before == len(used) == len({width for width, _ in used}) > 1
+    assert encoders._encode._cache_size() - before == len(used) == len({width for width, _ in used}) > 1
     embedder.forget()
     embedder.states(embedder.tokens(texts[::-1]))
-    assert embedding._encode._cache_size() - before == len(used)
+    assert encoders._encode._cache_size() - before == len(used)
 
 
 def test_idf_without_any_weight_is_refused(folders):

@@ -10,9 +10,7 @@ from nltk.translate.bleu_score import corpus_bleu
 from rouge_score.tokenize import tokenize as rouge_score_tokenize
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from eeg2text_jax.metrics.bleu import Bleu, word_bleu, words_13a
-from eeg2text_jax.metrics.metric import MetricError
-from eeg2text_jax.metrics.rouge import rouge, rouge_score_words
+from eeg2text_jax.instrument.metrics.metric import Bleu, MetricError, rouge, rouge_score_words, word_bleu, words_13a
 
 TEXT = "the a cat dog sat on mat , . it's (well) U.S. 1,000 He was in New-York 'quoted' end."
 WORDS = TEXT.split()
@@ -100,7 +98,7 @@ def test_many_rows_are_scored_in_parts_with_the_same_sum(monkeypatch):
     predictions, references = random_corpus(3, size=50)
     told = []
     whole = rouge().total(predictions, references)
-    monkeypatch.setattr("eeg2text_jax.metrics.metric.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("eeg2text_jax.instrument.metrics.metric.ROWS_AT_ONCE", 7)
     np.testing.assert_allclose(rouge().total(predictions, references, told.append), whole, rtol=1e-12)
     assert told == [7] * 7 + [1]
     with pytest.raises(MetricError, match="row 37:") as error:
@@ -110,7 +108,7 @@ def test_many_rows_are_scored_in_parts_with_the_same_sum(monkeypatch):
 
 def test_memory_does_not_grow_with_the_rows(monkeypatch):
     """A million rows were tokenized at once; now some thousand are, whatever the number of rows."""
-    monkeypatch.setattr("eeg2text_jax.metrics.metric.ROWS_AT_ONCE", 250)
+    monkeypatch.setattr("eeg2text_jax.instrument.metrics.metric.ROWS_AT_ONCE", 250)
     peaks = []
     for size in (500, 3000):
         predictions, references = random_corpus(1, size=size)
@@ -124,5 +122,5 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch):
 def test_matches_are_counted_in_parts_with_the_same_sum(monkeypatch):
     predictions, references = random_corpus(2, size=20)
     whole = word_bleu().pairwise(predictions, references)
-    monkeypatch.setattr("eeg2text_jax.metrics.bleu.AT_ONCE", 7)
+    monkeypatch.setattr("eeg2text_jax.instrument.metrics.metric.AT_ONCE", 7)
     np.testing.assert_array_equal(word_bleu().pairwise(predictions, references), whole)

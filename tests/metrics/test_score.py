@@ -6,12 +6,11 @@ import random
 
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.bleu import word_bleu
-from eeg2text_jax.metrics.detail import by_subject, row_figures
-from eeg2text_jax.metrics.score import score_cells, score_predictions, write_results
-from eeg2text_jax.metrics.tables import score_table
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.metrics.metric import word_bleu
+from eeg2text_jax.instrument.metrics.score import by_subject, row_figures, score_cells, score_predictions, write_results
+from eeg2text_jax.instrument.metrics.tables import score_table
+from eeg2text_jax.instrument.predictions.file import Prediction
 
 VOCABULARY = ["the", "quick", "brown", "fox_x", "jumps", "over", "50%", "dogs", "&"]
 
@@ -119,7 +118,7 @@ def test_results_file(tmp_path):
 def test_long_scoring_shows_its_progress(monkeypatch, capsys):
     score_predictions(grid(modes=["free_running"]))
     assert capsys.readouterr().out == ""
-    monkeypatch.setattr("eeg2text_jax.metrics.score.SHOW_PROGRESS", 100)
+    monkeypatch.setattr("eeg2text_jax.instrument.metrics.score.SHOW_PROGRESS", 100)
     score_predictions(grid(modes=["free_running"]))
     assert "scoring (rows of all metrics): 192/192" in capsys.readouterr().out
 

@@ -8,9 +8,9 @@ import pytest
 from layout_samples import layout_samples
 from test_score import grid, with_ids
 
-from eeg2text_jax.auditing.notices import file_notices
-from eeg2text_jax.cli import main
-from eeg2text_jax.predictions.file import write_predictions
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.instrument.auditing.notices import file_notices
+from eeg2text_jax.instrument.predictions.file import write_predictions
 
 
 @pytest.fixture

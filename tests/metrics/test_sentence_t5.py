@@ -10,11 +10,9 @@ import transformers
 from safetensors.torch import save_file
 from tiny_encoders import OTHERS, SENTENCES, write_encoder
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.meaning import Similarity
-from eeg2text_jax.pretrained.embedding import TextEmbedder
-from eeg2text_jax.pretrained.encoders import load_encoder
-from eeg2text_jax.pretrained.sentence_modules import ACTIVATIONS, POOLINGS, read_modules
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.judge._meaning import Similarity
+from eeg2text_jax.models.pretrained.encoders import ACTIVATIONS, POOLINGS, TextEmbedder, load_encoder, read_modules
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 

@@ -10,11 +10,9 @@ import torch
 import transformers
 from tiny_encoders import OTHERS, SENTENCES, write_encoder
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.meaning import MeaningMetrics, Similarity
-from eeg2text_jax.pretrained.embedding import TextEmbedder
-from eeg2text_jax.pretrained.encoders import load_encoder
-from eeg2text_jax.pretrained.sentence_modules import read_modules
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.judge._meaning import MeaningMetrics, Similarity
+from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder, read_modules
 
 
 @pytest.fixture(scope="module")

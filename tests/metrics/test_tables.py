@@ -7,9 +7,8 @@ import statistics
 from rich.console import Console
 from test_score import grid, with_ids
 
-from eeg2text_jax.metrics.render import print_table, table_console, write_tables
-from eeg2text_jax.metrics.score import score_cells
-from eeg2text_jax.metrics.tables import score_table, side_by_side
+from eeg2text_jax.instrument.metrics.score import score_cells
+from eeg2text_jax.instrument.metrics.tables import print_table, score_table, side_by_side, table_console, write_tables
 
 
 def test_modes_are_apart_and_the_ratio_follows():

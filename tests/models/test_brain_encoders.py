@@ -12,12 +12,11 @@ from flax import nnx
 from test_properties import BARTISH, make_model
 from tiny_run import tiny_config
 
-from eeg2text_jax.backbones.build import brain_spec
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.brain import ENCODERS
-from eeg2text_jax.models.brain.encoder import Direction, make_encoder
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.models.backbones.build import brain_spec
+from eeg2text_jax.models.brain import Direction, make_encoder
 from eeg2text_jax.models.nnx_bridge import init_params, structure_of
-from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.models.spec import ENCODERS, EEGSpec
 
 LENGTHS = (4, 6, 1)
 MASK = np.arange(6)[None] < np.array(LENGTHS)[:, None]

@@ -14,13 +14,13 @@ from transformers import T5Config
 from transformers.models.bart.modeling_bart import shift_tokens_right
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from eeg2text_jax.backbones import DECODERS, t5
-from eeg2text_jax.backbones.build import BACKBONES, build_model
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.models.attention import relative_bucket
+from eeg2text_jax.models.backbones import DECODERS, t5
+from eeg2text_jax.models.backbones.build import BACKBONES, build_model
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.layers import check_length
-from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.training.configuration import load_config
 
 DEFAULTS = Path(__file__).parents[2] / "configs/default.py"
 SHAPES = {

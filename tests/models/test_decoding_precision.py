@@ -8,9 +8,9 @@ from jaxprs import equations
 from transformers import BartConfig, T5Config
 
 from eeg2text_jax import GenerationSpec, Seq2SeqModel, generate
-from eeg2text_jax.backbones import bart, t5
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.models import attention
+from eeg2text_jax.models.backbones import bart, t5
 from eeg2text_jax.models.layers import int8_of, int8_product
 
 VOCABULARY, BEAMS, LENGTH = 60, 4, 7

@@ -11,11 +11,11 @@ import torch
 from flax import nnx
 from test_properties import BARTISH, EEG, make_model
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.brain.encoder import encoder_width, stack_spec
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.models.brain import encoder_width, stack_spec
 from eeg2text_jax.models.layers import FeedForward
 from eeg2text_jax.models.spec import EEGSpec
-from eeg2text_jax.training.state import trainable_mask, trainable_only
+from eeg2text_jax.training.step import trainable_mask, trainable_only
 
 MASK = np.arange(6)[None] < np.array([[4], [6], [1]])
 

@@ -12,17 +12,24 @@ import pytest
 import transformers
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from eeg2text_jax.backbones import bart, decoder_only, t5
+from eeg2text_jax.base.devices.arms import Divided, joined
 from eeg2text_jax.decoding.generate import search
-from eeg2text_jax.models import cache
-from eeg2text_jax.models.flops import brain_flops, search_flops, step_flops, training_flops
-from eeg2text_jax.models.functional import Seq2SeqModel, divide
+from eeg2text_jax.decoding.settings import GenerationSpec
+from eeg2text_jax.models import attention
+from eeg2text_jax.models.backbones import bart, decoder_only, t5
+from eeg2text_jax.models.functional import (
+    LENGTH_FEATURES,
+    ContrastiveModel,
+    Seq2SeqModel,
+    brain_flops,
+    divide,
+    search_flops,
+    step_flops,
+    training_flops,
+)
 from eeg2text_jax.models.spec import EEGSpec, LoraSpec
-from eeg2text_jax.models.two_towers import LENGTH_FEATURES, ContrastiveModel
-from eeg2text_jax.parallel.arms import Divided, joined
-from eeg2text_jax.search.settings import GenerationSpec
 from eeg2text_jax.training.grid_program import clip_loss
-from eeg2text_jax.training.objectives import summed_loss
+from eeg2text_jax.training.step import summed_loss
 
 WORDS, TOKENS, BATCH = 9, 7, 3
 LAYERS = {f"{side}_{field}": n for side in ("encoder", "decoder") for field, n in (("layers", 2), ("ffn_dim", 80))}
@@ -142,7 +149,7 @@ def test_beam_search(name, platform):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_beam_search_whose_cache_grows(name, monkeypatch):
     model, length, beams = MODELS[name], 6, 3
-    monkeypatch.setattr(cache, "LANES", 6)
+    monkeypatch.setattr(attention, "LANES", 6)
     sizes = model.cache_lengths(beams, length, "tpu")
     assert sizes == ((6,) if model.spec.encoder is None else (2, 4, 6))
     spec = GenerationSpec.from_fields({"num_beams": beams, "max_length": length}, model)

@@ -7,13 +7,12 @@ import pytest
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from eeg2text_jax.models import cache as cache_module
-from eeg2text_jax.models import fused_attention, fused_decoding
-from eeg2text_jax.models.attention import Attention, mask_bias, padding_bias
-from eeg2text_jax.models.cache import LayerCache, history_bias
-from eeg2text_jax.models.fused_attention import LONGEST, attend_fused
-from eeg2text_jax.models.fused_decoding import attend_cached
-from eeg2text_jax.models.heads import Heads, attend, attend_apart
+from eeg2text_jax.models import _fused_attention as fused_attention
+from eeg2text_jax.models import _fused_attention as fused_decoding
+from eeg2text_jax.models import attention as cache_module
+from eeg2text_jax.models._fused_attention import LONGEST, attend_cached, attend_fused
+from eeg2text_jax.models._heads import Heads, attend, attend_apart
+from eeg2text_jax.models.attention import Attention, LayerCache, history_bias, mask_bias, padding_bias
 from eeg2text_jax.models.spec import StackSpec
 
 KERNEL = "__gpu$xla.gpu.triton"
@@ -169,7 +168,7 @@ def test_older_gpus_and_those_of_amd_have_no_kernels(capability, kernels, monkey
     mesh = jax.make_mesh((1, 1), ("arm", "data"), (AxisType.Auto,) * 2, devices=jax.devices()[:1])
     monkeypatch.setattr(fused_attention, "capabilities", lambda: ["9.0", capability])
     assert lowered_for_gpus(spec(), "bfloat16", 8, mesh).count(f"@{KERNEL}") == kernels
-    assert fused_decoding.fits(16, 5) == (kernels > 0)
+    assert fused_decoding.fits_step(16, 5) == (kernels > 0)
 
 
 def spec(**fields):

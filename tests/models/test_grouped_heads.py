@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from eeg2text_jax.models._heads import Heads, attend_apart
 from eeg2text_jax.models.attention import mask_bias
-from eeg2text_jax.models.heads import Heads, attend_apart
 
 LENGTH, HEAD_DIM = 13, 16
 

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from eeg2text_jax.models.affine import affine
+from eeg2text_jax.models._heads import Heads, Parts, Projections, attend, attend_in_parts, gather, heads_at_once, spread
 from eeg2text_jax.models.attention import MASK_VALUE, Attention
-from eeg2text_jax.models.attention_parts import Parts, Projections, attend_in_parts, heads_at_once
-from eeg2text_jax.models.heads import Heads, attend, gather, spread
-from eeg2text_jax.models.layers import dropout
+from eeg2text_jax.models.layers import affine, dropout
 from eeg2text_jax.models.spec import StackSpec
 
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 from flax import nnx
 
-from eeg2text_jax.models.affine import affine, column_sums
-from eeg2text_jax.models.encoder_decoder import Head, StepTable, logits_of
-from eeg2text_jax.models.layers import FeedForward, dropout, gelu, halves_of_bits, make_dense
+from eeg2text_jax.models.language_model import Head, StepTable, logits_of
+from eeg2text_jax.models.layers import FeedForward, affine, column_sums, dropout, gelu, halves_of_bits, make_dense
 from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec
 
 
@@ -70,7 +69,7 @@ def sums(request, monkeypatch):
     if request.param == "accelerator":
         monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, tpu, default, **others: tpu(*args))
     if request.param == "large batch":
-        monkeypatch.setattr("eeg2text_jax.models.affine.MANY_ROWS", 1)
+        monkeypatch.setattr("eeg2text_jax.models.layers.MANY_ROWS", 1)
 
 
 @pytest.mark.parametrize("given", ["scale", "shift", "both"])

@@ -10,10 +10,11 @@ from jaxprs import equations
 
 from eeg2text_jax.decoding import generate
 from eeg2text_jax.decoding.generate import search
-from eeg2text_jax.models import cache, heads
+from eeg2text_jax.decoding.settings import GenerationSpec
+from eeg2text_jax.models import _heads as heads
+from eeg2text_jax.models import attention
 from eeg2text_jax.models.functional import Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
-from eeg2text_jax.search.settings import GenerationSpec
 
 B, W, F, T, V = 3, 6, 10, 5, 23
 
@@ -186,13 +187,13 @@ def test_a_cache_that_grows_changes_no_result(
     spec, key, sizes = GenerationSpec.from_fields(fields, model), jax.random.key(5), []
     usual = jax.jit(lambda p: search(model, p, inputs, spec, key))(params)
 
-    def spied(grown: cache.Cache, length: int, *, grouped: bool) -> cache.Cache:
-        resized = cache.resize(grown, length, grouped=grouped)
+    def spied(grown: attention.Cache, length: int, *, grouped: bool) -> attention.Cache:
+        resized = attention.resize(grown, length, grouped=grouped)
         sizes.append((grown.ancestors.shape[2], length, resized.layers[0].cross_keys.shape[1]))
         return resized
 
     monkeypatch.setattr(generate, "resize", spied)
-    monkeypatch.setattr(cache, "LANES", 9)
+    monkeypatch.setattr(attention, "LANES", 9)
     monkeypatch.setattr(heads, "LANES", 2 * STACK.head_dim)
     if platform == "tpu":
         monkeypatch.setattr(
@@ -210,14 +211,14 @@ def test_a_cache_that_grows_changes_no_result(
 
 
 def test_sizes_of_a_cache_fill_groups_of_128_entries() -> None:
-    assert cache.lengths_of(5, 56, "tpu") == (25, 51, 56)
-    assert cache.lengths_of(4, 32, "tpu") == cache.lengths_of(4, 32, "cpu") == (32,)
-    assert cache.lengths_of(4, 33, "tpu") == (32, 33)
-    assert cache.lengths_of(5, 256, "tpu") == (102, 179, 256)
-    assert cache.lengths_of(200, 3, "tpu") == (1, 2, 3)  # a position has more than a group
-    assert cache.lengths_of(5, 56, "cpu") == (14, 28, 42, 56)
-    assert cache.lengths_of(200, 3, "cpu") == (1, 2, 3)
-    assert cache.lengths_of(5, 56, "cuda") == cache.lengths_of(5, 56, None) == (56,)
+    assert attention.lengths_of(5, 56, "tpu") == (25, 51, 56)
+    assert attention.lengths_of(4, 32, "tpu") == attention.lengths_of(4, 32, "cpu") == (32,)
+    assert attention.lengths_of(4, 33, "tpu") == (32, 33)
+    assert attention.lengths_of(5, 256, "tpu") == (102, 179, 256)
+    assert attention.lengths_of(200, 3, "tpu") == (1, 2, 3)  # a position has more than a group
+    assert attention.lengths_of(5, 56, "cpu") == (14, 28, 42, 56)
+    assert attention.lengths_of(200, 3, "cpu") == (1, 2, 3)
+    assert attention.lengths_of(5, 56, "cuda") == attention.lengths_of(5, 56, None) == (56,)
 
 
 def test_equal_models_share_one_trace(model, params, inputs, ids) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from eeg2text_jax.models import remat
+from eeg2text_jax.models import nnx_bridge
 from eeg2text_jax.models.layers import dropout, product
-from eeg2text_jax.models.remat import scan_keeping
+from eeg2text_jax.models.nnx_bridge import scan_keeping
 
 LAYERS, ROWS, WIDTH = 3, 4, 5
 
@@ -67,13 +67,13 @@ def test_mapped_over_arms(arguments):
 def test_only_inputs_and_products_are_kept(arguments, monkeypatch):
     """Parameters, what layers share and their keys are known in the backward pass; to keep them would copy them."""
     kept = []
-    take_apart = remat._Pullback.take_apart
+    take_apart = nnx_bridge._Pullback.take_apart
 
     def watch(self, back, known):
         kept.append(take_apart(self, back, known))
         return kept[-1]
 
-    monkeypatch.setattr(remat._Pullback, "take_apart", watch)
+    monkeypatch.setattr(nnx_bridge._Pullback, "take_apart", watch)
     for keep, count in (("nothing", 1), ("products", 2)):
         kept.clear()
         jax.eval_shape(lambda *a, k=keep: value_and_gradient(lambda *b: scan_keeping(layer, *b, k), *a), *arguments)

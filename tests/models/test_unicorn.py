@@ -11,12 +11,12 @@ import torch
 from test_properties import BARTISH, make_model
 from tiny_run import tiny_config
 
-from eeg2text_jax import cpu
-from eeg2text_jax.backbones.build import brain_spec
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.brain import unicorn as convolutions
-from eeg2text_jax.models.reconstruction import ReconstructionModel
-from eeg2text_jax.training.objectives import reconstruction_loss
+from eeg2text_jax.base import cpu
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.models import brain as convolutions
+from eeg2text_jax.models.backbones.build import brain_spec
+from eeg2text_jax.models.brain import ReconstructionModel
+from eeg2text_jax.training.step import reconstruction_loss
 
 VOLUME = (9, 8, 5)
 GRIDS = [(8, 6, 7), VOLUME]  # even and odd axes

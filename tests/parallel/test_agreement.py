@@ -6,8 +6,8 @@ import jax
 import pytest
 from jax.experimental import multihost_utils
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel import distributed, supervisor
+from eeg2text_jax.base.devices import hosts, supervisor
+from eeg2text_jax.base.errors import UserError
 
 CONFIG = {"train": {"steps": 4}, "optim": {"lr": 1e-3}}
 
@@ -23,14 +23,14 @@ def others(monkeypatch):
 
     monkeypatch.setattr(jax, "process_count", lambda: 3)
     monkeypatch.setattr(multihost_utils, "sync_global_devices", lambda name: None)
-    monkeypatch.setattr(distributed, "exchanged", exchanged)
+    monkeypatch.setattr(hosts, "exchanged", exchanged)
     return changes
 
 
 def test_hosts_that_agree(others, monkeypatch, tmp_path):
     monkeypatch.setattr(supervisor, "NAMES", [tmp_path / "names"])
-    distributed.check_code(CONFIG)
-    distributed.check_data(data="1", split="2")
+    hosts.check_code(CONFIG)
+    hosts.check_data(data="1", split="2")
     name = socket.gethostname()
     assert (tmp_path / "names").read_text() == f"{name}\n{name}\ntpu-2\n"
 
@@ -39,21 +39,21 @@ def test_hosts_that_agree(others, monkeypatch, tmp_path):
 def test_another_version_or_configuration(others, name):
     others[name] = "other"
     with pytest.raises(UserError, match=rf"host 2 \(tpu-2\): has another {name} \(other\) than the first host"):
-        distributed.check_code(CONFIG)
+        hosts.check_code(CONFIG)
 
 
 def test_another_clock(others):
     others["clock"] = -300.0
     with pytest.raises(UserError, match=r"host 2 \(tpu-2\): its clock is -300 s from the clock of the first host"):
-        distributed.check_code(CONFIG)
+        hosts.check_code(CONFIG)
 
 
 def test_other_data(others):
     others["data"] = "other"
     with pytest.raises(UserError, match=r"host 2 \(tpu-2\): has another data \(other\)"):
-        distributed.check_data(data="1", split="2")
+        hosts.check_data(data="1", split="2")
 
 
 def test_what_hosts_say_is_exchanged():
-    assert distributed.exchanged({"host": "a", "same": {}}) == [{"host": "a", "same": {}}]
-    assert len(distributed.code_digest()) == 12
+    assert hosts.exchanged({"host": "a", "same": {}}) == [{"host": "a", "same": {}}]
+    assert len(hosts.code_digest()) == 12

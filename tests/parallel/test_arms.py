@@ -9,10 +9,10 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from eeg2text_jax.parallel import arms
-from eeg2text_jax.parallel.arms import choose_by_arm, jit_once, shard_map_arms, tensor_parallel_arms
-from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.preflight.hlo import collectives
+from eeg2text_jax.base.chips.hlo_text import collectives
+from eeg2text_jax.base.devices import arms
+from eeg2text_jax.base.devices.arms import choose_by_arm, jit_once, shard_map_arms, tensor_parallel_arms
+from eeg2text_jax.base.devices.mesh import make_mesh
 
 
 def stack(values, which):

@@ -8,10 +8,9 @@ import numpy as np
 import optax
 import tiny_grid
 
+from eeg2text_jax.base.devices.mesh import REPLICATED, make_mesh
+from eeg2text_jax.models.functional import ContrastiveModel
 from eeg2text_jax.models.spec import EEGSpec
-from eeg2text_jax.models.two_towers import ContrastiveModel
-from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.parallel.placement import REPLICATED
 from eeg2text_jax.training.grid_program import ContrastiveProgram
 
 

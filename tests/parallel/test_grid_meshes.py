@@ -8,9 +8,8 @@ import pytest
 import tiny_grid
 from tiny_grid import B, T, W
 
-from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.parallel.placement import FULLY_SHARDED, REPLICATED
-from eeg2text_jax.preflight.hlo import bytes_by_axis, collectives
+from eeg2text_jax.base.chips.hlo_text import bytes_by_axis, collectives
+from eeg2text_jax.base.devices.mesh import FULLY_SHARDED, REPLICATED, make_mesh
 
 LOSS_TOLERANCE = 1e-5
 
@@ -78,7 +77,7 @@ def test_arms_one_after_the_other_are_the_arms_side_by_side(one_device):
 
 
 def test_fully_sharded_parameters_train_alike(one_device, monkeypatch):
-    monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)
+    monkeypatch.setattr("eeg2text_jax.base.devices.mesh.FSDP_MIN_SIZE", 1)
     mesh = make_mesh(2, 4)
     _, losses, step = tiny_grid.train(tiny_grid.make_program(tiny_grid.ARMS[:2]), mesh, FULLY_SHARDED)
     np.testing.assert_allclose(losses, one_device[0][:, :2], rtol=LOSS_TOLERANCE)
@@ -94,7 +93,7 @@ def test_batch_stays_divided_with_divided_parameters(shape, keep, monkeypatch):
     The gradient of the token embeddings is an exception: every device gathers that of all looked-up rows and adds it to
     its part of the table. For BART-large at batch 256 these are 56 MiB of 2.6 GiB; the table has 196.
     """
-    monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)
+    monkeypatch.setattr("eeg2text_jax.base.devices.mesh.FSDP_MIN_SIZE", 1)
     mesh = make_mesh(*shape)
     model = tiny_grid.make_model(remat=keep is not None, keep=keep or "products")
     program = tiny_grid.make_program(tiny_grid.ARMS[:2], model)
@@ -114,7 +113,7 @@ def test_batch_stays_divided_with_divided_parameters(shape, keep, monkeypatch):
 
 @pytest.mark.slow
 def test_traffic_does_not_grow_with_the_batch(monkeypatch):
-    monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)
+    monkeypatch.setattr("eeg2text_jax.base.devices.mesh.FSDP_MIN_SIZE", 1)
     mesh, traffic = make_mesh(1, 8), []
     for batch in (16, 64):
         monkeypatch.setattr(tiny_grid, "B", batch)

@@ -11,13 +11,13 @@ import pytest
 from jax.experimental import multihost_utils
 from tiny_run import ROOT, as_flag, tiny_config
 
-from eeg2text_jax import cli
+from eeg2text_jax.base.devices import hosts as distributed
+from eeg2text_jax.base.devices.hosts import initialize, main_first
+from eeg2text_jax.base.errors import HostLost, UserError
+from eeg2text_jax.base.stores.buckets import at_hand
+from eeg2text_jax.commands import cli
 from eeg2text_jax.commands import run as commands
-from eeg2text_jax.errors import HostLost, UserError
-from eeg2text_jax.parallel import distributed
-from eeg2text_jax.parallel.distributed import initialize, main_first
-from eeg2text_jax.predictions.file import read_predictions
-from eeg2text_jax.stores.copying import at_hand
+from eeg2text_jax.instrument.predictions.file import read_predictions
 from eeg2text_testing.bucket_servers import s3_server
 from eeg2text_testing.cluster import free_port, place_in_cluster
 from eeg2text_testing.forked_runs import logged_metrics
@@ -115,13 +115,13 @@ def test_an_incomplete_environment_is_said(monkeypatch, environment, message):
 
 def test_a_host_joins_the_others_before_it_imports_much(monkeypatch, tmp_path, capsys):
     def join(parallel):
-        joined.append((parallel.hosts, "eeg2text_jax.pipeline" in sys.modules))
+        joined.append((parallel.hosts, "eeg2text_jax.runs.pipeline" in sys.modules))
         raise HostLost("nobody else came.")
 
     joined = []
     monkeypatch.setattr(commands, "supervised", lambda name, work, patience: work())  # in this process
     monkeypatch.setattr(distributed, "join", join)
-    monkeypatch.delitem(sys.modules, "eeg2text_jax.pipeline", raising=False)
+    monkeypatch.delitem(sys.modules, "eeg2text_jax.runs.pipeline", raising=False)
     assert cli.main(run(tmp_path / "run", "env")) == HostLost.status
     assert joined == [("env", False)]
     assert capsys.readouterr().err == "eeg2text run: nobody else came.\n"

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.errors import HostLost
+from eeg2text_jax.base.errors import HostLost
 from eeg2text_testing.cluster import free_port, place_in_cluster
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os, sys, time
 from ml_collections import ConfigDict
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel import distributed, supervisor
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.devices import hosts as distributed, supervisor
 def work():
     distributed.initialize(ConfigDict({"hosts": "env", "startup": 120, "heartbeat": 4}))
     distributed.check_code({"seed": os.environ["SEED"]})

@@ -4,8 +4,8 @@ import jax
 import pytest
 from jax.sharding import AxisType
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel.mesh import make_mesh, mesh_shape
+from eeg2text_jax.base.devices.mesh import make_mesh, mesh_shape
+from eeg2text_jax.base.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.parallel.placement import FULLY_SHARDED, REPLICATED, put_batch, state_shardings
+from eeg2text_jax.base.devices.mesh import FULLY_SHARDED, REPLICATED, make_mesh, put_batch, state_shardings
 
 
 def specs(state, mesh, rules):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.errors import HostLost
-from eeg2text_jax.parallel.supervisor import lost_host
+from eeg2text_jax.base.devices.supervisor import lost_host
+from eeg2text_jax.base.errors import HostLost
 
 ROOT = Path(__file__).parents[2]
 # What JAX 0.10.2 (jaxlib's client.h) writes before it aborts.
@@ -43,8 +43,8 @@ def test_the_lost_host_is_named():
 def start(work: str) -> subprocess.Popen:
     program = f"""
 import os, sys, time
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel import supervisor
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.devices import supervisor
 class JaxRuntimeError(RuntimeError): pass
 def work():
     {work}

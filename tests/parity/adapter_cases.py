@@ -10,12 +10,12 @@ import torch
 from causal_cases import random_pair
 from torch_reference import Pair
 
-from eeg2text_jax.backbones import LORA_TARGETS
-from eeg2text_jax.backbones.decoder_only import PROJECTIONS
+from eeg2text_jax.base.devices.arms import Divided
+from eeg2text_jax.models.backbones import LORA_TARGETS
+from eeg2text_jax.models.backbones.decoder_only import PROJECTIONS
 from eeg2text_jax.models.functional import Seq2SeqModel, divide
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.spec import EEGSpec, LoraSpec
-from eeg2text_jax.parallel.arms import Divided
 
 FEATURES, WORDS, TARGET, SIZE = 12, 6, 5, 4
 

@@ -21,7 +21,7 @@ from torch_reference import Pair
 from transformers import GenerationConfig
 
 from eeg2text_jax.decoding.generate import generate
-from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.decoding.settings import GenerationSpec
 
 
 def compare_program(seed: int, sampled: bool | None = None) -> list[Verdict]:

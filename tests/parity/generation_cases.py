@@ -13,7 +13,7 @@ from torch_reference import Case, Pair, make_pair
 from transformers import GenerationConfig
 
 from eeg2text_jax.decoding.generate import _keys_of_rows, _keys_of_sentences, generate
-from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.decoding.settings import GenerationSpec
 
 TIE = 1e-5  # hypotheses whose scores differ by less are equal in float32
 BACKBONES = ("bart", "pegasus", "t5", "t5-gated", "bert2bert")

@@ -10,12 +10,11 @@ import pytest
 from causal_cases import FAMILIES
 from test_backbones import check_gradients
 
-from eeg2text_jax.backbones.mapping import flatten
-from eeg2text_jax.conditions.condition import condition_key
-from eeg2text_jax.parallel.arms import Divided
-from eeg2text_jax.study.grid import Arm, StudyArrays
-from eeg2text_jax.training.state import init_state
-from eeg2text_jax.training.step import GridProgram
+from eeg2text_jax.base.devices.arms import Divided
+from eeg2text_jax.models.backbones.mapping import flatten
+from eeg2text_jax.training.conditions.condition import condition_key
+from eeg2text_jax.training.step import GridProgram, init_state
+from eeg2text_jax.training.study import Arm, StudyArrays
 
 if importlib.util.find_spec("peft") is None:
     pytest.skip("peft is not installed", allow_module_level=True)

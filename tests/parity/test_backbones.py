@@ -19,7 +19,7 @@ from torch_reference import (
     to_params,
 )
 
-from eeg2text_jax.backbones.mapping import flatten
+from eeg2text_jax.models.backbones.mapping import flatten
 
 LOGITS, LOSS, GRADIENT = 1e-4, 1e-5, 1e-3
 

@@ -13,8 +13,8 @@ from torch_reference import cross_entropy
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from eeg2text_jax.backbones.decoder_only import frequencies
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.models.backbones.decoder_only import frequencies
 from eeg2text_jax.models.functional import Seq2SeqModel
 
 LOGITS = 5e-5

@@ -8,9 +8,9 @@ import pytest
 from causal_cases import prompts, random_pair
 from causal_programs import compare_program
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.decoding.generate import generate
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.decoding.settings import GenerationSpec
 
 # Ten sentences a seed, of beams, greedy and sampled in turn; 58 seeds more with `-m slow`.
 SEEDS = [pytest.param(seed, marks=[] if seed in (1, 3) else [pytest.mark.slow]) for seed in range(60)]

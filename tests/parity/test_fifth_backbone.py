@@ -13,8 +13,8 @@ from test_backbones import BART, LOGITS
 from torch_reference import Case, make_batch, make_pair, our_logits
 from transformers import MBartConfig, MBartForConditionalGeneration
 
-from eeg2text_jax.backbones import bart
-from eeg2text_jax.backbones.mapping import norm
+from eeg2text_jax.models.backbones import bart
+from eeg2text_jax.models.backbones.mapping import norm
 
 
 def spec_from_config(config: MBartConfig):

@@ -11,9 +11,9 @@ from scipy.stats import chi2_contingency
 from table_model import generate_by_torch
 from toy_models import MarkovModel, random_tables
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.decoding.generate import generate
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.decoding.settings import GenerationSpec
 
 MODEL = MarkovModel()
 DRAWS = 2000

@@ -9,7 +9,7 @@ from torch_reference import make_pair
 from toy_models import MarkovModel, random_tables
 
 from eeg2text_jax.decoding.generate import generate
-from eeg2text_jax.search.settings import GenerationSpec
+from eeg2text_jax.decoding.settings import GenerationSpec
 
 SEEDS = [0, 6, 7, pytest.param(12, marks=pytest.mark.slow), 13, 19]  # ten sentences each; between them every backbone
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from torch_reference import Case, make_pair
 
-from eeg2text_jax.backbones.mapping import Rule, Table, export, flatten, match, unflatten
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.models.backbones.mapping import Rule, Table, export, flatten, match, unflatten
 
 FIELDS = {
     "bart": {"d_model": 8, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2,

@@ -8,7 +8,7 @@ import torch
 from causal_cases import random_pair
 from torch_reference import Case, make_pair
 
-from eeg2text_jax.judge.program import TuneProgram, label_scores
+from eeg2text_jax.judge.frozen import TuneProgram, label_scores
 
 scores_of = jax.jit(label_scores, static_argnums=(0, 4))
 SHAPE = {"d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 2}

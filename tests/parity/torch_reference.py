@@ -9,10 +9,10 @@ import numpy as np
 import torch
 import transformers
 
-from eeg2text_jax.backbones.build import backbone_module
-from eeg2text_jax.backbones.mapping import flatten, match, unflatten
-from eeg2text_jax.models.encoder_decoder import EncoderDecoder
+from eeg2text_jax.models.backbones.build import backbone_module
+from eeg2text_jax.models.backbones.mapping import flatten, match, unflatten
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.language_model import EncoderDecoder
 
 CLASSES = {
     "bart": transformers.BartForConditionalGeneration,

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.read import describe, read_any
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions.read import describe, read_any
 
 REFERENCES = [f"the {a} {b} went, at last, home" for a in ("red", "blue", "old") for b in ("cat", "dog", "man", "cow")]
 OUTPUTS = [f"{text.split()[1]} was there, {i}" for i, text in enumerate(REFERENCES)]

@@ -9,9 +9,9 @@ import unicodedata
 import pytest
 from six_rows import EQUAL, OUTPUTS, REFERENCES, texts
 
-from eeg2text_jax.cli import main
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.read import check_given_once, describe, read_any
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.instrument.predictions.read import check_given_once, describe, read_any
 
 RULE = "#" * 48 + "\n"
 
@@ -262,7 +262,7 @@ def test_the_missing_field_has_the_same_name_in_every_run(write):
     """Names came out of a set, whose order depends on the seed of the hashes."""
     path = write('{"header": {}}\n{"sample_id": "a", "reference": "b"}\n')
     code = (
-        "import sys; from eeg2text_jax.predictions.read import read_any\n"
+        "import sys; from eeg2text_jax.instrument.predictions.read import read_any\n"
         "try: read_any(sys.argv[1])\nexcept Exception as error: print(error)"
     )
     for seed in range(4):

@@ -141,10 +141,10 @@ def test_a_cell_far_from_the_table_costs_no_minutes(write, printed_by, far):
 def test_a_table_of_too_many_cells_is_refused(write, refused, monkeypatch):
     """The command's bounds are those of a table of a million rows; here both are smaller."""
     path = write(workbook(width=20), "wide.xlsx")
-    monkeypatch.setattr("eeg2text_jax.predictions.packed.CELLS", 900)
+    monkeypatch.setattr("eeg2text_jax.instrument.predictions.packed.CELLS", 900)
     assert f"{path}: the table has more than 900 cells" in refused(["score", str(path)])
     monkeypatch.undo()
-    monkeypatch.setattr("eeg2text_jax.predictions.packed.SECONDS", 0)
+    monkeypatch.setattr("eeg2text_jax.instrument.predictions.packed.SECONDS", 0)
     assert f"{path}: the table takes more than 0 s to read" in refused(["score", str(path)])
 
 

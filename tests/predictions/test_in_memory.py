@@ -6,8 +6,8 @@ import pytest
 
 import eeg2text_jax
 from eeg2text_jax import audit, score
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.in_memory import as_conditions, as_set
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions.selection import as_conditions, as_set
 from eeg2text_testing.prediction_sets import Dials, as_predictions, simulate
 
 

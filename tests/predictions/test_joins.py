@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.read import describe, read_any
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions.read import describe, read_any
 
 TRUE = [f"the {a} {b} is {c}" for a in ("red", "old", "tall") for b in ("ship", "tree") for c in ("here", "lost")]
 SAID = [text.replace("the", "a").replace("is", "was") for text in TRUE]

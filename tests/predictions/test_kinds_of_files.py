@@ -8,8 +8,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.read import describe, read_any
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions.read import describe, read_any
 from eeg2text_testing.uploads import zipped
 
 PAIRS = [(f"true words {i}: one", f"other words {i}, two") for i in range(8)]

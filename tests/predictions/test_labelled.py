@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from eeg2text_jax.cli import main
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.read import describe, read_any
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.instrument.predictions.read import describe, read_any
 
 PAIRS = [(f"the {a} was {b} today", f"a {a} is {b}") for a in ("road", "field", "lake") for b in ("wet", "dry", "long")]
 

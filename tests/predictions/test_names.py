@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from eeg2text_jax.cli import main
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.names import built_in
-from eeg2text_jax.predictions.read import describe, read_any
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.instrument.predictions._names import built_in
+from eeg2text_jax.instrument.predictions.read import describe, read_any
 
 TRUE = [f"they saw the {a} near the {b}" for a in ("dog", "cat", "cow", "hen") for b in ("barn", "pond")]
 SAID = [f"we see {i} {text.split()[3]}" for i, text in enumerate(TRUE)]

@@ -11,13 +11,12 @@ import pytest
 from sacrebleu.tokenizers.tokenizer_zh import TokenizerZh
 from six_rows import EQUAL, OUTPUTS, REFERENCES, texts
 
-from eeg2text_jax.cli import main
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.bleu import words_13a
-from eeg2text_jax.metrics.error_rates import character_error_rate, word_error_rate
-from eeg2text_jax.predictions.names import built_in
-from eeg2text_jax.predictions.packed import Lines, read_text
-from eeg2text_jax.predictions.read import describe, read_any
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.instrument.metrics.metric import character_error_rate, word_error_rate, words_13a
+from eeg2text_jax.instrument.predictions._names import built_in
+from eeg2text_jax.instrument.predictions.packed import Lines, read_text
+from eeg2text_jax.instrument.predictions.read import describe, read_any
 from eeg2text_testing.uploads import zipped
 
 CAPTIONS = {str(i): [text, f"another view of {i}", "a third text"] for i, text in enumerate(REFERENCES)}

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
-from eeg2text_jax.predictions.rankings import read_choices
-from eeg2text_jax.predictions.read import describe, read_any
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions, write_predictions
+from eeg2text_jax.instrument.predictions.rankings import read_choices
+from eeg2text_jax.instrument.predictions.read import describe, read_any
 
 ROW = Prediction("s1/NR/0", "s1", "NR", "t0", 3, "eeg", "noise", 0, "teacher_forced", "ä b c", " ä\n\u2028d")
 ROWS = [ROW, dataclasses.replace(ROW, mode="free_running", reference_tokens=[4, 5], nll=1.5, n_tokens=2)]

@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 from random_tables import Case, random_case
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.read import describe, read_any
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions.read import describe, read_any
 
 
 def trouble(case: Case) -> str | None:

@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 from layout_samples import FREE, REFERENCES, LayoutSample, layout_samples
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import PredictionSet
-from eeg2text_jax.predictions.read import describe, read_any
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions.file import PredictionSet
+from eeg2text_jax.instrument.predictions.read import describe, read_any
 
 
 def outcomes(read: PredictionSet) -> Counter:

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.read import describe, read_any
-from eeg2text_jax.predictions.selection import MOST_DIVIDED, groups_of, likely_groups
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions.read import describe, read_any
+from eeg2text_jax.instrument.predictions.selection import MOST_DIVIDED, groups_of, likely_groups
 
 TEXTS = [(f"the {i} true words", f"some {i} other words") for i in range(6)]
 

@@ -6,21 +6,22 @@ import jax.numpy as jnp
 import pytest
 from tiny_run import as_flag
 
-from eeg2text_jax.parallel.mesh import CHIPS
-from eeg2text_jax.preflight.gpu_clock import (
+from eeg2text_jax.base.chips.gpu_clock import (
     LAUNCH,
     OTHERS,
     OWN,
     PRODUCTS,
     Correction,
+    Launches,
     corrections,
     estimate,
+    launches,
     measured,
 )
-from eeg2text_jax.preflight.gpu_launches import Launches, launches
-from eeg2text_jax.preflight.gpu_target import TARGETS, has_gpu_compiler
-from eeg2text_jax.preflight.hlo_clock import Walk
-from eeg2text_jax.preflight.hlo_text import parse_module
+from eeg2text_jax.base.chips.hlo_clock import Walk
+from eeg2text_jax.base.chips.hlo_text import parse_module
+from eeg2text_jax.base.devices.mesh import CHIPS
+from eeg2text_jax.commands.preflight.compiling import TARGETS, has_gpu_compiler
 
 H100 = CHIPS["h100"]
 MILLION = "f32[1000,1000]{1,0}"  # 4 MB: read and written in 2.39 us

@@ -10,8 +10,8 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.preflight.hlo import bytes_by_axis, collectives, replica_groups
+from eeg2text_jax.base.chips.hlo_text import bytes_by_axis, collectives, replica_groups
+from eeg2text_jax.base.devices.mesh import make_mesh
 
 ROWS = [[0, 1, 2, 3], [4, 5, 6, 7]]  # along data of a 2 x 4 mesh
 COLUMNS = [[0, 4], [1, 5], [2, 6], [3, 7]]  # along arm

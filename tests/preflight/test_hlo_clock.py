@@ -2,7 +2,7 @@
 
 import pytest
 
-from eeg2text_jax.preflight.hlo_clock import (
+from eeg2text_jax.base.chips.hlo_clock import (
     COMMUNICATION,
     COPIES,
     FILLS,
@@ -12,7 +12,7 @@ from eeg2text_jax.preflight.hlo_clock import (
     estimate,
     parts_of,
 )
-from eeg2text_jax.preflight.hlo_text import loop_length, parse_instruction, parse_module
+from eeg2text_jax.base.chips.hlo_text import loop_length, parse_instruction, parse_module
 
 KILOHERTZ = 1e3  # a cycle is a millisecond
 

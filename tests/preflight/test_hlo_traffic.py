@@ -3,9 +3,8 @@
 import pytest
 from test_hlo_clock import KILOHERTZ, cycles, loop, program
 
-from eeg2text_jax.preflight.hlo_clock import estimate
-from eeg2text_jax.preflight.hlo_text import parse_module
-from eeg2text_jax.preflight.hlo_traffic import hbm_bytes
+from eeg2text_jax.base.chips.hlo_clock import estimate, hbm_bytes
+from eeg2text_jax.base.chips.hlo_text import parse_module
 
 NEAR = "{1,0:T(8,128)S(1)}"  # the memory near a TPU's cores
 FAR = "{1,0:T(8,128)}"

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from configs.judge import get_config
-from eeg2text_jax.cli import main
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.kinds import read_section
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.commands.preflight import judge_fit as module
+from eeg2text_jax.commands.preflight.compiling import parse_topology
+from eeg2text_jax.commands.preflight.judge_fit import judge_fit
 from eeg2text_jax.judge.fields import JudgeSettings
-from eeg2text_jax.judge.program import stored_as
-from eeg2text_jax.kinds import read_section
+from eeg2text_jax.judge.frozen import stored_as
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.preflight import judge_fit as module
-from eeg2text_jax.preflight.compiling import parse_topology
-from eeg2text_jax.preflight.judge_fit import judge_fit
-from eeg2text_jax.pretrained.load import read_config, spec_of
+from eeg2text_jax.models.pretrained.load import read_config, spec_of
 
 ROOT = Path(__file__).parents[2]
 SHAPE = {"model_type": "t5", "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": 500}
@@ -74,7 +74,7 @@ def test_what_does_not_fit_says_so_and_ends_with_1(folder, on_cpu, monkeypatch, 
 
 @pytest.mark.slow
 def test_the_smallest_slice_whose_chips_share_the_weights(folder, monkeypatch, printed_by, refused):
-    monkeypatch.setattr("eeg2text_jax.parallel.placement.FSDP_MIN_SIZE", 1)
+    monkeypatch.setattr("eeg2text_jax.base.devices.mesh.FSDP_MIN_SIZE", 1)
     monkeypatch.setattr(module, "tpu_devices", lambda topology: jax.devices()[: np.prod(topology.shape)])
     monkeypatch.setattr(module, "usable", lambda chip: 3 * frozen_bytes(folder) // 8)
     limits = {"v5e:2x2": 1, "v5e:2x4": 10 * frozen_bytes(folder)}  # the weights' share would fit on four chips

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eeg2text_jax.preflight.fitting import largest_batch, promise, second_size
+from eeg2text_jax.commands.preflight.estimate import largest_batch, promise, second_size
 
 LIMIT = 16_000
 

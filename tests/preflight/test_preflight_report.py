@@ -10,23 +10,22 @@ import jax
 import pytest
 from tiny_run import as_flag, tiny_settings
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel.mesh import CHIPS, chip_of_device, make_mesh
-from eeg2text_jax.preflight.compiling import (
+from eeg2text_jax.base.chips.hlo_clock import COPIES, Cost, Estimate, Missing
+from eeg2text_jax.base.chips.hlo_text import Collective
+from eeg2text_jax.base.devices.mesh import CHIPS, chip_of_device, make_mesh
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.preflight.compiling import (
     Compiled,
     compile_program,
     optimized_hlo,
     parse_topology,
     refused_bytes,
 )
-from eeg2text_jax.preflight.estimate import Loop, ProgramReport, Report, Task, estimate
-from eeg2text_jax.preflight.fitting import LargestBatch
-from eeg2text_jax.preflight.hlo import Collective
-from eeg2text_jax.preflight.hlo_clock import COPIES, Cost, Estimate, Missing
-from eeg2text_jax.preflight.printing import to_json, to_text
-from eeg2text_jax.preflight.programs import Program, make_outline
-from eeg2text_jax.study.configuration import parse_config
-from eeg2text_jax.study.grid import placement_of
+from eeg2text_jax.commands.preflight.estimate import LargestBatch, Loop, ProgramReport, Report, Task, estimate
+from eeg2text_jax.commands.preflight.printing import to_json, to_text
+from eeg2text_jax.commands.preflight.programs import Program, make_outline
+from eeg2text_jax.training.configuration import parse_config
+from eeg2text_jax.training.study import placement_of
 
 ROOT = Path(__file__).parents[2]
 GIB = 2**30
@@ -174,7 +173,7 @@ def test_an_effort_that_this_jax_does_not_know(monkeypatch):
     mesh = make_mesh(1, 1)
     program = Program(jax.jit(lambda x: x + 1), (jax.ShapeDtypeStruct((3,), "float32"),))
     assert not compile_program(program, mesh, "full").effort_unknown
-    monkeypatch.setattr("eeg2text_jax.preflight.compiling.EFFORT_OPTION", "no_such_effort")
+    monkeypatch.setattr("eeg2text_jax.commands.preflight.compiling.EFFORT_OPTION", "no_such_effort")
     found = compile_program(program, mesh, "full")
     assert found.effort_unknown
     text = to_text(report(dataclasses.replace(compiled(8 * GIB), effort_unknown=True)))

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 # A batch of thousands, which a tiny model has room for, takes longer to compile than all else.
 COMMAND = """
 import sys
-from eeg2text_jax.cli import main
-from eeg2text_jax.preflight import fitting
+from eeg2text_jax.commands.cli import main
+from eeg2text_jax.commands.preflight import estimate as fitting
 fitting.LARGEST = 16
 sys.exit(main(sys.argv[1:]))
 """
@@ -83,7 +83,7 @@ TOPOLOGY = """
 import os, sys
 from eeg2text_jax.commands.devices import ENVIRONMENT
 os.environ.update(ENVIRONMENT)
-from eeg2text_jax.preflight.compiling import parse_topology, tpu_devices
+from eeg2text_jax.commands.preflight.compiling import parse_topology, tpu_devices
 print(len(tpu_devices(parse_topology("v5e:2x2"))), flush=True)
 sys.stdin.readline()
 """

@@ -10,11 +10,11 @@ import pytest
 from etils import epath
 from tiny_run import as_flag, tiny_settings
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.preflight import scaling
-from eeg2text_jax.preflight.compiling import Compiled
-from eeg2text_jax.preflight.hlo import Collective
-from eeg2text_jax.preflight.scaling import Row, Scaling, exposed_communication, slices, to_text
+from eeg2text_jax.base.chips.hlo_text import Collective
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.preflight import scaling
+from eeg2text_jax.commands.preflight.compiling import Compiled
+from eeg2text_jax.commands.preflight.scaling import Row, Scaling, exposed_communication, slices, to_text
 
 ROOT = Path(__file__).parents[2]
 GIB = 2**30

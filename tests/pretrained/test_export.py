@@ -10,11 +10,11 @@ from safetensors.numpy import load_file
 from test_load import IDS, MASK, TARGETS, logits_of
 from tiny import CLASSES, CONFIGS, tokenizer, torch_model
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.pretrained.export import CardFacts, export_checkpoint, model_card
+from eeg2text_jax.models.pretrained.load import load_pretrained, spec_of
 from eeg2text_jax.models.spec import EEGSpec
-from eeg2text_jax.pretrained.export import CardFacts, export_checkpoint, model_card
-from eeg2text_jax.pretrained.load import load_pretrained, spec_of
 
 EEG = EEGSpec(features=6, layers=1, heads=2, ffn=8, prompt=(5, 6))
 

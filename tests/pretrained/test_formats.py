@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.pretrained import tensor_files
-from eeg2text_jax.pretrained.folder import read_tensors
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.models.pretrained import folder as tensor_files
+from eeg2text_jax.models.pretrained.folder import read_tensors
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 

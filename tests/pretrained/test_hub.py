@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import huggingface_hub
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.pretrained.folder import checkpoint_folder
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.models.pretrained.folder import checkpoint_folder
 
 # What an export has beside its weights is fetched, too: without the EEG encoder it would be a language model.
 BESIDE = ("*.json", "*.txt", "*.model", "*.jinja", "eeg_encoder.safetensors", "SHA256SUMS")

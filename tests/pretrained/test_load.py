@@ -16,13 +16,13 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from safetensors.torch import load_file, save_file
 from tiny import CONFIGS, torch_model
 
-from eeg2text_jax.backbones.mapping import flatten
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.text import load_tokenizer
-from eeg2text_jax.errors import UserError
 from eeg2text_jax.judge.toy import toy_tokenizer
+from eeg2text_jax.models.backbones.mapping import flatten
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.pretrained.load import load_pretrained
-from eeg2text_jax.training.state import trainable_mask, trainable_only
+from eeg2text_jax.models.pretrained.load import load_pretrained
+from eeg2text_jax.training.step import trainable_mask, trainable_only
 
 IDS = torch.tensor([[5, 9, 33, 7, 2], [8, 3, 2, 1, 1]])
 MASK = IDS.ne(1)

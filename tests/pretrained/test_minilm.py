@@ -12,8 +12,8 @@ import torch
 import transformers
 
 from configs import default
-from eeg2text_jax.pretrained.folder import checkpoint_folder
-from eeg2text_jax.pretrained.start import model_from_checkpoint, start_from_checkpoint
+from eeg2text_jax.models.pretrained.folder import checkpoint_folder
+from eeg2text_jax.models.pretrained.load import model_from_checkpoint, start_from_checkpoint
 
 TABLE = Path(__file__).parents[2].parent / "shared" / "data" / "relations_labels_task2.csv"
 

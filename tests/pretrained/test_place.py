@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from eeg2text_jax.pretrained.load import place
+from eeg2text_jax.models.pretrained.load import place
 
 MESH = jax.make_mesh((2, 4), ("arm", "data"), axis_types=(AxisType.Auto,) * 2)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.run import check_name, push_folder
-from eeg2text_jax.errors import UserError
 
 
 @pytest.fixture

@@ -11,12 +11,16 @@ from tiny import CONFIGS, TOKENS, tokenizer, torch_model
 from tokenizers import Tokenizer, models
 
 from configs import default
-from eeg2text_jax.backbones.mapping import flatten
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.text import load_tokenizer
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.pretrained.export import export_checkpoint
-from eeg2text_jax.pretrained.load import load_pretrained
-from eeg2text_jax.pretrained.start import checkpoint_config, model_from_checkpoint, start_from_checkpoint
+from eeg2text_jax.models.backbones.mapping import flatten
+from eeg2text_jax.models.pretrained.export import export_checkpoint
+from eeg2text_jax.models.pretrained.load import (
+    checkpoint_config,
+    load_pretrained,
+    model_from_checkpoint,
+    start_from_checkpoint,
+)
 
 FEATURES = 6
 

@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import load_file
 from safetensors.torch import load_file as load_torch
 
-from eeg2text_jax.pretrained.tensor_files import write_safetensors
+from eeg2text_jax.models.pretrained.folder import write_safetensors
 
 
 def test_safetensors_package_reads_what_is_written(tmp_path):

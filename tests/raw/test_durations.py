@@ -10,12 +10,10 @@ import openpyxl
 import pytest
 from tiny_run import data_spec
 
-from eeg2text_jax.data.raw.events import Event, read_events
-from eeg2text_jax.data.raw.find import RawFile, RawSpec
-from eeg2text_jax.data.raw.sentences import readings
-from eeg2text_jax.data.raw.texts import Texts
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.raw.find import Event, RawFile, RawSpec, read_events
+from eeg2text_jax.data.raw.sentences import Texts, readings
+from eeg2text_jax.training.configuration import load_config
 
 SHARED = Path(__file__).parents[3] / "shared/data/chisco2_ds006317_metadata.tar.xz"
 FILE = RawFile(Path("sub-01_run-01.edf"), "01", "para1", "01", "01")

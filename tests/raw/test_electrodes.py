@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from eeg2text_jax import prepare, read_datafile
-from eeg2text_jax.data.arrow import write_parquet
-from eeg2text_jax.data.raw.electrodes import electrodes_of
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.datafile import electrodes_of
+from eeg2text_jax.data.table_files import write_parquet
 
 mne = pytest.importorskip("mne")
 NAMES = ["Fz", "Cz", "Pz", "Oz"]

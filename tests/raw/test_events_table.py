@@ -2,8 +2,8 @@
 
 import pytest
 
-from eeg2text_jax.data.raw.events import read_table
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.raw.find import read_table
 
 
 def test_a_missing_table_is_said_to_be_missing(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eeg2text_jax import data, prepare
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
 
 mne = pytest.importorskip("mne")
 RATE, SECONDS, TEXTS = 128.0, 4.0, ["the dog saw it", "a cat ran off", "no hen was there"]

@@ -7,12 +7,12 @@ import pytest
 from prepared import prepare
 from tiny_run import data_spec
 
-from eeg2text_jax.data.planted.planted_recordings import write_recordings
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.planted import write_recordings
 from eeg2text_jax.data.raw.find import RawSpec
-from eeg2text_jax.data.raw.power import _samples, band_power
 from eeg2text_jax.data.raw.raw_samples import rereference
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.data.raw.sentences import _samples, band_power
+from eeg2text_jax.training.configuration import load_config
 
 mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
 bids = pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")

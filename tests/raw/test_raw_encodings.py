@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from eeg2text_jax.cli import main
+from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.datafile import read_datafile
 
 mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")

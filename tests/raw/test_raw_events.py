@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 from tiny_run import data_spec
 
-from eeg2text_jax.data.raw.events import Event, events_table, read_events
-from eeg2text_jax.data.raw.find import RawFile, RawSpec, find_raw, stem_of
-from eeg2text_jax.data.raw.sentences import Reading, readings, windows
-from eeg2text_jax.data.raw.texts import Texts
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.raw.find import Event, RawFile, RawSpec, events_table, find_raw, read_events, stem_of
+from eeg2text_jax.data.raw.sentences import Reading, Texts, readings, windows
 
 CHISCO = Path(__file__).parents[3] / "shared/data/chisco2_ds006317_metadata.tar.xz"
 FILE = RawFile(Path("S1.edf"), "S1", "NR")

@@ -9,7 +9,7 @@ import pytest
 import scipy.signal
 from prepared import prepare
 
-from eeg2text_jax.data.planted.planted_recordings import VOCABULARY, Plan, write_recordings
+from eeg2text_jax.data.planted import VOCABULARY, Plan, write_recordings
 
 mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
 pytest.importorskip("mne_bids", reason="pip install 'eeg2text_jax[mne]'")

@@ -7,11 +7,9 @@ import pytest
 from tiny_run import data_spec
 
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.data.planted.planted_recordings import WORD, Plan, voltages
-from eeg2text_jax.data.raw.events import Event, is_marked_bad
-from eeg2text_jax.data.raw.find import RawFile, RawSpec
-from eeg2text_jax.data.raw.sentences import readings
-from eeg2text_jax.data.raw.texts import Texts
+from eeg2text_jax.data.planted import WORD, Plan, voltages
+from eeg2text_jax.data.raw.find import Event, RawFile, RawSpec, is_marked_bad
+from eeg2text_jax.data.raw.sentences import Texts, readings
 
 FILE = RawFile(Path("S1.vhdr"), "S1", "NR")
 SENTENCES = 5

@@ -8,11 +8,9 @@ import pytest
 from tiny_run import data_spec
 
 from eeg2text_jax import prepare
-from eeg2text_jax.data.raw.events import Event, read_table
-from eeg2text_jax.data.raw.find import RawFile, RawSpec, find_raw
-from eeg2text_jax.data.raw.sentences import no_sentence, readings
-from eeg2text_jax.data.raw.texts import Texts
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.raw.find import Event, RawFile, RawSpec, find_raw, read_table
+from eeg2text_jax.data.raw.sentences import Texts, no_sentence, readings
 
 RATE, TEXTS = 128.0, ["the dog saw it", "a cat ran off", "no hen was there"]
 FILE = RawFile(Path("S1.edf"), "01", "NR", "2", "1")

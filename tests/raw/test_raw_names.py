@@ -2,10 +2,10 @@
 
 import pytest
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.raw.find import RawFile, find_raw
 from eeg2text_jax.data.raw.sentences import refuse_codes
-from eeg2text_jax.data.tally import are_codes, mark_notes
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.data.source import are_codes, mark_notes
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from eeg2text_jax import prepare
-from eeg2text_jax.cli import main
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.pipeline import data_section
+from eeg2text_jax.runs.pipeline import data_section
 
 mne = pytest.importorskip("mne", reason="pip install 'eeg2text_jax[mne]'")
 RATE, TEXTS = 128.0, ["the dog saw it", "a cat ran off", "no hen was there"]

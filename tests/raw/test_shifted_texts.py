@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 from tiny_run import data_spec
 
-from eeg2text_jax.data.raw.events import Event
-from eeg2text_jax.data.raw.find import RawFile, RawSpec
-from eeg2text_jax.data.raw.sentences import readings
-from eeg2text_jax.data.raw.texts import Texts
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.raw.find import Event, RawFile, RawSpec
+from eeg2text_jax.data.raw.sentences import Texts, readings
 
 FILE = RawFile(Path("S1.edf"), "S1", "NR")
 

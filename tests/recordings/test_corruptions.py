@@ -11,7 +11,7 @@ from simulated_study import SHIFTED, Study, make_content
 
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.data.tally import Tally
+from eeg2text_jax.data.source import Tally
 from eeg2text_testing.corruption import corrupt, judge
 from eeg2text_testing.wang_ji_scripts import pickle_v5
 from eeg2text_testing.zuco_files import Struct, write_v5, write_v73

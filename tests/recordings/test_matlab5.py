@@ -8,8 +8,7 @@ import pytest
 import scipy.io
 import scipy.io.matlab
 
-from eeg2text_jax.data.recordings.mat_v5 import StructArray
-from eeg2text_jax.data.recordings.matlab5_arrays import Damaged, Decoder
+from eeg2text_jax.data.recordings._mat_v5 import Damaged, Decoder, StructArray
 
 SAMPLES = Path(scipy.io.matlab.__file__).parent / "tests" / "data"
 

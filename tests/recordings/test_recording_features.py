@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from eeg2text_jax.data.recordings.features import Dropped, Sentence, Word, default_sample, fix_typos
+from eeg2text_jax.data.recordings._features import Dropped, Sentence, Word, default_sample, fix_typos
 
 PLAIN = ("keep", True)  # tokens without letters, z-scores
 RAW = ("keep", False)

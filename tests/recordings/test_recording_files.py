@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.data.recordings.sources import find_recordings
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.recordings._zuco import find_recordings
 
 
 def touch(root: Path, *names: str) -> Path:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eeg2text_jax.data.recordings.features import BANDS, Fields, UnreadableRecording
-from eeg2text_jax.data.recordings.wang_ji_pickle import Forbidden, array, load_plain, read_pickle
+from eeg2text_jax.data.recordings._features import BANDS, Fields, UnreadableRecording
+from eeg2text_jax.data.recordings._zuco import Forbidden, array, load_plain, read_pickle
 
 
 class Bomb:

@@ -9,9 +9,9 @@ import torch
 from simulated_study import MISSING, NO_SINGLE, REJECTED, SHIFTED, TEXTS, UNREAD, Study, make_content
 from tiny_run import data_spec
 
-from eeg2text_jax.data.recordings.samples import Recordings, RecordingSpec
-from eeg2text_jax.data.tally import Tally
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.recordings._zuco import Recordings, RecordingSpec
+from eeg2text_jax.data.source import Tally
 from eeg2text_testing.wang_ji_scripts import BANDS, dump, pickle_v5, pickle_v73
 from eeg2text_testing.zuco_files import write_v5, write_v73
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
 
-from eeg2text_jax import cli
-from eeg2text_jax.predictions.file import Prediction, read_predictions, write_predictions
-from eeg2text_jax.records.every_eval_ever import About, records
+from eeg2text_jax.commands import cli
+from eeg2text_jax.commands.records import About, records
+from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions, write_predictions
 
 SCORED = {"value": 12.5, "signature": "nrefs:1", "lower_is_better": False}
 CELL = {"train_condition": "eeg", "eval_condition": "eeg", "seed": 0, "mode": "free_running"}

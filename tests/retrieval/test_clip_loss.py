@@ -9,11 +9,11 @@ import pytest
 import tiny_grid
 import torch
 
-from eeg2text_jax.conditions.condition import condition_key
+from eeg2text_jax.models.functional import ContrastiveModel
 from eeg2text_jax.models.spec import EEGSpec
-from eeg2text_jax.models.two_towers import ContrastiveModel
-from eeg2text_jax.study.grid import Arm, StudyArrays, dropout_keys
+from eeg2text_jax.training.conditions.condition import condition_key
 from eeg2text_jax.training.grid_program import ContrastiveProgram, clip_loss
+from eeg2text_jax.training.study import Arm, StudyArrays, dropout_keys
 
 B, E = 7, 5
 

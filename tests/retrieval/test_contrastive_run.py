@@ -11,22 +11,23 @@ import pytest
 from etils import epath
 from tiny_run import study_in, tiny_settings
 
-from eeg2text_jax import cli, pipeline, rank_run
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands import cli
 from eeg2text_jax.commands.audit import options_of, parse
-from eeg2text_jax.decoding.retrieve import padded_labels, retrieve_grid
+from eeg2text_jax.commands.preflight.programs import make_outline
 from eeg2text_jax.decoding.teacher_forced import teacher_forced
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.finished_run import exported
-from eeg2text_jax.metrics.ranks import score_rankings
-from eeg2text_jax.predictions.file import FIELDS, Prediction, sentence_key, write_predictions
-from eeg2text_jax.predictions.rankings import read_rankings, write_rankings
-from eeg2text_jax.preflight.programs import make_outline
-from eeg2text_jax.rank_run import NO_AUDIT, candidates_of, header_of, judge_ranked_folds, rank, read_ranked
-from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.instrument.metrics.score import score_rankings
+from eeg2text_jax.instrument.predictions.file import FIELDS, Prediction, sentence_key, write_predictions
+from eeg2text_jax.instrument.predictions.rankings import read_rankings, write_rankings
+from eeg2text_jax.instrument.workdir import Workdir
+from eeg2text_jax.runs import pipeline
+from eeg2text_jax.runs import pipeline as rank_run
+from eeg2text_jax.runs.cells import padded_labels, retrieve_grid
+from eeg2text_jax.runs.exported import exported
+from eeg2text_jax.runs.pipeline import NO_AUDIT, candidates_of, header_of, judge_ranked_folds, rank, read_ranked
 from eeg2text_jax.training.checkpoint import Checkpoints
-from eeg2text_jax.training.grid_program import make_program
-from eeg2text_jax.training.resume import trained_params
-from eeg2text_jax.training.waves import train_arms
+from eeg2text_jax.training.grid_program import make_program, trained_params
+from eeg2text_jax.training.loop import train_arms
 
 CHANGES = {
     "model__encoder_layers": 0,
@@ -81,7 +82,7 @@ def test_killed_twice_it_ends_with_the_same_bytes(whole, tmp_path, monkeypatch):
             pipeline.run(contrastive(), str(root))
     assert (root / "checkpoints/step_4").is_dir()
     with monkeypatch.context() as patch:
-        patch.setattr("eeg2text_jax.rank_run.write_rankings", lambda *_: (_ for _ in ()).throw(Killed))
+        patch.setattr("eeg2text_jax.runs.pipeline.write_rankings", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             pipeline.run(contrastive(), str(root))
     assert not (root / "rankings.jsonl").exists()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.ranks import (
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.metrics.score import (
     RankMetric,
     chance,
     chance_interval,
@@ -17,7 +17,7 @@ from eeg2text_jax.metrics.ranks import (
     score_rankings,
     statistics,
 )
-from eeg2text_jax.predictions.rankings import (
+from eeg2text_jax.instrument.predictions.rankings import (
     Candidates,
     Ranking,
     is_rankings,

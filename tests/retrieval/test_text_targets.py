@@ -9,11 +9,11 @@ import transformers
 from etils import epath
 from tiny_run import tiny_settings
 
-from eeg2text_jax.conditions.donors import label_rows
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.study import text_targets
-from eeg2text_jax.study.text_targets import (
+from eeg2text_jax.training import study
+from eeg2text_jax.training.conditions._donors import label_rows
+from eeg2text_jax.training.study import (
     TextTargets,
     chosen_layer,
     hashed_tfidf,
@@ -79,7 +79,7 @@ def test_texts_outside_of_the_train_part_change_no_target_of_it(tmp_path):
 
 def test_exchanged_targets_are_those_of_the_exchanged_texts():
     data, split = data_of(TEXTS), SimpleNamespace(parts={"train": np.array([0, 1, 2, 3])})
-    targets = TextTargets(tuple(dict.fromkeys(map(text_targets.sentence_key, TEXTS))), np.zeros((6, 2), np.float32), "")
+    targets = TextTargets(tuple(dict.fromkeys(map(study.sentence_key, TEXTS))), np.zeros((6, 2), np.float32), "")
     for conditions in (("eeg",), ("eeg", "label_shuffle")):
         arrays = targets.arrays(tiny_settings(seed=4, grid__train_conditions=conditions), data, split)
         assert arrays.sentence.tolist() == targets.rows(TEXTS).tolist()
@@ -105,9 +105,9 @@ def test_hidden_states_are_averaged_over_tokens_that_are_not_special(monkeypatch
             return "made up"
 
     loaded = SimpleNamespace(tokenizer=SimpleNamespace(all_special_ids=[2, 0]))
-    monkeypatch.setattr(text_targets, "TextEmbedder", Embedder)
-    monkeypatch.setattr(text_targets, "load_encoder", lambda name, layer: loaded)
-    monkeypatch.setattr(text_targets, "chosen_layer", lambda name, layer: layer)
+    monkeypatch.setattr(study, "TextEmbedder", Embedder)
+    monkeypatch.setattr(study, "load_encoder", lambda name, layer: loaded)
+    monkeypatch.setattr(study, "chosen_layer", lambda name, layer: layer)
     means, _ = hidden_means("x", 1, ["a b", ""])
     assert means.tolist() == [[3, 4], [2, 4]]
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.provenance import RANKED_HERE
-from eeg2text_jax.auditing.ranked import _answer_alone, _chance
-from eeg2text_jax.auditing.report import write_report
-from eeg2text_jax.auditing.result import result_text
-from eeg2text_jax.auditing.strata import length_strata
-from eeg2text_jax.auditing.verdict import Verdict
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.metrics.ranks import TOP, chance_interval
-from eeg2text_jax.predictions.rankings import Candidates, Ranking, rounded, write_rankings
-from eeg2text_jax.predictions.selection import select_arms
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.notices import RANKED_HERE
+from eeg2text_jax.instrument.auditing.report import write_report
+from eeg2text_jax.instrument.auditing.result import result_text
+from eeg2text_jax.instrument.auditing.strata import length_strata
+from eeg2text_jax.instrument.auditing.table import _answer_alone, _chance
+from eeg2text_jax.instrument.auditing.verdict import Verdict
+from eeg2text_jax.instrument.metrics.score import TOP, chance_interval
+from eeg2text_jax.instrument.predictions.rankings import Candidates, Ranking, rounded, write_rankings
+from eeg2text_jax.instrument.predictions.selection import select_arms
 
 SENTENCES, READERS = 60, ("A", "B")
 WORDS = 5 + np.arange(SENTENCES) // 4  # four of each length, twelve in a stratum

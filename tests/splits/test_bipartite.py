@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from reading_grids import grid
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.bipartite import NONE, at_least_one, inherit, pick_owners, split_graph
-from eeg2text_jax.splits.leakage import leakage_rate
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import PARTS, part_sizes
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.splits.certificate import leakage_rate
+from eeg2text_jax.data.splits.methods import NONE, at_least_one, inherit, make_split, pick_owners, split_graph
+from eeg2text_jax.data.splits.split import PARTS, part_sizes
 
 RATIO = (0.8, 0.1, 0.1)
 

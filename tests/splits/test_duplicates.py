@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from reading_grids import data_of, grid
 
-from eeg2text_jax.splits.certificate import certify, verdict
-from eeg2text_jax.splits.leakage import find_duplicates, shared_between_tasks
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import Split, readings_of, tokens
+from eeg2text_jax.data.splits.certificate import certify, find_duplicates, shared_between_tasks, verdict
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import Split, readings_of, tokens
 
 PARTS = {"train": np.array([0, 1]), "dev": np.array([2]), "test": np.array([3, 4])}
 ROWS = [

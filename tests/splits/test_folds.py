@@ -7,17 +7,17 @@ import pytest
 from reading_grids import grid
 
 from eeg2text_jax import data
-from eeg2text_jax import run_folds as running
-from eeg2text_jax.cli import main
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.datafile import read_datafile
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.predictions.file import Prediction, read_predictions
-from eeg2text_jax.run_folds import judge_folds, leaked_text, run_folds
-from eeg2text_jax.splits.certificate import certify_data
-from eeg2text_jax.splits.methods import fold_parts, make_folds
-from eeg2text_jax.splits.splitfile import read_split_file
-from eeg2text_jax.study.configuration import load_config
-from eeg2text_jax.study.sections import read_settings
+from eeg2text_jax.data.splits.certificate import certify_data
+from eeg2text_jax.data.splits.methods import fold_parts, make_folds
+from eeg2text_jax.data.splits.split import read_split_file
+from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions
+from eeg2text_jax.runs import run_folds as running
+from eeg2text_jax.runs.run_folds import judge_folds, leaked_text, run_folds
+from eeg2text_jax.training.configuration import load_config
+from eeg2text_jax.training.sections import read_settings
 
 RATIO = (0.8, 0.1, 0.1)
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from reading_grids import grid
 
-from eeg2text_jax.splits.leakage import assess_leakage, leakage_rate, segment_leakage_rate
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import part_sizes, readings_of
+from eeg2text_jax.data.splits.certificate import assess_leakage, leakage_rate, segment_leakage_rate
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import part_sizes, readings_of
 
 RATIO = (0.8, 0.1, 0.1)
 L = 10

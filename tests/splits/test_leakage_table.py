@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from reading_grids import grid
 
+from eeg2text_jax.commands.paper_tables import BSLR, leakage_rows, leakage_text
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.source import Sample
-from eeg2text_jax.records.paper_tables import BSLR, leakage_rows, leakage_text
-from eeg2text_jax.splits.leakage import assess_leakage, leakage_rate
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import readings_of
+from eeg2text_jax.data.splits.certificate import assess_leakage, leakage_rate
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import readings_of
 
 RATIO = (0.8, 0.1, 0.1)
 

@@ -7,13 +7,13 @@ import pytest
 from etils import epath
 from tiny_run import tiny_settings
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.source import Sample
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.split import check_same_data
-from eeg2text_jax.study.study import open_split
-from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.data.splits.split import check_same_data
+from eeg2text_jax.instrument.workdir import Workdir
+from eeg2text_jax.training.study import open_split
 
 
 def write(path, rows):

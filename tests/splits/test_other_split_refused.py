@@ -7,11 +7,11 @@ from etils import epath
 from reading_grids import grid
 from tiny_run import tiny_settings
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.pipeline import score
-from eeg2text_jax.predictions.file import Prediction, write_predictions
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.study.workdir import Workdir
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.instrument.predictions.file import Prediction, write_predictions
+from eeg2text_jax.instrument.workdir import Workdir
+from eeg2text_jax.runs.pipeline import score
 
 
 def test_predictions_of_another_split_are_not_scored(tmp_path):

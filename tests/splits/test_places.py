@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from reading_grids import data_of
 
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.data import place_figure
 from eeg2text_jax.data.clock import PLACE_FORMS, Clock, runs_of
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.certificate import certify_data, split_report
-from eeg2text_jax.splits.methods import make_folds, make_split
-from eeg2text_jax.splits.neighbors import OTHER_SUBJECT, SAME_RUN, high_neighbors, run_table
-from eeg2text_jax.splits.split import Split, readings_of
-from eeg2text_jax.splits.split_map import place_figure
+from eeg2text_jax.data.splits.certificate import certify_data, split_report
+from eeg2text_jax.data.splits.methods import make_folds, make_split
+from eeg2text_jax.data.splits.neighbors import OTHER_SUBJECT, SAME_RUN, high_neighbors, run_table
+from eeg2text_jax.data.splits.split import Split, readings_of
 
 
 def days(order="same", subjects=2, sessions=3, texts=40, seed=0, jitter=0.1):

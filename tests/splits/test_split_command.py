@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from reading_grids import ZUCO_SUBJECTS
 
-from eeg2text_jax.cli import main
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.cli import main
 from eeg2text_jax.commands.data import labels_of_samples
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import read_datafile
 from eeg2text_jax.data.source import Sample
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.certificate import leakage_table
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import PARTS, Split, normalize
-from eeg2text_jax.splits.splitfile import hash_ids, read_split_file, write_split_file
+from eeg2text_jax.data.splits.certificate import leakage_table
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import PARTS, Split, hash_ids, normalize, read_split_file, write_split_file
 
 RATIO = (0.8, 0.1, 0.1)
 TEXTS = {"NR": [f"sentence {i} of many" for i in range(20)], "TSR": [f"Sentence {i}: of many!" for i in range(15, 40)]}

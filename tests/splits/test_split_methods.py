@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from reading_grids import ZUCO_SUBJECTS, data_of, grid
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.certificate import certify_data, paper_table1, size_lines
-from eeg2text_jax.splits.leakage import assess_leakage
-from eeg2text_jax.splits.methods import METHODS, make_split
-from eeg2text_jax.splits.split import PARTS, Split, check_same_split, normalize, part_sizes, readings_of
-from eeg2text_jax.splits.split_map import part_cells
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.data import part_cells
+from eeg2text_jax.data.splits.certificate import assess_leakage, certify_data, paper_table1, size_lines
+from eeg2text_jax.data.splits.methods import METHODS, make_split
+from eeg2text_jax.data.splits.split import PARTS, Split, check_same_split, normalize, part_sizes, readings_of
 
 RATIO = (0.8, 0.1, 0.1)
 SMALL = grid(sentences={"SR": 40, "NR": 30, "TSR": 41})

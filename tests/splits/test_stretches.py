@@ -6,23 +6,31 @@ import numpy as np
 import pytest
 from reading_grids import data_of
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.clock import Clock
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.certificate import certify, certify_data, split_report
-from eeg2text_jax.splits.methods import make_folds, make_split
-from eeg2text_jax.splits.neighbors import WITHIN, high_neighbors, neighbor_accuracy, one_block, time_leakage, time_lines
-from eeg2text_jax.splits.split import PARTS, normalize, readings_of
-from eeg2text_jax.splits.stretches import (
+from eeg2text_jax.data.splits.certificate import certify, certify_data, split_report
+from eeg2text_jax.data.splits.methods import (
     DEV,
     LEFT_OUT,
     TEST,
     TRAIN,
     keep_one_part_per_text,
+    make_folds,
+    make_split,
     places,
     share_segments,
     split_of,
     too_near,
 )
+from eeg2text_jax.data.splits.neighbors import (
+    WITHIN,
+    high_neighbors,
+    neighbor_accuracy,
+    one_block,
+    time_leakage,
+    time_lines,
+)
+from eeg2text_jax.data.splits.split import PARTS, normalize, readings_of
 
 RATIO = (0.6, 0.2, 0.2)
 

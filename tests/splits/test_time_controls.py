@@ -8,23 +8,24 @@ import pytest
 from reading_grids import data_of
 from tiny_run import tiny_settings
 
-from eeg2text_jax.conditions.donors import donor_table, label_rows
-from eeg2text_jax.conditions.time_controls import (
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.clock import Clock
+from eeg2text_jax.data.prompt import make_prompt
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.neighbors import time_leakage
+from eeg2text_jax.data.splits.split import Split, readings_of
+from eeg2text_jax.data.text import train_tokenizer
+from eeg2text_jax.training.conditions._donors import (
     PERIODS,
     clock_features,
     clock_note,
+    donor_table,
+    label_rows,
     nearest_texts,
     neighbor_table,
     same_place_texts,
 )
-from eeg2text_jax.data.clock import Clock
-from eeg2text_jax.data.prompt import make_prompt
-from eeg2text_jax.data.text import train_tokenizer
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.neighbors import time_leakage
-from eeg2text_jax.splits.split import Split, readings_of
-from eeg2text_jax.study.study import make_samples
+from eeg2text_jax.training.study import make_samples
 
 
 @pytest.fixture(scope="module")

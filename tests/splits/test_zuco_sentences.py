@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from reading_grids import grid
 
-from eeg2text_jax.splits.certificate import certify_data
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import PARTS
+from eeg2text_jax.data.splits.certificate import certify_data
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import PARTS
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "data"
 RATIO = (0.8, 0.1, 0.1)

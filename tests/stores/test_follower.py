@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.files import remove, replacing, write_text
-from eeg2text_jax.stores import copying, mirror
-from eeg2text_jax.stores.address import address_of
-from eeg2text_jax.stores.mirror import mirrored
+from eeg2text_jax.base.files import remove, replacing, write_text
+from eeg2text_jax.base.stores import buckets, mirror
+from eeg2text_jax.base.stores.buckets import address_of
+from eeg2text_jax.base.stores.mirror import mirrored
 
 pytest.importorskip("moto", reason="the extra `test` brings a server of S3")
 
@@ -19,8 +19,8 @@ def below(folder: Path) -> set[str]:
 
 def test_the_others_have_what_the_first_host_has_uploaded(server, monkeypatch):
     place = server.address("followed/run")
-    monkeypatch.setattr(copying, "_FOLLOWED", [])
-    copy = copying.follow(place, 1)
+    monkeypatch.setattr(buckets, "_FOLLOWED", [])
+    copy = buckets.follow(place, 1)
     with mirrored(place) as root:
         root = Path(root)
         write_text(root / "config.json", "{}")
@@ -29,9 +29,9 @@ def test_the_others_have_what_the_first_host_has_uploaded(server, monkeypatch):
                 partial.mkdir(parents=True)
                 (partial / "part").write_bytes(os.urandom(9))
         mirror.settle_all()
-        copying.pull_all()
+        buckets.pull_all()
         assert below(copy) == {"config.json"}
-        copying.pull_folder(copy / "checkpoints/step_4")
+        buckets.pull_folder(copy / "checkpoints/step_4")
         assert below(copy) == {"config.json", "checkpoints/step_4/part"}
         assert (copy / "checkpoints/step_4/part").read_bytes() == (root / "checkpoints/step_4/part").read_bytes()
         assert address_of(copy / "config.json") == f"{place}/config.json"
@@ -40,8 +40,8 @@ def test_the_others_have_what_the_first_host_has_uploaded(server, monkeypatch):
         write_text(root / "config.json", '{"n": 1}')
         (copy / "left by an earlier run").write_text("")
         mirror.settle_all()
-        copying.pull_all()
+        buckets.pull_all()
         assert below(copy) == {"config.json"}
         assert (copy / "config.json").read_text() == '{"n": 1}'
-        copying.pull_folder(root / "checkpoints")  # of another place
+        buckets.pull_folder(root / "checkpoints")  # of another place
         assert below(copy) == {"config.json"}

@@ -11,21 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import file_digest, replacing, write_text
-from eeg2text_jax.stores import lease
-from eeg2text_jax.stores.address import parse
-from eeg2text_jax.stores.mirror import _MIRRORS, mirrored
-from eeg2text_jax.stores.store import LOCK, StoreError, open_store
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import file_digest, replacing, write_text
+from eeg2text_jax.base.stores import mirror
+from eeg2text_jax.base.stores.buckets import LOCK, StoreError, open_store, parse
+from eeg2text_jax.base.stores.mirror import _MIRRORS, mirrored
 
 WRITER = """
 import sys, time
 from pathlib import Path
 from etils import epath
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import remove, replacing, write_text
-from eeg2text_jax.stores import lease
-from eeg2text_jax.stores.mirror import mirrored
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import remove, replacing, write_text
+from eeg2text_jax.base.stores import mirror as lease
+from eeg2text_jax.base.stores.mirror import mirrored
 place, name, patience = sys.argv[1:]
 lease.BEAT, lease.PATIENCE, lease.FRESH = 0.2, float(patience), 0.5
 try:
@@ -111,8 +110,8 @@ def test_a_suspended_writer_never_writes_after_its_lease_was_taken(server, tmp_p
 def test_of_two_processes_one_works_and_a_dead_one_is_known_where_it_died(server, tmp_path, monkeypatch):
     place = server.address("who/run")
     key, bucket = parse(place).below(LOCK).key, open_store(parse(place))
-    monkeypatch.setattr(lease, "PATIENCE", 60.0)
-    monkeypatch.setattr(lease, "BEAT", 0.2)
+    monkeypatch.setattr(mirror, "PATIENCE", 60.0)
+    monkeypatch.setattr(mirror, "BEAT", 0.2)
     in_use = pytest.raises(UserError, match=f"who/run: is in use by process {os.getpid()} on ")
     with mirrored(place), in_use, mirrored(place):
         pass
@@ -136,8 +135,8 @@ def test_of_two_processes_one_works_and_a_dead_one_is_known_where_it_died(server
 def test_a_lease_of_the_same_host_name_waits(server, monkeypatch, about):
     """The host name, the number of a process that is not here, and clocks prove nothing."""
     place = server.address(f"host/{len(about)}")
-    monkeypatch.setattr(lease, "BEAT", 0.2)
-    monkeypatch.setattr(lease, "PATIENCE", 1.0)
+    monkeypatch.setattr(mirror, "BEAT", 0.2)
+    monkeypatch.setattr(mirror, "PATIENCE", 1.0)
     holder = {"host": os.uname().nodename, "process": 2**22 + 1, "since": "now", **about}
     holder |= {} if about else {"owner": "ab" * 16, "fence": 7}
     bucket, key = open_store(parse(place)), parse(place).below(LOCK).key
@@ -150,7 +149,7 @@ def test_a_lease_of_the_same_host_name_waits(server, monkeypatch, about):
 
 def test_who_lost_the_lease_sends_nothing_more(server, monkeypatch):
     place = server.address("lost/run")
-    monkeypatch.setattr(lease, "FRESH", 0.0)
+    monkeypatch.setattr(mirror, "FRESH", 0.0)
     bucket, key = open_store(parse(place)), parse(place).below(LOCK).key
 
     def work() -> None:
@@ -193,7 +192,7 @@ def test_what_a_former_holder_wrote_late_is_put_right(server, tmp_path, monkeypa
 def test_what_was_on_its_way_when_the_lease_was_lost_is_taken_back(server, monkeypatch):
     """The process is suspended within the request that makes an object, and goes on when another has the lease."""
     place = server.address("suspended/run")
-    monkeypatch.setattr(lease, "FRESH", 0.0)
+    monkeypatch.setattr(mirror, "FRESH", 0.0)
     bucket, key = open_store(parse(place)), parse(place).below(LOCK).key
     upload = type(bucket).upload
 
@@ -236,7 +235,7 @@ def test_uploads_compare_first(server, tmp_path):
 
 
 def test_large_files_go_in_parts_and_compare_first(server, tmp_path, monkeypatch):
-    monkeypatch.setattr("eeg2text_jax.stores.s3_store.PART", 5 << 20)
+    monkeypatch.setattr("eeg2text_jax.base.stores.s3_store.PART", 5 << 20)
     bucket, path = open_store(parse(server.address("x"))), tmp_path / "file"
     content = os.urandom(12 << 20)
     path.write_bytes(content)
@@ -246,7 +245,7 @@ def test_large_files_go_in_parts_and_compare_first(server, tmp_path, monkeypatch
 
 
 def test_the_file_that_proves_a_holder_alive_is_nobody_elses():
-    path, descriptor = lease._prove("ab" * 16)
+    path, descriptor = mirror._prove("ab" * 16)
     try:
         assert path.stat().st_mode & 0o777 == 0o600
     finally:

@@ -11,26 +11,25 @@ from types import SimpleNamespace
 
 import pytest
 
-from eeg2text_jax import cli
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.files import notify, remove, replacing, write_text
-from eeg2text_jax.stores import mirror, sending, store
-from eeg2text_jax.stores.address import address_of, parse
-from eeg2text_jax.stores.copying import UNFINISHED, Files, at_hand
-from eeg2text_jax.stores.mirror import mirrored
-from eeg2text_jax.stores.store import StoreError, open_store
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import notify, remove, replacing, write_text
+from eeg2text_jax.base.stores import buckets, mirror
+from eeg2text_jax.base.stores import mirror as sending
+from eeg2text_jax.base.stores.buckets import UNFINISHED, Files, StoreError, address_of, at_hand, open_store, parse
+from eeg2text_jax.base.stores.mirror import mirrored
+from eeg2text_jax.commands import cli
 
 pytest.importorskip("moto", reason="the extra `test` brings a server of S3")
 from botocore.exceptions import ClientError
 
-from eeg2text_jax.stores import s3_store
+from eeg2text_jax.base.stores import s3_store
 from eeg2text_testing.bucket_servers import BUCKET, s3_client
 
 
 def names(place: str) -> dict[str, int]:
     """What is there but for the lease."""
     found = Files.of(open_store(parse(place)), parse(place))
-    return {name: entry.size for name, entry in found.items() if name != store.LOCK}
+    return {name: entry.size for name, entry in found.items() if name != buckets.LOCK}
 
 
 def content(place: str, name: str) -> bytes | None:
@@ -191,8 +190,8 @@ class Listed:
     def __init__(self, *keys: str):
         self._keys = keys
 
-    def entries(self, prefix: str) -> list[store.Entry]:
-        return [store.Entry(key, 1, "tag") for key in self._keys if key.startswith(prefix)]
+    def entries(self, prefix: str) -> list[buckets.Entry]:
+        return [buckets.Entry(key, 1, "tag") for key in self._keys if key.startswith(prefix)]
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
@@ -297,7 +296,7 @@ def test_an_export_goes_to_an_empty_place_alone(server, tmp_path, refused):
 
 
 def test_an_object_that_is_gone_is_deleted_whatever_its_name(monkeypatch):
-    gcs = pytest.importorskip("eeg2text_jax.stores.gcs_store", reason="the extra `test` brings it")
+    gcs = pytest.importorskip("eeg2text_jax.base.stores.gcs_store", reason="the extra `test` brings it")
 
     class Blob:
         def __init__(self, key):
@@ -323,9 +322,9 @@ def test_sentences_about_what_cannot_be_opened(server, monkeypatch, refused):
     assert "expected gs://BUCKET/PATH or s3://BUCKET/PATH" in said(f"{server.scheme}://B/data.h5")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "boto3" if server.scheme == "s3" else "google.cloud", None)
-        patch.setattr(store, "_CLIENTS", {})
+        patch.setattr(buckets, "_CLIENTS", {})
         for module in ("s3_store", "gcs_store"):
-            patch.delitem(sys.modules, f"eeg2text_jax.stores.{module}", raising=False)
+            patch.delitem(sys.modules, f"eeg2text_jax.base.stores.{module}", raising=False)
         extra = "s3" if server.scheme == "s3" else "gcs"
         assert f"pip install 'eeg2text_jax[{extra}]'" in said(server.address("data.h5"))
     monkeypatch.setenv("EEG2TEXT_BUCKET_SECONDS", "0.2")

@@ -6,14 +6,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.stores import copying, lease
-from eeg2text_jax.stores.address import address_of, parse
-from eeg2text_jax.stores.copying import UNFINISHED, Files, Notes, download, stamp_of
-from eeg2text_jax.stores.lease import Lease
-from eeg2text_jax.stores.mirror import Mirror
-from eeg2text_jax.stores.sending import Change, Sender
-from eeg2text_jax.stores.store import ANY, DIGEST, FENCE, LOCK, Entry, StoreError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.stores import buckets, mirror
+from eeg2text_jax.base.stores.buckets import (
+    ANY,
+    DIGEST,
+    FENCE,
+    LOCK,
+    UNFINISHED,
+    Entry,
+    Files,
+    Notes,
+    StoreError,
+    address_of,
+    download,
+    parse,
+    stamp_of,
+)
+from eeg2text_jax.base.stores.mirror import Change, Lease, Mirror, Sender
 
 PLACE = parse("s3://recordings/run")
 KEY = PLACE.below(LOCK).key
@@ -67,7 +77,7 @@ def held(tmp_path, monkeypatch):
 def clocks(held, monkeypatch):
     """The boot clock and the wall clock, in a list that a test changes."""
     now = [held[1]._confirmed]
-    monkeypatch.setattr(lease, "_clocks", lambda: now[0])
+    monkeypatch.setattr(mirror, "_clocks", lambda: now[0])
     return now
 
 
@@ -129,7 +139,7 @@ def found(tmp_path, monkeypatch):
         now[0] += seconds
         bucket.waited()
 
-    monkeypatch.setattr(lease, "time", SimpleNamespace(**vars(time) | {"sleep": sleep, "monotonic": lambda: now[0]}))
+    monkeypatch.setattr(mirror, "time", SimpleNamespace(**vars(time) | {"sleep": sleep, "monotonic": lambda: now[0]}))
     bucket.now = now
     return bucket
 
@@ -140,7 +150,7 @@ def owner(bucket):
 
 def test_a_silent_lease_is_taken_when_the_patience_ends_and_a_released_one_at_once(found):
     with Lease(found, PLACE):
-        assert lease.PATIENCE <= found.now[0] < lease.PATIENCE + lease.BEAT
+        assert mirror.PATIENCE <= found.now[0] < mirror.PATIENCE + mirror.BEAT
         assert owner(found)["fence"] == 5
     assert owner(found)["owner"] == ""
     before = found.now[0]
@@ -154,13 +164,13 @@ def test_a_damaged_lease_is_taken_when_the_patience_ends(found, content):
     """Its holder may be alive."""
     found.objects[KEY] = content, "theirs", {}
     with Lease(found, PLACE):
-        assert lease.PATIENCE <= found.now[0] < lease.PATIENCE + lease.BEAT
+        assert mirror.PATIENCE <= found.now[0] < mirror.PATIENCE + mirror.BEAT
         assert owner(found)["fence"] == 1
 
 
 def test_a_lease_that_beats_late_is_not_taken(found):
     def beats():
-        if found.now[0] > lease.PATIENCE - lease.BEAT:
+        if found.now[0] > mirror.PATIENCE - mirror.BEAT:
             found.objects[KEY] = found.objects[KEY][0], "beaten", {}
 
     found.waited = beats
@@ -174,7 +184,7 @@ def test_of_two_that_wait_one_takes_the_lease(found):
         found.objects[KEY] = b'{"owner": "the first", "fence": 5}', "first", {}
 
     def waited():
-        found.during = first if found.now[0] >= lease.PATIENCE else found.during
+        found.during = first if found.now[0] >= mirror.PATIENCE else found.during
 
     found.waited = waited
     with pytest.raises(UserError, match="another process has just begun to use it"), Lease(found, PLACE):
@@ -218,7 +228,7 @@ def test_an_object_that_was_there_before_is_not_taken_back(held, send, monkeypat
     """Only one that the late request made is: the next holder may know the other."""
     bucket, _ = held
     send("x", "1")
-    monkeypatch.setattr(lease, "FRESH", -1.0)
+    monkeypatch.setattr(mirror, "FRESH", -1.0)
 
     def taken(key):
         if key != KEY:
@@ -235,7 +245,7 @@ def test_the_mark_of_an_unfinished_folder_goes_last(held, monkeypatch):
     bucket, lease = held
     for name in (UNFINISHED, "a", "z"):
         bucket.objects[f"run/checkpoint/{name}"] = b"", name, {}
-    monkeypatch.setattr(copying, "refresh", lambda *_: 0)
+    monkeypatch.setattr(buckets, "refresh", lambda *_: 0)
     Mirror(PLACE, bucket, PLACE.run, lease).pull()
     assert sorted(bucket.deleted) == sorted(f"run/checkpoint/{name}" for name in (UNFINISHED, "a", "z"))
     assert bucket.deleted[-1] == f"run/checkpoint/{UNFINISHED}"
@@ -308,7 +318,7 @@ def test_addresses_that_no_folder_can_have_are_refused(place):
 
 
 def test_a_server_without_conditional_requests_is_compared_with_first():
-    s3 = pytest.importorskip("eeg2text_jax.stores.s3_store", reason="the extra `test` brings it")
+    s3 = pytest.importorskip("eeg2text_jax.base.stores.s3_store", reason="the extra `test` brings it")
 
     class Client:
         tag, writes = "", 0
@@ -337,7 +347,7 @@ def test_a_server_without_conditional_requests_is_compared_with_first():
 @pytest.mark.parametrize("code", ["SlowDown", "InternalError", "ServiceUnavailable", "503", ""])
 def test_whatever_s3_answers_that_it_should_not_is_one_sentence(code):
     """Only so does a lease outlive a busy server: its thread goes on after this error alone."""
-    s3 = pytest.importorskip("eeg2text_jax.stores.s3_store", reason="the extra `test` brings it")
+    s3 = pytest.importorskip("eeg2text_jax.base.stores.s3_store", reason="the extra `test` brings it")
 
     class Busy:
         def __getattr__(self, name):

@@ -10,12 +10,12 @@ import optax
 import orbax.checkpoint as ocp
 import pytest
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.study.grid import Arm
-from eeg2text_jax.training import pace
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.training import metrics_log
 from eeg2text_jax.training.checkpoint import Checkpoints
-from eeg2text_jax.training.pace import Pending
-from eeg2text_jax.training.state import init_state, keep_best
+from eeg2text_jax.training.metrics_log import Pending
+from eeg2text_jax.training.step import init_state, keep_best
+from eeg2text_jax.training.study import Arm
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))
 BATCH = {"weight": np.ones((1, 3)), "labels": np.zeros((1, 3, 2), int), "features": np.zeros((1, 3, 4, 5))}
@@ -34,7 +34,7 @@ class Log:
 def pending(monkeypatch):
     """Makes what holds the metrics for one host or several, and counts the readings."""
     readings = []
-    monkeypatch.setattr(pace, "to_host", lambda tree: readings.append(1) or jax.tree.map(np.asarray, tree))
+    monkeypatch.setattr(metrics_log, "to_host", lambda tree: readings.append(1) or jax.tree.map(np.asarray, tree))
 
     def make(hosts: int, log_every: int = 4):
         monkeypatch.setattr(jax, "process_count", lambda: hosts)

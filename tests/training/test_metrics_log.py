@@ -11,7 +11,7 @@ from etils import epath
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.training.metrics_log import MetricsLog, loss_figure
 
 

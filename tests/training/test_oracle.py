@@ -9,12 +9,11 @@ import torch
 import transformers
 from tiny_run import study_in, tiny_settings
 
-from eeg2text_jax.backbones.build import random_config
-from eeg2text_jax.backbones.mapping import export
-from eeg2text_jax.pretrained.load import backbone_table
-from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.models.backbones.build import random_config
+from eeg2text_jax.models.backbones.mapping import export
+from eeg2text_jax.models.pretrained.load import backbone_table
+from eeg2text_jax.training.grid_program import make_initial_state, make_program
 from eeg2text_jax.training.loop import train
-from eeg2text_jax.training.resume import make_initial_state
 from eeg2text_testing.forked_runs import logged_metrics
 
 # More than two epochs, whose last batches are not full; dev makes three batches, the last of two rows.

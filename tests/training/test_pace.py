@@ -11,13 +11,13 @@ from etils import epath
 from jax.profiler import ProfileData
 from tiny_run import tiny_settings
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.flops import training_flops
-from eeg2text_jax.opening import open_run
-from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.preflight.programs import make_outline
-from eeg2text_jax.training.pace import BatchWork, Pace, Pending, StepProfile
-from eeg2text_jax.training.waves import train_arms
+from eeg2text_jax.base.devices.mesh import make_mesh
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.preflight.programs import make_outline
+from eeg2text_jax.models.functional import training_flops
+from eeg2text_jax.runs.opening import open_run
+from eeg2text_jax.training.loop import train_arms
+from eeg2text_jax.training.metrics_log import BatchWork, Pace, Pending, StepProfile
 
 PAD = 1
 BATCH = {

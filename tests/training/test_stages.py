@@ -13,17 +13,22 @@ import pytest
 from etils import epath
 from tiny_run import study_in, tiny_config, tiny_settings
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.study.ranges import check_config
-from eeg2text_jax.study.workdir import Workdir
-from eeg2text_jax.training import resume
-from eeg2text_jax.training.grid_program import make_program
-from eeg2text_jax.training.loop import trivial_losses
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.workdir import Workdir
+from eeg2text_jax.training import grid_program
+from eeg2text_jax.training.grid_program import (
+    _varying_voxels,
+    frozen_paths,
+    make_initial_state,
+    make_program,
+    stage_names,
+    stages,
+    trained_params,
+)
+from eeg2text_jax.training.loop import reconstruction_lines, train_arms, trivial_losses
 from eeg2text_jax.training.metrics_log import MetricsLog, stale
-from eeg2text_jax.training.resume import make_initial_state, trained_params
-from eeg2text_jax.training.stages import _varying_voxels, frozen_paths, stage_names, stages
-from eeg2text_jax.training.state import make_optimizer, make_schedule
-from eeg2text_jax.training.waves import reconstruction_lines, train_arms
+from eeg2text_jax.training.sections import check_config
+from eeg2text_jax.training.step import make_optimizer, make_schedule
 from eeg2text_testing.forked_runs import final_checkpoint, logged_metrics
 
 STAGE = {"steps": 4, "batch_size": 8, "eval_every": 2, "lr": 1e-2}
@@ -93,7 +98,7 @@ def test_a_checkpoint_gives_what_no_stage_trained(whole, text_begun, monkeypatch
     """Language model and bridge; the brain encoder is the best of the stage before, whatever the checkpoint has."""
     stored = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 7.0, leaf.dtype), text_begun)
     start = SimpleNamespace(params=stored, summary=lambda: "loaded")
-    monkeypatch.setattr(resume, "start_from_checkpoint", lambda *_: start)
+    monkeypatch.setattr(grid_program, "start_from_checkpoint", lambda *_: start)
     text = stages(whole)[-1]
     found = begun(dataclasses.replace(text, config=text.config.changed({"model.checkpoint": "facebook/bart-large"})))
     for part in ("snapshot", "series"):

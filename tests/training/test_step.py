@@ -12,19 +12,17 @@ import torch
 from tiny_run import tiny_settings
 from toy_models import SummedWords
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.models.encoder_decoder import logits_of
+from eeg2text_jax.base.devices.mesh import REPLICATED, Placement, make_mesh
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.kinds import ParallelSettings
+from eeg2text_jax.models.brain import ReconstructionModel
+from eeg2text_jax.models.language_model import logits_of
 from eeg2text_jax.models.layers import dropout
-from eeg2text_jax.models.reconstruction import ReconstructionModel
 from eeg2text_jax.models.spec import EEGSpec
-from eeg2text_jax.parallel import ParallelSettings
-from eeg2text_jax.parallel.mesh import make_mesh
-from eeg2text_jax.parallel.placement import REPLICATED, Placement
-from eeg2text_jax.study.grid import Arm, dropout_keys, placement_of
-from eeg2text_jax.training import objectives
+from eeg2text_jax.training import step as objectives
 from eeg2text_jax.training.grid_program import ReconstructionProgram
-from eeg2text_jax.training.objectives import logits_of_rows, summed_loss, summed_loss_by_blocks, token_losses
-from eeg2text_jax.training.state import init_state
+from eeg2text_jax.training.step import init_state, logits_of_rows, summed_loss, summed_loss_by_blocks, token_losses
+from eeg2text_jax.training.study import Arm, dropout_keys, placement_of
 
 ARMS = (Arm("eeg", 0), Arm("noise", 0))
 TOLERANCE = 1e-5

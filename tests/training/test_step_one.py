@@ -10,11 +10,9 @@ import pytest
 import tiny_grid
 from tiny_run import study_in, tiny_settings
 
-from eeg2text_jax.training.grid_program import make_program
-from eeg2text_jax.training.resume import make_initial_state, trained_params
-from eeg2text_jax.training.stages import stage_before
-from eeg2text_jax.training.state import trainable_mask
-from eeg2text_jax.training.waves import train_arms
+from eeg2text_jax.training.grid_program import make_initial_state, make_program, stage_before, trained_params
+from eeg2text_jax.training.loop import train_arms
+from eeg2text_jax.training.step import trainable_mask
 from eeg2text_testing.forked_runs import logged_metrics
 
 STEPS = {"step_one__steps": 3, "step_one__lr": 1e-2, "train__steps": 2, "train__eval_every": 1}

@@ -9,13 +9,13 @@ import pytest
 from etils import epath
 from tiny_run import tiny_settings
 
-from eeg2text_jax.study.configuration import fields_digest, load_config
-from eeg2text_jax.study.grid import Arm
-from eeg2text_jax.study.ranges import check_config
-from eeg2text_jax.study.workdir import Workdir
-from eeg2text_jax.training import tracker
-from eeg2text_jax.training.tracker import Tracker, tracker_of
-from eeg2text_jax.training.tracker_process import feed
+from eeg2text_jax.instrument.workdir import Workdir
+from eeg2text_jax.training import metrics_log
+from eeg2text_jax.training._tracker_process import feed
+from eeg2text_jax.training.configuration import fields_digest, load_config
+from eeg2text_jax.training.metrics_log import Tracker, tracker_of
+from eeg2text_jax.training.sections import check_config
+from eeg2text_jax.training.study import Arm
 
 ARMS = ("eeg/0", "noise/0")
 WRITES = """
@@ -40,7 +40,7 @@ def package(tmp_path, monkeypatch):
         (tmp_path / f"{name}.py").write_text(content)
 
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(tracker, "PATIENCE", 10.0)
+    monkeypatch.setattr(metrics_log, "PATIENCE", 10.0)
     return make
 
 
@@ -106,7 +106,7 @@ def test_a_run_tells_its_tracker_arms_and_configuration_from_the_first_host_alon
     assert begin["group"].startswith("one-")
     assert list(begin["runs"]) == ["eeg/0", "noise/1"]
     assert begin["config"]["train"]["steps"] == 6
-    monkeypatch.setattr(tracker, "is_main", lambda: False)
+    monkeypatch.setattr(metrics_log, "is_main", lambda: False)
     assert not tracker_of(study)._begin["package"]
 
 
@@ -139,8 +139,8 @@ def test_one_that_fails_is_one_sentence(content, sentence, package, tmp_path, ca
 def test_one_that_hangs_holds_nothing_up(content, package, tmp_path, monkeypatch, capsys):
     """Neither while its queue is full, nor at the end."""
     package(content.replace("Run.finish = time.sleep", "Run.finish = lambda self: time.sleep(600)"))
-    monkeypatch.setattr(tracker, "PATIENCE", 0.5)
-    monkeypatch.setattr(tracker, "MOST_WAITING", 100)
+    monkeypatch.setattr(metrics_log, "PATIENCE", 0.5)
+    monkeypatch.setattr(metrics_log, "MOST_WAITING", 100)
     assert track(tmp_path, rows=5000) < 5.0
     (said,) = capsys.readouterr().out.splitlines()
     assert said.startswith("trackio: d")
@@ -151,14 +151,14 @@ def test_a_process_that_cannot_be_started_is_one_sentence(problem, tmp_path, mon
     def refuse(*_, **__):
         raise problem
 
-    monkeypatch.setattr(tracker.subprocess, "Popen", refuse)
+    monkeypatch.setattr(metrics_log.subprocess, "Popen", refuse)
     track(tmp_path)
     (said,) = capsys.readouterr().out.splitlines()
     assert said.startswith(f"trackio: could not be started ({problem}); training is not affected")
 
 
 def test_none_starts_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(tracker.subprocess, "Popen", None)
+    monkeypatch.setattr(metrics_log.subprocess, "Popen", None)
     track(tmp_path, wanted="")
 
 

@@ -10,14 +10,14 @@ import pytest
 from etils import epath
 from tiny_run import study_in, tiny_settings
 
-from eeg2text_jax import pipeline
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.parallel import ParallelSettings
-from eeg2text_jax.parallel.arms import Divided
-from eeg2text_jax.parallel.placement import arms_mapping
-from eeg2text_jax.predictions.file import read_predictions
-from eeg2text_jax.study.workdir import Workdir
-from eeg2text_jax.training import waves
+from eeg2text_jax.base.devices.arms import Divided
+from eeg2text_jax.base.devices.mesh import arms_mapping
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.kinds import ParallelSettings
+from eeg2text_jax.instrument.predictions.file import read_predictions
+from eeg2text_jax.instrument.workdir import Workdir
+from eeg2text_jax.runs import pipeline
+from eeg2text_jax.training import loop
 from eeg2text_testing.forked_runs import logged_metrics
 
 CHANGES = {"model__encoder_layers": 0, "train__steps": 4, "decode__max_length": 6}
@@ -28,7 +28,7 @@ def open_run(root, **changes):
 
 
 def results(study):
-    waves.train_arms(study)
+    loop.train_arms(study)
     pipeline.decode(study)
     lines = [(row["step"], *pair) for row in logged_metrics(study.workdir.root) for pair in row.items()]
     losses = {(step, name): v for step, name, v in lines if name.startswith(("loss/", "dev_loss/"))}
@@ -47,15 +47,15 @@ def test_waves_give_what_one_wave_gives(tmp_path, capsys):
     assert losses.keys() == in_waves.keys()
     np.testing.assert_allclose([in_waves[key] for key in losses], [*losses.values()], rtol=1e-5)
     assert tokens == tokens_in_waves
-    ours = waves.trained_arm(study, 1)
+    ours = loop.trained_arm(study, 1)
     assert ours["backbone"]["shared"]["embedding"].ndim == 2
     lines = study.workdir.metrics.read_text()
     study.workdir.metrics.unlink()
-    waves.restore_log(study)
+    loop.restore_log(study)
     assert study.workdir.metrics.read_text() == lines, "a deleted log is that of all waves"
     study.workdir.metrics.unlink()
     shutil.rmtree(study.workdir.root / "wave_2/checkpoints")
-    waves.restore_log(study)
+    loop.restore_log(study)
     assert not study.workdir.metrics.exists(), "a log of some waves is none"
 
 
@@ -69,31 +69,31 @@ def six_arms(tmp_path_factory):
 @pytest.mark.parametrize(("room", "expected"), [(10.0, 6), (5.9, 3), (2.5, 2), (1.5, 1), (0.5, 1)])
 def test_as_many_arms_as_fit(six_arms, tmp_path, monkeypatch, capsys, room, expected):
     study = dataclasses.replace(six_arms, workdir=Workdir(epath.Path(tmp_path)))
-    monkeypatch.setattr(waves, "device_memory", lambda: room * waves.bytes_of_an_arm(study) / waves.STATE_SHARE)
-    parts = waves.waves(study)
+    monkeypatch.setattr(loop, "device_memory", lambda: room * loop.bytes_of_an_arm(study) / loop.STATE_SHARE)
+    parts = loop.waves(study)
     assert [len(part.arms) for part in parts] == [expected] * (6 // expected)
     assert [arm for part in parts for arm in part.arms] == list(study.arms)
     keys = [jax.random.key_data(part.arrays.dropout) for part in parts]
     np.testing.assert_array_equal(np.concatenate(keys), jax.random.key_data(study.arrays.dropout))
     assert ("arms are trained at the same time" in capsys.readouterr().out) == (room < 6)
-    monkeypatch.setattr(waves, "device_memory", lambda: 1e15)  # a run that goes on elsewhere keeps its waves
-    assert [part.arms for part in waves.waves(study)] == [part.arms for part in parts]
+    monkeypatch.setattr(loop, "device_memory", lambda: 1e15)  # a run that goes on elsewhere keeps its waves
+    assert [part.arms for part in loop.waves(study)] == [part.arms for part in parts]
 
 
 def test_each_arm_has_its_own_parameters_in_whatever_wave_it_is(six_arms, tmp_path, monkeypatch):
     """Two waves of three arms; each arm's parameters are its number in the run."""
     study = dataclasses.replace(six_arms, workdir=Workdir(epath.Path(tmp_path)))
     study = dataclasses.replace(study, config=study.config.changed({"parallel.wave": 4}))
-    assert [len(part.arms) for part in waves.waves(study)] == [3, 3]
+    assert [len(part.arms) for part in loop.waves(study)] == [3, 3]
 
     def numbers(part):
         return {"x": jnp.array([study.arms.index(arm) for arm in part.arms])}
 
-    monkeypatch.setattr(waves, "trained_params", numbers)
-    assert [int(waves.trained_arm(study, number)["x"]) for number in range(6)] == list(range(6))
+    monkeypatch.setattr(loop, "trained_params", numbers)
+    assert [int(loop.trained_arm(study, number)["x"]) for number in range(6)] == list(range(6))
     shared = {"y": jnp.arange(6)}
-    monkeypatch.setattr(waves, "trained_params", lambda part: Divided(numbers(part), shared))
-    own, frozen = waves.trained_arm(study, 4)
+    monkeypatch.setattr(loop, "trained_params", lambda part: Divided(numbers(part), shared))
+    own, frozen = loop.trained_arm(study, 4)
     assert (int(own["x"]), frozen["y"].shape) == (4, (6,)), "the frozen model has no axis of arms"
 
 
@@ -103,15 +103,15 @@ def test_a_run_that_began_in_one_wave_stays_in_one(six_arms, tmp_path, monkeypat
     config = six_arms.config.changed({"step_one.steps": 2})
     study = dataclasses.replace(six_arms, config=config, workdir=Workdir(epath.Path(tmp_path)))
     (tmp_path / folder).mkdir()
-    monkeypatch.setattr(waves, "device_memory", lambda: 1.0)
-    (part,) = waves.waves(study)
+    monkeypatch.setattr(loop, "device_memory", lambda: 1.0)
+    (part,) = loop.waves(study)
     assert part is study
 
 
 def test_bytes_of_an_arm_by_hand(six_arms):
     """Parameters, the best ones, Adam's two moments and the gradient, four bytes each; and a few counters."""
     numbers = sum(leaf.size for leaf in jax.tree.leaves(six_arms.model.shapes))
-    assert 0 <= waves.bytes_of_an_arm(six_arms) - 5 * 4 * numbers < 100
+    assert 0 <= loop.bytes_of_an_arm(six_arms) - 5 * 4 * numbers < 100
 
 
 def test_devices_of_the_batch_divide_the_state_only_with_fsdp(six_arms):
@@ -119,15 +119,15 @@ def test_devices_of_the_batch_divide_the_state_only_with_fsdp(six_arms):
     loads = []
     for fsdp in (False, True):
         config = six_arms.config.changed({"parallel.mesh": (2, 4), "parallel.fsdp": fsdp})
-        loads.append(waves._load(dataclasses.replace(six_arms, config=config), 4, 800))
+        loads.append(loop._load(dataclasses.replace(six_arms, config=config), 4, 800))
     assert loads == [1600, 400]
-    assert waves._load(dataclasses.replace(six_arms, config=config), 3, 800) == np.inf
+    assert loop._load(dataclasses.replace(six_arms, config=config), 3, 800) == np.inf
 
 
 def test_what_is_no_number_of_arms_is_said(six_arms):
     config = six_arms.config.changed({"parallel.wave": -1})
     with pytest.raises(UserError, match=r"parallel.wave = -1; expected a number of arms"):
-        waves.waves(dataclasses.replace(six_arms, config=config))
+        loop.waves(dataclasses.replace(six_arms, config=config))
 
 
 def mapped(arms: str, mesh: tuple[int, int]) -> ParallelSettings:

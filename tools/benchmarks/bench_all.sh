@@ -101,7 +101,7 @@ done
 "$python" - "$parts" "$out" <<'PYTHON'
 import json, os, pathlib, sys
 
-from eeg2text_jax.bench.timing import describe_machine
+from eeg2text_jax.commands.bench.timing import describe_machine
 
 parts, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 results = {path.stem: json.loads(path.read_text()) for path in sorted(parts.glob("*.json"))}

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from eeg2text_jax.predictions.read import read_any
-from eeg2text_jax.pretrained.folder import checkpoint_folder
+from eeg2text_jax.instrument.predictions.read import read_any
+from eeg2text_jax.models.pretrained.folder import checkpoint_folder
 
 
 def timed(work: Callable[[], np.ndarray]) -> tuple[np.ndarray, float, float]:
@@ -33,9 +33,8 @@ def timed(work: Callable[[], np.ndarray]) -> tuple[np.ndarray, float, float]:
 
 def ours(folder: Path, layer: int) -> Callable[[list[str], list[str]], np.ndarray]:
     """Our BERTScore with nothing remembered of texts between two calls."""
-    from eeg2text_jax.metrics.bertscore import BertScore
-    from eeg2text_jax.pretrained.embedding import TextEmbedder
-    from eeg2text_jax.pretrained.encoders import load_encoder
+    from eeg2text_jax.judge._meaning import BertScore
+    from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
 
     embedder = TextEmbedder(load_encoder(folder, layer))
 
@@ -63,9 +62,8 @@ BATCH = 64  # pairs that bert-score pads together
 
 def matched_as_there(folder: Path, layer: int, predictions: list[str], references: list[str]) -> np.ndarray:
     """P, R and F `[N, 3]` from our hidden states, with masked tokens as candidates of similarity 0 as in bert-score."""
-    from eeg2text_jax.metrics.bertscore import BertScore
-    from eeg2text_jax.pretrained.embedding import TextEmbedder
-    from eeg2text_jax.pretrained.encoders import load_encoder
+    from eeg2text_jax.judge._meaning import BertScore
+    from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
 
     known = BertScore(TextEmbedder(load_encoder(folder, layer)))._embed([*predictions, *references])
     found = np.zeros((len(predictions), 3))

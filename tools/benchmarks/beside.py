@@ -36,12 +36,12 @@ from peers import (
     warm_up,
 )
 
-from eeg2text_jax.bench import decode, train
-from eeg2text_jax.bench.decode import OURS, Decoder, Program, Work, compile_ours, count_same
-from eeg2text_jax.bench.timing import best_seconds, describe_machine, gpu_state, write_report
-from eeg2text_jax.bench.workload import OPTIMIZER, SHAPES, OurTraining, stage_parser
-from eeg2text_jax.bench.workload import Work as TrainingWork
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.bench import decode, train
+from eeg2text_jax.commands.bench.decode import OURS, Decoder, Program, Work, compile_ours, count_same
+from eeg2text_jax.commands.bench.timing import best_seconds, describe_machine, gpu_state, write_report
+from eeg2text_jax.commands.bench.workload import OPTIMIZER, SHAPES, OurTraining, stage_parser
+from eeg2text_jax.commands.bench.workload import Work as TrainingWork
 
 DECODERS = ("transformers", "transformers-static", "ctranslate2", "ctranslate2-float16", "ctranslate2-int8")
 TORCH, COMPILED = "torch", "torch-compiled"

@@ -43,7 +43,7 @@ print(time.perf_counter() - begun)
 
 def write(root: Path, gib: float, packed: bool) -> list[Path]:
     """A tree of as many scans as it takes; all but the first are copies of its image."""
-    from eeg2text_jax.data.planted.planted_scans import write_description, write_scan, write_transcript
+    from eeg2text_jax.data.planted import write_description, write_scan, write_transcript
 
     rng = np.random.default_rng(0)
     n = max(1, round(gib * 2**30 / (2 * np.prod(GRID) * FRAMES)))

@@ -15,17 +15,14 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from eeg2text_jax.base.devices.arms import compile_step
+from eeg2text_jax.base.devices.mesh import put_training_batch
+from eeg2text_jax.commands.preflight.programs import VOCABULARY
 from eeg2text_jax.data.batches import make_batch, stack_seeds
-from eeg2text_jax.parallel.arms import compile_step
-from eeg2text_jax.parallel.placement import put_training_batch
-from eeg2text_jax.preflight.programs import VOCABULARY
-from eeg2text_jax.study.config_file import open_workdir
-from eeg2text_jax.study.configuration import load_config
-from eeg2text_jax.study.ranges import checked_settings
-from eeg2text_jax.study.sections import Settings
-from eeg2text_jax.study.study import Study, open_study
-from eeg2text_jax.training.grid_program import make_program
-from eeg2text_jax.training.resume import make_initial_state
+from eeg2text_jax.training.configuration import load_config, open_workdir
+from eeg2text_jax.training.grid_program import make_initial_state, make_program
+from eeg2text_jax.training.sections import Settings, checked_settings
+from eeg2text_jax.training.study import Study, open_study
 
 PAPER = Path(__file__).parents[2] / "configs/paper.py"
 

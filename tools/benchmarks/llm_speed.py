@@ -26,18 +26,17 @@ from peft import LoraConfig, get_peft_model
 from torch_reference import Case, make_pair
 from transformers import GenerationConfig
 
-from eeg2text_jax.backbones import LORA_TARGETS
-from eeg2text_jax.bench.timing import describe_machine
-from eeg2text_jax.conditions.condition import condition_key
+from eeg2text_jax.base.devices.arms import Divided
+from eeg2text_jax.commands.bench.timing import describe_machine
 from eeg2text_jax.decoding.generate import generate
+from eeg2text_jax.decoding.settings import GenerationSpec
+from eeg2text_jax.models.backbones import LORA_TARGETS
 from eeg2text_jax.models.functional import Seq2SeqModel, divide
 from eeg2text_jax.models.spec import EEGSpec, LoraSpec
-from eeg2text_jax.parallel.arms import Divided
-from eeg2text_jax.search.settings import GenerationSpec
-from eeg2text_jax.study.grid import Arm, StudyArrays
-from eeg2text_jax.study.sections import OptimSettings
-from eeg2text_jax.training.state import init_state, make_optimizer
-from eeg2text_jax.training.step import GridProgram
+from eeg2text_jax.training.conditions.condition import condition_key
+from eeg2text_jax.training.sections import OptimSettings
+from eeg2text_jax.training.step import GridProgram, init_state, make_optimizer
+from eeg2text_jax.training.study import Arm, StudyArrays
 
 WORDS, TOKENS, FEATURES, BRIDGE = 56, 64, 840, 840
 SHAPE = {

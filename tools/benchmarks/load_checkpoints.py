@@ -60,7 +60,7 @@ def measure(folder: Path) -> None:
     """Loads one checkpoint and prints a row of the table."""
     import jax
 
-    from eeg2text_jax.pretrained.load import load_pretrained
+    from eeg2text_jax.models.pretrained.load import load_pretrained
 
     jax.block_until_ready(jax.numpy.zeros(()))  # starts the backend
     size = sum(path.stat().st_size for path in folder.glob("*") if path.suffix in (".safetensors", ".msgpack", ".bin"))

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from eeg2text_jax.backbones import bart
-from eeg2text_jax.backbones.mapping import export
-from eeg2text_jax.bench.decode import Decoder
+from eeg2text_jax.base.errors import UserError, first_line
+from eeg2text_jax.commands.bench.decode import Decoder
 from eeg2text_jax.data.batches import Batch
-from eeg2text_jax.errors import UserError, first_line
+from eeg2text_jax.decoding.settings import GenerationSpec
+from eeg2text_jax.models.backbones import bart
+from eeg2text_jax.models.backbones.mapping import export
 from eeg2text_jax.models.functional import Seq2SeqModel
-from eeg2text_jax.search.settings import GenerationSpec
-from eeg2text_jax.study.sections import OptimSettings
+from eeg2text_jax.training.sections import OptimSettings
 
 Input = TypeVar("Input")
 

@@ -18,7 +18,7 @@ import sacrebleu
 from transformers import BartConfig
 
 from eeg2text_jax import GenerationSpec, Seq2SeqModel, generate
-from eeg2text_jax.backbones import bart
+from eeg2text_jax.models.backbones import bart
 
 WORDS, FIRST, LENGTH, WIDTH, NOISE = 200, 4, 12, 128, 2.2
 PRECISIONS = {

@@ -15,10 +15,9 @@ import numpy as np
 import optax
 import torch
 
-from eeg2text_jax.models.brain.unicorn import halved
-from eeg2text_jax.models.reconstruction import ReconstructionModel
+from eeg2text_jax.models.brain import ReconstructionModel, halved
 from eeg2text_jax.models.spec import EEGSpec
-from eeg2text_jax.training.objectives import reconstruction_loss
+from eeg2text_jax.training.step import reconstruction_loss
 
 VOLUME, CHANNELS, WIDTH, LR = (64, 64, 27), (16, 32, 64, 128), 768, 1e-4
 AXES = (2, 3, 4, 1, 0)  # of PyTorch's kernels in our order

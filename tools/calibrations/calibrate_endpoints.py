@@ -36,12 +36,12 @@ from decoder_zoo import HONEST, draw
 from null_zoo import GENRES_ALONE, NULLS, draw_null
 from working_decoders import LITTLE, SOURCES, Clones, exchanged, rows_of
 
-from eeg2text_jax.auditing.align import align
-from eeg2text_jax.auditing.audit import Audit, Options
-from eeg2text_jax.auditing.endpoints import Endpoint, function_endpoint, shared_words
-from eeg2text_jax.auditing.forms import words
-from eeg2text_jax.model_metrics import endpoints, makers_of
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.instrument.auditing.align import align
+from eeg2text_jax.instrument.auditing.audit import Audit, Options
+from eeg2text_jax.instrument.auditing.strata import words
+from eeg2text_jax.instrument.auditing.table import Endpoint, function_endpoint, shared_words
+from eeg2text_jax.instrument.predictions.file import Prediction
+from eeg2text_jax.judge.model_metrics import endpoints, makers_of
 from eeg2text_testing.made_up_text import FUNCTION_WORDS
 
 QUALITIES, PLANTED = (0.1, 0.3), (0.0, 0.05)  # of the zoo; shares of words put into outputs

@@ -20,12 +20,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tools/
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.verdict import Verdict
-from eeg2text_jax.files import file_digest
-from eeg2text_jax.predictions.file import Prediction, write_predictions
-from eeg2text_jax.predictions.read import read_any
-from eeg2text_jax.study.own_run import is_of_its_run
+from eeg2text_jax.base.files import file_digest
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.verdict import Verdict
+from eeg2text_jax.instrument.predictions.file import Prediction, write_predictions
+from eeg2text_jax.instrument.predictions.read import read_any
+from eeg2text_jax.instrument.workdir import is_of_its_run
 from eeg2text_testing.decoders import Rows, chosen, written
 
 NOISE, VOCABULARY = written(4)

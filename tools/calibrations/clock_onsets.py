@@ -14,9 +14,9 @@ from collections import Counter
 from pathlib import Path
 
 from eeg2text_jax import data as public
-from eeg2text_jax.cli import main as eeg2text
-from eeg2text_jax.data.planted.planted_words import SyntheticSpec, synthetic_samples
-from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.commands.cli import main as eeg2text
+from eeg2text_jax.data.planted import SyntheticSpec, synthetic_samples
+from eeg2text_jax.training.configuration import load_config
 
 BEGINS = {
     "from 0": (0.0, 0.0),

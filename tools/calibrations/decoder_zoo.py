@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tools/
 
-from eeg2text_jax.predictions.file import write_predictions
+from eeg2text_jax.instrument.predictions.file import write_predictions
 from eeg2text_testing.made_up_text import FUNCTION_WORDS, bare, content_words
 from eeg2text_testing.scenes import (
     START,

@@ -17,16 +17,20 @@ from pathlib import Path
 
 import numpy as np
 
-from eeg2text_jax.judge.baselines import bertscore_features, error_rates, fit_best, similarity_features
-from eeg2text_jax.judge.controlled import make_pairs, make_speakers
+from eeg2text_jax.judge._edits import make_pairs, make_speakers
+from eeg2text_jax.judge._meaning import BertScore, Similarity
+from eeg2text_jax.judge.baselines import (
+    bertscore_features,
+    choose_threshold,
+    error_rates,
+    fit_best,
+    similarity_features,
+    speakers_markdown,
+    speakers_table,
+)
 from eeg2text_jax.judge.pairs import Pair, divide
-from eeg2text_jax.judge.results import by_slice
-from eeg2text_jax.judge.speakers import speakers_markdown, speakers_table
-from eeg2text_jax.judge.thresholds import choose_threshold
-from eeg2text_jax.metrics.bertscore import BertScore
-from eeg2text_jax.metrics.meaning import Similarity
-from eeg2text_jax.pretrained.embedding import TextEmbedder
-from eeg2text_jax.pretrained.encoders import load_encoder
+from eeg2text_jax.judge.session import by_slice
+from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
 
 HARD = ("negation", "number", "antonym")
 

@@ -7,7 +7,7 @@ import argparse
 import json
 from pathlib import Path
 
-from eeg2text_jax.cli import main as eeg2text
+from eeg2text_jax.commands.cli import main as eeg2text
 
 METRIC = "word_bleu-1"
 

@@ -14,13 +14,18 @@ import dataclasses
 import numpy as np
 from time_trap import rows_of
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.repeats import WITHIN, repeats
-from eeg2text_jax.auditing.verdict import Time, Verdict
-from eeg2text_jax.conditions.donors import donor_table
-from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table, same_place_texts
 from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.verdict import Time, Verdict
+from eeg2text_jax.runs.repeats import WITHIN, repeats
+from eeg2text_jax.training.conditions._donors import (
+    clock_features,
+    donor_table,
+    nearest_texts,
+    neighbor_table,
+    same_place_texts,
+)
 
 TEXTS, DAYS, READERS, F, WORDS = 150, 4, 2, 32, 300
 TIME = ("clock", "nearest_in_time", "same_place", "neighbor")

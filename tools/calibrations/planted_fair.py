@@ -13,11 +13,11 @@ import argparse
 import json
 from pathlib import Path
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.provenance import DECODED_HERE
-from eeg2text_jax.cli import main as eeg2text
-from eeg2text_jax.predictions.file import read_predictions
-from eeg2text_jax.predictions.selection import select_cells
+from eeg2text_jax.commands.cli import main as eeg2text
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.notices import DECODED_HERE
+from eeg2text_jax.instrument.predictions.file import read_predictions
+from eeg2text_jax.instrument.predictions.selection import select_cells
 
 ROWS = {
     "f": {},

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # tools/
 import field
 from working_decoders import SOURCES, Clones
 
-from eeg2text_jax.auditing.signs import Sign, signs_of
+from eeg2text_jax.instrument.auditing._signs import Sign, signs_of
 
 MODES = {"teacher_forced": "teacher-forced", "free_running": "free-running"}
 Rows = list[tuple[str, str, str]]  # reference, prediction, reader

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.datafile import DataFile
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.neighbors import WITHIN, groups_of_readings, neighbor_accuracy, time_leakage
-from eeg2text_jax.splits.split import readings_of
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.neighbors import WITHIN, groups_of_readings, neighbor_accuracy, time_leakage
+from eeg2text_jax.data.splits.split import readings_of
 
 RATIO = (0.8, 0.1, 0.1)
 SPLITS = (("c", 0), ("unique_text", 0), ("f", 0), ("blocks", 0), ("blocks", 30))

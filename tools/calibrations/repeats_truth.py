@@ -13,8 +13,8 @@ import dataclasses
 
 import numpy as np
 
-from eeg2text_jax.auditing import contrast
-from eeg2text_jax.auditing.repeats import OVER, WITHIN, compare, gathered
+from eeg2text_jax.instrument.auditing import verdict
+from eeg2text_jax.runs.repeats import OVER, WITHIN, compare, gathered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--likeness", default="correlation")
     parser.add_argument("--only", default="", help="designs whose names begin so")
     flags = parser.parse_args()
-    contrast.PAIRINGS = 500
+    verdict.PAIRINGS = 500
     print("| design | claims | above, without the test of the distance | content |\n| --- | --- | --- | --- |")
     for name, design in NULLS.items():
         if name.startswith(flags.only):

@@ -17,20 +17,19 @@ from pathlib import Path
 
 import numpy as np
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.result import AuditResult
-from eeg2text_jax.auditing.verdict import Time, Verdict
-from eeg2text_jax.conditions.donors import donor_table
-from eeg2text_jax.conditions.time_controls import clock_features, nearest_texts, neighbor_table
 from eeg2text_jax.data.clock import Clock, known_time
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.planted.planted_words import SyntheticSpec, synthetic_samples
+from eeg2text_jax.data.planted import SyntheticSpec, synthetic_samples
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.predictions.file import Prediction
-from eeg2text_jax.predictions.rankings import Candidates, Ranking
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import sample_ids
-from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import sample_ids
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.result import AuditResult
+from eeg2text_jax.instrument.auditing.verdict import Time, Verdict
+from eeg2text_jax.instrument.predictions.file import Prediction
+from eeg2text_jax.instrument.predictions.rankings import Candidates, Ranking
+from eeg2text_jax.training.conditions._donors import clock_features, donor_table, nearest_texts, neighbor_table
+from eeg2text_jax.training.configuration import load_config
 
 BASE = SyntheticSpec(signal=0.0, sentences=600, subjects=3, tasks=1, features=48, vocabulary=240, groups=6,
                      order="blocks", drift=2.0, seed=0)  # fmt: skip

@@ -31,28 +31,34 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.auditing.result import AuditResult
-from eeg2text_jax.auditing.strata import length_strata
-from eeg2text_jax.auditing.verdict import Verdict
-from eeg2text_jax.conditions.condition import ConditionContext, apply_condition, condition_key
-from eeg2text_jax.conditions.donors import donor_table
 from eeg2text_jax.data.batches import Samples, feature_scale, make_batch, training_batches
 from eeg2text_jax.data.data_writer import DataWriter
 from eeg2text_jax.data.datafile import DataFile, read_datafile
-from eeg2text_jax.data.planted.planted_words import SENTENCE_WORDS, SyntheticSpec, synthetic_samples
-from eeg2text_jax.metrics.ranks import chance_interval
-from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.data.planted import SENTENCE_WORDS, SyntheticSpec, synthetic_samples
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import Split
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.result import AuditResult
+from eeg2text_jax.instrument.auditing.strata import length_strata
+from eeg2text_jax.instrument.auditing.verdict import Verdict
+from eeg2text_jax.instrument.metrics.score import chance_interval
+from eeg2text_jax.instrument.predictions.file import sentence_key
+from eeg2text_jax.instrument.predictions.rankings import Candidates, Ranking, rounded
+from eeg2text_jax.instrument.predictions.selection import select_arms
+from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
-from eeg2text_jax.models.two_towers import ContrastiveModel
-from eeg2text_jax.predictions.file import sentence_key
-from eeg2text_jax.predictions.rankings import Candidates, Ranking, rounded
-from eeg2text_jax.predictions.selection import select_arms
-from eeg2text_jax.splits.methods import make_split
-from eeg2text_jax.splits.split import Split
-from eeg2text_jax.study.grid import Arm, StudyArrays, TextArrays, dropout_keys, init_keys
-from eeg2text_jax.study.text_targets import hashed_tfidf, standardized
+from eeg2text_jax.training.conditions._donors import donor_table
+from eeg2text_jax.training.conditions.condition import ConditionContext, apply_condition, condition_key
 from eeg2text_jax.training.grid_program import ContrastiveProgram
+from eeg2text_jax.training.study import (
+    Arm,
+    StudyArrays,
+    TextArrays,
+    dropout_keys,
+    hashed_tfidf,
+    init_keys,
+    standardized,
+)
 
 KINDS = ("planted", "null", "lengths", "length")
 TRAINED = ("eeg", "noise", "length_only")

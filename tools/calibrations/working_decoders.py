@@ -20,9 +20,9 @@ from pathlib import Path
 
 import jiwer
 
-from eeg2text_jax.auditing.audit import audit
-from eeg2text_jax.metrics.bleu import word_bleu
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.metrics.metric import word_bleu
+from eeg2text_jax.instrument.predictions.file import Prediction
 
 SPEECH = "examples/microelectrode/willett_2023"
 WANTED = ("uses EEG", "content above its null", "content of unproven origin")

@@ -3,7 +3,7 @@
     python tools/checks/check_own.py DIR            # all of it, about 20 minutes of two cores
     python tools/checks/check_own.py DIR memory     # the peak memory of 4 and of 16 subjects alone
 
-4 subjects read 60 sentences; words are in band power (`data/planted/planted_recordings.py`). With the words the verdict
+4 subjects read 60 sentences; words are in band power (`data/planted.py`). With the words the verdict
 must be *uses EEG*; with everything but the words it must not. Voltages times 1e-6 and 1e9 must change no prediction.
 """
 
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from eeg2text_jax.data.planted.planted_recordings import write_recordings
+from eeg2text_jax.data.planted import write_recordings
 
 FORMATS = ("fif", "edf", "brainvision", "bids")
 
@@ -34,7 +34,7 @@ def peak(folder: Path, subjects: int) -> float:
     """Peak memory of `eeg2text prepare` on that many subjects, in MiB."""
     fields = write_recordings(folder, "fif", subjects=subjects)
     code = (
-        "import resource, sys; from eeg2text_jax.cli import main; assert not main(sys.argv[1:]); "
+        "import resource, sys; from eeg2text_jax.commands.cli import main; assert not main(sys.argv[1:]); "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
     command = [sys.executable, "-c", code, "prepare", str(folder), f"--out={folder}.h5", *fields]

@@ -20,10 +20,10 @@ import numpy as np
 sys.path.extend(map(str, Path(__file__).parents[1:3]))  # tools/, and the clone for configs/
 
 from configs.default import get_config
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.data.tally import Tally
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.data.source import Tally
 from eeg2text_testing.bids_stories import GRID, WINDOW, make_tree
 from eeg2text_testing.corruption import Verdict, arguments, corrupt, series
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from eeg2text_jax.errors import UserError
-from eeg2text_jax.judge.controlled import make_pairs
-from eeg2text_jax.judge.judge_folder import Judge, read_judge, write_judge
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.judge._edits import make_pairs
+from eeg2text_jax.judge._judge_folder import Judge, read_judge, write_judge
 from eeg2text_jax.judge.pairs import read_pairs, write_pairs
-from eeg2text_jax.judge.templates import sentences
+from eeg2text_jax.judge.toy import sentences
 from eeg2text_jax.judge.wording import TEMPLATES, Labels, Wording
 
 ODD = (b"\xff\xfe", b"\0", b'"', b"\t", b"\n", b"\r", b",", b"\xef\xbb\xbf", b"{", b"NaN", b"1e999", b"-1")

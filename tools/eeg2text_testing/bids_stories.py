@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from eeg2text_jax.data.fmri.scans import FmriSpec
-from eeg2text_jax.data.planted.planted_scans import Aligned, Event, write_description, write_scan, write_transcript
-from eeg2text_jax.study.configuration import load_config
+from eeg2text_jax.data.fmri._scans import FmriSpec
+from eeg2text_jax.data.planted import Aligned, Event, write_description, write_scan, write_transcript
+from eeg2text_jax.training.configuration import load_config
 
 GRID = (4, 4, 3)
 FRAMES = 40

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.instrument.predictions.file import Prediction
 from eeg2text_testing.prediction_sets import PAD
 
 CONDITIONS = ("eeg", "shuffled", "clock", "neighbor", "nearest_in_time")

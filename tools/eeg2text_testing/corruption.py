@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.data.prepare import prepare
-from eeg2text_jax.data.tally import Tally
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.data.source import Tally
 
 WAYS = ("byte", "bit", "zeros", "noise", "cut", "removed", "doubled")
 

@@ -7,7 +7,7 @@ import dataclasses
 import random
 from collections.abc import Sequence
 
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.instrument.predictions.file import Prediction
 
 Rows = list[Prediction]
 LENGTHS = (6, 21)  # words of a reference, the upper bound excluded

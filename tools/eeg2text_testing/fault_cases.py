@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from eeg2text_jax.stores.address import is_address, parse
-from eeg2text_jax.stores.copying import at_hand
+from eeg2text_jax.base.stores.buckets import at_hand, is_address, parse
 from eeg2text_testing.bucket_servers import SERVERS
 from eeg2text_testing.forked_runs import Forked, arguments, what_counts
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
 from eeg2text_testing.fault_cases import JUDGE, flags
 from eeg2text_testing.fault_series import Series
 from eeg2text_testing.forked_runs import LAST, TRACEBACK, Forked, arguments, differing, what_counts

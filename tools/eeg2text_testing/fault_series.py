@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from eeg2text_jax import cli
-from eeg2text_jax.stores import lease
+from eeg2text_jax.base.stores import mirror
+from eeg2text_jax.commands import cli
 from eeg2text_testing.fault_cases import Case, Place, met, place, wait_for
 from eeg2text_testing.forked_runs import TRACEBACK, Forked, differing
 
@@ -61,7 +61,7 @@ class Series:
 
     def command(self, argv: list[str], around: Callable[[Callable[[], int]], int] | None = None) -> Forked:
         def begin() -> int:
-            lease.BEAT, lease.PATIENCE = BEAT, PATIENCE
+            mirror.BEAT, mirror.PATIENCE = BEAT, PATIENCE
             return (around or (lambda command: command()))(functools.partial(cli.main, argv))
 
         return Forked(begin, self.out / f"log_{next(self._number)}")

@@ -15,8 +15,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from eeg2text_jax import cli
-from eeg2text_jax.errors import UserError
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands import cli
 
 ROOT = Path(__file__).parents[2]
 TRACEBACK = "Traceback (most recent call last)"
@@ -64,10 +64,6 @@ def prepare(cache: Path) -> None:
     jax.config.update("jax_disable_most_optimizations", True)
     for command in cli.COMMANDS:
         cli.command(command)
-    from eeg2text_jax import (
-        finished_run,  # noqa: F401
-        pipeline,  # noqa: F401
-    )
 
 
 def arguments(**changes: object) -> list[str]:

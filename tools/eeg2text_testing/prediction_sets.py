@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eeg2text_jax.auditing.strata import length_strata, reader_groups
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.instrument.auditing.strata import length_strata, reader_groups
+from eeg2text_jax.instrument.predictions.file import Prediction
 
 PAD = -1
 VOCABULARY = 1500  # Zipf words; frequent ones have the small numbers

@@ -6,7 +6,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
-from eeg2text_jax.predictions.file import Prediction
+from eeg2text_jax.instrument.predictions.file import Prediction
 from eeg2text_testing.made_up_text import content_words, sentences
 
 SIZES = (60, 80, 104, 150)  # sentences of a set, by its seed

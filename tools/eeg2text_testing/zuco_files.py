@@ -15,7 +15,7 @@ import numpy as np
 import scipy.io
 from h5py import h5a, h5d, h5g, h5r, h5s, h5t
 
-from eeg2text_jax.data.recordings.features import BANDS, CHANNELS, MEASURES
+from eeg2text_jax.data.recordings._features import BANDS, CHANNELS, MEASURES
 
 PAIRS = 48  # of electrodes, for the left-right differences
 NAN = np.array([[np.nan]])

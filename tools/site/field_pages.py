@@ -9,8 +9,8 @@ from pathlib import Path
 
 from field_lines import FORCED, FREE, Line, PublishedSet
 
-from eeg2text_jax.auditing.verdict import Verdict, p_cell
-from eeg2text_jax.versions import __version__
+from eeg2text_jax.base.packages import __version__
+from eeg2text_jax.instrument.auditing.verdict import Verdict, p_cell
 
 HERE = Path(__file__).parent
 CONTROLS = ("noise", "label")  # what a set was fed that is a control of another

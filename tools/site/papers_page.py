@@ -1,4 +1,4 @@
-"""docs/papers.md from eeg2text_jax/records/papers.tsv: the papers line by line, and where each line is here.
+"""docs/papers.md from eeg2text_jax/commands/papers.tsv: the papers line by line, and where each line is here.
 
 python tools/site/papers_page.py > docs/papers.md
 
@@ -29,7 +29,7 @@ authors' code has. The first paper has a later version, Scientific Reports 16:35
 
 def rows() -> list[dict[str, str]]:
     """The table, a dictionary a line."""
-    with (ROOT / "eeg2text_jax/records/papers.tsv").open(encoding="utf8", newline="") as file:
+    with (ROOT / "eeg2text_jax/commands/papers.tsv").open(encoding="utf8", newline="") as file:
         return [{name: value or "" for name, value in row.items()} for row in csv.DictReader(file, delimiter="\t")]
 
 

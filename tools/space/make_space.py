@@ -43,7 +43,7 @@ def make(out: Path, gradio: str = "6.31.0") -> None:
     out.mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "eeg2text_jax", out / "eeg2text_jax", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "configs", out / "eeg2text_jax/configs", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "docs/field.md", out / "eeg2text_jax/app/field.md")
+    shutil.copy(ROOT / "docs/field.md", out / "eeg2text_jax/instrument/app/field.md")
     shutil.copy(ROOT / "tools/space/app.py", out)
     (out / "requirements.txt").write_text("\n".join(requirements()) + "\n", encoding="utf8")
     (out / "README.md").write_text(README.format(version=gradio), encoding="utf8")

@@ -1,1 +1,1 @@
-"""Convert fMRI of story listening in BIDS folders (Narratives) to windows of volumes with their text."""
+"""fMRI: BIDS folders of images, and the words of stories."""

@@ -1,1 +1,1 @@
-"""Convert raw EEG that MNE reads, with events that mark sentences, to band power of words or windows."""
+"""Raw EEG of any file that MNE reads, and BIDS folders."""

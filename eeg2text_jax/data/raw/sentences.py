@@ -2,13 +2,199 @@
 
 import collections
 import dataclasses
+import fractions
+import io
+import itertools
+import zipfile
 from collections.abc import Sequence
+from pathlib import Path
 
-from eeg2text_jax.data.raw.events import CODES, MISSING, Event, is_marked_bad, split_type
-from eeg2text_jax.data.raw.find import RawFile, RawSpec, stem_of
-from eeg2text_jax.data.raw.texts import Texts
-from eeg2text_jax.data.tally import are_codes
-from eeg2text_jax.errors import UserError, shortlist
+import numpy as np
+import scipy  # imports `scipy.signal` on first use; to import it here would cost every command 2 s of CPU time
+
+from eeg2text_jax.base.errors import UserError, first_line, shortlist
+from eeg2text_jax.base.packages import library
+from eeg2text_jax.data.raw.find import (
+    CODES,
+    MISSING,
+    Event,
+    RawFile,
+    RawSpec,
+    is_marked_bad,
+    read_table,
+    spellings,
+    split_type,
+    stem_of,
+)
+from eeg2text_jax.data.source import are_codes
+
+# Look up the text of a sentence in a table, by its trial or code.
+
+BIDS_PREFIX = {"subject": "sub-", "session": "ses-", "task": "task-", "run": "run-"}
+SHIFTS, FEWEST, MOST_FIT = 3, 10, 0.8  # rows tried in a message, fewest trials checked, share that must fit
+KEYS = ("subject", "session", "task", "run", "trial", "code")  # columns that may identify a text
+
+
+class Texts:
+    """A table of texts by trial (from 1 in each recording), code or both; optionally also by subject, task and so on.
+
+    Raises UserError if the table is unreadable, has no column `column` or no trial or code, or two texts for one key.
+    """
+
+    def __init__(self, path: Path, column: str):
+        self.path = path
+        columns, rows = read_sheets(path, column) if path.suffix == ".xlsx" else read_table(path)
+        if "participant_id" in columns and "subject" not in columns:  # BIDS calls the subject so
+            columns, rows = [*columns, "subject"], [{**row, "subject": row["participant_id"]} for row in rows]
+        self.keys = tuple(key for key in KEYS if key in columns)
+        if column not in columns or not {"trial", "code"} & set(self.keys):
+            raise UserError(
+                f"{path}: has the columns {', '.join(columns)}; expected {column!r} (data.raw.text can "
+                "name another column) and `trial` or `code`; if texts differ between subjects, sessions, tasks or "
+                "runs, also `subject`, `session`, `task` or `run`."
+            )
+        self._texts: dict[tuple[str, ...], str] = {}
+        self._used: set[tuple[str, ...]] = set()
+        self._looked_up: set[str] = set()  # codes of events for which a text was looked up
+        for row in rows:
+            key = tuple(_key(name, row[name]) for name in self.keys)
+            if self._texts.setdefault(key, row[column]) != row[column]:
+                named = ", ".join(f"{name} {row[name]}" for name in self.keys)
+                raise UserError(
+                    f"{path}: has two texts for {named}; add a column that tells them apart (`subject`, `session`, "
+                    "`task` or `run`)."
+                )
+
+    def find(self, file: RawFile, trial: int, codes: Sequence[str]) -> str:
+        """Return the text of a trial, found by its number or `codes`; "" if the table has none."""
+        known = {"subject": file.subject, "session": file.session, "task": file.task, "run": file.run, "trial": trial}
+        if "code" in self.keys:
+            self._looked_up.update(_key("code", code) for code in codes)
+        for code in itertools.chain.from_iterable(map(spellings, codes)) if "code" in self.keys else [""]:
+            key = tuple(_key(name, str({**known, "code": code}[name])) for name in self.keys)
+            if self._texts.get(key, "").lower() not in MISSING:
+                self._used.add(key)
+                return self._texts[key]
+        return ""
+
+    def check_trials(self, file: RawFile, trials: int) -> None:
+        """Raise UserError if a recording has another number of trials than the table has texts for it."""
+        if "code" in self.keys or not trials:
+            return
+        ours = [_key(name, getattr(file, name)) for name in self.keys[:-1]]
+        numbers = [key[-1] for key in self._texts if list(key[:-1]) == ours]
+        if "0" in numbers:
+            raise UserError(
+                f"{self.path}: has a trial 0, but trials count from 1 in each recording; add 1 to them all."
+            )
+        if numbers and len(numbers) != trials:
+            raise UserError(
+                f"{self.path}: has {len(numbers)} texts for {file.path.name}, in which {trials} events begin a "
+                "sentence, so that texts may be shifted; count trials from 1 in each recording (columns `subject` and "
+                "`run` tell recordings apart); give trials without a text, such as practice, a row with n/a, or leave "
+                "their codes out with data.raw.skip; remove rows of trials that were not recorded."
+            )
+
+    def check_durations(self, file: RawFile, durations: Sequence[float], texts: Sequence[str], unit: float) -> None:
+        """Raise UserError if durations in seconds do not fit the numbers of characters, of `unit` seconds each.
+
+        A constant number of further characters is allowed: a sentence may be shown for a moment longer.
+        """
+        shown, lengths = np.rint(np.array(durations) / unit).astype(int), np.array([len(text) for text in texts])
+
+        def fits(shift: int) -> float:
+            """Return the share of trials that fit if the text of row i is that of trial i + `shift`."""
+            trials = np.arange(max(shift, 0), len(shown) + min(shift, 0))
+            further = shown[trials] - lengths[trials - shift]
+            return float(max(np.mean(further == constant) for constant in (0, 1, 2)))
+
+        if len(shown) < FEWEST or (found := fits(0)) >= MOST_FIT:
+            return
+        best = max((s for s in range(-SHIFTS, SHIFTS + 1) if abs(s) < len(shown)), key=fits)
+        why = "; no shift of up to 3 rows fits: is it the table of another run?"
+        if fits(best) >= MOST_FIT:
+            why = f"; shifted by {best:+d} rows, {fits(best):.0%} would: the table is shifted."
+        raise UserError(
+            f"{self.path}: the texts do not fit {file.path.name}: at {unit:g} s a character "
+            f"(data.raw.seconds_per_character), {found:.0%} of its {len(shown)} trials last as long as their text, "
+            f"expected {MOST_FIT:.0%} or more{why}"
+        )
+
+    def check_codes(self) -> None:
+        """Raise UserError if the events' codes are the table's codes plus a constant, so that texts would be wrong."""
+        theirs = {int(key[-1]) for key in self._texts if key[-1].isdecimal()}
+        ours = {int(code) for code in self._looked_up if code.isdecimal()}
+        if theirs and ours and (shift := min(ours) - min(theirs)) and ours == {code + shift for code in theirs}:
+            raise UserError(
+                f"{self.path}: has the codes {min(theirs)} to {max(theirs)}, and the events have {min(ours)} to "
+                f"{max(ours)}: texts would be shifted by {abs(shift)}; write the codes as the events have them."
+            )
+
+    def mismatch(self, files: Sequence[RawFile]) -> str:
+        """Return a sentence that explains why no trial of the recordings has a text."""
+        for place, name in enumerate(self.keys):
+            if name in ("trial", "code"):
+                continue
+            theirs, ours = {key[place] for key in self._texts}, {_key(name, getattr(file, name)) for file in files}
+            if not theirs & ours:
+                return (
+                    f"{self.path}: its column {name} has {', '.join(sorted(theirs)[:3])}; the recordings' {name} is "
+                    f"{', '.join(sorted(ours)[:3])}; write them alike, or give data.raw.names."
+                )
+        return f"{self.path}: no row has the {' and '.join(self.keys)} of a sentence here."
+
+    def notes(self) -> list[str]:
+        """Return a note if rows of the table were not used."""
+        unused = [key for key in self._texts if key not in self._used]
+        if not unused:
+            return []
+        first = ", ".join(f"{name} {value}" for name, value in zip(self.keys, unused[0], strict=True))
+        return [f"{self.path}: {len(unused)} of {len(self._texts)} texts belong to no trial here (first: {first})."]
+
+
+def read_sheets(path: Path, column: str) -> tuple[list[str], list[dict[str, str]]]:
+    """Return columns and rows of Excel files with a text a row, in the order of the trials, as `read_table` does.
+
+    `{run}` in the name stands for digits: then the rows have a column `run`. The texts are in the column that is named
+    `column`, else in the first column that is not of numbers. Raises UserError if there is no file, or no text.
+    """
+    openpyxl = library("openpyxl", "xlsx")
+    before, there, after = path.name.partition("{run}")
+    files = sorted(path.parent.glob(f"{before}*{after}")) if there else [path]
+    rows: list[dict[str, str]] = []
+    for file in files:
+        try:
+            cells = [
+                list(row)
+                for row in openpyxl.load_workbook(io.BytesIO(file.read_bytes()), read_only=True).worksheets[0].values
+            ]
+        except (OSError, KeyError, ValueError, IndexError, SyntaxError, zipfile.BadZipFile) as error:
+            raise UserError(
+                f"{file}: cannot be read as an Excel file ({first_line(error)}); save it as CSV."
+            ) from error
+        cells = [row for row in cells if any(cell not in (None, "") for cell in row)]
+        head = [str(cell).strip() for cell in cells[0]] if cells else []
+        if column in head:
+            place, cells = head.index(column), cells[1:]
+        else:
+            place = next((k for k in range(len(head)) if all(isinstance(row[k], str) for row in cells)), -1)
+        if not cells or place < 0:
+            raise UserError(f"{file}: expected a text in each row, in a column without numbers or named {column!r}.")
+        run = {"run": file.name.removeprefix(before).removesuffix(after)} if there else {}
+        rows += [{**run, "trial": str(n), column: str(row[place]).strip()} for n, row in enumerate(cells, 1)]
+    if not rows:
+        raise UserError(f"{path}: there is no such file; expected tables of texts.")
+    return list(rows[0]), rows
+
+
+def _key(name: str, value: str) -> str:
+    """Normalize a cell of a key column: `Stimulus/S101`, `S 101`, `101` are one code, `01`, `1`, `1.0` one number."""
+    if name == "code":
+        marker, bare = split_type(value)
+        value = spellings(bare)[-1] if marker in ("", "Stimulus/", "Comment/") else marker + bare
+    value = value.strip().removeprefix(BIDS_PREFIX.get(name, "")).strip().removesuffix(".0")
+    return value.lstrip("0") or "0" if value.isdecimal() else value
+
 
 NO_END = "no end"
 NO_TEXT = "no text"
@@ -195,3 +381,103 @@ def windows(reading: Reading, window: float, step: float) -> tuple[Span, ...]:
         return ((reading.begin, reading.end),)
     starts = (reading.begin + i * step for i in range(count))
     return tuple((start, start + window) for start in starts)
+
+
+# Compute the band power or amplitude of words from voltages, and warn of implausible channels and units.
+
+MICROVOLT = 1e-6  # V
+LOWEST, HIGHEST = 1e-8, 5e-3  # V, range of plausible standard deviations of EEG; 5e-6 to 1e-4 are typical
+# A channel is noisy (constant) if its standard deviation is above (below) the median channel's times this factor.
+NOISY, CONSTANT = 20.0, 1e-3
+
+
+class Flat(ValueError):
+    """The logarithm of the power of a constant channel was requested; `args[0]` is the channel's number."""
+
+
+def band_power(volts: np.ndarray, rate: float, spans: Sequence[Span], spec: RawSpec) -> np.ndarray:
+    """Return the mean power or amplitude of each of W spans in each band and channel: float64 `[W, F]`, F band-major.
+
+    The amplitude is the magnitude of the analytic signal (Hilbert transform) of the band-passed voltage, as in ZuCo;
+    the power is its square.
+
+    Args:
+      volts: `[channels, samples]`, with a margin around the spans, in which the filters settle.
+      rate: samples per second.
+      spans: start and end in seconds from the first sample of `volts`.
+      spec: filters, bands, power or amplitude, and whether to take the logarithm.
+
+    Raises Flat if a channel is constant and `spec.log` is set.
+    """
+    if spec.resample and spec.resample != rate:
+        ratio = fractions.Fraction(spec.resample / rate).limit_denominator(1000)
+        volts = scipy.signal.resample_poly(volts, ratio.numerator, ratio.denominator, axis=1)
+        rate = rate * float(ratio)
+    if spec.log and len(flat := np.flatnonzero(np.ptp(volts, axis=1) == 0)):
+        raise Flat(int(flat[0]))
+    volts = _filtered(volts, rate, spec)
+    places = [_samples(span, rate, volts.shape[1]) for span in spans]
+    power = np.empty((len(spans), len(spec.bands), len(volts)))
+    for b, band in enumerate(spec.bands):
+        narrow = scipy.signal.sosfiltfilt(_butter(band, "bandpass", rate), volts, axis=1)
+        analytic = scipy.signal.hilbert(narrow, axis=1)
+        moments = np.abs(analytic) if spec.amplitude else analytic.real**2 + analytic.imag**2
+        for w, (start, stop) in enumerate(places):
+            power[w, b] = moments[:, start:stop].mean(axis=1)
+    if spec.log:
+        power = np.log10(power / (MICROVOLT if spec.amplitude else MICROVOLT**2))
+    return power.reshape(len(spans), -1)
+
+
+def _filtered(volts: np.ndarray, rate: float, spec: RawSpec) -> np.ndarray:
+    """Apply the high-pass, low-pass and notch filters that `spec` sets; the band filters follow."""
+    for edge, kind in ((spec.highpass, "highpass"), (spec.lowpass, "lowpass")):
+        if edge:
+            volts = scipy.signal.sosfiltfilt(_butter(edge, kind, rate), volts, axis=1)
+    if spec.notch:
+        volts = scipy.signal.filtfilt(*scipy.signal.iirnotch(spec.notch, 30.0, fs=rate), volts, axis=1)
+    return volts
+
+
+def _butter(edges: float | tuple[float, float], kind: str, rate: float) -> np.ndarray:
+    """Design a Butterworth filter of order 4; applied forwards and backwards it has no delay and twice the order."""
+    return scipy.signal.butter(4, edges, kind, fs=rate, output="sos")
+
+
+def _samples(span: Span, rate: float, n: int) -> tuple[int, int]:
+    """Convert a span in seconds to start and end (exclusive) in samples, clipped to `n`, at least one sample long."""
+    start = min(round(span[0] * rate), n - 1)
+    return start, max(min(round(span[1] * rate), n), start + 1)
+
+
+class Levels:
+    """Standard deviation of each channel, to warn of implausible ones; add voltages that are not yet re-referenced."""
+
+    def __init__(self, channels: Sequence[str]):
+        self._channels = channels
+        self._found: list[np.ndarray] = []
+
+    def add(self, volts: np.ndarray) -> None:
+        """Add the voltages `[channels, samples]` of a sentence."""
+        self._found.append(volts.std(axis=1))
+
+    def notes(self) -> list[str]:
+        """Return notes on constant or noisy channels, and on an implausible unit of voltage."""
+        if not self._found:
+            return []
+        sizes = np.median(self._found, axis=0)
+        usual = float(np.median(sizes))
+        found = []
+        if constant := self._some(sizes <= CONSTANT * usual):
+            found.append(f"channels are constant, or nearly so, as recorded: {constant}; leave them out with "
+                         "data.raw.exclude if they are dead.")  # fmt: skip
+        if noisy := self._some((sizes > NOISY * usual) & (usual > 0)):
+            found.append(f"channels vary more than {NOISY:g} times as much as the others: {noisy}; leave them out with "
+                         "data.raw.exclude if they were loose: the average reference spreads noise.")  # fmt: skip
+        if usual and not LOWEST < usual < HIGHEST:
+            found.append(f"the median channel has a standard deviation of about {usual:.0e} V; EEG has about 1e-05 V: "
+                         "is the unit right? MNE expects volts; no verdict depends on it.")  # fmt: skip
+        return found
+
+    def _some(self, which: np.ndarray) -> str:
+        return shortlist(self._channels[i] for i in np.flatnonzero(which).tolist())

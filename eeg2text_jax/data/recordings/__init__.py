@@ -1,1 +1,1 @@
-"""Read ZuCo 1.0 and 2.0 and Wang & Ji's pickles as samples, one file at a time."""
+"""ZuCo: MATLAB files of both versions, and the pickles of Wang & Ji."""

@@ -1,1 +1,0 @@
-"""A page in the browser that judges files of decoded text: `eeg2text app`."""

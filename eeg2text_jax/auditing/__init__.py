@@ -1,1 +1,0 @@
-"""Does the model use the EEG? Cluster statistics, verdict and report."""

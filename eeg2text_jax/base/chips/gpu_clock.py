@@ -1,0 +1,315 @@
+"""An estimate of a program's time on a GPU, from XLA's cost models in the HLO.
+
+The option `xla_gpu_collect_cost_model_stats` writes each cost model's time beside an instruction: the model "sol" for
+matrix products by cuBLAS, "indexing-cost-model" for Triton, a model without a name for other fusions. Some times are
+wrong by orders of magnitude (2,510 us for a Triton softmax by the unnamed model, 3 us by "indexing-cost-model"; 16 ms
+in place of 0.19 for products with float32 results), and those of small kernels are too short. Corrections by
+kind of kernel come from times measured on a GPU: `tools/calibrate_gpu.py` measures and writes them.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from eeg2text_jax.base.chips.hlo_clock import Estimate, Walk
+from eeg2text_jax.base.chips.hlo_text import Instruction, Module, array_bytes, parse_module
+from eeg2text_jax.base.devices.mesh import Chip, compiler_options
+
+# Launches of a GPU program by the host: one launch executes a command buffer (CUDA graph) of many kernels.
+#
+# XLA gathers neighboring kernels into command buffers after its last HLO pass, so the optimized HLO does not show them.
+# The option `xla_dump_to` writes the runtime's final plan, a line for each step ("thunk"), indented inside of command
+# buffers, loops and branches:
+#
+#     000: kCommandBuffer [source | next=002 (1)]
+#         001: kCustomKernel [source | sink] loop_add_fusion grid: [1, 1, 1] ...
+#     002: kWhile [prev=000 (1) | sink]
+#     condition:
+#         003: kCustomKernel ...
+#       body:
+#         004: kCopy ...
+
+PLAN = "*thunk_sequence_after_thunk_passes.txt"  # name of the dumped file
+_STEP = re.compile(r"(?P<indent> *)\d+: k(?P<kind>\w+) ")
+# Steps that contain others and are no launch themselves.
+_CONTAINERS = ("While", "Sequential", "Conditional")
+
+
+@dataclasses.dataclass(frozen=True)
+class Launches:
+    """Launches of one run of a program."""
+
+    host: int  # by the host: kernels and copies outside of command buffers, and command buffers
+    buffers: int  # of these, command buffers
+    buffered: int  # kernels and copies inside of command buffers
+
+
+def launches(plan: str, turns: Sequence[int]) -> Launches:
+    """Count the launches of one run in XLA's plan; `turns[i]` is the number of iterations of its i-th loop.
+
+    All branches of a conditional are counted, and every loop condition once per iteration, even if the runtime skips
+    the condition. So the count is an upper bound. Raises ValueError if `turns` does not have one entry for each loop.
+    """
+    host, buffers, buffered = 0, 0, 0
+    for kind, times, inside in _executed(plan, list(turns)):
+        if inside:
+            buffered += times
+        else:
+            host += times
+            buffers += times * (kind == "CommandBuffer")
+    return Launches(host, buffers, buffered)
+
+
+def _executed(plan: str, turns: list[int]) -> Iterator[tuple[str, int, bool]]:
+    """Yield each launch as (kind, executions, whether it is inside of a command buffer)."""
+    around: list[tuple[int, str, int]] = []  # (indentation, kind, executions of the content) of enclosing steps
+    for line in plan.splitlines():
+        found = _STEP.match(line)
+        if found is None:
+            continue
+        indent, kind = len(found["indent"]), found["kind"]
+        while around and around[-1][0] >= indent:
+            around.pop()
+        times = around[-1][2] if around else 1
+        inside = any(kind == "CommandBuffer" for _, kind, _ in around)
+        whole = any(kind not in (*_CONTAINERS, "CommandBuffer") for _, kind, _ in around)
+        if kind == "While":
+            if not turns:
+                raise ValueError("the plan has more loops than the program")
+            around.append((indent, kind, times * turns.pop(0)))
+            continue
+        around.append((indent, kind, times))
+        if kind not in _CONTAINERS and not whole:  # a fusion with a slice has its copy as a step inside
+            yield kind, times, inside
+    if turns:
+        raise ValueError(f"the plan has {len(turns)} loops fewer than the program")
+
+
+def read_plan(dump: Path) -> str:
+    """Return the plan of the program that was compiled last in a dump folder; "" without one."""
+    found = sorted(dump.glob(PLAN), key=lambda path: path.stat().st_mtime_ns)
+    return found[-1].read_text() if found else ""
+
+
+MODELS = "xla_gpu_collect_cost_model_stats"
+OPTIONS = {MODELS: True, **compiler_options("cuda")}  # Triton's matrix products need a GPU for autotuning
+# Our own time of a kernel assumes these shares of the chip's peak FLOP/s and bandwidth, and microseconds of a launch.
+PEAK_SHARE, BANDWIDTH_SHARE, LAUNCH = 0.65, 0.8, 2.0
+# XLA has no cost model of its kernel for `lax.top_k`. An H100 took 277 us for the top 10 of each of 160 rows of 50,265.
+TOP_K, TOP_K_RATE = "__gpu$TopK", 116e9  # bytes of scores per second
+# XLA has no cost model of our own kernels (`models.fused_attention`, `models.fused_decoding`), either. On an H200 they
+# reached 0.46 to 0.6 of the bandwidth.
+PALLAS, PALLAS_SHARE = "__gpu$xla.gpu.triton", 0.5
+FAR = 5.0  # XLA's time is replaced by our own if it exceeds this multiple of the roofline's time
+
+MEASURED = Path(__file__).with_name("gpu_measured.json")  # written by tools/calibrate_gpu.py
+PRODUCTS, OWN, TOP, OTHERS = "matrix products", "attention kernels", "top k", "other kernels"
+
+
+class Correction(NamedTuple):
+    """Predicts the measured time of a kernel of one kind from its estimate: `max(least, factor * estimate)`."""
+
+    factor: float
+    least: float  # microseconds
+
+    def __call__(self, microseconds: float) -> float:
+        return max(self.least, self.factor * microseconds)
+
+
+NONE = Correction(1.0, 0.0)
+
+
+@functools.cache
+def measured() -> dict[str, Any]:
+    """Return what `tools/calibrate_gpu.py` wrote: the GPU (`gpu`), the corrections, and the programs measured."""
+    return json.loads(MEASURED.read_text(encoding="utf8"))
+
+
+def corrections() -> dict[str, Correction]:
+    """Return the measured correction of each kind of kernel."""
+    return {kind: Correction(*found) for kind, found in measured()["corrections"].items()}
+
+
+def kind_of(line: Instruction) -> str:
+    """Return the kind of kernel of an instruction, as in `corrections`."""
+    targets = {"cublas": PRODUCTS, PALLAS: OWN, TOP_K: TOP}
+    return next((kind for target, kind in targets.items() if target in line.attributes), OTHERS)
+
+
+_MODELS = re.compile(
+    r'"exec_time_us":(?P<time>[\d.e+-]+),"compute_time_us":[\d.e+-]+,"memory_access_time_us":[\d.e+-]+,'
+    r'"name":"(?P<model>[^"]*)"'
+)
+_CONTRACTED = re.compile(r'"lhs_contracting_dimensions":\[([^\]]*)\]|lhs_contracting_dims=\{([\d,]*)\}')
+_SHAPE = re.compile(r"\[([\d,]*)\]")
+
+
+@dataclasses.dataclass(frozen=True)
+class GpuEstimate(Estimate):
+    """An estimate from XLA's cost models, with implausible times replaced and all times corrected as measured.
+
+    A time below the roofline or above `FAR` times the roofline is replaced by the time of a kernel that reaches
+    `PEAK_SHARE` of the peak FLOP/s or `BANDWIDTH_SHARE` of the bandwidth, plus its launch. The kernel `TOP_K` and
+    our own kernels have measured rates.
+    """
+
+    launched: Launches | None = None  # launches by the host; None without XLA's plan of the program
+    replaced: int = 0  # executions whose time was replaced
+    # Milliseconds of one run by XLA's times, not corrected; matrix products above twice our own time have our own time.
+    modelled: float = 0.0
+
+    @property
+    def launches(self) -> int:
+        """Kernel and copy launches in one run, including those in command buffers."""
+        return self.executions
+
+    def __str__(self) -> str:
+        found, by_host = self.launched, ""
+        if found:
+            by_host = (
+                f", {found.buffered} of them in {found.buffers} command buffers: {found.host} launches by the host"
+            )
+        return (
+            f"{self.launches} kernels and copies{by_host}; {self.replaced} have our own time, because XLA's is below "
+            f"the roofline or above {FAR:g} times the roofline; without corrections, and with our own time "
+            f"only for implausible matrix products, {self.modelled:.1f} ms"
+        )
+
+
+def estimate(
+    hlo: str,
+    chip: Chip,
+    unknown_loops: Sequence[int] = (),
+    plan: str = "",
+    corrected: Mapping[str, Correction] | None = None,
+) -> GpuEstimate:
+    """Return a time estimate from `compiled.as_text()` of a program compiled with `OPTIONS`.
+
+    `corrected` has the corrections by kind of kernel, by default `corrections()`.
+
+    `plan` is the dumped plan of the runtime, see `gpu_launches`; without it, launches by the host are not known.
+
+    Raises `UnknownLoop` as `hlo_clock.estimate`, where `unknown_loops` is explained.
+    """
+    walk = GpuWalk(parse_module(hlo), chip, unknown_loops, corrections() if corrected is None else corrected)
+    found, total = walk.whole()
+    try:
+        launched = launches(plan, walk.loops) if plan else None
+    except ValueError:  # the plan does not have the loops of the program, as after an unrolling
+        launched = None
+    times = [(walk.time(one.instruction), one.times) for one in found if one.instruction is not None]
+    return GpuEstimate(
+        **{field.name: getattr(total, field.name) for field in dataclasses.fields(total)},
+        replaced=sum(count for time, count in times if time.replaced),
+        modelled=sum(time.modelled * count for time, count in times),
+        launched=launched,
+    )
+
+
+class Time(NamedTuple):
+    """The time of one execution of an instruction."""
+
+    milliseconds: float | None  # None if no cost model covers the instruction
+    replaced: bool  # whether `milliseconds` is our own time in place of XLA's
+    modelled: float  # milliseconds as in `GpuEstimate.modelled`
+
+
+class GpuWalk(Walk):
+    """A walk over all executed instructions, with times from XLA's GPU cost models."""
+
+    def __init__(self, module: Module, chip: Chip, unknown: Sequence[int], corrected: Mapping[str, Correction]):
+        super().__init__(module, 1.0, unknown)
+        self.chip, self._corrected = chip, corrected
+        self._home = {line.name: computation for computation, line in module.lines()}
+
+    def milliseconds(self, line: Instruction) -> float | None:
+        """Return the milliseconds of one execution; None if no model covers the instruction."""
+        return self.time(line).milliseconds
+
+    def time(self, line: Instruction) -> Time:
+        """Return the time of one execution of an instruction."""
+        found = self._modelled(line)
+        if found.milliseconds is None:
+            return found
+        correct = self._corrected.get(kind_of(line), NONE)
+        return found._replace(milliseconds=correct(1e3 * found.milliseconds) / 1e3)
+
+    def _modelled(self, line: Instruction) -> Time:
+        models = {found["model"]: float(found["time"]) for found in _MODELS.finditer(line.attributes)}
+        if TOP_K in line.attributes:
+            spent = 1e3 * self._bytes(line) / TOP_K_RATE
+            return Time(spent, False, spent)
+        if PALLAS in line.attributes:
+            spent = 1e3 * self._bytes(line) / self.chip.bandwidth / PALLAS_SHARE + LAUNCH / 1e3
+            return Time(spent, False, spent)
+        if not models:
+            return Time(None, False, 0.0)
+        given = next(models[name] for name in ("sol", "indexing-cost-model", "", *models) if name in models)
+        moved, flops = self._bytes(line), self._flops(line)
+        floor = 1e6 * max(moved / self.chip.bandwidth, flops / self.chip.flops)
+        ours = self._ours(moved, flops)
+        product = "cublas" in line.attributes
+        credible = given <= (2 * ours if product else FAR * floor + LAUNCH)
+        modelled = ours if product and not credible else given
+        if credible and given >= floor:
+            return Time(given / 1e3, False, modelled / 1e3)
+        return Time(ours / 1e3, True, modelled / 1e3)
+
+    def _ours(self, moved: int, flops: float) -> float:
+        """Return our own time of a kernel in microseconds, from the bytes that it moves and its FLOPs."""
+        reached = moved / self.chip.bandwidth / BANDWIDTH_SHARE, flops / self.chip.flops / PEAK_SHARE
+        return 1e6 * max(reached) + LAUNCH
+
+    def _bytes(self, line: Instruction) -> int:
+        """Return the bytes read and written: each operand once, and only the slice of a sliced operand."""
+        if line.op == "fusion":
+            return sum(self._fusion_bytes(name) for name in line.called.get("calls", ()))
+        known = self.module.by_name[self._home[line.name]]
+        results = line.arrays[:1] if "cublas" in line.attributes else line.arrays  # [1] is cuBLAS's workspace
+        arrays = [*results, *(array for name in line.operands if name in known for array in known[name].arrays)]
+        return sum(array_bytes(*array) for array in arrays)
+
+    def _fusion_bytes(self, name: str) -> int:
+        lines, known = self.module.computations[name], self.module.by_name[name]
+        moved, sliced = 0, ("dynamic-slice", "gather")
+        for line in lines:
+            if line.op != "parameter":
+                continue
+            users = [user for user in lines if line.name in user.operands]
+            if all(user.op in sliced and user.operands[0] == line.name for user in users):
+                moved += sum(user.bytes() for user in users)
+            elif not all(user.op == "dynamic-update-slice" and user.operands[0] == line.name for user in users):
+                moved += line.bytes()
+        root = next(line for line in lines if line.root)
+        results = [known[one] for one in root.operands if one in known] if root.op == "tuple" else [root]
+        return moved + sum(self._written(one, known) for one in results)
+
+    def _written(self, line: Instruction, known: dict[str, Instruction]) -> int:
+        while line.op in ("bitcast", "copy") and line.operands[0] in known:
+            line = known[line.operands[0]]
+        update = known.get(line.operands[1]) if line.op == "dynamic-update-slice" else None
+        return (update or line).bytes()
+
+    def _flops(self, line: Instruction) -> float:
+        """Return the FLOPs of the matrix products in an instruction."""
+        if "cublas" in line.attributes:
+            return self._product(line)
+        called = line.called.get("calls", ()) if line.op == "fusion" else ()
+        return sum(self._product(one) for name in called for one in self.module.computations[name] if one.op == "dot")
+
+    def _product(self, line: Instruction) -> float:
+        contracted, known = _CONTRACTED.search(line.attributes), self.module.by_name[self._home[line.name]]
+        if contracted is None or line.operands[0] not in known:
+            return 0.0
+        lengths = _lengths(known[line.operands[0]].shape)
+        inner = [lengths[int(axis)] for axis in re.findall(r"\d+", contracted[1] or contracted[2] or "")]
+        return 2.0 * math.prod(inner) * math.prod(_lengths(line.shape))
+
+
+def _lengths(shape: str) -> list[int]:
+    return [int(length) for length in _SHAPE.search(shape)[1].split(",") if length]

@@ -1,0 +1,456 @@
+"""The TPU compiler's time estimate of a program, by part of the model, parsed from its optimized HLO.
+
+libtpu writes `estimated_cycles` beside the instructions that it schedules, even without a chip. The estimate of a run
+is the sum over unfused instructions, times their executions. It is a deterministic model, not a measurement: only fused
+instructions overlap, and instructions without an estimate count as 0. These are mainly asynchronous copies that
+prefetch weights during computation, and they may bound a loop that does little else, such as the beam search. So the
+time of a loop is the larger of two: its estimate, and its bytes to and from HBM divided by the chip's bandwidth.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from eeg2text_jax.base.chips.hlo_text import (
+    COLLECTIVES,
+    NOTHING,
+    Instruction,
+    Module,
+    array_bytes,
+    loop_length,
+    parse_module,
+)
+
+# The time estimate of a compiled program: by instruction, by part of the model, and its memory traffic.
+
+ASYNCHRONOUS = ("copy-start", "slice-start")
+WAITING = "waiting for memory"
+UNCOUNTED = {"rng": "random bits", "topk": "TopK", "sort": "sorts"}  # in the name of a kind -> what it computes
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """The estimated time of an instruction."""
+
+    name: str
+    shape: str
+    op_name: str
+    part: str  # part of the model, such as "decoder"
+    times: int  # executions in one run
+    milliseconds: float  # of all executions
+
+
+@dataclasses.dataclass(frozen=True)
+class Missing:
+    """Instructions of one kind without an estimate: their number, executions, and total bytes written."""
+
+    instructions: int
+    executions: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """The compiler's estimate of one run of a program on one chip."""
+
+    costs: tuple[Cost, ...]  # instructions by cost, the most expensive first
+    missing: dict[str, Missing]  # instructions without an estimate by kind, most bytes first
+    executions: int  # executions of all instructions, with or without an estimate
+    turns: tuple["Estimate", ...] = ()  # of one iteration of each loop of unknown trip count
+    moved: int = 0  # bytes to and from HBM, with the padding to tiles
+    waiting: float = 0.0  # milliseconds by which the memory traffic of loops exceeds their estimate
+
+    @property
+    def milliseconds(self) -> float:
+        """Milliseconds of one run by the compiler's estimate alone."""
+        return sum(cost.milliseconds for cost in self.costs)
+
+    @property
+    def bound(self) -> float:
+        """Milliseconds of one run in which each loop takes the larger of its estimate and its memory traffic."""
+        return self.milliseconds + self.waiting
+
+    @functools.cached_property
+    def parts(self) -> dict[str, float]:
+        """Milliseconds by part of the model, largest first; `WAITING` is the time in `waiting`."""
+        parts: dict[str, float] = defaultdict(float)
+        for cost in self.costs:
+            parts[cost.part] += cost.milliseconds
+        if self.waiting:
+            parts[WAITING] = self.waiting
+        return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+    @property
+    def missing_instructions(self) -> int:
+        return sum(kind.instructions for kind in self.missing.values())
+
+    @property
+    def missing_executions(self) -> float:
+        """Share of the executions that have no estimate."""
+        return sum(kind.executions for kind in self.missing.values()) / max(self.executions, 1)
+
+    @property
+    def uncounted(self) -> dict[str, Missing]:
+        """Work without an estimate that is no copy (random bits, TopK, sorts), by what it computes."""
+        found: dict[str, Missing] = {}
+        for kind, count in self.missing.items():
+            if name := next((name for part, name in UNCOUNTED.items() if part in kind.lower()), None):
+                before = found.get(name, Missing(0, 0, 0))
+                numbers = zip(dataclasses.astuple(before), dataclasses.astuple(count), strict=True)
+                found[name] = Missing(*map(sum, numbers))
+        return found
+
+    @property
+    def asynchronous_bytes(self) -> int:
+        """Bytes that asynchronous copies without an estimate move between a chip's memories."""
+        return sum(self.missing[kind].bytes for kind in ASYNCHRONOUS if kind in self.missing)
+
+
+# Bytes that an instruction of an optimized TPU program moves to and from HBM, padded to the chip's tiles.
+#
+# The layout of every array states its memory: `S(1)` is the memory near the cores (VMEM), a layout without `S` is HBM.
+# An asynchronous copy from HBM to VMEM therefore counts once, and a copy within HBM twice. If an operand is sliced,
+# only the slice counts; if it is updated in place, only the tiles of the update count, once as read and once as
+# written.
+
+_ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\](?:\{(?P<layout>[\d,]*)(?::(?P<tiles>[^{}]*))?\})?")
+_TILE = re.compile(r"T\(([\d,]+)\)")
+_SLICES = ("dynamic-slice", "slice", "gather")
+_PASSES = ("bitcast", "copy", "get-tuple-element")
+_STILL = re.compile(f"{NOTHING}|while|conditional|call|iota")  # instructions without memory traffic of their own
+
+
+def hbm_bytes(module: Module, computation: str, line: Instruction) -> int:
+    """Return the bytes that one execution of an instruction of `computation` reads from and writes to HBM."""
+    if _STILL.fullmatch(line.op) or 'custom_call_target="ConcatBitcast"' in line.attributes:
+        return 0
+    known = module.by_name[computation]
+    operands = [known[name].shape if name in known else "" for name in line.operands]
+    if line.op == "copy-start":  # its shape is (result, operand, context)
+        return _sum(line.shape)
+    if line.op == "slice-start":  # its shape is ((operand), result, context)
+        result = list(_ARRAY.finditer(line.shape))[1]
+        return _starts_in_hbm(operands[0]) * _padded(result) + _hbm(result)
+    if line.op == "dynamic-update-slice":
+        return _updated(line, known)
+    if line.op in _SLICES:
+        return _starts_in_hbm(operands[0]) * _all(line.shape) + _sum(line.shape)
+    if line.op == "fusion":
+        return _fusion_bytes(module, line, operands)
+    return _sum(line.shape) + sum(map(_sum, operands))
+
+
+def _fusion_bytes(module: Module, fusion: Instruction, operands: list[str]) -> int:
+    (called,) = fusion.called["calls"]
+    lines, known = module.computations[called], module.by_name[called]
+    moved = 0
+    for line in lines:
+        if line.op == "parameter" and (size := _sum(operands[int(line.arguments)])):
+            moved += min(size, _read(module, called, line.name, size))
+    root = next(line for line in lines if line.root)
+    made = [known[name] for name in root.operands] if root.op == "tuple" else [root]
+    results = list(_ARRAY.finditer(fusion.shape))
+    for line, result in zip(made, results, strict=False):
+        while line.op in _PASSES and line.operands[0] in known:
+            line = known[line.operands[0]]
+        if _hbm(result):
+            moved += _updated(line, known) if line.op == "dynamic-update-slice" else _hbm(result)
+    return moved
+
+
+def _read(module: Module, computation: str, name: str, size: int) -> int:
+    """Return the bytes that a fused computation reads of its value `name`: of slices, or all `size` bytes."""
+    if module.by_name[computation][name].root:
+        return size
+    read = 0
+    for user in module.computations[computation]:
+        for place in (place for place, operand in enumerate(user.operands) if operand == name):
+            if user.op == "bitcast":
+                read += _read(module, computation, user.name, size)
+            elif user.op == "fusion":
+                (called,) = user.called["calls"]
+                inner = (line for line in module.computations[called] if line.op == "parameter")
+                taken = next(line.name for line in inner if int(line.arguments) == place)
+                read += _read(module, called, taken, size)
+            elif place == 0 and user.op in _SLICES:
+                read += _all(user.shape)
+            elif place or user.op != "dynamic-update-slice":
+                return size
+    return read
+
+
+def _updated(line: Instruction, known: dict[str, Instruction]) -> int:
+    """Return the bytes of an in-place update: the tiles of the target under the update, read and written."""
+    update, target = known[line.operands[1]], _ARRAY.search(line.shape)
+    return 0 if _is_near(target) else 2 * _padded(target, _ARRAY.search(update.shape)["shape"])
+
+
+def _is_near(array: re.Match[str]) -> bool:
+    """Return whether an array is near the cores (VMEM) instead of in HBM."""
+    return "S(" in (array["tiles"] or "")
+
+
+def _starts_in_hbm(shape: str) -> bool:
+    """Return whether the first array of a shape is in HBM; False without an array."""
+    found = _ARRAY.search(shape)
+    return found is not None and not _is_near(found)
+
+
+def _sum(shape: str) -> int:
+    """Return the bytes of all arrays of a shape that are in HBM."""
+    return sum(map(_hbm, _ARRAY.finditer(shape)))
+
+
+def _all(shape: str) -> int:
+    return sum(map(_padded, _ARRAY.finditer(shape)))
+
+
+def _hbm(array: re.Match[str]) -> int:
+    return 0 if _is_near(array) else _padded(array)
+
+
+def _padded(array: re.Match[str], shape: str | None = None) -> int:
+    """Return the bytes of an array, or of another shape in its layout, with its last axes padded to whole tiles."""
+    lengths = [int(length) for length in (array["shape"] if shape is None else shape).split(",") if length]
+    tile = _TILE.search(array["tiles"] or "")
+    if tile and lengths and array["layout"]:
+        sides = [int(side) for side in tile[1].split(",")]
+        inner = [int(axis) for axis in array["layout"].split(",")][: len(sides)]  # the innermost first
+        for axis, side in zip(inner, reversed(sides), strict=False):
+            lengths[axis] = -(-lengths[axis] // side) * side
+    return array_bytes(array["type"], math.prod(lengths))
+
+
+# `jax.named_scope` names of the model and the training step (and the function `jit(search)`) -> part of the model. The
+# innermost scope counts; a fusion of several parts belongs to the part in the fusion's metadata.
+SCOPES = {
+    "eeg_encoder": "EEG encoder",
+    "embeddings": "embeddings",
+    "encoder": "encoder",
+    "decoder": "decoder",
+    "head_loss": "head and loss",
+    "optimizer": "optimizer",
+    "search": "search",
+}
+COPIES, FILLS, COMMUNICATION, OTHER = "copies and layout changes", "buffers filled", "communication", "other"
+
+_SCOPE = re.compile(rf"(?<![\w.])(?<!jit\()({'|'.join(SCOPES)})(?![\w.])")
+_CYCLES = re.compile(r'"estimated_cycles":"?(\d+)')
+_MICROSECONDS = re.compile(r'"estimated_microseconds":"?(\d+(?:\.\d+)?)')
+_TARGET = re.compile(r'custom_call_target="([^"]*)"')
+_COLLECTIVE = re.compile(rf"({COLLECTIVES}|send|recv)(-start|-done)?")
+_MOVES = re.compile(
+    r"copy(-start|-done)?|slice(-start|-done)?|dynamic-slice|dynamic-update-slice|transpose|reshape|bitcast"
+    r"|bitcast-convert|concatenate|pad|broadcast|reverse"
+)
+_NOTHING = re.compile(NOTHING)
+_NO_WORK = frozenset({"AllocateBuffer", "ConcatBitcast", "X64Combine", "AsyncCollectiveDone"})
+
+
+class UnknownLoop(ValueError):
+    """The trip count of a loop is not in the program, so the program has no estimate."""
+
+
+def estimate(hlo: str, hertz: float, unknown_loops: Sequence[int] = (), bandwidth: float = 0.0) -> Estimate:
+    """Return the TPU compiler's estimate of a program. A conditional counts as its most expensive branch.
+
+    Args:
+      hlo: the optimized program, `compiled.as_text()`.
+      hertz: the chip's clock rate.
+      unknown_loops: trip counts of the loops (such as the beam search) whose trip count the program does not state, in
+        the order of the program.
+      bandwidth: the chip's memory bandwidth in bytes per second; 0: the estimate ignores memory traffic.
+
+    Raises:
+      UnknownLoop: a trip count is neither in the program nor given, or more were given than there are loops.
+    """
+    return Walk(parse_module(hlo), hertz, unknown_loops, bandwidth=bandwidth).whole()[1]
+
+
+def parts_of(hlo: str) -> dict[str, str]:
+    """Return executed instruction -> part of the model (a value of `SCOPES`, or `COPIES`, ...), for any compiler's HLO.
+
+    Loops, calls and branches are left out; the instructions inside them are included.
+    """
+    module = parse_module(hlo)
+    loops = sum(line.op == "while" for _, line in module.lines())
+    found = Walk(module, 1.0, [1] * loops, every_branch=True).computation(module.entry, 1, OTHER)
+    return {one.instruction.name: one.part for one in found}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Executed:
+    """An executed instruction, or the time that a loop waits for memory."""
+
+    instruction: Instruction | None  # None: waiting for memory
+    part: str  # part of the model, such as "decoder"
+    times: int  # executions in one run
+    milliseconds: float | None  # of one execution; None without an estimate
+    moved: int = 0  # bytes to and from HBM of one execution
+
+
+class Walk:
+    """A walk over all executed instructions from the entry computation; loops are multiplied by their trip counts."""
+
+    def __init__(
+        self,
+        module: Module,
+        hertz: float,
+        unknown: Sequence[int],
+        *,
+        every_branch: bool = False,
+        bandwidth: float = 0.0,
+    ):
+        self.module, self._hertz, self._unknown, self._every_branch = module, hertz, list(unknown), every_branch
+        self._bandwidth = bandwidth
+        self._turns: list[Estimate] = []  # estimates of one iteration of each loop of unknown trip count
+        self.loops: list[int] = []  # trip counts of all loops, in the order of the walk
+
+    def whole(self) -> tuple[list[_Executed], Estimate]:
+        """Return all instructions that one run executes, and the run's estimate; raise UnknownLoop as `estimate`."""
+        given = len(self._unknown)
+        found = self.computation(self.module.entry, 1, OTHER)
+        if self._unknown:
+            raise UnknownLoop(f"{given} trip counts were given, {len(self._unknown)} more than there are loops")
+        return found, self.total(found, tuple(self._turns))
+
+    def computation(self, name: str, times: int, part: str) -> list[_Executed]:
+        """Return the instructions that `times` runs of a computation execute; `part`: its part of the model."""
+        found: list[_Executed] = []
+        for line in self.module.computations[name]:
+            own = self._scope(name, line) or part
+            if line.op == "while":
+                found += self._loop(name, line, times, own)
+            elif line.op == "conditional":
+                branches = [self.computation(branch, times, own) for role in line.called.values() for branch in role]
+                dearest = max(branches, key=lambda branch: self.total(branch).milliseconds)
+                found += itertools.chain(*branches) if self._every_branch else dearest
+            elif line.op in ("call", "async-start"):
+                for called in (called for role in line.called.values() for called in role):
+                    found += self.computation(called, times, own)
+            elif not _NOTHING.fullmatch(line.op) and _target(line) not in _NO_WORK:
+                moved = hbm_bytes(self.module, name, line) if self._bandwidth else 0
+                found.append(_Executed(line, self._kind(line) or own, times, self.milliseconds(line), moved))
+        return found
+
+    def total(self, found: Iterable[_Executed], turns: tuple[Estimate, ...] = ()) -> Estimate:
+        """Sum instructions to an estimate; `turns`: estimates of one iteration of each loop of unknown trip count."""
+        costs, missing, executions, moved, waiting = [], defaultdict(list), 0, 0, 0.0
+        for one in found:
+            line = one.instruction
+            if line is None:
+                waiting += one.milliseconds * one.times
+                continue
+            executions += one.times
+            moved += one.moved * one.times
+            if one.milliseconds is None:
+                missing[self._label(line)].append((1, one.times, _written(line) * one.times))
+            else:
+                spent = one.milliseconds * one.times
+                costs.append(Cost(line.name, line.shape, line.op_name, one.part, one.times, spent))
+        kinds = {label: Missing(*map(sum, zip(*counts, strict=True))) for label, counts in missing.items()}
+        return Estimate(
+            costs=tuple(sorted(costs, key=lambda cost: -cost.milliseconds)),
+            missing=dict(sorted(kinds.items(), key=lambda kind: -kind[1].bytes)),
+            executions=executions,
+            turns=turns,
+            moved=moved,
+            waiting=waiting,
+        )
+
+    def _loop(self, name: str, loop: Instruction, times: int, part: str) -> list[_Executed]:
+        inside = [called for role in ("condition", "body") for called in loop.called[role]]
+        turns = loop_length(self.module, name, loop)
+        if turns is None:
+            if not self._unknown:
+                raise UnknownLoop(
+                    f"the trip count of the loop %{loop.name} ({loop.op_name or 'without a name'}) is not in the "
+                    "program"
+                )
+            turns, before = self._unknown.pop(0), len(self.loops)
+            one = [line for called in inside for line in self.computation(called, 1, part)]
+            del self.loops[before:]  # loops inside are met once more below
+            self._turns.append(self.total(one + self._waiting(one, 1, part)))
+        self.loops.append(turns)
+        found = [line for called in inside for line in self.computation(called, times * turns, part)]
+        return found + self._waiting(found, times * turns, part)
+
+    def _waiting(self, found: list[_Executed], turns: int, part: str) -> list[_Executed]:
+        """Return the time by which a loop's memory traffic exceeds its estimate: one entry, executed `turns` times."""
+        if not self._bandwidth or not turns:
+            return []
+        total = self.total(found)
+        rest = 1e3 * total.moved / self._bandwidth - total.bound
+        return [_Executed(None, part, turns, rest / turns)] if rest > 0 else []
+
+    def milliseconds(self, line: Instruction) -> float | None:
+        """Return the milliseconds of one execution; None without an estimate."""
+        if (cycles := _CYCLES.search(line.attributes)) and int(cycles[1]):
+            return 1e3 * int(cycles[1]) / self._hertz
+        if (spent := _MICROSECONDS.search(line.attributes)) and float(spent[1]):
+            return float(spent[1]) / 1e3
+        return None
+
+    def _scope(self, computation: str, line: Instruction) -> str | None:
+        """Return the part of the model of the innermost scope, or of the first user if the compiler added `line`."""
+        seen = set()
+        while line.name not in seen:
+            seen.add(line.name)
+            if names := _SCOPE.findall(line.op_name):
+                return SCOPES[names[-1]]
+            user = self.module.first_user[computation].get(line.name)
+            if line.op_name or user is None:
+                return None
+            line = user
+        return None
+
+    def _kind(self, line: Instruction) -> str | None:
+        """Return `COMMUNICATION`, `COPIES` or `FILLS` for an instruction that does nothing else; None for others."""
+        lines = [part for part in self._within(line) if not _NOTHING.fullmatch(part.op)]
+        alone = line.op != "fusion" or self.milliseconds(line) is None  # a fusion with a time estimate also computes
+        if alone and any(_COLLECTIVE.fullmatch(part.op) for part in lines):
+            return COMMUNICATION
+        if not lines or not all(_MOVES.fullmatch(part.op) or _is_scalar(part) for part in lines):
+            return None
+        moving = [part for part in lines if _MOVES.fullmatch(part.op)]
+        filled = all(part.op == "broadcast" and "dimensions={}" in part.attributes for part in moving)
+        return (FILLS if filled else COPIES) if moving else None
+
+    def _within(self, line: Instruction) -> Iterable[Instruction]:
+        """Yield the instruction itself, or the instructions inside a fusion."""
+        if line.op != "fusion":
+            yield line
+            return
+        for called in line.called.get("calls", ()):
+            for part in self.module.computations[called]:
+                yield from self._within(part)
+
+    def _label(self, line: Instruction) -> str:
+        """Return the kind of an instruction without an estimate, a key of `Estimate.missing`."""
+        if line.op == "fusion":
+            names = {part.op for part in self._within(line)}
+            known = next(
+                (op for op in ("rng-bit-generator", "gather", "scatter", "sort", "custom-call") if op in names), None
+            )
+            return f"fusion with {known}" if known else "fusion"
+        return f"custom-call {_target(line)}" if line.op == "custom-call" else line.op
+
+
+def _written(line: Instruction) -> int:
+    """Return the bytes that an instruction writes; an asynchronous start's result also holds its operand."""
+    if line.op == "slice-start":
+        return array_bytes(*line.arrays[1])
+    return line.bytes(largest_only=line.op.endswith("-start"))
+
+
+def _target(line: Instruction) -> str:
+    found = _TARGET.search(line.attributes)
+    return found[1] if found else ""
+
+
+def _is_scalar(line: Instruction) -> bool:
+    return all(items <= 1 for _, items in line.arrays)

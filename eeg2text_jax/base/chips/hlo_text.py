@@ -1,0 +1,384 @@
+"""Parse the text of an optimized HLO module into computations and instructions, and find loop trip counts."""
+
+import dataclasses
+import functools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from jax.sharding import Mesh
+
+_HEAD = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.-]+) .*\{$")
+_NAME = re.compile(r"(?P<root>ROOT )?%?(?P<name>[\w.-]+) = ")
+_PARENTHESIS = re.compile(r"[()]")
+_REFERENCE = re.compile(r"%([\w.-]+)")
+_CALLED = re.compile(
+    r"(?P<role>body|condition|calls|to_apply|branch_computations|true_computation|false_computation)="
+    r"\{?(?P<names>%[\w.-]+(?:, ?%[\w.-]+)*)"
+)
+_OP_NAME = re.compile(r'op_name="([^"]*)"')
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_INDEX = re.compile(r"\bindex=(\d+)")
+_ARRAY = re.compile(r"(?P<type>[a-z]+\d*\w*)\[(?P<shape>[\d,]*)\]")
+# Instructions without a cost of their own; a `-done` is counted with its `-start`.
+NOTHING = (
+    "parameter|constant|tuple|get-tuple-element|bitcast|after-all|partition-id|replica-id|opt-barrier|domain"
+    "|add-dependency|async-update|[a-z-]+-done"
+)
+COLLECTIVES = (
+    "all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast"
+)
+_BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16}
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One line of an HLO computation."""
+
+    name: str  # without the percent sign
+    shape: str  # shape of the result, an array or a tuple, with layouts
+    op: str  # `fusion`, `while`, `all-reduce`, ...
+    operands: tuple[str, ...]  # names of instructions of the same computation
+    arguments: str  # the text in the parentheses after `op`
+    attributes: str  # the text after the parentheses
+    text: str  # the beginning of the line, for messages
+    root: bool  # whether the computation returns the result of this instruction
+
+    @functools.cached_property
+    def called(self) -> dict[str, tuple[str, ...]]:
+        """Names of the called computations by role: `body`, `condition`, `calls`, `to_apply`, ..."""
+        found = _CALLED.finditer(self.attributes)
+        return {call["role"]: tuple(_REFERENCE.findall(call["names"])) for call in found}
+
+    @property
+    def op_name(self) -> str:
+        """Path of named scopes such as `jit(step)/encoder/dot` (in a fusion, of one instruction); "" if unknown."""
+        found = _OP_NAME.search(self.attributes)
+        return found[1] if found else ""
+
+    @property
+    def arrays(self) -> list[tuple[str, int]]:
+        """(dtype, number of elements) of the result, or of each element of a tuple."""
+        return [
+            (array["type"], math.prod(int(length or 1) for length in array["shape"].split(",")))
+            for array in _ARRAY.finditer(self.shape)
+        ]
+
+    def bytes(self, *, largest_only: bool = False) -> int:
+        """Return the bytes of the result, or of its largest array only, as asynchronous starts also return operands."""
+        sizes = [array_bytes(*array) for array in self.arrays]
+        return max(sizes, default=0) if largest_only else sum(sizes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """A parsed HLO module."""
+
+    computations: dict[str, tuple[Instruction, ...]]  # instructions by name of the computation, in the text's order
+    entry: str  # name of the computation that the program begins with
+
+    @functools.cached_property
+    def by_name(self) -> dict[str, dict[str, Instruction]]:
+        """Name of the computation -> name of the instruction -> instruction."""
+        return {name: {line.name: line for line in lines} for name, lines in self.computations.items()}
+
+    @functools.cached_property
+    def first_user(self) -> dict[str, dict[str, Instruction]]:
+        """Name of the computation -> name of a value -> the first instruction that uses the value."""
+        return {
+            name: {operand: line for line in reversed(lines) for operand in line.operands}
+            for name, lines in self.computations.items()
+        }
+
+    def lines(self) -> Iterator[tuple[str, Instruction]]:
+        """Yield (computation, instruction) for every instruction."""
+        for name, instructions in self.computations.items():
+            for instruction in instructions:
+                yield name, instruction
+
+
+def parse_module(hlo: str) -> Module:
+    """Parse the text of an HLO module, `compiled.as_text()`."""
+    computations: dict[str, list[Instruction]] = {}
+    name = entry = ""
+    for line in hlo.splitlines():
+        if head := _HEAD.match(line):
+            name = head["name"]
+            computations[name] = []
+            entry = name if head["entry"] else entry
+        elif line.startswith(" ") and (instruction := parse_instruction(line.strip())):
+            computations.setdefault(name, []).append(instruction)
+    return Module({name: tuple(lines) for name, lines in computations.items()}, entry or name)
+
+
+def parse_instruction(line: str) -> Instruction | None:
+    """Parse a line `[ROOT] %name = shape op(arguments), attributes`; return None for other lines."""
+    head = _NAME.match(line)
+    if head is None:
+        return None
+    begin = head.end()
+    end = _closing(line, begin) + 1 if line.startswith("(", begin) else line.find(" ", begin)
+    opened = line.find("(", end)
+    if end <= 0 or opened < 0:
+        return None
+    closed = _closing(line, opened)
+    arguments, shape, op = line[opened + 1 : closed], line[begin:end], line[end:opened].strip()
+    references = tuple(_REFERENCE.findall(arguments))
+    return Instruction(
+        head["name"], shape, op, references, arguments, line[closed + 1 :], line[:300], head["root"] is not None
+    )
+
+
+def array_bytes(dtype: str, items: int) -> int:
+    """Return the bytes of an array of `items` elements, without the padding to a chip's tiles."""
+    digits = re.search(r"\d+", dtype)
+    return items * (_BITS.get(dtype) or int(digits.group() if digits else 8)) // 8
+
+
+def loop_length(module: Module, computation: str, loop: Instruction) -> int | None:
+    """Return the trip count of a `while` instruction `loop` in `computation`; None if the text does not determine it.
+
+    If there is no attribute `known_trip_count`, which the TPU compiler does not write, the trip count is derived: the
+    condition must compare a counter with a constant, the counter start at a constant, and the body add a constant.
+    """
+    if known := _TRIPS.search(loop.attributes):
+        return int(known[1])
+    (condition,), (body,) = loop.called["condition"], loop.called["body"]
+    if (found := _limit(module, condition)) is None:
+        return None
+    place, limit = found
+    start = _constant(module, computation, _part(module, computation, loop.operands[0], place))
+    step = _step(module, body, place)
+    if start is None or not step:
+        return None
+    return max(-(-(limit - start) // step), 0)
+
+
+def _limit(module: Module, condition: str) -> tuple[int, int] | None:
+    """Return (index of the counter in the loop's tuple, upper bound) of a condition `counter < constant`, else None."""
+    root = next(line for line in module.computations[condition] if line.root)
+    if root.op != "compare" or "direction=LT" not in root.attributes:
+        return None
+    counter, limit = root.operands
+    place, value = _place(module, condition, counter), _constant(module, condition, limit)
+    return None if place is None or value is None else (place, value)
+
+
+def _step(module: Module, body: str, place: int) -> int | None:
+    """Return the constant that a loop body adds to the counter at index `place` of its tuple, else None."""
+    root = next(line for line in module.computations[body] if line.root)
+    added = _origin(module, body, _part(module, body, root.name, place))
+    if added is None or added.op != "add":
+        return None
+    for counter, other in (added.operands, added.operands[::-1]):
+        if _place(module, body, counter) == place:
+            return _constant(module, body, other)
+    return None
+
+
+def _origin(module: Module, computation: str, name: str | None) -> Instruction | None:
+    """Return the instruction that computes a value, or None if it is unknown; copies are followed to their operand."""
+    found = module.by_name[computation].get(name)
+    while found is not None and found.op in ("copy", "bitcast", "copy-done", "copy-start"):
+        found = module.by_name[computation].get(found.operands[0])
+    return found
+
+
+def _part(module: Module, computation: str, name: str, place: int) -> str | None:
+    """Return the name of the value that is element `place` of a tuple; None if `name` is no tuple instruction."""
+    made = _origin(module, computation, name)
+    return made.operands[place] if made is not None and made.op == "tuple" else None
+
+
+def _place(module: Module, computation: str, name: str) -> int | None:
+    """Return the index of a value in the tuple that is the computation's parameter; None for other values."""
+    taken = _origin(module, computation, name)
+    if taken is None or taken.op != "get-tuple-element":
+        return None
+    whole = _origin(module, computation, taken.operands[0])
+    return int(_INDEX.search(taken.attributes)[1]) if whole is not None and whole.op == "parameter" else None
+
+
+def _constant(module: Module, computation: str, name: str | None) -> int | None:
+    made = _origin(module, computation, name)
+    is_number = made is not None and made.op == "constant" and re.fullmatch(r"-?\d+", made.arguments)
+    return int(made.arguments) if is_number else None
+
+
+def _closing(line: str, opened: int) -> int:
+    """Return the position of the parenthesis that closes the one at `opened`."""
+    depth = 0
+    for found in _PARENTHESIS.finditer(line, opened):
+        depth += 1 if found.group() == "(" else -1
+        if not depth:
+            return found.start()
+    return len(line)
+
+
+# Collectives of a compiled program, by mesh axis and bytes, parsed from its optimized HLO.
+
+_COLLECTIVE = re.compile(rf"(?P<op>{COLLECTIVES})(?P<start>-start)?")
+_GROUPS = re.compile(
+    r"replica_groups=(?P<groups>mesh\[.*?\](?:, device_ids=\S+)? \{.*?\}"
+    r"|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\{(?:\{[\d,]*\},?)*\})"
+)
+_CHANNEL = re.compile(r"channel_id=(?P<channel>\d+)")
+_PAIRS = re.compile(r"source_target_pairs=\{(?P<pairs>(?:\{\d+,\d+\},?)*)\}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """One collective instruction."""
+
+    op: str  # `all-reduce`, `all-gather`, ...
+    axes: tuple[str, ...]  # mesh axes across which devices communicate; empty if every group is a single device
+    bytes: int  # size of the result on one device, per execution
+    times: int  # executions in one run of the program; a loop of unknown trip count is counted as one iteration
+    received: float  # bytes that one device receives per execution if the devices of a group form a ring
+    asynchronous: bool  # whether the compiler lets it run beside computation
+
+
+def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
+    """Return the collectives of a program compiled for `mesh`, from `compiled.as_text()`.
+
+    The TPU compiler splits an asynchronous collective over the fusions that overlap with it. The parts share a channel,
+    so each channel counts once, as its largest part. Raises ValueError if an instruction has replica groups in an
+    unknown notation.
+    """
+    module = parse_module(hlo)
+    times = _executions(module)
+    found: dict[str | int, Collective] = {}
+    for computation, line in module.lines():
+        collective = _COLLECTIVE.fullmatch(line.op)
+        if collective is None:
+            if "replica_groups=" in line.attributes or "source_target_pairs=" in line.attributes:
+                raise ValueError(f"the instruction has groups of devices, but is no known collective: {line.text}")
+            continue
+        groups = _device_groups(line, mesh.size)
+        axes = _axes_of(groups, mesh)
+        # An asynchronous start (except of all-reduce) returns a tuple that also has the operands.
+        size = line.bytes(largest_only=bool(collective["start"]) and collective["op"] != "all-reduce")
+        channel, overlapped = _CHANNEL.search(line.attributes), "chain_id=" in line.attributes
+        scattered = computation.startswith("all-reduce-scatter")  # libtpu's name of a fusion that keeps a device's part
+        one = Collective(
+            op=collective["op"],
+            axes=axes,
+            bytes=size,
+            times=times.get(computation, 1),
+            received=_received("all-reduce-scatter" if scattered else collective["op"], size, max(map(len, groups))),
+            asynchronous=bool(collective["start"]) or overlapped,
+        )
+        name = channel["channel"] if channel and overlapped else len(found)
+        if name not in found or one.bytes * one.times > found[name].bytes * found[name].times:
+            found[name] = one
+    return list(found.values())
+
+
+def _received(op: str, size: int, n: int) -> float:
+    """Return the bytes that each of `n` devices of a ring receives, if the collective's result has `size` bytes.
+
+    An all-reduce is a reduce-scatter and an all-gather, each of `(n - 1) / n` of the array. The result of a
+    reduce-scatter is a device's part of the array; libtpu writes it as an all-reduce of which a device keeps its part.
+    """
+    if op == "reduce-scatter":
+        return size * (n - 1)
+    if op.startswith("collective"):
+        return size
+    return size * (n - 1) / n * (2 if op == "all-reduce" else 1)
+
+
+def bytes_by_axis(found: Sequence[Collective]) -> dict[str, int]:
+    """Return the bytes of the results on one device in one run, by mesh axis; `axis+axis` stands for several axes."""
+    total: dict[str, int] = defaultdict(int)
+    for collective in found:
+        if collective.axes:
+            total["+".join(collective.axes)] += collective.bytes * collective.times
+    return dict(total)
+
+
+def replica_groups(text: str, n_devices: int) -> list[list[int]]:
+    """Parse replica groups from any of XLA's notations.
+
+    `{{0,1},{2,3}}` lists groups, `{}` is one group of all devices; `[2,4]<=[8]` and `[4,2]<=[2,4]T(1,0)` reshape and
+    transpose a range; `mesh['a'=2,'b'=4] {'b'}` names mesh axes, or parts of an axis as `'b':(1)2`;
+    `device_ids=([4,2]T(1,0))` after the mesh gives its device order. Raises ValueError if the notation is unknown.
+    """
+    if text == "{}":
+        return [list(range(n_devices))]
+    if text.startswith("{{"):
+        return [[int(device) for device in group.split(",")] for group in re.findall(r"\{([\d,]+)\}", text)]
+    if iota := re.fullmatch(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
+        shape, dims, order = ([int(x) for x in part.split(",")] if part else None for part in iota.groups())
+        return np.arange(np.prod(dims)).reshape(dims).transpose(order).reshape(shape).tolist()
+    if named := re.fullmatch(r"mesh\[(.*?)\](?:, device_ids=\((.*)\))? \{(.*?)\}", text):
+        mesh, devices, axes = named.groups()
+        places = _mesh_groups(mesh, axes)
+        if devices is None:
+            return places
+        order = _device_order(devices)
+        return [[order[place] for place in group] for group in places]
+    raise ValueError(f"replica groups in an unknown notation: {text[:200]}")
+
+
+def _mesh_groups(mesh: str, axes: str) -> list[list[int]]:
+    """Return the groups of positions in a mesh `'a'=2,'b'=4` along the axes `'b'`, or parts of axes `'b':(1)2`."""
+    lengths = {name: int(length) for name, length in re.findall(r"'(\w+)'=(\d+)", mesh)}
+    # The part 'b':(p)s of an axis of length n is the axis of length s after a reshape of n to (p, s, n / (p s)).
+    factors = {name: [(length, False)] for name, length in lengths.items()}
+    for name, before, size in re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", axes):
+        length = lengths[name]
+        if size:
+            p, s = int(before), int(size)
+            factors[name] = [(p, False), (s, True), (length // (p * s), False)]
+        else:
+            factors[name] = [(length, True)]
+    split = [factor for name in lengths for factor in factors[name]]
+    inside = [i for i, (_, chosen) in enumerate(split) if chosen]
+    outside = [i for i, (_, chosen) in enumerate(split) if not chosen]
+    ids = np.arange(np.prod([length for length, _ in split])).reshape([length for length, _ in split])
+    group_size = int(np.prod([split[i][0] for i in inside]))
+    return ids.transpose([*outside, *inside]).reshape(-1, group_size).tolist()
+
+
+def _device_order(text: str) -> list[int]:
+    """Parse the device order of a mesh: a transposed range as `[2,4]T(1,0)`, or a list `0,4,1,5`."""
+    if iota := re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
+        dims, order = ([int(x) for x in part.split(",")] if part else None for part in iota.groups())
+        return np.arange(np.prod(dims)).reshape(dims).transpose(order).reshape(-1).tolist()
+    if re.fullmatch(r"[\d,]+", text):
+        return [int(device) for device in text.split(",")]
+    raise ValueError(f"device order in an unknown notation: {text[:200]}")
+
+
+def _device_groups(line: Instruction, n_devices: int) -> list[list[int]]:
+    if pairs := _PAIRS.search(line.attributes):
+        return [[int(device) for device in pair] for pair in re.findall(r"\{(\d+),(\d+)\}", pairs["pairs"])]
+    if groups := _GROUPS.search(line.attributes):
+        return replica_groups(groups["groups"], n_devices)
+    raise ValueError(f"the collective has no groups of devices in a known notation: {line.text}")
+
+
+def _axes_of(groups: list[list[int]], mesh: Mesh) -> tuple[str, ...]:
+    """Return the mesh axes along which devices of one group differ; devices are numbered in row-major order."""
+    crossed = set()
+    for group in groups:
+        places = np.stack(np.unravel_index(group, mesh.devices.shape))  # --> [axes, members]
+        crossed |= {name for name, place in zip(mesh.axis_names, places, strict=True) if len(set(place)) > 1}
+    return tuple(name for name in mesh.axis_names if name in crossed)
+
+
+def _executions(module: Module) -> dict[str, int]:
+    """Return the number of executions of each computation, from the trip counts of enclosing loops."""
+    callers: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for computation, line in module.lines():
+        turns = (loop_length(module, computation, line) or 1) if line.op == "while" else 1
+        for name in (name for names in line.called.values() for name in names):
+            callers[name].append((computation, turns))
+
+    @functools.cache
+    def count(name: str) -> int:
+        return sum(count(caller) * turns for caller, turns in callers[name]) if name in callers else 1
+
+    return {name: count(name) for name in list(callers)}

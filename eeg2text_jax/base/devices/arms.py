@@ -1,0 +1,186 @@
+"""Run a function for all arms (training runs of the grid) on a mesh, partitioned by XLA or by `shard_map`."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import traverse_util
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+
+from eeg2text_jax.base.devices.mesh import (
+    ARM,
+    DATA,
+    arm_sharding,
+    compiler_options,
+    platform_of,
+    replicated,
+    seeds_sharding,
+    whole_batch,
+    with_mesh,
+)
+
+
+class Divided(NamedTuple):
+    """Parameters in two parts: those that each arm trains, and a frozen model that all arms share."""
+
+    own: Any  # nested dict, each leaf `[A, ...]`, or without axis A for one arm
+    frozen: Any  # nested dict without axis A: all arms use one copy in memory
+
+
+def divided(params: dict[str, Any], is_own: Callable[[tuple[str, ...], Any], bool]) -> Divided:
+    """Return nested parameters (arrays or shapes) in two parts, by `is_own(path, leaf)`; `joined` is the inverse."""
+    flat = traverse_util.flatten_dict(params)
+    own = {path: leaf for path, leaf in flat.items() if is_own(path, leaf)}
+    frozen = {path: leaf for path, leaf in flat.items() if path not in own}
+    return Divided(traverse_util.unflatten_dict(own), traverse_util.unflatten_dict(frozen))
+
+
+def joined(params: Any) -> Any:
+    """Return the parameters of one arm, which may be `Divided`, as one nested dict."""
+    return _merged(params.own, params.frozen) if isinstance(params, Divided) else params
+
+
+def _merged(own: Any, frozen: Any) -> Any:
+    both = {name: _merged(own[name], frozen[name]) for name in own.keys() & frozen.keys()}
+    return {**frozen, **own, **both}
+
+
+def jit_once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return `jax.jit(function, **options)`, the same jitted function for equal arguments.
+
+    The folds of a run, and runs that resume or restart in one process, then trace and compile each program once. A
+    method is equal only to a method of the same object; a `functools.partial` or a local function only to itself.
+    """
+    leaves, structure = jax.tree.flatten(options)
+    return _jitted(function, structure, tuple(leaves))
+
+
+@functools.lru_cache(maxsize=16)  # UniCoRN's three stages have 15 programs
+def _jitted(function: Callable[..., Any], structure: Any, leaves: tuple[Any, ...]) -> Callable[..., Any]:
+    return jax.jit(function, **jax.tree.unflatten(structure, leaves))
+
+
+_STEP_OPTIONS = {"cuda": {"xla_gpu_dot_merger_threshold_mb": 0}, "tpu": {"xla_tpu_scoped_vmem_limit_kib": 32 * 1024}}
+
+
+def compile_step(
+    step: Callable[..., Any], mesh: Mesh | AbstractMesh, state_formats: Any, study_shardings: Any = None
+) -> Callable[..., Any]:
+    """Jit `step(state, batch, study) -> (state, metrics)` for a mesh, see `jit_once`; the state is donated.
+
+    The batch `[S, B, ...]` is sharded along `data`, the metrics `[A]` along `arm`. The state must have the layouts
+    `state_formats` (see `Placement.formats`) before the first step. `study` has `study_shardings`; None: replicated.
+
+    On GPUs, XLA must not merge matrix products that have an operand in common: it would copy the rows of all sums of
+    `layers.column_sums` into one array. On an H100 that took 1.3 of 31.3 ms (BART-large, batch 32, bfloat16).
+
+    On TPUs, an operation may use 32 MiB of the vector memory instead of 16 (a v4 ignores what exceeds its memory). By
+    the compiler's estimate for a v5e, BART-large took 71.8 instead of 74.5 ms with batch 32 (24 MiB: 72.8, 48 MiB:
+    74.1); with batch 128, a limit of 24 MiB takes 2 ms longer than 32. A search would take 119 instead of 118 ms.
+    """
+    platform = platform_of(mesh)
+    return jit_once(
+        step,
+        donate_argnums=0,
+        in_shardings=(state_formats, seeds_sharding(mesh), study_shardings or replicated(mesh)),
+        out_shardings=(state_formats, arm_sharding(mesh)),
+        compiler_options=compiler_options(platform) | _STEP_OPTIONS.get(platform, {}),
+    )
+
+
+def each_arm(
+    function: Callable[..., Any], mesh: Mesh | AbstractMesh | None, mapping: str, arguments: Any, shared: Any
+) -> Any:
+    """Return `function(*arguments, shared)` for every arm; arguments and result are `[A, ...]`, sharded along `arm`.
+
+    Every device computes only its own arms, so arms cannot communicate; along `data` XLA partitions `function`. A
+    device computes several arms in parallel (`mapping="vmap"`) or in sequence (`"map"`), and a single arm without an
+    arm axis, because on a TPU the axis costs copies: 15 of 180 ms of BART-large's training step by the compiler's
+    estimate.
+    """
+
+    def local(arguments: Any, shared: Any) -> Any:
+        return _each_local(lambda slices: function(*slices, shared), arguments, mapping)
+
+    if mesh is None or mesh.shape[ARM] == 1:
+        return with_mesh(local, mesh)(arguments, shared)
+    arms, everywhere = PartitionSpec(ARM), PartitionSpec()
+    return jax.shard_map(
+        local, mesh=mesh, in_specs=(arms, everywhere), out_specs=arms, axis_names={ARM}, check_vma=False
+    )(arguments, shared)
+
+
+def _each_local(function: Callable[..., Any], arguments: Any, mapping: str) -> Any:
+    """Return the results of `function` for all arms of this device; a single arm is computed without an arm axis."""
+    if jax.tree.leaves(arguments)[0].shape[0] == 1:
+        return jax.tree.map(lambda leaf: leaf[None], function(jax.tree.map(lambda leaf: leaf[0], arguments)))
+    return jax.lax.map(function, arguments) if mapping == "map" else jax.vmap(function)(arguments)
+
+
+def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Array:
+    """Return `stack([values[i] for i in which])`, `[A, ...]`, computed by elementwise `where`.
+
+    If every device has all `values`, `where` needs no communication. XLA would partition a stack over the arms and
+    insert an all-to-all across arms.
+    """
+    number = jnp.asarray(which, jnp.int32).reshape(-1, *[1] * values[0].ndim)
+    chosen = jnp.broadcast_to(values[0][None], (len(which), *values[0].shape))
+    for i, value in enumerate(values[1:], start=1):
+        chosen = jnp.where(number == i, value[None], chosen)
+    return chosen
+
+
+def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
+    """Jit a function of one arm so that every device runs it independently, on its arms and its rows of the batch.
+
+    This is for a `while_loop`: under `vmap`, or partitioned by XLA, it would run until all arms have stopped, and
+    communicate in every iteration. Arms on one device run in sequence, each as long as it needs.
+
+    Args:
+      function: `(params, fed, shared) -> result` for one arm; `fed` has the arm's own inputs, `shared` the inputs that
+        all arms have in common. The first axis of `fed`, `shared` and the result is the batch, or a multiple of it.
+
+    Returns:
+      The function of all arms: `params [A, ...]` or `Divided`, `fed` and result `[A, B, ...]`, `shared [B, ...]`.
+    """
+    arms, fed_rows, rows = PartitionSpec(ARM), PartitionSpec(ARM, DATA), PartitionSpec(DATA)
+
+    def local(params: Any, fed: Any, shared: Any) -> Any:
+        if not isinstance(params, Divided):
+            return _each_local(lambda arm: function(*arm, shared), (params, fed), "map")
+        return _each_local(
+            lambda arm: function(Divided(arm[0], params.frozen), arm[1], shared), (params.own, fed), "map"
+        )
+
+    def apart(params: Any, fed: Any, shared: Any) -> Any:
+        of_params = Divided(arms, PartitionSpec()) if isinstance(params, Divided) else arms
+        # check_vma would refuse a loop whose carry is a constant at first and differs between shards later.
+        return jax.shard_map(
+            local, mesh=mesh, in_specs=(of_params, fed_rows, rows), out_specs=fed_rows, check_vma=False
+        )(params, fed, shared)
+
+    return jax.jit(apart, compiler_options=compiler_options(platform_of(mesh)))
+
+
+def tensor_parallel_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
+    """Return the function of all arms as `shard_map_arms` does, for a frozen model with weights sharded along `data`.
+
+    The devices of an arm decode the whole batch together. A device multiplies by its part of every weight matrix, and
+    the activations of one position are exchanged (small) instead of the weights (all of them at every step). The loop
+    stops when all sentences of the batch have ended.
+    """
+
+    def local(own: Any, fed: Any, rest: tuple[Any, Any]) -> Any:
+        frozen, shared = rest
+        with whole_batch():
+            return function(Divided(own, frozen), fed, shared)
+
+    def together(params: Divided, fed: Any, shared: Any) -> Any:
+        fed = jax.lax.with_sharding_constraint(fed, arm_sharding(mesh))
+        rest = (params.frozen, jax.lax.with_sharding_constraint(shared, replicated(mesh)))
+        result = each_arm(local, mesh, "map", (params.own, fed), rest)
+        return jax.lax.with_sharding_constraint(result, arm_sharding(mesh))
+
+    return jax.jit(together, compiler_options=compiler_options(platform_of(mesh)))

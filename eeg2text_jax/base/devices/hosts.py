@@ -1,0 +1,258 @@
+"""Runs on several hosts: join them, check that they agree, call a function on the first, gather arrays from all."""
+
+import functools
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from eeg2text_jax.base.devices import supervisor
+from eeg2text_jax.base.errors import HostLost, UserError, first_line
+from eeg2text_jax.base.files import content_digest
+from eeg2text_jax.base.kinds import ParallelSettings
+from eeg2text_jax.base.packages import __version__
+from eeg2text_jax.base.stores import buckets
+from eeg2text_jax.base.stores.buckets import is_address
+from eeg2text_jax.base.stores.mirror import mirrored, settle_all
+
+Result = TypeVar("Result")
+
+# Environment variables of a run on plain machines; JAX recognizes TPU slices, Slurm and Open MPI without them.
+COORDINATOR, PROCESSES, PROCESS = "EEG2TEXT_COORDINATOR", "EEG2TEXT_PROCESSES", "EEG2TEXT_PROCESS"
+MESSAGE_SIZE = 8192  # bytes to which each host's message in `exchanged` is padded
+MOST_APART = 60.0  # maximum difference of two hosts' system times in seconds; requests to buckets carry the time
+
+
+def join(parallel: ParallelSettings) -> None:
+    """Connect to the other hosts, which notice from then on if this host is lost; starts no backend.
+
+    Call this before slow imports. `parallel.hosts` is `"one"`: this machine alone; `"auto"`: the cluster that JAX finds
+    (a TPU slice, Slurm, Open MPI); `"env"`: the environment has `EEG2TEXT_COORDINATOR` (address:port of process 0),
+    `EEG2TEXT_PROCESSES` (number of processes) and `EEG2TEXT_PROCESS` (number of this process). Raises UserError if the
+    field has another value or the environment is incomplete, HostLost if the hosts cannot be joined.
+    """
+    hosts = parallel.hosts
+    if hosts not in ("one", "auto", "env"):
+        raise UserError(f"parallel.hosts = {hosts!r}; expected 'one', 'auto' or 'env'.")
+    if hosts == "one" or jax.distributed.is_initialized():
+        return
+    arguments = _from_environment() if hosts == "env" else {}
+    if os.environ.get("JAX_PLATFORMS") == "cpu":
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    seconds = {"initialization_timeout": parallel.startup, "heartbeat_timeout_seconds": parallel.heartbeat}
+    try:
+        jax.distributed.initialize(**arguments, **seconds)
+    except (RuntimeError, ValueError) as error:
+        raise HostLost(
+            f"parallel.hosts = {hosts!r}: the hosts could not be joined ({first_line(error)}); start the same command "
+            "on all hosts again."
+        ) from error
+
+
+def initialize(parallel: ParallelSettings) -> None:
+    """Join the other hosts and start JAX's backend, which waits for them; afterwards only the first host prints.
+
+    Call this before any use of a device. Raises the errors of `join`, and those of `check_devices`.
+    """
+    join(parallel)
+    check_devices()
+    if not is_main():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  stays open until the process ends
+
+
+def is_main() -> bool:
+    """Return whether this is the first host, which alone writes files and prints."""
+    return host_number() == 0
+
+
+def host_number() -> int:
+    """Return the number of this host, from 0."""
+    return jax.process_index()
+
+
+def check_devices() -> None:
+    """Start JAX's backend; raise UserError if there is no device of the kind that JAX_PLATFORMS asks for.
+
+    Raises HostLost if another host has joined but does not start its backend (JAX waits for two minutes).
+    """
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # without a GPU's plugin: an AssertionError without a message
+        if jax.distributed.is_initialized() and "DEADLINE_EXCEEDED" in str(error):
+            raise HostLost(
+                f"another host has not started its devices in time ({first_line(error)}); start the same command on "
+                "all hosts again."
+            ) from error
+        asked = os.environ.get("JAX_PLATFORMS", "")
+        reason = f" ({first_line(error)[:200]})" if str(error) else ""
+        raise UserError(
+            f"JAX_PLATFORMS={asked!r}: JAX finds no such device{reason}; install the extra that serves it, e.g. "
+            "pip install 'eeg2text_jax[cuda]' or '[tpu]', or unset JAX_PLATFORMS."
+        ) from error
+
+
+def main_first(make: Callable[[], Result]) -> Result:
+    """Call `make` on the first host, then on the other hosts, and return its result on each host.
+
+    The other hosts see the files that the first host wrote to the workdir. If `make` fails on the first host, its error
+    is raised there, and a UserError on the other hosts.
+    """
+    if jax.process_count() == 1:
+        return make()
+    made, failure = None, None
+    if is_main():
+        try:
+            made = make()
+            settle_all()
+        except BaseException as error:  # raised below, because the other hosts wait for the broadcast
+            failure = error
+    failed = multihost_utils.broadcast_one_to_all(np.int32(failure is not None))
+    if failure is not None:
+        raise failure
+    if failed:
+        raise UserError(
+            "this host stops because process 0 (the first host) failed; read the error in the output of process 0."
+        )
+    if is_main():
+        return made
+    buckets.pull_all()
+    return make()
+
+
+def workdir_at(place: str, stack: ExitStack) -> str:
+    """Return the local folder of the workdir `place`, a path or a bucket URL; call this after `initialize`.
+
+    For a bucket, the first host mirrors the folder until `stack` ends, and other hosts have read-only copies; raises
+    UserError if the bucket cannot be read or written, or another run uses the workdir.
+    """
+
+    def enter() -> str:
+        if is_address(place) and not is_main():
+            return str(buckets.follow(place, host_number()))
+        return stack.enter_context(mirrored(place)) if is_main() else place
+
+    return main_first(enter)
+
+
+def main_decides(decide: Callable[[], int]) -> int:
+    """Return on every host the result of `decide` on the first; all hosts must call this. Errors: see `main_first`."""
+    number: list[int] = []
+    main_first(lambda: number.append(decide()) if is_main() else None)
+    if jax.process_count() == 1:
+        return number[0]
+    return int(multihost_utils.broadcast_one_to_all(np.int32(number[0] if number else 0)))
+
+
+def wait_for_all(name: str) -> None:
+    """Wait until every host has called this with the same name."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(name)
+
+
+def to_host(tree: Any) -> Any:
+    """Return whole arrays as numpy on every host, from shards on any host. All hosts must call this together."""
+    if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree)):
+        return jax.tree.map(np.asarray, tree)
+    return multihost_utils.process_allgather(tree, tiled=True)
+
+
+def to_main(tree: Any) -> Any:
+    """Return the arrays of a pytree on the first host, None on the other hosts. All hosts must call this together.
+
+    With several hosts the arrays are whole numpy arrays. They are gathered one at a time, so that a device needs memory
+    for only one whole array besides its shards.
+    """
+    if jax.process_count() == 1:
+        return tree
+
+    def on_main(leaf: Any) -> np.ndarray | None:
+        if not (leaf.is_fully_addressable or leaf.is_fully_replicated):
+            leaf = multihost_utils.process_allgather(leaf, tiled=True)
+        return np.asarray(leaf) if is_main() else None
+
+    found = jax.tree.map(on_main, tree)
+    return found if is_main() else None
+
+
+def _from_environment() -> dict[str, str | int]:
+    """Return the arguments of `jax.distributed.initialize` from the environment; raise UserError if they are wrong."""
+    missing = [name for name in (COORDINATOR, PROCESSES, PROCESS) if name not in os.environ]
+    if missing:
+        raise UserError(f"parallel.hosts = 'env' needs {', '.join(missing)} in the environment.")
+    numbers = {}
+    for name in (PROCESSES, PROCESS):
+        if not os.environ[name].isdecimal():
+            raise UserError(f"{name} = {os.environ[name]!r} in the environment; expected a number.")
+        numbers[name] = int(os.environ[name])
+    if numbers[PROCESS] >= numbers[PROCESSES]:
+        raise UserError(f"{PROCESS} = {numbers[PROCESS]}; expected a number below {PROCESSES} = {numbers[PROCESSES]}.")
+    return {
+        "coordinator_address": os.environ[COORDINATOR],
+        "num_processes": numbers[PROCESSES],
+        "process_id": numbers[PROCESS],
+    }
+
+
+def check_code(config: Mapping[str, object]) -> None:
+    """Raise UserError on every host if one differs from the first in code, version, configuration or system time.
+
+    All hosts must call this together. `config` is the content of `config.json`.
+    """
+    if jax.process_count() == 1:
+        return
+    sections = {f"config.{name}": content_digest(value)[:12] for name, value in config.items()}
+    own = {"code": f"{__version__}, digest {code_digest()}", "jax": jax.__version__, **sections}
+    multihost_utils.sync_global_devices("clocks")  # all hosts then read their clocks at the same time
+    hosts = exchanged({"host": socket.gethostname(), "clock": time.time(), "same": own})
+    for path in supervisor.NAMES:
+        path.write_text("".join(f"{host['host']}\n" for host in hosts))
+    _compare(hosts)
+
+
+def check_data(**digests: str) -> None:
+    """Raise UserError on every host if the `digests` (of the files that a host read) differ between hosts."""
+    if jax.process_count() > 1:
+        _compare(exchanged({"host": socket.gethostname(), "same": digests}))
+
+
+def exchanged(own: object) -> list:
+    """Return the value `own` (JSON) of every host, in the order of host numbers. All hosts must call this together."""
+    content = json.dumps(own).encode()
+    if len(content) > MESSAGE_SIZE:
+        raise AssertionError(f"{len(content)} bytes, with room for {MESSAGE_SIZE}")
+    sent = np.frombuffer(content.ljust(MESSAGE_SIZE, b"\0"), np.uint8)
+    return [json.loads(bytes(row).rstrip(b"\0")) for row in multihost_utils.process_allgather(sent)]
+
+
+def _compare(hosts: list) -> None:
+    """Raise UserError if a host's entry `same` differs from the first host's, or its time `clock` by too much."""
+    first = hosts[0]
+    for number, other in enumerate(hosts):
+        who = f"host {number} ({other['host']})"
+        for name in sorted({*first["same"], *other["same"]}):
+            if (a := other["same"].get(name)) != (b := first["same"].get(name)):
+                raise UserError(
+                    f"{who}: has another {name} ({a}) than the first host, {first['host']} ({b}); start the same "
+                    "command, of the same version, on the same files everywhere."
+                )
+        if abs(apart := other.get("clock", 0.0) - first.get("clock", 0.0)) > MOST_APART:
+            raise UserError(
+                f"{who}: its clock is {apart:+.0f} s from the clock of the first host, {first['host']}; set the clocks "
+                f"(NTP), because buckets refuse requests with a wrong time. At most {MOST_APART:.0f} s are accepted."
+            )
+
+
+@functools.cache
+def code_digest() -> str:
+    """Return a digest of the package's source, 12 hexadecimal digits."""
+    root = Path(__file__).parents[2]
+    return content_digest({str(path.relative_to(root)): path.read_text() for path in root.rglob("*.py")})[:12]

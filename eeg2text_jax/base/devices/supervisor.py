@@ -1,0 +1,135 @@
+"""Run a command of several hosts in a child process; one sentence and the exit status report why it ended.
+
+JAX's coordination service notices that a host is lost, and then aborts the processes of all other hosts in C++, where
+Python cannot handle it. So the command forks before it imports JAX: the child works, and the parent waits, reads the
+log of the coordination service, and exits with a status that tells scripts to restart.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from eeg2text_jax.base.errors import HostLost, Terminated, UserError, one_line
+
+GRACE = 3.0  # seconds that a failed child may wait for the other hosts, which may fail alike, before it is killed
+# Words in the errors of collectives that fail because of another host. Gloo (CPUs) waits 30 s for a host to connect.
+_COLLECTIVE = re.compile("gloo|coordination|DEADLINE_EXCEEDED|UNAVAILABLE", re.IGNORECASE)
+NAMES: list[Path] = []  # in the child: path of the file for the hosts' names, one per line; else empty
+
+
+def supervised(name: str, work: Callable[[], None], patience: float) -> None:
+    """Call `work` in a child process and return there; the parent exits with the status of the command.
+
+    `name` is the command, for messages. `patience` is the number of seconds after which JAX's coordination service has
+    noticed a lost host.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="eeg2text_host_"))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child:
+        _supervise(name, child, folder)
+    _become_child(folder)
+    try:
+        work()
+        _write_status(folder, 0)
+    except BaseException as error:
+        if type(error).__name__ != "JaxRuntimeError" or not _COLLECTIVE.search(str(error)):
+            _write_status(folder, status_of(error))
+            raise
+        time.sleep(patience)  # if a host is lost, the coordination service ends this process meanwhile
+        _write_status(folder, HostLost.status)
+        raise HostLost(
+            f"a host did not answer in time, but no host is known to have failed ({one_line(error)}); start the same "
+            "command on all hosts again: it resumes from the newest checkpoint."
+        ) from error
+
+
+def status_of(error: BaseException) -> int:
+    """Return the exit status of a command that an exception ended."""
+    if isinstance(error, UserError):
+        return error.status
+    return 143 if isinstance(error, Terminated) else 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _become_child(folder: Path) -> None:
+    """Set up the child process: Python writes to stderr as before, and C++ to the file `log` of `folder`."""
+    with contextlib.suppress(OSError, AttributeError):  # prctl exists on Linux only
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # an abort would write the whole memory to disk
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
+    log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 2)
+    os.close(log)
+    NAMES[:] = [folder / "names"]
+
+
+def _write_status(folder: Path, status: int) -> None:
+    """Write the exit status to the file `status` atomically."""
+    sys.stdout.flush()
+    (folder / ".status").write_text(str(status))
+    (folder / ".status").rename(folder / "status")
+
+
+def _supervise(name: str, child: int, folder: Path) -> None:
+    """Forward signals to the child; when it ends, print the reason unless the child did, and exit with its status."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: os.kill(child, number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child, too
+    ended, failed = 0, 0.0
+    while not ended:
+        ended, code = os.waitpid(child, os.WNOHANG)
+        written = _read(folder / "status")
+        if not ended and written not in ("", "0"):
+            failed = failed or time.monotonic()
+            if time.monotonic() - failed > GRACE:  # the child waits for the other hosts to end
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.0 if ended else 0.05)
+    status, log = os.waitstatus_to_exitcode(code), _read(folder / "log")
+    if written:
+        status = int(written)
+    elif status:
+        lost = lost_host(log, _read(folder / "names").splitlines()) if status == -signal.SIGABRT else ""
+        sys.stderr.write(f"eeg2text {name}: {lost}\n" if lost else log)
+        if status == -signal.SIGKILL:
+            sys.stderr.write(f"eeg2text {name}: was killed (by the system, if memory was short).\n")
+        status = HostLost.status if lost else status if status > 0 else 128 - status
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _read(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def lost_host(log: str, names: list[str]) -> str:
+    """Return a message about a lost host, from the log of JAX's coordination service; "" if no host was lost.
+
+    `names` has the name of each host, or is empty.
+    """
+    if "JAX distributed service detected fatal errors" not in log:
+        return ""
+    if "RegisterTask" in log:
+        return (
+            "not all hosts came in time (parallel.startup): one was not started, or cannot reach the first host; "
+            "read the messages of the other hosts, and start the same command on all hosts again."
+        )
+    unhealthy = re.search(r"stopped sending heartbeats\):\n((?:.*\d+\n)+)", log)
+    numbers = sorted({int(n) for n in re.findall(r"(\d+)$", unhealthy[1], re.MULTILINE)}) if unhealthy else [0]
+    hosts = " and ".join(f"{n} ({names[n]})" if n < len(names) else str(n) for n in numbers)
+    return (
+        f"host {hosts} ended or does not answer (its own messages say why, if it had time for them); start the same "
+        "command again on all hosts, or on other or fewer hosts: the run resumes from the newest checkpoint."
+    )

@@ -1,0 +1,1 @@
+"""Buckets: local copies of inputs; workdirs that are uploaded while they change."""

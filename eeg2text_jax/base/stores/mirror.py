@@ -1,0 +1,567 @@
+"""Mirror a workdir in a bucket: download it to a local folder, then upload changes while the work goes on.
+
+A thread uploads finished files in the order in which they were finished, so a killed run resumes from the bucket as
+from a local folder. Each file is one object, uploaded atomically. A folder that appears or disappears as a unit (a
+checkpoint, the tokenizer) contains an object `.unfinished` during the change; the folder counts as absent while
+this object exists.
+
+Orbax can write gs:// itself but not s3://; HDF5, safetensors and tokenizers read local files only.
+"""
+
+import collections
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import secrets
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from eeg2text_jax.base import files
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import file_digest, parse_json
+from eeg2text_jax.base.stores import buckets
+from eeg2text_jax.base.stores.buckets import (
+    ANY,
+    DIGEST,
+    FENCE,
+    LOCK,
+    UNFINISHED,
+    Address,
+    Entry,
+    Files,
+    Notes,
+    Stamp,
+    Store,
+    StoreError,
+    cache_folder,
+    is_address,
+    open_store,
+    parse,
+    stamp_of,
+)
+
+# A lease on a workdir in a bucket: one holder at a time, kept alive by a heartbeat, with a fencing token.
+#
+# The lease is an object that is created only if absent and replaced only by compare-and-swap. It has a random owner and
+# a number that increases with every holder. A lease is dead if its object did not change for `PATIENCE` seconds on the
+# waiting process's own clock; clocks of two machines are never compared. The death of a holder on the same machine is
+# detected at once, because every holder keeps a kernel lock on a file named after its owner.
+#
+# A holder that was suspended confirms its lease by compare-and-swap before it uploads, and every upload is conditional.
+
+BEAT = 20.0  # seconds between two heartbeats
+PATIENCE = 90.0  # seconds without a change after which a lease is dead
+FRESH = 5.0  # seconds for which a confirmation is valid (gs:// accepts one write per second to an object)
+
+
+class Lease:
+    """The lease of a workdir in a bucket, as a context manager. Entering raises UserError if another process holds it.
+
+    `lost` is the error once this process has lost the lease, else None.
+    """
+
+    def __init__(self, store: Store, address: Address):
+        self._store, self._place = store, str(address)
+        self._key = address.below(LOCK).key
+        self._ended = threading.Event()
+        self._turn = threading.Lock()  # one renewal at a time
+        self._about: dict[str, Any] = {
+            "owner": secrets.token_hex(16),
+            "fence": 1,
+            "host": socket.gethostname(),
+            "process": os.getpid(),
+            "boot": _boot(),
+            "since": time.strftime("%F %T %Z"),
+            "beat": 0,
+        }
+        self.lost: StoreError | None = None
+
+    @property
+    def label(self) -> str:
+        """The fencing token, NUMBER.OWNER, which is stored as metadata of every object that this holder writes."""
+        return f"{self._about['fence']}.{self._about['owner']}"
+
+    def __enter__(self) -> "Lease":
+        self._proof = _prove(self._about["owner"])
+        try:
+            self._tag = self._store.put(self._key, self._content(), None) or self._take_over()
+        except BaseException:
+            self._forget()
+            raise
+        self._confirmed = _clocks()
+        self._thread = threading.Thread(target=self._beat, name=f"lease of {self._place}", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self.lost is None and not (kind and issubclass(kind, StoreError)):  # else the release would time out, too
+            self._about["owner"] = ""  # marks the lease as released; its number stays, so that it never decreases
+            with contextlib.suppress(StoreError):
+                self._store.put(self._key, self._content(), self._tag)
+        self._forget()
+
+    def confirm(self, *, now: bool = False) -> None:
+        """Raise StoreError unless this process still holds the lease; call this before each change of the bucket.
+
+        The bucket is asked if the last confirmation is older than `FRESH` seconds, or if `now` is set.
+        """
+        elapsed = max(abs(here - then) for here, then in zip(_clocks(), self._confirmed, strict=True))
+        if self.lost is None and (now or elapsed > FRESH):
+            self._renew()
+        if self.lost:
+            raise self.lost
+
+    def _renew(self) -> None:
+        """Replace the lease object by compare-and-swap; set `lost` if another process replaced it."""
+        with self._turn:
+            if self.lost:
+                return
+            start = _clocks()
+            self._about["beat"] += 1
+            tag = self._store.put(self._key, self._content(), self._tag)
+            there = self._store.read(self._key) if tag is None else None
+            if there and _read(there[0]).get("owner") == self._about["owner"]:
+                tag = there[1]  # an earlier attempt succeeded, but its answer was lost
+            if tag is None:
+                self.lost = StoreError(
+                    f"{self._place}: another process took it over while this process did not renew its lease (it was "
+                    "suspended, or had no network); nothing more is sent. When the other process has ended, the same "
+                    "command resumes."
+                )
+            else:
+                self._tag, self._confirmed = tag, start
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT) and self.lost is None:
+            with contextlib.suppress(StoreError):  # the next upload reports the error
+                self._renew()
+
+    def _content(self) -> bytes:
+        return json.dumps(self._about).encode()
+
+    def _take_over(self) -> str:
+        """Wait until the existing lease is released or dead, replace it, and return the tag of the new one."""
+        first, start = None, time.monotonic()
+        while True:
+            there = self._store.read(self._key)
+            if there is None:
+                tag = self._store.put(self._key, self._content(), None)
+            else:
+                first = first or there
+                tag = self._replace(there, there[1] == first[1], time.monotonic() - start)
+            if tag is not None:
+                return tag
+            time.sleep(min(BEAT, PATIENCE) / 4)
+
+    def _replace(self, there: tuple[bytes, str], unchanged: bool, waited: float) -> str | None:
+        """Replace the lease `there`; return the new tag, or None if its holder may be alive.
+
+        Raises UserError if the holder is alive: its process runs, or the lease changed since it was first read.
+        """
+        holder = _read(there[0])
+        owner, fence = holder.get("owner"), holder.get("fence")
+        who = f"process {holder.get('process')} on {holder.get('host')} since {holder.get('since')}"
+        alive = None if owner == "" else _is_alive(holder)
+        if alive or (not unchanged and owner != ""):
+            hint = " It runs on this machine, perhaps suspended." if alive else ""
+            raise UserError(f"{self._place}: is in use by {who}; wait for it or end it.{hint}")
+        if owner != "" and alive is None and waited < PATIENCE:
+            if waited < min(BEAT, PATIENCE) / 4:
+                print(f"{self._place}: {who} was at work there; waiting {PATIENCE:.0f} s for a heartbeat.", flush=True)
+            return None
+        self._about["fence"] = fence + 1 if isinstance(fence, int) else 1
+        tag = self._store.put(self._key, self._content(), there[1])
+        if tag is None:
+            raise UserError(
+                f"{self._place}: another process has just begun to use it; wait for that process or end it."
+            )
+        return tag
+
+    def _forget(self) -> None:
+        if self._proof is not None:
+            path, descriptor = self._proof
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+def _read(content: bytes) -> dict[str, Any]:
+    """Return the fields of a lease object; no fields if it is damaged."""
+    with contextlib.suppress(ValueError):
+        if isinstance(found := parse_json(content), dict):
+            return found
+    return {}
+
+
+def _clocks() -> tuple[float, float]:
+    """Return the boot clock, which counts suspensions, and the wall clock, which counts pauses of a VM; in seconds."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)), time.time()
+
+
+def _prove(owner: str) -> tuple[Path, int] | None:
+    """Lock a file named after the owner until this process ends; return its path and descriptor, None without locks."""
+    path = _proof_of(owner)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)
+        return None
+    return path, descriptor
+
+
+def _is_alive(holder: dict[str, Any]) -> bool | None:
+    """Return whether the process that holds a lease is alive; None if unknown.
+
+    If the lease has this kernel's boot id, the lock on the owner's file is decisive, even across containers.
+    """
+    owner, boot = holder.get("owner"), holder.get("boot")
+    if not (isinstance(owner, str) and owner.isalnum() and boot and boot == _boot()):
+        return None
+    try:
+        descriptor = os.open(_proof_of(owner), os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    else:
+        _proof_of(owner).unlink(missing_ok=True)
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _proof_of(owner: str) -> Path:
+    return cache_folder() / "owners" / owner
+
+
+def _boot() -> str:
+    """Return the kernel's boot id, see random(4); "" if it has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+# Upload the changes of a folder to a bucket, under a lease.
+#
+# An object is replaced only if it equals the version that this process last wrote or read, and only under a recently
+# confirmed lease. So a process whose lease was taken while it was suspended changes nothing that the next holder wrote.
+# If a late request of such a process creates an object, that process or the next holder removes the object.
+
+TRIES = 5  # attempts of an upload while another program changes the object
+
+
+class Change(NamedTuple):
+    """Files that were written or removed as a unit."""
+
+    unit: str  # the folder that contains them, marked during the change; "" for a single file
+    put: tuple[tuple[str, Path, Stamp], ...]  # written files: name, snapshot to upload, stamp of the original
+    gone: tuple[str, ...]  # names of removed files
+
+
+class Sender:
+    """Uploads changes by conditional requests. `notes` has the tag of each object that was written or read."""
+
+    def __init__(self, address: Address, store: Store, folder: Path, lease: Lease, notes: Notes):
+        self._address, self._store, self._folder, self._lease, self._notes = address, store, folder, lease, notes
+
+    def send(self, change: Change) -> None:
+        """Upload one change. Raises StoreError if the lease is lost or the bucket does not answer."""
+        marker, tag = self._address.below(f"{change.unit}/{UNFINISHED}").key, None
+        self._lease.confirm()
+        if change.unit:
+            tag = self._store.put(marker, self._lease.label.encode(), None)
+            self._check_late(marker, tag)
+        for name, path, stamp in change.put:
+            self._notes.known[name] = (stamp, self._upload(name, path))
+            path.unlink()
+        for name in change.gone:
+            self._remove(name)
+        if change.unit:
+            found = self._store.head(marker)
+            self._lease.confirm()
+            self._store.delete(marker, tag or (found[0] if found else ANY))
+        self._notes.write()
+
+    def _check_late(self, key: str, tag: str | None) -> None:
+        """If the lease is lost, remove the object with this tag, which was created too late, and raise StoreError."""
+        try:
+            self._lease.confirm()
+        except StoreError:
+            if tag and self._lease.lost:
+                self._store.delete(key, tag)
+            raise
+
+    def _upload(self, name: str, path: Path) -> str:
+        """Upload a file over the version of the object that `notes` has; return the new tag."""
+        key, over = self._address.below(name).key, self._notes.known.get(name, (None, None))[1]
+        labels = {DIGEST: file_digest(path), FENCE: self._lease.label}
+        for _ in range(TRIES):
+            self._lease.confirm()
+            tag = self._store.upload(path, key, labels[DIGEST], over, {FENCE: labels[FENCE]})
+            if tag is not None:
+                self._check_late(key, None if over else tag)
+                return tag
+            found = self._store.head(key)
+            if found and found[1] == labels:
+                return found[0]  # an earlier attempt succeeded, but its answer was lost
+            self._lease.confirm(now=True)
+            over = found and found[0]  # written by a late request of a former holder, or by hand
+        raise StoreError(
+            f"{self._address.below(name)}: another program writes this object again and again; end that program."
+        )
+
+    def _remove(self, name: str) -> None:
+        key, known = self._address.below(name).key, self._notes.known.pop(name, None)
+        self._lease.confirm()
+        while known and not self._store.delete(key, known[1]):
+            self._lease.confirm(now=True)
+            known = (known[0], found[0]) if (found := self._store.head(key)) else None
+
+    def undo_late(self) -> None:
+        """Undo changes that former holders made after this process took the lease; call it after all uploads."""
+        for name, entry in Files.of(self._store, self._address).items():
+            known = self._notes.known.get(name)
+            if name.rpartition("/")[2] == LOCK or (known and known[1] == entry.tag) or not self._is_late(entry):
+                continue
+            self._lease.confirm()
+            if known:
+                self._notes.known[name] = (known[0], self._upload(name, self._folder / name))
+            else:
+                self._store.delete(entry.key, entry.tag)
+        self._notes.write()
+
+    def _is_late(self, entry: Entry) -> bool:
+        if entry.key.endswith(f"/{UNFINISHED}"):
+            return True  # the marker of another process, as this one has completed its changes
+        found = self._store.head(entry.key)
+        return found is not None and found[1].get(FENCE, self._lease.label) != self._lease.label
+
+
+SCAN_EVERY = 3.0  # seconds between scans for files written without a notification (by Orbax and TensorBoard)
+MOST_WAITING = 200  # maximum number of queued changes; `scan` waits while the queue is full
+GROWING_EVERY = 30.0  # seconds between uploads of a file that is appended to; it is also uploaded at the end
+LINKED = 1 << 20  # files of at least this size are hard-linked, not copied, until they are uploaded
+
+
+class Mirror:
+    """Uploads the changes of a folder to a workdir in a bucket, under a lease. Call `pull`, then `start`."""
+
+    def __init__(self, address: Address, store: Store, folder: Path, lease: Lease):
+        self._address, self._store, self.folder, self._lease = address, store, folder, lease
+        self._notes = Notes(folder)
+        self.sender = Sender(address, store, folder, lease, self._notes)
+        self._spool = cache_folder() / "spool" / str(os.getpid()) / str(id(self))
+        self._seen: dict[str, Stamp] = {}  # stamps of files that are uploaded or queued
+        self._turn = threading.Condition()  # guards the fields below
+        self._waiting: collections.deque[Change] = collections.deque()
+        self._sending = self._ended = False
+        self._error: Exception | None = None
+        self._count = 0
+        self._appended: dict[str, float] = {}  # name of a file that grows -> time at which it was last queued
+        self._thread = threading.Thread(target=self._work, name=f"sends {address}", daemon=True)
+
+    def pull(self) -> None:
+        """Make the folder equal to the finished files in the bucket. Raises StoreError."""
+        there = Files.of(self._store, self._address).select(lambda name: name not in ("", LOCK))
+        finished = there.finished()
+        for name in sorted(there.keys() - finished.keys(), key=lambda name: name.endswith(UNFINISHED)):
+            self._store.delete(there[name].key)
+        if copied := buckets.refresh(self._address, finished, self._notes):
+            print(f"copied {copied} of {len(finished)} files from {self._address}")
+        self._seen = {name: stamp_of(self.folder / name) for name in finished}
+
+    def start(self) -> None:
+        """Start the upload thread."""
+        self._spool.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+
+    def scan(self, *, last: bool = False) -> None:
+        """Queue changed files of the folder for upload, in order; wait if the queue is full.
+
+        A file that is appended to is skipped if it was queued recently and no other file was finished since, unless
+        this is the `last` scan. Raises StoreError if an earlier change could not be uploaded.
+        """
+        with self._turn:
+            while len(self._waiting) >= MOST_WAITING and not self._error:
+                self._turn.wait(1.0)
+            self.check()
+            self._waiting.extend(self._changes(last=last))
+            self._turn.notify_all()
+
+    def check(self) -> None:
+        """Raise the error of the upload thread or the loss of the lease, if any."""
+        if error := self._error or self._lease.lost:
+            raise error
+
+    def settle(self) -> None:
+        """Wait until all finished files of the folder are in the bucket. Raises StoreError."""
+        self.scan(last=True)
+        with self._turn:
+            while (self._waiting or self._sending) and not self._error:
+                self._turn.wait(1.0)
+        self.check()
+
+    def close(self) -> None:
+        """Stop the upload thread; queued changes are dropped."""
+        with self._turn:
+            self._ended = True
+            self._turn.notify_all()
+        self._thread.join()
+        shutil.rmtree(self._spool, ignore_errors=True)
+        with contextlib.suppress(OSError):  # not empty if this process has another mirror
+            self._spool.parent.rmdir()
+
+    def _changes(self, *, last: bool = False) -> Iterator[Change]:
+        """Yield the changes since the last scan in the order of their renames: new files, then removed ones."""
+        now, early = dict(_finished_files(self.folder)), set()
+        if not last:
+            early = {name for name, then in self._appended.items() if time.monotonic() - then < GROWING_EVERY}
+        changed = sorted((renamed, name) for name, (stamp, renamed) in now.items() if self._seen.get(name) != stamp)
+        # A file that is finished after a line was appended may record that line, so the line is uploaded first.
+        newest = max((place for place in changed if place[1] not in early), default=(0, ""))
+        changed = [place for place in changed if place[1] not in early or place < newest]
+        self._appended |= {name: time.monotonic() for _, name in changed if _is_appended(name)}
+        folders = {part for name in self._seen for part in _folders(name)}
+        for unit, names in _grouped([name for _, name in changed], folders):
+            kept = [(name, self._snapshot(name), now[name][0]) for name in names]
+            self._seen |= {name: now[name][0] for name in names}
+            yield Change(unit, tuple((name, path, stamp) for name, path, stamp in kept if path), ())
+        left = {part for name in now for part in _folders(name)}
+        for unit, names in _grouped(sorted(self._seen.keys() - now.keys()), left):
+            for name in names:
+                del self._seen[name]
+            yield Change(unit, (), tuple(names))
+
+    def _snapshot(self, name: str) -> Path | None:
+        """Link or copy a file so that it can be uploaded later; return the path, or None if the file is gone."""
+        self._count += 1
+        place = self._spool / str(self._count)
+        with contextlib.suppress(FileNotFoundError):
+            if _is_appended(name) or (self.folder / name).stat().st_size < LINKED:
+                shutil.copyfile(self.folder / name, place)
+            else:
+                os.link(self.folder / name, place)
+            return place
+        return None
+
+    def _work(self) -> None:
+        """Upload queued changes until `close` is called or an upload fails."""
+        while (change := self._next()) is not None:
+            try:
+                self.sender.send(change)
+            except Exception as error:  # raised in the main thread when the next file is complete, or at the end
+                self._error = error
+            with self._turn:
+                self._sending = False
+                self._turn.notify_all()
+
+    def _next(self) -> Change | None:
+        """Wait for a change and return it; None at the end or after an error."""
+        with self._turn:
+            while not self._ended and not self._error:
+                if self._waiting:
+                    self._sending = True
+                    return self._waiting.popleft()
+                if not self._turn.wait(SCAN_EVERY):
+                    try:
+                        self._waiting.extend(self._changes())
+                    except OSError as error:  # this machine's disk is full
+                        self._error = error
+        return None
+
+
+def _is_appended(name: str) -> bool:
+    """Return whether a file is appended to in place, so that a link to it would change during the upload."""
+    return name.split("/")[-1] == "metrics.jsonl" or "tensorboard" in name.split("/")
+
+
+def _finished_files(folder: Path) -> Iterator[tuple[str, tuple[Stamp, int]]]:
+    """Yield the relative name of every finished file with its stamp and the time of its final rename (ns)."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and ".orbax-checkpoint-tmp" not in name]
+        for name in names:
+            path = Path(place) / name
+            if not name.startswith("."):
+                with contextlib.suppress(FileNotFoundError):
+                    yield path.relative_to(folder).as_posix(), (stamp_of(path), path.stat().st_ctime_ns)
+
+
+def _folders(name: str) -> list[str]:
+    """Return the folders of a file, the outermost first: `a/b/c` is in `a` and `a/b`."""
+    return list(itertools.accumulate(name.split("/")[:-1], "{}/{}".format))
+
+
+def _grouped(names: Sequence[str], known: set[str]) -> list[tuple[str, list[str]]]:
+    """Group file names by their outermost folder that is not `known`: (folder, names), or ("", [name]) without one."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        unit = next((folder for folder in _folders(name) if folder not in known), "")
+        groups.setdefault(unit or f"\0{name}", []).append(name)
+    return [("" if unit.startswith("\0") else unit, found) for unit, found in groups.items()]
+
+
+_MIRRORS: list[Mirror] = []  # open mirrors of this process
+
+
+def scan_all() -> None:
+    """Scan the folders of all open mirrors; `files.notify` calls this after every finished file."""
+    for mirror in _MIRRORS:
+        if threading.current_thread() is not mirror._thread:  # the upload thread would wait for itself
+            mirror.scan()
+
+
+def settle_all() -> None:
+    """Wait until all finished files of open mirrors are in their buckets. Raises StoreError."""
+    for mirror in _MIRRORS:
+        mirror.settle()
+
+
+@contextlib.contextmanager
+def mirrored(place: str) -> Iterator[str]:
+    """Yield the local folder of a workdir: the path itself, or for a bucket URL a folder that is mirrored there.
+
+    Raises UserError if the bucket cannot be read or written, or another process uses the workdir.
+    """
+    if not is_address(place):
+        yield place
+        return
+    address = parse(place)
+    store, folder = open_store(address), address.run
+    with Lease(store, address) as lease:
+        mirror = Mirror(address, store, folder, lease)
+        mirror.pull()
+        mirror.start()
+        _MIRRORS.append(mirror)
+        buckets.OPEN.add(folder)
+        if scan_all not in files.LISTENERS:
+            files.LISTENERS.append(scan_all)
+        try:
+            yield str(folder)
+            mirror.settle()
+            mirror.sender.undo_late()
+        except StoreError:
+            raise
+        except BaseException:
+            with contextlib.suppress(StoreError):  # finished files are uploaded after any error of the work
+                mirror.settle()
+            raise
+        finally:
+            _MIRRORS.remove(mirror)
+            buckets.OPEN.discard(folder)
+            mirror.close()

@@ -1,1 +1,0 @@
-"""Throughput benchmarks of training and decoding, beside other libraries (peers)."""

@@ -1,0 +1,1 @@
+"""Throughput of decoding and training, beside other libraries."""

@@ -1,0 +1,345 @@
+"""`eeg2text bench --config=NAME`: throughput of the programs that `eeg2text run` runs, on all devices of all hosts.
+
+The study is opened as a run opens it, in a folder that is deleted. Training steps and batches of decoding come from the
+functions of `training` and `decoding`; no step waits for another, except that metrics are read one step later, as in a
+run. Without the configuration's recordings, random ones with ZuCo's sentence lengths are made.
+"""
+
+import contextlib
+import glob
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import numpy as np
+from etils import epath
+
+from eeg2text_jax.base.devices.arms import Divided
+from eeg2text_jax.base.devices.hosts import is_main, to_host
+from eeg2text_jax.base.devices.mesh import chip_of_device, put_training_batch
+from eeg2text_jax.base.errors import UserError, first_line
+from eeg2text_jax.base.files import parse_json, write_text
+from eeg2text_jax.base.packages import in_words
+from eeg2text_jax.base.stores.buckets import is_address
+from eeg2text_jax.commands.bench.timing import describe_machine
+from eeg2text_jax.commands.preflight.programs import VOCABULARY, feature_shape
+from eeg2text_jax.data.batches import batch_shapes
+from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.source import Sample
+from eeg2text_jax.models.functional import training_flops
+from eeg2text_jax.runs.cells import BothModes, decoder_of, slices_of
+from eeg2text_jax.runs.opening import open_run
+from eeg2text_jax.training.conditions import NEAREST
+from eeg2text_jax.training.configuration import differences, to_json
+from eeg2text_jax.training.grid_program import ALONE, batches_of, make_initial_state, make_program
+from eeg2text_jax.training.loop import PreparedStep, waves
+from eeg2text_jax.training.metrics_log import BatchWork
+from eeg2text_jax.training.sections import Settings
+from eeg2text_jax.training.step import TrainState
+from eeg2text_jax.training.study import Study
+
+STEPS = 20  # timed training steps and, at most, timed batches of decoding
+MADE_UP, SENTENCES = "made_up.h5", 1200  # file and samples
+# Word counts of ZuCo 1.0's sentences (SR, NR, TSR) follow a gamma distribution with mean 19.8.
+WORDS_SHAPE, WORDS_SCALE, LONGEST = 4.15, 4.78, 56
+FIGURES = {  # name in the JSON -> (unit, whether more is better)
+    "samples_per_second": ("samples/s", True),
+    "tokens_per_second": ("tokens/s", True),
+    "p50_ms": ("ms of a step or batch, p50", False),
+    "p90_ms": ("ms, p90", False),
+    "mfu": ("MFU", True),
+    "input_wait": ("input wait", False),
+    "memory_bytes": ("bytes of a device", False),
+    "compile_seconds": ("s to compile", False),
+    "input_samples_per_second": ("samples/s made by this host's input", True),
+}
+
+
+def bench(config: Settings, steps: int, out: str, baseline: str) -> None:
+    """Measure a configuration; print ten lines, and what differs from the file `baseline`; write the file `out`.
+
+    Raises:
+      UserError: the configuration or the file is not usable.
+    """
+    old = read_baseline(baseline) if baseline else None
+    report = measure(config, steps)
+    if not is_main():
+        return
+    print(*lines(report), sep="\n")
+    if old is not None:
+        print("", *compared(report, old), sep="\n")
+    if out:
+        write_text(epath.Path(out), json.dumps(report, indent=1) + "\n")
+
+
+def measure(config: Settings, steps: int) -> dict[str, Any]:
+    """Return the figures of training and decoding of a configuration; `steps` are timed."""
+    with tempfile.TemporaryDirectory(prefix="eeg2text_bench_") as folder:
+        made_up = not at_hand(config.data.source)
+        place = contextlib.nullcontext()
+        if made_up:
+            config, place = with_made_up_data(config, Path(folder)), contextlib.chdir(folder)
+        with (
+            contextlib.redirect_stdout(sys.stderr),
+            place,
+            open_run(config.changed({**ALONE, "compilation_cache": ""}), f"{folder}/run") as whole,
+        ):
+            study = waves(whole)[0]
+            state, prepared, trained = train(study, steps)
+            report = {
+                "machine": {**describe_machine(), "hosts": jax.process_count(), "mesh": str(study.placement)},
+                "config": json.loads(to_json(config.document)),
+                "data": "made up" if made_up else "its own",
+                "arms": [str(arm) for arm in study.arms],
+                "steps": steps,
+                "train": trained,
+            }
+            if study.config.objective == "generate":
+                report["decode"] = decode(study, whole_params(state, prepared), steps)
+    return report
+
+
+def at_hand(source: str) -> bool:
+    """Return whether the recordings that `data.source` names can be read, or are simulated."""
+    return source in ("synthetic", "synthetic-fmri") or is_address(source) or bool(glob.glob(source, recursive=True))
+
+
+def with_made_up_data(config: Settings, folder: Path) -> Settings:
+    """Return the configuration with made-up recordings, and random weights of the checkpoint's shape.
+
+    The recordings are the file MADE_UP in `folder`: its name has no folder, so that all hosts have one configuration.
+    """
+    shape = feature_shape(config.data)
+    if len(shape) != 1:
+        raise UserError(f"data.source = {config.data.source!r}: there is no such file; prepare it to measure volumes.")
+    rng = np.random.default_rng(0)
+    words = np.array([f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("n", "rt", "s", "lk", "m", "nd")])
+    with DataWriter(folder / MADE_UP, shape[0], "random") as writer:
+        for number, length in enumerate(sentence_lengths(SENTENCES)):
+            features = rng.standard_normal((length, *shape), np.float32)
+            writer.add(Sample(features, " ".join(rng.choice(words, length)), "made-up", "made-up", number))
+    changes: dict[str, Any] = {"data.source": MADE_UP, "model.checkpoint": ""}
+    if config.text.tokenizer and Path(config.text.tokenizer).is_dir():
+        changes["text.tokenizer"] = str(Path(config.text.tokenizer).resolve())
+    if config.model.backbone in VOCABULARY:
+        changes["model.shape.vocab_size"] = VOCABULARY[config.model.backbone]
+    return config.changed(changes)
+
+
+def sentence_lengths(count: int) -> np.ndarray:
+    """Return random numbers of words of sentences, distributed as ZuCo's, 1 to 56."""
+    drawn = np.random.default_rng(1).gamma(WORDS_SHAPE, WORDS_SCALE, count)
+    return drawn.round().clip(1, LONGEST).astype(int)
+
+
+def train(study: Study, steps: int) -> tuple[TrainState, PreparedStep, dict[str, Any]]:
+    """Compile and time training steps; return the last state, the prepared step and the figures."""
+    mesh, config, size = study.placement.mesh, study.config, study.config.batch.size
+    program = make_program(config, study.model, study.arms, mesh)
+    state, prepared = make_initial_state(study, program, study.placement), PreparedStep(study, program)
+    state, arrays, step = prepared.placed(state), prepared.arrays, cast(Any, prepared.step)
+    stream = iter(batches_of(study, 1000 + steps))
+    begun, compiled, memory = time.perf_counter(), {}, 0
+    seeds = len({arm.seed for arm in study.arms})
+    optional = [name for name in next(stream) if name != "whole"]
+    for bucket in config.batch.buckets:
+        shapes = batch_shapes(bucket, size, study.data.feature_shape, *optional, seeds=seeds)
+        blank = put_training_batch({name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}, mesh)
+        taken = step.lower(state, blank, arrays).compile()
+        compiled[shapes["labels"].shape], memory = taken, max(memory, memory_of(taken))
+    seconds_to_compile = time.perf_counter() - begun
+    for taken in compiled.values():  # the first execution loads the program
+        state, _ = taken(state, put_training_batch(_of_shape(stream, taken, compiled), mesh, size), arrays)
+    jax.block_until_ready(state)
+    works: list[BatchWork] = []
+    waited, moments, before = 0.0, [time.perf_counter()], None
+    for _ in range(steps):
+        asked = time.perf_counter()
+        batch = next(stream)
+        waited += time.perf_counter() - asked
+        state, metrics = compiled[batch["labels"].shape](state, put_training_batch(batch, mesh, size), arrays)
+        if before is not None:
+            jax.block_until_ready(before)
+            moments.append(time.perf_counter())
+        works, before = [*works, BatchWork.of(batch, study.model.pad_token)], metrics
+    jax.block_until_ready(state)
+    moments.append(time.perf_counter())
+    return (
+        state,
+        prepared,
+        {
+            **rates(works, moments),
+            "mfu": mfu(study, works, moments[-1] - moments[0]),
+            "input_wait": waited / (moments[-1] - moments[0]),
+            "memory_bytes": memory,
+            "compile_seconds": seconds_to_compile,
+            "input_samples_per_second": input_rate(study, steps),
+        },
+    )
+
+
+def _of_shape(stream: Iterator[Any], program: Any, compiled: dict[Any, Any]) -> Any:
+    """Return the next batch of the stream that a compiled program takes."""
+    return next(batch for batch in stream if compiled[batch["labels"].shape] is program)
+
+
+def rates(works: Sequence[BatchWork], moments: Sequence[float]) -> dict[str, float]:
+    """Return the rates of one arm and the milliseconds of a step, from the moments at which steps ended."""
+    seconds = moments[-1] - moments[0]
+    spent = 1e3 * np.diff(moments)
+    return {
+        "samples_per_second": sum(work.samples for work in works) / seconds,
+        "tokens_per_second": sum(work.tokens for work in works) / seconds,
+        "p50_ms": float(np.percentile(spent, 50)),
+        "p90_ms": float(np.percentile(spent, 90)),
+    }
+
+
+def mfu(study: Study, works: Sequence[BatchWork], seconds: float) -> float | None:
+    """Return the share of the devices' peak FLOP/s that the steps of all arms took; None if the peak is not known."""
+    chip = chip_of_device(jax.devices()[0].device_kind)
+    if chip is None:
+        return None
+    flops = sum(training_flops(study.model, work.rows, work.words, work.positions) for work in works)
+    return len(study.arms) * flops / seconds / (chip.flops * study.placement.mesh.size)
+
+
+def input_rate(study: Study, steps: int) -> float:
+    """Return how many samples a second this host's input makes and places, while nothing computes."""
+    stream, size = iter(batches_of(study, steps + 5)), study.config.batch.size
+    for _ in range(5):  # what was prefetched
+        put_training_batch(next(stream), study.placement.mesh, size)
+    begun = time.perf_counter()
+    for batch in stream:
+        jax.block_until_ready(put_training_batch(batch, study.placement.mesh, size))
+    return steps * size / (time.perf_counter() - begun)
+
+
+def decode(study: Study, params: Any, steps: int) -> dict[str, Any]:
+    """Compile and time batches of decoding in both modes, under the first evaluation condition of the grid."""
+    rows, mesh = study.split.parts["test"], study.placement.mesh
+    condition = next(name for name in study.config.grid.eval_conditions if name != NEAREST)
+    run = decoder_of(study, params, mesh)
+    slices, decode_slice = slices_of(study, rows, condition, mesh, run)
+    begun = time.perf_counter()
+    for part in {part.words: part for part in slices}.values():
+        jax.block_until_ready(decode_slice(part))
+    compiling = time.perf_counter() - begun
+    works: list[BatchWork] = []
+    moments, before = [time.perf_counter()], None
+    for part in (slices * steps)[:steps]:
+        found: BothModes = decode_slice(part)
+        if before is not None:
+            works.append(_decoded(before))
+            moments.append(time.perf_counter())
+        before = found
+    works.append(_decoded(before))
+    moments.append(time.perf_counter())
+    figures = rates(works, moments)
+    return {
+        **figures,
+        "memory_bytes": peak_memory(),
+        "compile_seconds": compiling,
+        "beams": study.config.decode.num_beams,
+    }
+
+
+def _decoded(found: BothModes) -> BatchWork:
+    """Return the size of a decoded batch of one arm, after waiting for it."""
+    lengths = to_host(found.free_running.lengths)[0]
+    return BatchWork(lengths.shape[0], int(lengths.sum()), 0, 0, lengths.shape[0])
+
+
+def whole_params(state: TrainState, prepared: PreparedStep) -> Any:
+    """Return each arm's parameters `[A, ...]`, with the frozen model that all arms share, if there is one."""
+    frozen = prepared.arrays.frozen
+    return state.params if frozen is None else Divided(state.params, frozen)
+
+
+def memory_of(program: Any) -> int:
+    """Return the bytes that a compiled program needs on a device."""
+    memory = program.memory_analysis()
+    taken = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
+    return taken - memory.alias_size_in_bytes
+
+
+def peak_memory() -> int | None:
+    """Return the most bytes that were in use on this host's first device; None if the device does not say."""
+    return (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+
+
+def lines(report: dict[str, Any]) -> list[str]:
+    """Return the report as at most ten lines."""
+    machine, config, train = report["machine"], report["config"], report["train"]
+    devices = f"{machine['mesh']}, {machine['hosts']} hosts" if machine["hosts"] > 1 else machine["mesh"]
+    found = [
+        f"{devices}; {machine['processor']}; {in_words(machine['versions'])}",
+        f"{config['model']['backbone']}, {config['model']['dtype']}; arms {', '.join(report['arms'])}; batch "
+        f"{config['batch']['size']}, of decoding {config['decode']['batch_size']}; data {report['data']}",
+        f"train   {train['samples_per_second']:.2f} samples/s, {train['tokens_per_second']:.1f} tokens/s of each arm",
+        f"train   a step takes {train['p50_ms']:.1f} ms (p90 {train['p90_ms']:.1f}); {report['steps']} steps",
+        f"train   MFU {_share(train['mfu'])}; {train['input_wait']:.1%} of the time waits for input",
+        f"train   {_gib(train['memory_bytes'])} a device; all buckets compiled in {train['compile_seconds']:.1f} s",
+        f"input   {train['input_samples_per_second']:.0f} samples/s, made by one host while nothing else computes",
+    ]
+    if decode := report.get("decode"):
+        found += [
+            f"decode  {decode['samples_per_second']:.2f} sentences/s and {decode['tokens_per_second']:.1f} tokens/s of "
+            f"each arm, {decode['beams']} beams and teacher forcing",
+            f"decode  a batch takes {decode['p50_ms']:.1f} ms (p90 {decode['p90_ms']:.1f})",
+            f"decode  {_gib(decode['memory_bytes'])} a device at most so far; compiled in "
+            f"{decode['compile_seconds']:.1f} s, with the first batches",
+        ]
+    return found
+
+
+def _share(share: float | None) -> str:
+    return "unknown (the table of chips has no such device)" if share is None else f"{share:.1%}"
+
+
+def _gib(size: int | None) -> str:
+    return "an unknown part of the memory of" if size is None else f"{size / 2**30:.2f} GiB of"
+
+
+EXPECTED = "expected what `eeg2text bench --config=... --json=FILE` wrote"
+
+
+def read_baseline(path: str) -> dict[str, Any]:
+    """Return an earlier report; raise UserError if the file is none."""
+    try:
+        found = parse_json(Path(path).read_text(encoding="utf8"))
+        if isinstance(found, dict) and all(isinstance(found[name], dict) for name in ("machine", "config", "train")):
+            return found
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"--baseline={path}: cannot be read ({first_line(error)}); {EXPECTED}.") from error
+    raise UserError(f"--baseline={path}: is no such report; {EXPECTED}.")
+
+
+def compared(report: dict[str, Any], old: dict[str, Any]) -> list[str]:
+    """Return lines with the ratios of a report to an earlier one, and in what the two differ besides."""
+    found = ["now / baseline:"]
+    for stage in ("train", "decode"):
+        now, then = report.get(stage, {}), old.get(stage, {})
+        for name, (unit, more) in FIGURES.items():
+            if now.get(name) and then.get(name):
+                ratio = now[name] / then[name]
+                word = "same" if abs(ratio - 1) < 0.01 else "better" if (ratio > 1) == more else "worse"
+                found.append(
+                    f"  {stage:<7} {ratio:6.3f}  {word:<6}  {unit}: {_number(now[name])}, was {_number(then[name])}"
+                )
+    other = []
+    for name in ("machine", "config", "data", "arms", "steps"):
+        other += differences({name: report.get(name)}, {name: old.get(name)})
+    volatile = re.compile(r"machine\.gpus")  # clocks and temperatures
+    other = [line for line in other if not volatile.match(line)]
+    return found + ([f"  differs: {line}" for line in other] or ["  same machine, versions and configuration"])
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"

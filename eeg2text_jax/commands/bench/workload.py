@@ -1,0 +1,250 @@
+"""The workload of benchmarks: a BART of known size behind an EEG encoder, and batches with ZuCo's sentence lengths.
+
+Weights and features are random. The training program is the one of `eeg2text train`, compiled before it is timed.
+"""
+
+import argparse
+import dataclasses
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from transformers import BartConfig
+
+from eeg2text_jax.base.devices.arms import compile_step
+from eeg2text_jax.base.devices.mesh import REPLICATED, make_mesh, put_batch, put_training_batch, state_shardings
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.batches import Batch, Samples, make_batch, stack_seeds, training_batches
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.epochs import Bucket, EpochPlan
+from eeg2text_jax.models.backbones import bart
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.spec import EEGSpec
+from eeg2text_jax.training.conditions.condition import condition_key
+from eeg2text_jax.training.sections import OptimSettings
+from eeg2text_jax.training.step import GridProgram, make_optimizer, trainable_only
+from eeg2text_jax.training.study import Arm, StudyArrays, dropout_keys, init_keys
+
+LONGEST = 56  # words and tokens of the paper's padded batches, at which longer sentences are cut
+
+# Fitted to the 1,107 sentences of ZuCo 1.0 (SR, NR, TSR): word counts follow a gamma distribution with mean 19.8;
+# PEGASUS tokens are 1.22 per word plus 1.48, standard deviation 3.0; T5's tokenizer gives 1.43 tokens per word.
+WORDS_SHAPE, WORDS_SCALE = 4.15, 4.78
+TOKENS_PER_WORD, MORE_TOKENS, TOKENS_SPREAD = 1.22, 1.48, 3.0
+
+
+class Lengths(NamedTuple):
+    """Word and token counts of sentences."""
+
+    words: np.ndarray  # int64 [N], 1 to 56
+    tokens: np.ndarray  # int64 [N], including the end token, 2 to 56
+
+
+def sentence_lengths(count: int, path: str) -> Lengths:
+    """Draw the lengths of `count` sentences; word counts come from the text file `path`, or from the fit if it is "".
+
+    Raises UserError if the file cannot be read or has no words.
+    """
+    rng = np.random.default_rng(0)
+    words = rng.choice(_word_counts(path), count) if path else rng.gamma(WORDS_SHAPE, WORDS_SCALE, count).round()
+    tokens = TOKENS_PER_WORD * words + MORE_TOKENS + rng.normal(0, TOKENS_SPREAD, count)
+    return Lengths(words.clip(1, LONGEST).astype(int), tokens.round().clip(2, LONGEST).astype(int))
+
+
+def _word_counts(path: str) -> np.ndarray:
+    """Return the number of words of every non-empty line of a text file."""
+    try:
+        lines = Path(path).read_text(encoding="utf8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as text ({error}); expected one sentence per line.") from error
+    words = np.array([len(line.split()) for line in lines if line.split()])
+    if not words.size:
+        raise UserError(f"{path}: has no sentence; expected one sentence per line.")
+    return words
+
+
+BUCKETS: tuple[Bucket, ...] = ((16, 24), (28, 40), (56, 56))  # (words, tokens) as in configs/default.py
+
+
+class Shape(NamedTuple):
+    """The sizes of a BART backbone and of the EEG encoder in front of it."""
+
+    width: int
+    ffn: int
+    layers: int
+    heads: int
+    vocabulary: int
+    features: int
+    eeg_layers: int
+    eeg_ffn: int
+
+    def bart_config(self, **fields: Any) -> BartConfig:
+        """Return the backbone's configuration with other `fields`; the rest has transformers' defaults."""
+        sizes = {"layers": self.layers, "attention_heads": self.heads, "ffn_dim": self.ffn}
+        sides = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
+        return BartConfig(d_model=self.width, vocab_size=self.vocabulary, **sides, **fields)
+
+    def eeg_spec(self) -> EEGSpec:
+        """Return the EEG encoder's specification."""
+        return EEGSpec(features=self.features, layers=self.eeg_layers, ffn=self.eeg_ffn)
+
+
+SHAPES = {
+    "base": Shape(768, 3072, 6, 12, 50265, 840, 6, 2048),  # BART-base behind the paper's encoder
+    "large": Shape(1024, 4096, 12, 16, 50265, 840, 6, 2048),
+    "tiny": Shape(48, 64, 1, 4, 400, 16, 1, 32),
+}
+
+
+def stage_parser(stage: str, repeats: int = 0) -> argparse.ArgumentParser:
+    """Return a parser with the options that several stages have; --dtype and --repeats only if `repeats` is not 0."""
+    parser = argparse.ArgumentParser(prog=f"eeg2text bench --stage={stage}")
+    parser.add_argument("--shape", choices=SHAPES, default="base", help="sizes of the model")
+    parser.add_argument("--json", default="", help="file for the figures")
+    if repeats:
+        parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of both libraries")
+        parser.add_argument("--repeats", type=int, default=repeats, help="timed runs, of which the fastest counts")
+    return parser
+
+
+SENTENCES = 1024  # samples from which batches are drawn
+OPTIMIZER = OptimSettings(  # AdamW at a constant learning rate, for all libraries
+    name="adamw", trainable="all", lr=1e-4, schedule="constant", lr_end=0.0, decay_every=1, decay_epochs=0,
+    decay_rate=1.0, warmup_steps=0, weight_decay=0.01, momentum=0.0, grad_clip=1.0,
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """The model and the data of one training benchmark."""
+
+    config: BartConfig  # the backbone's configuration, for other libraries
+    model: Seq2SeqModel
+    samples: Samples
+    size: int  # batch size
+    buckets: tuple[Bucket, ...]  # buckets with at least one full batch
+    batches: dict[Bucket, int]  # bucket -> number of full batches in an epoch
+    examples: dict[Bucket, Batch]  # one batch of each bucket
+
+    def program(self, n_arms: int, mapping: str) -> GridProgram:
+        """Return the training program of one or two arms; `mapping` is `vmap` or `map`."""
+        optimizer = trainable_only(make_optimizer(OPTIMIZER, 1000), self.model, "all")
+        arms = (Arm("eeg", 0), Arm("noise", 0))[:n_arms]
+        return GridProgram(self.model, arms, optimizer, label_smoothing=0.0, mapping=mapping)
+
+
+def make_work(
+    shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str, dtype: str, *, remat: bool = False
+) -> Work:
+    """Make the model and random samples of a shape in `SHAPES`, and one epoch's batches of `size` samples.
+
+    `sentences` is the `path` for `sentence_lengths`; with `remat`, training computes layers again, see `Seq2SeqModel`.
+    """
+    chosen = SHAPES[shape]
+    config = chosen.bart_config()
+    model = Seq2SeqModel(bart.spec_from_config(config), chosen.eeg_spec(), dtype=dtype, remat=remat)
+    samples = make_samples(chosen, sentences, model.pad_token)
+    plan = EpochPlan(samples.n_words(), samples.n_tokens(np.arange(SENTENCES)), buckets, size, seed=0)
+    full = [(tuple(bucket), rows) for rows, bucket in plan.epoch(0) if len(rows) == size]
+    counts, first = Counter(bucket for bucket, _ in full), dict(reversed(full))
+    used = tuple(bucket for bucket in buckets if bucket in counts)
+    examples = {bucket: make_batch(samples, first[bucket], bucket, size) for bucket in used}
+    return Work(config, model, samples, size, used, {bucket: counts[bucket] for bucket in used}, examples)
+
+
+def make_samples(shape: Shape, sentences: str, pad_token: int) -> Samples:
+    """Make `SENTENCES` samples with random features and targets; `sentences` is the `path` for `sentence_lengths`."""
+    lengths = sentence_lengths(SENTENCES, sentences)
+    rng = np.random.default_rng(1)
+    offsets = np.concatenate([[0], np.cumsum(lengths.words)])
+    names = np.array(["bench"] * SENTENCES, object)
+    data = DataFile(
+        path=Path("bench"),
+        features=rng.standard_normal((int(offsets[-1]), shape.features), np.float32),
+        offsets=offsets,
+        sentence=names,
+        subject=names,
+        task=names,
+        sentence_index=np.arange(SENTENCES),
+        features_are="random",
+        provenance={},
+    )
+    targets = [rng.integers(4, shape.vocabulary, n).astype(np.int32) for n in lengths.tokens]
+    zeros, ones = np.zeros(shape.features, np.float32), np.ones(shape.features, np.float32)
+    return Samples(data, targets, zeros, ones, max_words=LONGEST, pad_token=pad_token)
+
+
+def real_positions(work: Work, bucket: Bucket) -> dict[str, Any]:
+    """Return the numbers of words and tokens in a bucket's example batch, and of positions including padding."""
+    batch = work.examples[bucket]
+    return {
+        "words": int(batch["mask"].sum()),
+        "tokens": int((batch["labels"] != work.samples.pad_token).sum()),
+        "word_positions": work.size * bucket[0],
+        "token_positions": work.size * bucket[1],
+    }
+
+
+def input_rate(work: Work, batches: int = 64) -> dict[str, float]:
+    """Measure how many batches per second the input pipeline puts on the device; the first batch is not timed."""
+    rows, mesh = np.arange(SENTENCES), make_mesh(1, 1, jax.devices()[:1])
+    stream = iter(training_batches(work.samples, rows, work.buckets, work.size, seed=0, steps=batches + 1))
+    jax.block_until_ready(put_training_batch(next(stream), mesh))
+    start = time.perf_counter()
+    for batch in stream:
+        jax.block_until_ready(put_training_batch(batch, mesh))
+    return {"batches_per_second": batches / (time.perf_counter() - start)}
+
+
+class OurTraining:
+    """The training of all arms (models trained together) on one device: state, and compiled steps by batch shape."""
+
+    def __init__(self, program: GridProgram):
+        self._program, self._mesh = program, make_mesh(1, 1, jax.devices()[:1])
+        self._arrays = StudyArrays(dropout_keys(program.arms, 0, "threefry"), condition_key(0), None)
+        self._compiled: dict[Any, Any] = {}
+        self._shardings = state_shardings(program.state_shapes(), self._mesh, REPLICATED)
+        start = jax.jit(program.initial_state, out_shardings=self._shardings)
+        self._state = start(init_keys(program.arms, 0))
+
+    def compile(self, batch: Batch) -> dict[str, float]:
+        """Compile the training step for batches of this shape; return the seconds it took, and the memory it needs."""
+        start = time.perf_counter()
+        step: Any = compile_step(self._program.train_step, self._mesh, self._shardings)
+        compiled = step.lower(self._state, self._put(batch), self._arrays).compile()
+        self._compiled[batch["labels"].shape] = compiled
+        memory = compiled.memory_analysis()
+        taken = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
+        return {
+            "compile_seconds": time.perf_counter() - start,
+            "memory_bytes": taken - memory.alias_size_in_bytes,
+        }
+
+    def text(self, batch: Batch) -> str:
+        """Return the optimized HLO of the step that `compile` made for batches of this shape."""
+        return self._compiled[batch["labels"].shape].as_text()
+
+    def step(self, batch: Batch) -> float:
+        """Do one training step of all arms, wait for it, and return the first arm's loss."""
+        compiled = self._compiled[batch["labels"].shape]
+        self._state, metrics = compiled(self._state, self._put(batch), self._arrays)
+        jax.block_until_ready(self._state)
+        return float(metrics["loss"][0])
+
+    def _put(self, batch: Batch) -> dict[str, jax.Array]:
+        """Put a batch `[B, ...]` on the device, with a leading axis for its single seed."""
+        return put_training_batch(stack_seeds([batch]), self._mesh)
+
+    def first_loss(self, batch: Batch, program: GridProgram) -> float:
+        """Return the first arm's loss in nats per token, by the evaluation step of `program` and without TF32."""
+        with jax.default_matmul_precision("highest"):
+            placed = put_batch(batch, self._mesh)
+            summed, count = jax.jit(program.eval_step)(self._state.params, placed, self._arrays)
+        return float(summed[0] / count[0])
+
+    def host_params(self) -> Any:
+        """Return the first arm's parameters as NumPy arrays."""
+        return jax.tree.map(lambda leaf: jax.device_get(leaf[0]), self._state.params)

@@ -1,0 +1,474 @@
+"""Tables of finished runs: any runs joined, and the papers' tables in their layout with the papers' own rows beside.
+
+The papers' rows are in `published.tsv`, what differs from the papers in `papers.tsv` (of which docs/papers.md is made).
+Scores are those of the profile "paper": BLEU on the model's tokens, ROUGE as the package `rouge` counts it, as in the
+code of the papers' authors.
+"""
+
+import dataclasses
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+
+from eeg2text_jax.base.errors import UserError, named
+from eeg2text_jax.base.files import parse_json
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.splits.certificate import SEGMENT, SENTENCE_ID, assess_leakage
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import readings_of
+from eeg2text_jax.instrument.auditing.verdict import interval_text, p_cell
+from eeg2text_jax.instrument.metrics.score import score_cells
+from eeg2text_jax.instrument.metrics.tables import COLUMNS, Example, Row, Table, grouped_rows, side_by_side, summary
+from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet, read_predictions
+from eeg2text_jax.instrument.workdir import check_unchanged
+from eeg2text_jax.judge.baselines import three_digits
+from eeg2text_jax.judge.pairs import Pair, Parts
+from eeg2text_jax.judge.session import data_tables
+from eeg2text_jax.training.loop import curves_figure
+from eeg2text_jax.training.metrics_log import curve, rows_of, write_figure
+
+BLEU_ROUGE = (
+    *(("BLEU-N tokens (%)", f"N={n}", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
+    *(("ROUGE-1, package rouge (%)", figure.upper(), f"rouge-1-{figure}") for figure in "prf"),
+    ("WER (%)", "", "wer"),
+)
+FAIR_COLUMNS = (*BLEU_ROUGE[:4], BLEU_ROUGE[5], BLEU_ROUGE[4], BLEU_ROUGE[6])  # ROUGE as R, P, F, without WER
+SCENARIOS = [(train, test) for train in ("EEG", "Random") for test in ("EEG", "Random")]
+CONDITIONS = {"EEG": "eeg", "Random": "noise"}
+BACKBONES = {"BART": "bart", "Pegasus": "pegasus", "T5": "t5"}
+VERDICT_HEADINGS = ("run", "verdict", "content difference", "90 % CI", "p", "MDE")
+MADE, PAPER = "here", "paper"  # the first column of a paper's table: whose figures a row has
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run whose results a paper's table has: a bundled configuration and its argument; `name` is its folder."""
+
+    config: str
+    argument: str
+
+    @property
+    def name(self) -> str:
+        values = [part.partition("=")[2] for part in self.argument.split(",") if part]
+        return "-".join([self.config, *values]).replace("*", "star")
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperTable:
+    """A table of a paper: its title, columns and rows, and where docs/papers.md says what differs."""
+
+    title: str
+    places: tuple[str, ...]  # the paper, and its places on which the table depends, as in papers.tsv
+    columns: tuple[tuple[str, str], ...]  # title of the group and heading, as in the paper
+    texts: int  # columns that hold texts
+    rows: tuple[tuple[str, ...], ...]  # as printed; "-" is a figure that is cut off in our copy
+
+
+def _read_tables() -> dict[str, PaperTable]:
+    """Read published.tsv: lines of a table are its `=title`, its `=places`, its `=columns`, then its rows."""
+    lines = Path(__file__).with_name("published.tsv").read_text(encoding="utf8").splitlines()
+    found: dict[str, list[list[str]]] = {}
+    for name, *cells in (line.split("\t") for line in lines):
+        found.setdefault(name, []).append(cells)
+    tables = {}
+    for name, ((_, title), (_, *places), (_, texts, *heads), *rows) in found.items():
+        columns = tuple((group, head) for group, _, head in (text.rpartition("|") for text in heads))
+        tables[name] = PaperTable(title, tuple(places), columns, int(texts), tuple(map(tuple, rows)))
+    return tables
+
+
+TABLES = _read_tables()
+
+
+def footnotes(table: str) -> list[str]:
+    """Return what differs here from the paper, where the table depends on it, and what is needed."""
+    paper, *places = TABLES[table].places
+    text = Path(__file__).with_name("papers.tsv").read_text(encoding="utf8")
+    rows = (line.split("\t") for line in text.splitlines())
+    return [f"{row[1]}, {row[2]}: {row[4]}." for row in rows if row[0] == paper and row[1] in places and row[4]]
+
+
+def runs_of(table: str) -> list[Run]:
+    """Return the runs of a table in the order of its rows, each once; none if it needs no run."""
+    if table.startswith("jo-"):
+        tasks = "sr-nr-nrv2" if table == "jo-3" else "sr-nr-tsr"
+        names = ["bart"] if table == "jo-4" else BACKBONES.values()
+        return [Run("paper", f"backbone={name},tasks={tasks}") for name in names]
+    if table in ("fair-2", "fair-3"):
+        return [_leakage_run(table, *row[:2]) for row in TABLES[table].rows]
+    if table == "fair-4":
+        return [Run("fair", f"model={model.lower()},data={data.lower()}") for data, model, *_ in TABLES[table].rows]
+    if table == "fair-figure-4":
+        methods = [("fair-2", "10+1e-3", "abcdef"), ("fair-3", "50+1e-4", "acdf")]
+        return [_leakage_run(name, "UniCoRN", f"{length}+({m})") for name, length, letters in methods for m in letters]
+    judges = {"latte-4": ("one", "two"), "latte-5": ("two,test=conversations",)}
+    return [Run("judge", f"judge={number}") for number in judges.get(table, ())]
+
+
+def _leakage_run(table: str, model: str, setting: str) -> Run:
+    epochs, lr, method = setting.split("+")
+    data, name = "narratives" if table == "fair-2" else "zuco", model.removesuffix("*").lower()
+    about = f"data={data},model={name},method={method[1]},epochs={epochs},lr={lr}"
+    return Run("leakage", about + (",pretrain=no" if model.endswith("*") else ""))
+
+
+def predictions_of(workdir: Path) -> PredictionSet:
+    """Return the predictions of a finished run. Raises UserError if it has none, or they were changed."""
+    path = workdir / "predictions.jsonl"
+    if not path.exists():
+        raise UserError(f"{workdir}: is no finished run (it has no predictions.jsonl); run `eeg2text run` to its end.")
+    check_unchanged(path)
+    return read_predictions(path)
+
+
+def rows_of_run(workdir: Path, profile: str = "paper") -> dict[tuple[str, str, str, str], Row]:
+    """Return ("", training condition, evaluation condition, mode) -> scores of a run; none if it is not finished."""
+    if not finished(workdir):
+        return {}
+    found = predictions_of(workdir)
+    source = str(found.header.get("tokenizer", "unstated"))
+    return grouped_rows(score_cells(found.predictions, profile=profile, token_source=source)["cells"])
+
+
+def verdicts(workdirs: Sequence[Path]) -> Table:
+    """Return a table of the verdicts of finished runs. Raises UserError if a folder has an audit that is not usable."""
+    rows = [_verdict_row(folder) for folder in workdirs if (folder / "audit.json").exists()]
+    return Table("Verdicts", [("", heading) for heading in VERDICT_HEADINGS], [rows], 2)
+
+
+def _verdict_row(folder: Path) -> list[str]:
+    path = folder / "audit.json"
+    try:
+        found: dict[str, Any] = parse_json(path.read_text(encoding="utf8"))
+        main = next(c["contrast"] for c in found["comparisons"] if c["contrast"]["control"] == found["deciding"])
+        p = max(main["p"], main["p_seeds"] or 0.0)
+        figures = f"{main['effect']:+.2f}", interval_text(main["interval_90"]), p_cell(p), f"{found['mde']:.2f}"
+    except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
+        raise UserError(f"{path}: has no verdict of this version; run `eeg2text run` to its end there.") from error
+    return [folder.name, found["headline"], *figures]
+
+
+def joined(workdirs: Sequence[Path], profile: str = "paper") -> Table:
+    """Return one table of any finished runs: model, tasks, split, mode, conditions, and every figure of a profile."""
+    columns, described, found = BLEU_ROUGE if profile == "paper" else COLUMNS, ("run", "model", "tasks", "split"), []
+    for workdir in workdirs:
+        about = [workdir.name, *_described(workdir)]
+        for (_, train, test, mode), row in rows_of_run(workdir, profile).items():
+            found.append(([*about, mode.replace("_", "-"), train, test], row))
+    columns = tuple(column for column in columns if any(row.values(column[2]) for _, row in found))
+    rows = [[*texts, *(summary(row.values(figure), 2) for *_, figure in columns)] for texts, row in found]
+    heads = [("", head) for head in (*described, "mode", "training", "evaluation")]
+    title = f"Finished runs, profile {profile}; several seeds: mean ± standard deviation"
+    return Table(title, [*heads, *((group, name) for group, name, _ in columns)], [rows], len(heads))
+
+
+def _described(workdir: Path) -> list[str]:
+    """Return the model, the tasks and the split of a run."""
+    try:
+        config, split = (parse_json((workdir / f"{name}.json").read_text("utf8")) for name in ("config", "split"))
+        model, brain = config["model"], config["model"]["encoder"]
+        star = "*" if brain == "unicorn" and not config["pretrain"]["enabled"] else ""
+        name = os.path.basename(model["checkpoint"]) or f"{model['backbone']}, random"
+        tasks = sorted(split.get("tasks", {})) or [os.path.basename(config["data"]["source"])]
+        return [f"{brain}{star} + {name}", ", ".join(tasks), config["split"]["method"]]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{workdir}: is no finished run ({named(error)}); expected config.json and split.json."
+        ) from error
+
+
+def paper_table(name: str, rows: Mapping[tuple[str, ...], Sequence[Sequence[str]]], more: Sequence[Any] = ()) -> Table:
+    """Return a paper's table: each of its rows, and below it the rows of ours with the same first cells.
+
+    `rows` maps the first cells to rows, of which the first cell says whose they are; `more` are sections below.
+    """
+    about, lines = TABLES[name], []
+    for row in TABLES[name].rows:
+        lines.append([PAPER, *row])
+        key = tuple(row[: about.texts])
+        lines += [[whose, *key, *figures] for whose, *figures in rows.get(key, ())]
+    sections = [section for section in (lines, *more) if section]
+    return Table(about.title, [("", ""), *about.columns], sections, 1 + about.texts)
+
+
+def jo_table(name: str, out: Path) -> Table:
+    """Return Table 2 or 3 of Jo et al.: three models, four scenarios, with and without teacher forcing."""
+    rows: dict[tuple[str, ...], list[list[str]]] = {}
+    for run, label in zip(runs_of(name), BACKBONES, strict=True):
+        cells = rows_of_run(out / run.name)
+        for mode, suffix in (("free_running", ""), ("teacher_forced", " w/tf")):
+            for train, test in SCENARIOS:
+                row = cells.get(("", CONDITIONS[train], CONDITIONS[test], mode))
+                figures = _figures(row.values(figure) if row else [] for *_, figure in BLEU_ROUGE)
+                rows[f"{label}{suffix}", train, test] = [[MADE, *figures]]
+    return paper_table(name, rows)
+
+
+def fair_table(name: str, out: Path) -> Table:
+    """Return Table 2, 3 or 4 of the cross-subject paper; below a row of ours are its teacher-forced and noise rows."""
+    rows = {}
+    for run, row in zip(runs_of(name), TABLES[name].rows, strict=True):
+        cells = rows_of_run(out / run.name)
+        rows[tuple(row[:2])] = [
+            [whose, *_figures(found.values(figure) if found else [] for *_, figure in FAIR_COLUMNS)]
+            for whose, condition, mode in (
+                (MADE, "eeg", "free_running"),
+                (f"{MADE}, w/tf", "eeg", "teacher_forced"),
+                (f"{MADE}, noise", "noise", "free_running"),
+            )
+            for found in [cells.get(("", condition, condition, mode))]
+        ]
+    return paper_table(name, rows)
+
+
+def _figures(values: Any) -> list[str]:
+    return [f"{statistics.mean(found):.2f}" if found else "-" for found in values]
+
+
+# Beginnings of the three sentences that Table 4 of Jo et al. shows.
+SHOWN = ("It's not a particularly", "Everything its title", "Joseph H. Ball")
+
+
+def examples_table(out: Path) -> Table:
+    """Return Table 4 of Jo et al.: three sentences, each decoded with EEG and with noise, w/tf and without."""
+    about, rows = TABLES["jo-4"], []
+    run = out / runs_of("jo-4")[0].name
+    for example in _examples(predictions_of(run).predictions) if finished(run) else ():
+        texts = {title: " ".join(word for word, _ in words) for title, words in example.outputs}
+        rows.append([MADE, "Ground truth", " ".join(word for word, _ in example.reference)])
+        for suffix, mode in ((" w/tf", "w/tf"), ("", "free-running")):
+            for label, condition in CONDITIONS.items():
+                rows.append([MADE, f"{label}{suffix}", texts.get(f"{condition} → {condition}, {mode}", "-")])
+    return Table(about.title, [("", ""), *about.columns], [rows], 3)
+
+
+def _examples(rows: Sequence[Prediction]) -> list[Example]:
+    """Return the paper's three sentences if the test part has them, else three that are evenly spaced."""
+    shown = [row for row in rows if row.reference.startswith(SHOWN)]
+    return side_by_side(shown if len({row.reference for row in shown}) == len(SHOWN) else rows, len(SHOWN))
+
+
+def finished(workdir: Path) -> bool:
+    """Return whether a run has its results."""
+    return (workdir / "results.json").exists()
+
+
+def judge_rows(results: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return approach -> parameters, then the AUC on each slice of Table 4; `names` maps classifiers to approaches."""
+    slices = {row["slice"].lower(): row["auc"] for row in results["slices"]}
+    wanted = ["all", *(heading for _, heading in TABLES["latte-4"].columns[3:])]
+    rows = {}
+    for classifier, approach in names.items():
+        auc = [slices.get(name, {}).get(classifier, {}).get("value") for name in wanted]
+        size = results.get("parameters", {}).get(classifier)
+        rows[approach] = [f"{size / 1e6:,.1f}M" if size else "-", *(three_digits(value) for value in auc)]
+    return rows
+
+
+def classifiers_of(results: Mapping[str, Any]) -> tuple[list[str], str]:
+    """Return the baselines of a judge's results, BERTScore's first, and the judge's own name."""
+    names = list(results["slices"][0]["auc"])
+    return [name for name in names if name.startswith("meaning[")], next(n for n in names if "judge" in n)
+
+
+def judges_table(workdirs: Sequence[Path]) -> Table:
+    """Return one table of any judges and their baselines in the layout of LATTEScore's Table 4, a section a judge."""
+    sections = []
+    for workdir in workdirs:
+        results = judge_results(workdir)
+        baselines, own = classifiers_of(results)
+        rows = judge_rows(results, {name: name for name in (*baselines, own)})
+        sections.append([[workdir.name, name, *figures] for name, figures in rows.items()])
+    return Table("Judges: AUC-ROC", [("", "run"), *TABLES["latte-4"].columns], sections, 2)
+
+
+def judge_results(workdir: Path) -> dict[str, Any]:
+    """Return the results of a finished judge."""
+    try:
+        return parse_json((workdir / "results.json").read_text(encoding="utf8"))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{workdir}: is no finished judge ({named(error)}); run `eeg2text judge` to its end."
+        ) from error
+
+
+def latte_auc_table(out: Path) -> Table:
+    """Return Table 4 of LATTEScore: two baselines and two judges, by speech type and severity."""
+    rows: dict[tuple[str, ...], list[list[str]]] = {}
+    first, second = (out / run.name for run in runs_of("latte-4"))
+    approaches = [row[:2] for row in TABLES["latte-4"].rows]
+    for workdir, wanted in ((first, approaches[:3]), (second, approaches[3:])):
+        if finished(workdir):
+            results = judge_results(workdir)
+            baselines, own = classifiers_of(results)
+            names = dict(
+                zip([*baselines, own] if len(wanted) > 1 else [own], (name for name, _ in wanted), strict=True)
+            )
+            for (name, size), (parameters, *auc) in zip(wanted, judge_rows(results, names).values(), strict=True):
+                rows[name, size] = [[f"{MADE}, {parameters}", *auc]]
+    return paper_table("latte-4", rows)
+
+
+def latte_speakers_table(out: Path) -> Table:
+    """Return Table 5 of LATTEScore: the paper's speakers, then ours, by word accuracy."""
+    (run,) = runs_of("latte-5")
+    results = judge_results(out / run.name) if finished(out / run.name) else {}
+    table = (results.get("second_test") or {}).get("speakers") or results.get("speakers") or {"speakers": []}
+    own = [
+        [MADE, line["name"], line["etiology"], line["severity"], str(line["n"]),
+         *(f"{line[name]:.1f}" for name in ("word_accuracy", "human", "latte"))]
+        for line in sorted(table["speakers"], key=lambda line: line["word_accuracy"])
+    ]  # fmt: skip
+    return paper_table("latte-5", {}, [own])
+
+
+def pairs_table(name: str, pairs: Sequence[Pair], parts: Parts) -> Table:
+    """Return Table 1, 2 or 3 of LATTEScore: speakers, parts or labels of the pairs."""
+    tables, counts = data_tables(pairs), parts.counts()
+    rows: dict[tuple[str, ...], list[list[str]]] = {}
+    if name == "latte-1":
+        by_severity = {severity.lower(): n for severity, n in tables["speakers_by_severity"].items()}
+        rows["# Speakers",] = [[MADE, *(str(by_severity.get(s, "-")) for s in ("mild", "moderate", "severe"))]]
+    elif name == "latte-2":
+        chosen = [counts[part] for part in ("train", "test", "dev")]
+        rows["# Examples",] = [[MADE, *(str(part["pairs"]) for part in chosen)]]
+        rows["Meaning Preserved",] = [[MADE, *(f"{100 * p['preserved'] / p['pairs']:.1f}%" for p in chosen)]]
+    else:
+        for label, of in tables["labels"].items():
+            rows[label, "yes" if of["preserved"] else "no"] = [[MADE, f"{of['pairs']} ({of['percent']:.0f}%)"]]
+    return paper_table(name, rows)
+
+
+BSLR, OVER_ALL = "BSLR", ", over all"
+
+
+@dataclasses.dataclass(frozen=True)
+class LeakageRow:
+    """One leakage rate of one split method, in percent."""
+
+    rate: str  # `BSLR` (subjects), or `TSLR` (texts) and how texts are compared; and `OVER_ALL` or nothing
+    method: str  # a to f
+    values: tuple[float, ...]  # the rate of each seed; empty if the method cannot divide this data
+    published: float | None  # the paper's average on this kind of recording; None if the paper has none
+    why: str = ""  # why the method cannot divide this data
+
+    @property
+    def average(self) -> float | None:
+        """The mean over seeds."""
+        return statistics.mean(self.values) if self.values else None
+
+
+def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -> list[LeakageRow]:
+    """Return leakage rates from train to test of the paper's methods a to f: BSLR of all, then each TSLR of all.
+
+    Each rate is an average over the subjects or texts of the test part, as the paper says, and then over all of them,
+    as some of its figures suggest.
+    """
+    readings, kind = readings_of(data), 0 if data.is_windows else 1
+    found: dict[tuple[str, str], list[float]] = {}
+    why: dict[str, str] = {}
+    for method in "abcdef":
+        for seed in seeds:
+            try:
+                split = make_split(data, method, ratio, seed)
+            except UserError as error:
+                why[method] = str(error)
+                break
+            leaked = assess_leakage(readings, split.parts)[0]
+            rates = {BSLR: leaked.bslr_over_test, f"{BSLR}{OVER_ALL}": leaked.bslr_over_all}
+            for name, value in leaked.tslr.items():
+                rates[f"TSLR, {name}"] = value
+                if name in leaked.tslr_over_all:
+                    rates[f"TSLR, {name}{OVER_ALL}"] = leaked.tslr_over_all[name]
+            for rate, value in rates.items():
+                found.setdefault((rate, method), []).append(100 * value)
+    rows = []
+    for rate in dict.fromkeys(rate for rate, _ in found):
+        # The paper compares fMRI texts by story segment, and EEG texts by the sentence's index in the task.
+        plain = rate.removesuffix(OVER_ALL)
+        printed = plain in (BSLR, f"TSLR, {SEGMENT if data.is_windows else SENTENCE_ID}")
+        for method in "abcdef":
+            values = () if method in why else tuple(found[rate, method])
+            average = _published_average(plain.partition(",")[0], method, kind) if printed else None
+            rows.append(LeakageRow(rate, method, values, average, why.get(method, "")))
+    return rows
+
+
+def _published_average(rate: str, method: str, kind: int) -> float | None:
+    """Return the average that the paper prints: `kind` 0 for Narratives, 1 for ZuCo; None if it prints none."""
+    row = next(row for row in TABLES["fair-1"].rows if row[:2] == (f"{rate}(%)", f"({method})"))
+    cell = row[-1].split(" / ")[kind]
+    return None if cell == "-" else float(cell)
+
+
+def leakage_table(data: Sequence[DataFile], seeds: Sequence[int] = (1, 2, 3, 4)) -> Table:
+    """Return Table 1 of the cross-subject paper from a data file of scans and one of words: cells "fMRI / EEG".
+
+    Below the paper's rows are those over all subjects or texts, of whichever part.
+    """
+    cells: dict[tuple[str, ...], list[list[str]]] = {}
+    for kind, outline in enumerate(data):
+        for row in leakage_rows(outline, seeds, (0.8, 0.1, 0.1)):
+            rate, by = row.rate.removesuffix(OVER_ALL).partition(", ")[::2]
+            if by not in ("", SEGMENT if outline.is_windows else SENTENCE_ID):
+                continue
+            key = f"{rate}(%){OVER_ALL if row.rate.endswith(OVER_ALL) else ''}", f"({row.method})"
+            sides = cells.setdefault(key, [["-"] * (len(seeds) + 1) for _ in data])
+            if row.values:
+                sides[kind] = [f"{value:.2f}" for value in (*row.values, row.average)]
+    rows = {key: [[MADE, *(" / ".join(pair) for pair in zip(*sides, strict=True))]] for key, sides in cells.items()}
+    over_all = [[MADE, *key, *found[0][1:]] for key, found in rows.items() if key[0].endswith(OVER_ALL)]
+    return paper_table("fair-1", rows, [over_all])
+
+
+def figure_table(out: Path, picture: Path) -> Table:
+    """Draw Figure 4 of the cross-subject paper, and return its lowest and last losses beside the trivial predictors.
+
+    Each data set and stage has a panel, each split a curve, by epoch.
+    """
+    about, rows = TABLES["fair-figure-4"], []
+    panels: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for run in runs_of("fair-figure-4"):
+        if not finished(out / run.name):
+            continue
+        config = parse_json((out / run.name / "config.json").read_text("utf8"))
+        arm, method = f"eeg/{config['grid']['seeds'][0]}", f"({config['split']['method']})"
+        data = "Narratives" if "narratives" in run.argument else "ZuCo"
+        for stage in ("snapshot", "series"):
+            settings = config["pretrain"][stage]
+            per_epoch = settings["steps"] / (settings["epochs"] or 1)
+            logged = rows_of(epath.Path(out / run.name / stage / "metrics.jsonl"))
+            logged = [{**{k.replace(arm, "recordings"): v for k, v in row.items()}, "step": row["step"] / per_epoch}
+                      for row in logged]  # fmt: skip
+            panels.setdefault(f"{data}, {stage}", {})[method] = logged
+            epochs, losses = curve(logged, "dev_loss/recordings")
+            lowest = min(range(len(losses)), key=losses.__getitem__)
+            figures = (
+                losses[lowest],
+                epochs[lowest],
+                losses[-1],
+                logged[0]["zero/recordings"],
+                logged[0]["mean/recordings"],
+            )
+            rows.append([MADE, data, method, stage, *(f"{value:.4f}" for value in figures)])
+    if panels:
+        write_figure(curves_figure(panels, ["recordings"], "epoch"), epath.Path(picture))
+    return Table(about.title, [("", ""), *about.columns], [rows], 1 + about.texts)
+
+
+def leakage_text(rows: Sequence[LeakageRow], seeds: Sequence[int]) -> str:
+    """Return the rates as lines in the paper's layout."""
+    rates = dict.fromkeys(entry.rate for entry in rows)
+    width = max(len(rate) for rate in rates) + 5
+    heading = [f"{'(%)':<{width}}method", *(f"seed {seed}" for seed in seeds), "average", "published"]
+    lines = ["".join(f"{word:>11}" if i else f"{word:<{width + 8}}" for i, word in enumerate(heading))]
+    for entry in rows:
+        values = [*entry.values, entry.average] if entry.values else [None] * (len(seeds) + 1)
+        cells = "".join(f"{'-' if value is None else f'{value:.2f}':>11}" for value in [*values, entry.published])
+        lines.append(f"{entry.rate:<{width}}({entry.method})     {cells}")
+    reasons = {entry.method: entry.why for entry in rows if entry.why}
+    return "\n".join([*lines, *(f"({method}): {why}" for method, why in reasons.items())])

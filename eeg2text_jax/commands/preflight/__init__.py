@@ -1,0 +1,1 @@
+"""Memory, communication and time of a run on chips that are not present."""

@@ -1,0 +1,325 @@
+"""Compile programs for TPUs and GPUs that are not present, and read memory use from the result."""
+
+import dataclasses
+import functools
+import importlib.util
+import math
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+from jax.sharding import Mesh
+
+from eeg2text_jax.base.chips import gpu_clock
+from eeg2text_jax.base.chips.gpu_clock import read_plan
+from eeg2text_jax.base.chips.hlo_clock import Estimate, UnknownLoop, estimate
+from eeg2text_jax.base.chips.hlo_text import Collective, collectives
+from eeg2text_jax.base.devices.mesh import CHIPS, Chip, platform_of
+from eeg2text_jax.base.errors import UserError, did_you_mean, first_line
+from eeg2text_jax.commands.preflight.programs import Program
+
+# Chips of a pod, which is the largest slice. Source: "TPU architecture" of Google Cloud's documentation.
+PODS = {"v4": 4096, "v5e": 256, "v5p": 8960, "v6e": 256}
+# Slices of a chip, smallest first, from the same page.
+_FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
+SLICES = {"v5e": _FLAT, "v6e": _FLAT, "v4": _CUBES, "v5p": _CUBES}
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """A TPU slice such as `v5e:2x4`, or a number of GPUs such as `h100:8`."""
+
+    name: str
+    chip: Chip
+    shape: tuple[int, ...]
+
+
+def parse_topology(name: str) -> Topology:
+    """Parse `v5e:2x4` or `h100:8`, without importing JAX.
+
+    Raises UserError if the chip is unknown, no shape follows its name, or the shape has more chips than a pod.
+    """
+    key, _, shape = name.lower().partition(":")
+    if key not in CHIPS:
+        raise UserError(f"--topology={name!r}: there is no chip {key!r}; {did_you_mean(key, CHIPS)}")
+    chip = CHIPS[key]
+    pattern, example = (r"[1-9]\d*(x[1-9]\d*)+", "2x4") if chip.platform == "tpu" else (r"[1-9]\d*", "8")
+    if not re.fullmatch(pattern, shape):
+        raise UserError(f"--topology={name!r}: expected a shape after the chip, as in '{key}:{example}'.")
+    sides = tuple(int(n) for n in shape.split("x"))
+    if math.prod(sides) > PODS.get(key, math.inf):
+        raise UserError(
+            f"--topology={name!r}: has {math.prod(sides):,} chips, but a {key} pod has {PODS[key]:,}; take a smaller "
+            "shape."
+        )
+    return Topology(f"{key}:{shape}", chip, sides)
+
+
+def require_libtpu() -> None:
+    """Raise a UserError unless libtpu is installed."""
+    if importlib.util.find_spec("libtpu") is None:
+        raise UserError("compiling for a TPU needs libtpu: pip install 'eeg2text_jax[preflight]'.")
+
+
+_USED = re.compile(r"Used ([\d.]+)([KMGT]?) of [\d.]+[KMGT]? hbm")
+_TEMPORARIES = re.compile(r"required for HLO temporaries \(([\d.]+)([KMGT]?)\) exceeds")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+# The compiler's optimization effort. A run uses "full". "least" compiles in a third of the time and reports 0.16 GiB
+# (2 %) more memory for BART-large's training step; its time estimates are useless (623 ms instead of 180).
+EFFORTS = {"least": -1.0, "full": 0.0}
+EFFORT_OPTION = "exec_time_optimization_effort"
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """Memory (bytes on one device) and time of a compiled program, as stated by the compiler.
+
+    If the program does not fit, only `total` and `seconds` are known, and the other fields are None.
+    """
+
+    total: int  # bytes: peak memory, or what is needed if it does not fit
+    arguments: int | None  # bytes of arguments, including donated buffers
+    temporaries: int | None  # peak bytes of temporaries
+    output: int | None  # bytes of results that do not reuse a donated buffer
+    code: int | None  # bytes of the executable
+    collectives: tuple[Collective, ...] | None
+    seconds: float  # time to trace and compile here
+    estimate: Estimate | None = None  # time of one run; None if it was not requested or the chip is unknown to XLA
+    effort_unknown: bool = False  # the installed JAX has no option for the effort; the compiler's default was used
+
+
+def tpu_devices(topology: Topology) -> list[jax.Device]:
+    """Return device descriptions of a slice: programs can be compiled for them, but not run.
+
+    Raises UserError if libtpu is not installed, or does not know the slice.
+    """
+    require_libtpu()
+    # JAX runs both cores of a v4 chip as one device with all its memory; a description has two devices by default.
+    options: dict[str, Any] = {"chip_config_name": "megacore"} if topology.name.startswith("v4:") else {}
+    # A host has 2x2x1 chips by default; a smaller slice needs an explicit bound.
+    sides = (*topology.shape, 1, 1)[:3]
+    options["chips_per_host_bounds"] = [min(side, most) for side, most in zip(sides, (2, 2, 1), strict=True)]
+    try:
+        described = topologies.get_topology_desc(platform="tpu", topology_name=topology.name, **options)
+    except Exception as error:  # libtpu raises several types for an unknown shape
+        reason = first_line(error)[:200]
+        raise UserError(f"--topology={topology.name!r}: libtpu knows no such slice ({reason}).") from error
+    return list(described.devices)
+
+
+def compile_program(
+    program: Program, mesh: Mesh, effort: str, chip: Chip | None = None, unknown_loops: Sequence[int] = ()
+) -> Compiled:
+    """Compile a program for the TPUs of a mesh; `effort` is a key of `EFFORTS`; without `chip`, no time is estimated.
+
+    Raises UserError if the time cannot be estimated because a loop's trip count is unknown (see `hlo_clock.estimate`).
+    """
+    begun, lowered = time.monotonic(), program.function.lower(*program.arguments)
+    with tempfile.TemporaryDirectory(prefix="eeg2text_hlo_") as dump:
+        options = {"xla_dump_to": dump} if platform_of(mesh) == "tpu" else {}
+        try:
+            compiled, unknown = _with_effort(lowered, effort, options)
+        except jax.errors.JaxRuntimeError as error:
+            used = refused_bytes(str(error), program.argument_bytes())
+            if used is None:
+                raise
+            return Compiled(used, None, None, None, None, None, time.monotonic() - begun)
+        seconds, hlo = time.monotonic() - begun, optimized_hlo(compiled, Path(dump))
+    clock = None
+    if chip:
+        clock = functools.partial(estimate, hertz=chip.clock, unknown_loops=unknown_loops, bandwidth=chip.bandwidth)
+    return _as_compiled(compiled, hlo, mesh, seconds, clock, unknown)
+
+
+def _with_effort(lowered: jax.stages.Lowered, effort: str, options: dict[str, str]) -> tuple[jax.stages.Compiled, bool]:
+    """Return the program compiled with an effort, and True if the effort was left out: this JAX has no such option."""
+    try:
+        return lowered.compile(compiler_options={EFFORT_OPTION: EFFORTS[effort], **options}), False
+    except jax.errors.JaxRuntimeError as error:
+        if "No such compile option" not in str(error):
+            raise
+        return lowered.compile(compiler_options=options), True
+
+
+def optimized_hlo(compiled: jax.stages.Compiled, dump: Path) -> str:
+    """Return the compiler's last HLO text of a program: from the folder `dump` if it is there, else through JAX.
+
+    JAX cannot read every program of a newer libtpu: for v6e, `as_text` failed on a gather on SparseCores ("async-update
+    instruction should have 1 operands but sees 3", jaxlib 0.10.2, libtpu 0.0.52). The dump also has programs that
+    compute constants; they are compiled first, so the newest file is the program.
+    """
+    dumped = sorted(dump.glob("*.after_codegen.txt"), key=lambda path: path.stat().st_mtime_ns)
+    return dumped[-1].read_text() if dumped else compiled.as_text()
+
+
+def compile_for_gpu(
+    program: Program, mesh: Mesh, chip: Chip, unknown_loops: Sequence[int] = (), *, timed: bool = True
+) -> Compiled:
+    """Compile a program for the GPUs of a mesh; if `timed`, estimate its time for comparison with other programs.
+
+    XLA has no cost models of an A100 and fails if they are requested ("Cannot find key: sm_80"). Raises UserError if
+    the time cannot be estimated because a loop's trip count is unknown.
+    """
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="eeg2text_hlo_") as dump:
+        options = {**gpu_clock.OPTIONS, gpu_clock.MODELS: timed, "xla_dump_to": dump}
+        compiled = program.function.lower(*program.arguments).compile(compiler_options=options)
+        seconds, plan = time.monotonic() - begun, read_plan(Path(dump))
+    clock = None
+    if timed:
+        clock = functools.partial(gpu_clock.estimate, chip=chip, unknown_loops=unknown_loops, plan=plan)
+    return _as_compiled(compiled, compiled.as_text(), mesh, seconds, clock, False)
+
+
+def _as_compiled(
+    compiled: jax.stages.Compiled,
+    hlo: str,
+    mesh: Mesh,
+    seconds: float,
+    clock: Callable[[str], Estimate] | None,
+    unknown: bool,
+) -> Compiled:
+    """Return memory, collectives and time of a program that took `seconds` to compile; `clock` reads its `hlo`."""
+    memory = compiled.memory_analysis()
+    try:
+        spent = clock(hlo) if clock else None
+    except UnknownLoop as error:
+        raise UserError(f"the program's time cannot be estimated: {error}.") from error
+    parts = (
+        memory.argument_size_in_bytes,
+        memory.temp_size_in_bytes,
+        memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        memory.generated_code_size_in_bytes,
+    )
+    spent = spent if spent and spent.costs else None
+    return Compiled(sum(parts), *parts, tuple(collectives(hlo, mesh)), seconds, spent, unknown)
+
+
+def refused_bytes(message: str, arguments: int) -> int | None:
+    """Return the bytes that a program which does not fit needs, from the compiler's message; None for other errors.
+
+    The message states the total. If the temporaries alone do not fit, it states only those; `arguments` (bytes) are
+    added then.
+    """
+    for pattern, besides in ((_USED, 0), (_TEMPORARIES, arguments)):
+        if found := pattern.search(message):
+            return int(float(found[1]) * _UNITS[found[2]]) + besides
+    return None
+
+
+def lowers_for(program: Program, platform: str) -> str | None:
+    """Lower a program to StableHLO for another platform; return None on success, else the error's first line."""
+    try:
+        program.function.trace(*program.arguments).lower(lowering_platforms=(platform,))
+    except NotImplementedError as error:
+        return first_line(error)
+    return None
+
+
+# Target descriptions of NVIDIA GPUs, with which XLA compiles for a GPU that is not present.
+#
+# XLA's cost models and kernel selection read the numbers, which come from the repository openxla/xla,
+# `xla/backends/gpu/target_config/specs/*.txtpb`.
+
+PLUGINS = ("jax_plugins.xla_cuda12", "jax_plugins.xla_cuda13")
+# Keys are XLA's `PrimitiveType` numbers. _VECTOR: (vector units per core, operations per clock) of integers, float16,
+# float32, float64 and bfloat16. _MATRIX: rate of a matrix unit as a multiple of half its float16 rate, for int8,
+# float16, float32, bfloat16 and float8.
+_VECTOR = {4: (64, 1), 8: (64, 1), 10: (128, 2), 11: (128, 1), 12: (64, 1), 16: (128, 2)}
+_MATRIX = {2: 4, 6: 4, 10: 2, 11: 1, 16: 2, **dict.fromkeys((19, 20, 23, 24, 25, 28, 29, 33), 4)}
+
+
+@dataclasses.dataclass(frozen=True)
+class GpuTarget:
+    """XLA's description of a GPU."""
+
+    description: str  # the GPU's name in the driver
+    capability: tuple[int, int]  # CUDA compute capability
+    cores: int  # streaming multiprocessors
+    floats: int  # float32 units per core
+    clock: float  # GHz
+    memory: int  # bytes of device memory
+    bandwidth: int  # bytes per second
+    cache: int  # bytes of the L2 cache
+    shared: tuple[int, int]  # bytes of shared memory per core, and the maximum per block
+    matrix_clock: float = 0.0  # GHz of the matrix units under load; 0 if XLA has no cost models of this GPU
+    matrix_ops: int = 0  # float16 operations per clock of one matrix unit; a core has 4
+
+    def text(self) -> str:
+        """Return XLA's `GpuTargetConfigProto` in text format."""
+        major, minor = self.capability
+        accelerated = "ACCELERATED_FEATURES" if major >= 9 else "NONE"
+        vector = {key: (self.clock, *rate) for key, rate in _VECTOR.items()}
+        matrix = {key: (self.matrix_clock, 4, self.matrix_ops // 2 * halves) for key, halves in _MATRIX.items()}
+        rates = _rates("scalar_unit_description", vector) + _rates("matrix_unit_description", matrix)
+        return f"""gpu_device_info {{
+  threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
+  shared_memory_per_block: 49152
+  shared_memory_per_core: {self.shared[0]} shared_memory_per_block_optin: {self.shared[1]}
+  core_count: {self.cores} fpus_per_core: {self.floats} clock_rate_ghz: {self.clock}
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  thread_dim_limit_x: 1024 thread_dim_limit_y: 1024 thread_dim_limit_z: 64
+  memory_bandwidth: {self.bandwidth} l2_cache_size: {self.cache} device_memory_size: {self.memory}
+  cuda_compute_capability {{ major: {major} minor: {minor} feature_extension: {accelerated} }}
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+  {rates if self.matrix_ops else ""}
+  device_vendor: "NVIDIA Corporation" name: "{self.description}" device_address_bits: 64 ecc_enabled: true
+  driver_version: "13.0.0" runtime_version: "12.8.0" compile_time_toolkit_version: "12.8.0" dnn_version: "9.10.0"
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
+runtime_version {{ major: 12 minor: 8 patch: 0 }}
+device_description_str: "{self.description}"
+"""
+
+
+def _rates(unit: str, rates: dict[int, tuple[float, int, int]]) -> str:
+    infos = [
+        f"rate_infos {{ key: {key} value {{ clock_rate_ghz: {clock} units_per_core: {units} ops_per_clock: {ops} }} }}"
+        for key, (clock, units, ops) in rates.items()
+    ]
+    return "\n".join([unit + " {", *infos, "}\n"])
+
+
+_HOPPER: dict[str, Any] = {"capability": (9, 0), "cores": 132, "floats": 128, "clock": 1.98, "cache": 52428800}
+_HOPPER |= {"shared": (233472, 232448), "matrix_clock": 1.8295201, "matrix_ops": 512}
+_AMPERE: dict[str, Any] = {"capability": (8, 0), "cores": 108, "floats": 64, "clock": 1.41, "cache": 41943040}
+_AMPERE |= {"shared": (167936, 166912)}
+TARGETS = {
+    "h100": GpuTarget("NVIDIA H100 80GB HBM3", memory=84942979072, bandwidth=3352320000000, **_HOPPER),
+    "h200": GpuTarget("NVIDIA H200", memory=151397597184, bandwidth=4800000000000, **_HOPPER),
+    "a100-80gb": GpuTarget("NVIDIA A100-SXM4-80GB", memory=85100068864, bandwidth=2039040000000, **_AMPERE),
+    "a100-40gb": GpuTarget("NVIDIA A100-SXM4-40GB", memory=42331013120, bandwidth=1555200000000, **_AMPERE),
+}
+
+
+def has_gpu_compiler() -> bool:
+    """Return whether XLA's compiler for GPUs is installed."""
+    return any(importlib.util.find_spec(name) for name in PLUGINS if importlib.util.find_spec("jax_plugins"))
+
+
+def gpu_devices(topology: Topology) -> list[jax.Device]:
+    """Return device descriptions of GPUs of one host: programs can be compiled for them, but not run.
+
+    Raises UserError if XLA cannot describe the GPUs.
+    """
+    compiler = importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cuda_nvcc")
+    for place in (compiler.submodule_search_locations or []) if compiler else []:  # XLA looks for ptxas on PATH
+        os.environ["PATH"] = f"{Path(place) / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    target = TARGETS[topology.name.split(":")[0]].text()
+    try:
+        described = topologies.get_topology_desc(
+            platform="cuda", target_config=target, topology=f"1x1x{topology.shape[0]}"
+        )
+    except Exception as error:
+        raise UserError(f"--topology={topology.name!r}: XLA cannot describe it ({first_line(error)[:200]}).") from error
+    return list(described.devices)

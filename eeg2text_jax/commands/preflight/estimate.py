@@ -1,0 +1,345 @@
+"""Preflight of a configuration: compile its programs, and report their memory, communication and time."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from eeg2text_jax.base.chips.hlo_clock import Estimate
+from eeg2text_jax.base.chips.hlo_text import bytes_by_axis
+from eeg2text_jax.base.devices.mesh import ARM, DATA, Chip, Placement, platform_of
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.packages import compiler_versions
+from eeg2text_jax.commands.preflight.compiling import (
+    TARGETS,
+    Compiled,
+    GpuTarget,
+    Topology,
+    compile_for_gpu,
+    compile_program,
+    gpu_devices,
+    has_gpu_compiler,
+    lowers_for,
+    tpu_devices,
+)
+from eeg2text_jax.commands.preflight.programs import Outline, Program, make_outline
+from eeg2text_jax.models.attention import steps_of
+from eeg2text_jax.models.functional import search_flops, step_flops, training_flops
+from eeg2text_jax.training.sections import Settings
+from eeg2text_jax.training.study import placement_of
+
+# Search for the largest batch that fits: extrapolate memory linearly from two compilations, confirm by a third.
+
+# Share of a chip's memory available to programs; the rest goes to the runtime and fragmentation.
+USABLE = 0.97
+LARGEST = 2**14  # upper bound of the search
+TOLERANCE = 0.05  # if the batch could grow by more than this share after a compilation, another compilation follows
+
+
+@dataclasses.dataclass(frozen=True)
+class LargestBatch:
+    """The result of `largest_batch`."""
+
+    size: int  # the largest compiled batch that fits; 0 if none does
+    confirmed: bool  # whether `size` equals the extrapolated batch
+    estimate: int  # the last extrapolated batch; compiled only if `confirmed`
+    compiled_bytes: dict[int, int]  # bytes on one device by batch size, for every compiled batch
+
+
+def second_size(start: int, first: int, step: int, limit: int) -> int:
+    """Return the second batch size to compile: twice `start`, or half of `start` if its bytes, `first`, exceed `limit`.
+
+    The half is a multiple of `step`, and at least `step`.
+    """
+    return 2 * start if first <= limit else max(start // 2 // step * step, step)
+
+
+def largest_batch(
+    compile_bytes: Callable[[int], int], known: Mapping[int, int], step: int, limit: int, compilations: int = 5
+) -> LargestBatch:
+    """Search for the largest batch size, a multiple of `step`, whose program needs at most `limit` bytes.
+
+    `compile_bytes` compiles a batch size and returns its bytes on one device; `known` has the bytes of two sizes.
+    Memory is approximately affine in the batch size, so a line through the two known sizes gives the size to compile.
+    Then the line through the two sizes nearest to the limit gives the next size. The search ends when the last size
+    fits and this line gives no far larger size. The result is always a compiled size; at most `compilations` new sizes
+    are compiled.
+    """
+    tried, confirmed = dict(known), False
+    estimate = promise(tried, step, limit)
+    while compilations and estimate >= step:
+        if estimate not in tried:
+            compilations -= 1
+            tried[estimate] = compile_bytes(estimate)
+        after = promise(tried, step, limit)
+        confirmed = tried[estimate] <= limit and after - estimate <= max(TOLERANCE * estimate, step)
+        if confirmed or after == estimate:
+            break
+        estimate = after
+    fitting = max((size for size, taken in tried.items() if taken <= limit), default=0)
+    return LargestBatch(fitting, confirmed and fitting == estimate, estimate, dict(sorted(tried.items())))
+
+
+def promise(tried: Mapping[int, int], step: int, limit: int) -> int:
+    """Extrapolate the largest multiple of `step` that fits, by a line through the two sizes nearest to the limit.
+
+    `tried` maps batch sizes to bytes. The result is at least the largest size known to fit, and below the smallest size
+    known not to fit. If the line leaves this interval, a line through its two ends replaces it. (T5-large needs the
+    same memory at batch 32 and 64 to 0.5 %, because the optimizer update dominates.)
+    """
+    below = max((size for size, taken in tried.items() if taken <= limit), default=0)
+    above = min((size for size, taken in tried.items() if taken > limit), default=LARGEST + step)
+    near = sorted(tried, key=lambda size: abs(tried[size] - limit))[:2]
+    if len(near) < 2:
+        return below
+    line = _crossing(tried, near[0], near[1], limit) // step * step
+    if line >= above and below and above in tried:
+        line = _crossing(tried, below, above, limit) // step * step
+    return max(min(line, above - step), below)
+
+
+def _crossing(tried: Mapping[int, int], first: int, second: int, limit: int) -> int:
+    """Return the batch size at which the line through two sizes reaches the limit."""
+    slope = max((tried[second] - tried[first]) / (second - first), 1.0)
+    return int(first + (limit - tried[first]) / slope)
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """One of the loops of a beam search, which differ in the size of the cache or the number of sentences."""
+
+    steps: int  # decoding steps
+    positions: int  # for which the cache has room
+    flops: float  # FLOPs of one decoding step on one device
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A program to compile for all devices of a mesh."""
+
+    name: str  # `training step` or `beam search`
+    batch: int  # the global batch size in sentences
+    bucket: tuple[int, int]  # words and tokens of a sentence; for a search, the maximum number of generated tokens
+    arms: str  # how a training step computes several arms on one device: `vmap` or `map`; "" for one arm or a search
+    program: Program  # the jitted program and its argument shapes
+    flops: float  # FLOPs of the matrix products of one execution on one device
+    tokens: int  # target positions of one execution over all arms and devices, including padding
+    loops: tuple["Loop", ...] = ()  # of a search, in the program's order
+
+    @property
+    def trips(self) -> tuple[int, ...]:
+        """The trip counts that the program does not state, see `hlo_clock.estimate`."""
+        return tuple(loop.steps for loop in self.loops)
+
+    def __str__(self) -> str:
+        words, tokens = self.bucket
+        how = {"vmap": ", arms side by side", "map": ", arms one after the other"}.get(self.arms, "")
+        return f"{self.name}, batch {self.batch}, {words} words, {tokens} tokens{how}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramReport:
+    """Memory, communication and time of one program on one device."""
+
+    task: Task
+    compiled: Compiled | None  # None if XLA's compiler for GPUs is not installed
+    arguments: int  # bytes of the arguments
+    flop_seconds: float  # time of the matrix products at the chip's peak
+    memory_seconds: float  # time to read every argument once at the chip's bandwidth
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The compiler's time estimate, if it was requested and the program fits."""
+        return self.compiled.estimate if self.compiled else None
+
+    @property
+    def share_of_peak(self) -> float:
+        """Share of the chip's peak FLOP/s that the program reaches, by the estimated time."""
+        return 1e3 * self.flop_seconds / self.estimate.bound
+
+    @property
+    def crossing(self) -> dict[str, int]:
+        """Bytes of the results of collectives on one device in one execution, by mesh axis."""
+        found = self.compiled.collectives if self.compiled else None
+        return bytes_by_axis(found) if found else {}
+
+    @property
+    def across_arms(self) -> list[str]:
+        """Collectives across the mesh axis of the arms; there must be none, because arms would wait for each other."""
+        found = (self.compiled.collectives if self.compiled else None) or ()
+        return [f"{c.op} of {c.bytes} bytes" for c in found if ARM in c.axes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The result of `eeg2text preflight` for a configuration."""
+
+    config: Settings
+    topology: Topology
+    mesh: dict[str, int]  # number of devices along each mesh axis
+    arms: list[str]  # names `condition/seed`
+    bucket: tuple[int, int]  # words and tokens of the largest batch
+    programs: list[ProgramReport]
+    largest: LargestBatch | None  # None if the largest batch was not searched for
+    effort: str | None  # one of `compiling.EFFORTS`; None if nothing was compiled
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of JAX and of the compiler, on which all figures depend."""
+        return compiler_versions(self.topology.chip.platform)
+
+    @property
+    def limit(self) -> int:
+        """Bytes of device memory available to a program."""
+        return usable(self.topology.chip)
+
+    @property
+    def n_devices(self) -> int:
+        return self.mesh[ARM] * self.mesh[DATA]
+
+    @property
+    def good(self) -> bool:
+        """Whether all programs that a run uses fit, and no collective crosses the mesh axis of the arms."""
+        programs = [program for program in self.programs if program.task.arms in ("", self.config.parallel.arms)]
+        return all(self.fits(program) and not program.across_arms for program in programs)
+
+    def fits(self, program: ProgramReport) -> bool:
+        """Return whether a program fits, or without a compiler, whether its arguments fit."""
+        return (program.compiled.total if program.compiled else program.arguments) <= self.limit
+
+
+def estimate(
+    config: Settings, topology: Topology, effort: str, say: Callable[[str], None] = print, *, largest: bool = True
+) -> Report:
+    """Compile training step and beam search for a TPU slice (`effort`: a key of `EFFORTS`), or for GPUs.
+
+    Without XLA's compiler for GPUs, the programs are only lowered. `largest` also searches for the largest batch that
+    fits a TPU, with up to six more compilations. `say` prints progress. Raises UserError if the configuration or the
+    topology is not usable.
+    """
+    outline, on_tpu = make_outline(config), topology.chip.platform == "tpu"
+    target = TARGETS.get(topology.name.split(":")[0]) if not on_tpu and has_gpu_compiler() else None
+    devices = tpu_devices(topology) if on_tpu else gpu_devices(topology) if target else topology.shape[0]
+    placement, found = placement_of(outline.config, len(outline.arms), devices), None
+    if on_tpu:
+        programs, found = _compile_for_tpu(outline, placement, topology.chip, effort, say, largest)
+    else:
+        programs = _compile_for_gpu(outline, placement, topology.chip, target, say)
+    return Report(
+        config=outline.config,
+        topology=topology,
+        mesh=dict(placement.mesh.shape),
+        arms=[str(arm) for arm in outline.arms],
+        bucket=outline.bucket,
+        programs=programs,
+        largest=found,
+        effort=effort if on_tpu else "full" if target else None,
+    )
+
+
+def _compile_for_gpu(
+    outline: Outline, placement: Placement, chip: Chip, target: GpuTarget | None, say: Callable[[str], None]
+) -> list[ProgramReport]:
+    """Compile both programs for GPUs; without a `target` description, only lower them to StableHLO."""
+    programs = []
+    for task in (training_task(outline, placement), search_task(outline, placement)):
+        compiled = None
+        if target:
+            say(f"compiling the {task} ...")
+            timed = target.matrix_ops > 0
+            compiled = compile_for_gpu(task.program, placement.mesh, chip, task.trips, timed=timed)
+        else:
+            say(f"lowering the {task.name} ...")
+            if refused := lowers_for(task.program, chip.platform):
+                raise UserError(f"the {task.name} cannot be lowered for {chip.platform}: {refused}")
+        programs.append(_program_report(task, compiled, chip))
+    return programs
+
+
+def _compile_for_tpu(
+    outline: Outline, placement: Placement, chip: Chip, effort: str, say: Callable[[str], None], largest: bool
+) -> tuple[list[ProgramReport], LargestBatch | None]:
+    """Compile both programs for TPUs, and with full effort also every bucket and arm mapping of the training step."""
+    step, limit, size = placement.mesh.shape[DATA], usable(chip), outline.config.batch.size
+    tasks = [training_task(outline, placement), search_task(outline, placement)]
+    timed = chip if effort == "full" and chip.clock else None
+    if timed:
+        tasks += [training_task(outline, placement, bucket=bucket) for bucket in outline.buckets[1:]]
+        tasks += _other_mapping(outline, placement)
+
+    def compile_task(task: Task) -> Compiled:
+        say(f"compiling the {task} ...")
+        return compile_program(task.program, placement.mesh, effort, timed, task.trips)
+
+    def train(size: int) -> Compiled:
+        return compile_task(training_task(outline, placement, size))
+
+    # The compiler uses about 1.5 cores, so two concurrent compilations are faster than two in sequence.
+    with ThreadPoolExecutor(2) as pool:
+        compiling = [pool.submit(compile_task, task) for task in tasks]
+        second = first = compiling[0]
+        other = second_size(size, first.result().total, step, limit) if largest else size
+        if other != size:
+            second = pool.submit(train, other)
+        compiled = [task.result() for task in compiling]
+        known = {size: compiled[0].total, other: second.result().total}
+    programs = [_program_report(task, taken, chip) for task, taken in zip(tasks, compiled, strict=True)]
+    return programs, largest_batch(lambda n: train(n).total, known, step, limit) if largest else None
+
+
+def usable(chip: Chip) -> int:
+    """Return the bytes of device memory available to a program."""
+    return int(chip.memory * USABLE)
+
+
+def training_task(
+    outline: Outline, placement: Placement, size: int | None = None, bucket: tuple[int, int] | None = None
+) -> Task:
+    """Return the task of the training step, by default for the configuration's batch size and largest bucket."""
+    size, bucket = size or outline.config.batch.size, bucket or outline.bucket
+    several = len(outline.arms) > placement.mesh.shape[ARM]
+    return Task(
+        name="training step",
+        batch=size,
+        bucket=bucket,
+        arms=outline.config.parallel.arms if several else "",
+        program=outline.training(placement, size, bucket),
+        flops=training_flops(outline.model, size, *bucket) * len(outline.arms) / placement.mesh.size,
+        tokens=size * bucket[1] * len(outline.arms),
+    )
+
+
+def _other_mapping(outline: Outline, placement: Placement) -> list[Task]:
+    """Return the training step with the other arm mapping (`vmap` or `map`) if all arms are on one device; else []."""
+    if len(outline.arms) == placement.mesh.shape[ARM] or placement.mesh.shape[ARM] > 1:
+        return []
+    other = "map" if outline.config.parallel.arms == "vmap" else "vmap"
+    return [training_task(outline.mapped(other), placement)]
+
+
+def search_task(outline: Outline, placement: Placement) -> Task:
+    """Return the task of the beam search, for the configuration's batch size."""
+    decode, words, model = outline.config.decode, outline.bucket[0], outline.model
+    size, length, beams = decode.batch_size, decode.max_length, decode.num_beams
+    arms, n_data = len(outline.arms), placement.mesh.shape[DATA]
+    sizes = model.cache_lengths(beams, length, platform_of(placement.mesh))
+    # `beam_search` has a loop for each size of the cache, and for each number of rows, which halves at a compaction.
+    # Assume the worst case, in which no sentence ends early: the first loops run all steps, and the later loops none.
+    # The arms of a device are searched in sequence, so a step decodes the rows of one arm.
+    spans = list(zip(steps_of(sizes), sizes, strict=True))
+    spans += [(0, length) for compaction in range(decode.compactions) if size // n_data >> (compaction + 1)]
+    loops = [Loop(steps, end, step_flops(model, size, words, end, beams) / n_data) for steps, end in spans]
+    return Task(
+        name="beam search",
+        batch=size,
+        bucket=(words, length),
+        arms="",
+        program=outline.search(placement),
+        flops=search_flops(model, size, words, length, beams, sizes) * arms / placement.mesh.size,
+        tokens=size * (length - 1) * arms,
+        loops=tuple(loops),
+    )
+
+
+def _program_report(task: Task, compiled: Compiled | None, chip: Chip) -> ProgramReport:
+    arguments = task.program.argument_bytes()
+    return ProgramReport(task, compiled, arguments, task.flops / chip.flops, arguments / chip.bandwidth)

@@ -1,0 +1,338 @@
+"""Format the report of a preflight as text and as JSON."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eeg2text_jax.base.chips.gpu_clock import GpuEstimate, measured
+from eeg2text_jax.base.chips.hlo_clock import Estimate
+from eeg2text_jax.base.devices.mesh import ARM, Chip
+from eeg2text_jax.base.packages import in_words
+from eeg2text_jax.commands.preflight.compiling import EFFORT_OPTION
+from eeg2text_jax.commands.preflight.estimate import LargestBatch, Loop, ProgramReport, Report, Task
+from eeg2text_jax.models.backbones import DECODERS
+
+# Format the estimated times of a program, and of the decoding steps of a search, as text and as JSON.
+
+GIB = 2**30
+
+
+def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
+    """Return lines with the compiler's time estimate of a program; for a search, also of one decoding step."""
+    found, task = program.estimate, program.task
+    rate = 1e3 * task.tokens / found.bound
+    name = _by_cost_models() if isinstance(found, GpuEstimate) else "estimated by the compiler, not measured"
+    lines = [
+        f"  {name}: {found.bound:.1f} ms, {program.share_of_peak:.1%} of the chip's peak, {rate:.0f} tokens/s",
+        *_estimate_lines(found, chip, digits=1),
+    ]
+    steps = _Steps.of(task, found)
+    if steps:
+        share = steps.share_of_peak(chip)
+        mean = "" if len(steps.each) == 1 else " on average"
+        lines.append(f"  one of its {steps.number} steps: {steps.mean:.3f} ms{mean}, {share:.1%} of the chip's peak")
+        if len(steps.each) == 1:
+            return lines + _estimate_lines(steps.each[0][1], chip, digits=3)
+        lines += [
+            f"    {loop.steps} steps with {loop.positions} positions in the cache: {turn.bound:.3f} ms each, the larger"
+            f" of {turn.milliseconds:.3f} (estimate) and {1e3 * turn.moved / chip.bandwidth:.3f}"
+            f" ({turn.moved / 1e9:.2f} GB to and from HBM)"
+            for loop, turn in steps.each
+        ]
+    return lines
+
+
+def _by_cost_models() -> str:
+    return f"estimate: XLA's cost models, corrected by what an {measured()['gpu']} took"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Steps:
+    """The decoding steps of a search: each loop with the estimate of one of its steps."""
+
+    each: tuple[tuple[Loop, Estimate], ...]
+
+    @classmethod
+    def of(cls, task: Task, found: Estimate) -> "_Steps | None":
+        """Return the loops that run at least once; None if the task is no search."""
+        loops = task.loops[: len(found.turns)]
+        each = tuple((loop, turn) for loop, turn in zip(loops, found.turns, strict=True) if loop.steps)
+        return cls(each) if each else None
+
+    @property
+    def number(self) -> int:
+        return sum(loop.steps for loop, _ in self.each)
+
+    @property
+    def mean(self) -> float:
+        """Milliseconds of a step, on average."""
+        return sum(loop.steps * turn.bound for loop, turn in self.each) / self.number
+
+    def share_of_peak(self, chip: Chip) -> float:
+        """Return the share of the chip's peak FLOP/s that the steps reach."""
+        flops = sum(loop.steps * loop.flops for loop, _ in self.each)
+        return 1e3 * flops / chip.flops / (self.mean * self.number)
+
+
+def _estimate_lines(found: Estimate, chip: Chip, digits: int) -> list[str]:
+    """Return lines with the memory traffic, the parts of the model, and the instructions without an estimate."""
+    traffic = f"{found.moved / 1e9:.2f} GB to and from HBM take {1e3 * found.moved / chip.bandwidth:.{digits}f} ms"
+    what = f"    each loop takes the larger of its estimate (in all {found.milliseconds:.{digits}f} ms) and its traffic"
+    lines = [f"{what} ({traffic})"] if found.moved else []
+    lines += parts_table(found.parts, digits)
+    if isinstance(found, GpuEstimate):
+        lines.append(f"    {found}")
+    if found.missing:
+        kinds = sorted(found.missing.items(), key=lambda kind: -kind[1].instructions)
+        named = ", ".join(f"{kind} {count.instructions}" for kind, count in kinds[:4])
+        lines.append(
+            f"    without an estimate: {found.missing_instructions} instructions, {found.missing_executions:.0%} of the"
+            f" executions ({named}{', ...' if len(kinds) > 4 else ''})"
+        )
+    for what, count in found.uncounted.items():
+        lines.append(
+            f"    not in the time: {what}, {count.executions} executions that write {count.bytes / GIB:.2f} GiB, at"
+            f" least {1e3 * count.bytes / chip.bandwidth:.2f} ms at {chip.bandwidth / 1e9:.0f} GB/s"
+        )
+    if size := found.asynchronous_bytes:
+        lines.append(
+            f"    of these, copies beside the computation move {size / GIB:.2f} GiB,"
+            f" {1e3 * size / chip.bandwidth:.2f} ms at {chip.bandwidth / 1e9:.0f} GB/s"
+        )
+    return lines
+
+
+def parts_table(parts: Mapping[str, float], digits: int = 1, estimated: Mapping[str, float] | None = None) -> list[str]:
+    """Return a table of milliseconds and shares by part of the model, largest first; `estimated` adds a column."""
+    total, lines = sum(parts.values()) or 1.0, []
+    for part in sorted({**parts, **(estimated or {})}, key=lambda part: -parts.get(part, 0.0)):
+        spent = parts.get(part, 0.0)
+        beside = "" if estimated is None else f"  estimated {estimated.get(part, 0.0):8.{digits}f} ms"
+        lines += [f"    {spent:8.{digits}f} ms  {spent / total:5.1%}{beside}  {part}"]
+    return lines
+
+
+def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
+    """Return the compiler's time estimate for `--json`.
+
+    For a search, `step` is the mean over its decoding steps, and `step.sizes` has a step with each size of the cache.
+    """
+    found, task = program.estimate, program.task
+    told = {
+        "what_it_is": "the compiler's model of the time, not a measurement",
+        "share_of_peak": program.share_of_peak,
+        "tokens_per_second": 1e3 * task.tokens / found.bound,
+        **_times_json(found, chip),
+    }
+    if isinstance(found, GpuEstimate):
+        told |= {"what_it_is": _by_cost_models(), "launches": found.launches}
+        told |= {"launches_by_the_host": dataclasses.asdict(found.launched) if found.launched else None}
+        told |= {"replaced": found.replaced, "modelled": found.modelled}
+    if steps := _Steps.of(task, found):
+        sizes = [
+            {"positions": loop.positions, "steps": loop.steps, **_times_json(turn, chip)} for loop, turn in steps.each
+        ]
+        told["step"] = {"milliseconds": steps.mean, "share_of_peak": steps.share_of_peak(chip), "steps": steps.number}
+        told["step"]["sizes"] = sizes
+    return told
+
+
+def _times_json(found: Estimate, chip: Chip) -> dict[str, Any]:
+    return {
+        "milliseconds": found.bound,
+        "milliseconds_estimated_by_the_compiler": found.milliseconds,
+        "milliseconds_that_loops_wait_for_memory": found.waiting,
+        "hbm_bytes": found.moved,
+        "milliseconds_by_part": found.parts,
+        "dearest_instructions": [dataclasses.asdict(cost) for cost in found.costs[:20]],
+        "without_estimate": {
+            "instructions": found.missing_instructions,
+            "share_of_executions": found.missing_executions,
+            "asynchronous_copies_bytes": found.asynchronous_bytes,
+            "asynchronous_copies_milliseconds": 1e3 * found.asynchronous_bytes / chip.bandwidth,
+            "by_kind": {kind: dataclasses.asdict(count) for kind, count in found.missing.items()},
+            "uncounted": {
+                what: dataclasses.asdict(count) | {"least_milliseconds": 1e3 * count.bytes / chip.bandwidth}
+                for what, count in found.uncounted.items()
+            },
+        },
+    }
+
+
+GIBI, MIB = 2**30, 2**20
+PARTS = ("arguments", "temporaries", "output", "code")  # fields of `Compiled` that add up to its total memory
+
+
+def mapping_lines(programs: Sequence[ProgramReport]) -> list[str]:
+    """Return lines that compare `vmap` with `map` over the arms of one device, from training steps of both."""
+    names = {"vmap": "side by side (parallel.arms=vmap)", "map": "one after the other (parallel.arms=map)"}
+    lines = ["the arms of a device, training step as estimated by the compiler, not measured:"]
+    for program in sorted(programs, key=lambda program: program.task.bucket, reverse=True):
+        words, tokens = program.task.bucket
+        taken = f"{program.compiled.total / GIBI:6.2f} GiB"
+        spent = f"{program.estimate.bound:8.1f} ms, {taken}" if program.estimate else f"refused, {taken}"
+        lines += [f"  {words:3d} words, {tokens:3d} tokens: {spent}  {names[program.task.arms]}"]
+    return lines
+
+
+def to_text(report: Report) -> str:
+    """Return the report for the terminal."""
+    chip, config, (words, tokens) = report.topology.chip, report.config, report.bucket
+    compiled = report.effort is not None
+    how = f"compiled with {report.effort} effort, not run" if compiled else "lowered, neither compiled nor run"
+    mesh = " x ".join(f"{n} {axis}" for axis, n in report.mesh.items())
+    lines = [
+        f"{report.topology.name}: {report.n_devices} x {chip.name}, {chip.memory / GIBI:.0f} GiB each, mesh {mesh}",
+        f"arms {', '.join(report.arms)}; {words} words, {tokens} tokens; {config.model.dtype}; {how}",
+        f"figures are of {in_words(report.versions)}",
+    ]
+    if config.model.checkpoint and not Path(config.model.checkpoint).expanduser().is_dir():
+        lines += [f"the shape is config.model.shape, because {config.model.checkpoint} is no local folder"]
+    if compiled and report.effort != "full":
+        lines += ["no times: the compiler's estimates need --effort=full, which compiles the program as a run does"]
+    for program in report.programs:
+        lines += ["", *_program_lines(report, program)]
+    several = [program for program in report.programs if program.task.arms and program.compiled]
+    if report.effort == "full" and several:
+        lines += ["", *mapping_lines(several)]
+    if not compiled:
+        lines += ["", GPU_NOTE]
+    elif report.largest is not None:
+        lines += ["", _largest_line(report.largest)]
+    return "\n".join(lines)
+
+
+GPU_NOTE = (
+    "Both programs can be lowered for this platform; only the memory of their arguments is known. Temporaries (and so\n"
+    "whether the programs fit), collectives and launches need XLA's compiler for GPUs: for h100, h200, a100-80gb and\n"
+    "a100-40gb, pip install 'eeg2text_jax[preflight-cuda]'; no GPU is needed."
+)
+
+
+def _program_lines(report: Report, program: ProgramReport) -> list[str]:
+    compiled, chip = program.compiled, report.topology.chip
+    verdict = "fits" if report.fits(program) else "DOES NOT FIT"
+    if compiled is None:
+        verdict = "arguments alone fit" if report.fits(program) else verdict
+        lines = [f"{program.task}: {verdict}", f"  arguments {_gib(program.arguments)} a device"]
+    else:
+        lines = [
+            f"{program.task}: {_gib(compiled.total)} of {_gib(report.limit)} a chip, {verdict}"
+            f" (compiled in {compiled.seconds:.0f} s)"
+        ]
+        lines += _compiled_lines(program)
+    if not report.fits(program):
+        lines += [f"  to change: {'; '.join(remedies(report, program))}"]
+    lines += [
+        f"  modelled, not measured: {program.task.flops / 1e12:.2f} TFLOP a device, at least"
+        f" {1e3 * program.flop_seconds:.1f} ms at {chip.flops / 1e12:.0f} TFLOP/s (bfloat16);"
+        f" {1e3 * program.memory_seconds:.1f} ms to read the arguments once at {chip.bandwidth / 1e9:.0f} GB/s",
+    ]
+    if program.estimate:
+        return lines + clock_lines(program, chip)
+    if report.effort == "full" and compiled is not None and compiled.collectives is not None:
+        return [*lines, "  no estimate of the time: the compiler has none for this chip"]
+    return lines
+
+
+def _compiled_lines(program: ProgramReport) -> list[str]:
+    compiled = program.compiled
+    if compiled.collectives is None:
+        return [f"  refused by the compiler: too little memory; arguments {_gib(program.arguments)}"]
+    note = []
+    if compiled.effort_unknown:
+        note = [f"  this JAX knows no compiler option {EFFORT_OPTION}: compiled with its default effort"]
+    parts = {name: getattr(compiled, name) for name in PARTS}
+    crossing = ", ".join(f"{axis} {size / MIB:.1f} MiB" for axis, size in sorted(program.crossing.items()))
+    lines = [
+        "  " + ", ".join(f"{name} {_gib(size)}" for name, size in parts.items()),
+        f"  collectives, results on a chip in one run: {crossing or 'none'}; across arms: "
+        + (f"{len(program.across_arms)} <-- arms must not communicate" if program.across_arms else "none"),
+    ]
+    return note + lines + [f"    {collective}" for collective in program.across_arms]
+
+
+def remedies(report: Report, program: ProgramReport) -> list[str]:
+    """Return changes of the configuration that may make a program fit, the cheapest first."""
+    config, choices = report.config, []
+    if report.largest is not None and report.largest.size and program.task.name == "training step":
+        choices.append(f"batch.size={report.largest.size} fits")
+    frozen = config.optim.trainable != "all" and config.model.backbone in DECODERS
+    int8 = frozen and config.model.frozen_dtype != "int8"
+    narrower = ["model.frozen_dtype=int8 (halves the frozen layers)"] if int8 else []
+    if program.task.name == "beam search":
+        if frozen and not config.decode.tensor_parallel and report.mesh["data"] > 1:
+            narrower.insert(0, "decode.tensor_parallel=True (divides the frozen model)")
+        fewer = [f"decode.batch_size below {program.task.batch}", "fewer decode.num_beams", "model.dtype=bfloat16"]
+        return [*narrower, *fewer]
+    if not config.model.remat:
+        choices.append("model.remat=True (recomputes layers in the backward pass)")
+    if config.model.dtype == "float32":
+        choices.append("model.dtype=bfloat16 (halves the intermediates)")
+    if not config.parallel.fsdp and report.mesh["data"] > 1:
+        choices.append("parallel.fsdp=True (divides parameters and optimizer state)")
+    choices += narrower
+    if len(report.arms) > report.mesh[ARM]:
+        choices.append("fewer arms, or more devices along the arms")
+    return choices or ["more devices, or a chip with more memory"]
+
+
+def _largest_line(largest: LargestBatch) -> str:
+    tried = ", ".join(f"{size}: {_gib(taken)}" for size, taken in largest.compiled_bytes.items())
+    if not largest.size:
+        return f"largest batch of the training step that fits: none was found (compiled {tried})"
+    if largest.confirmed:
+        return f"largest batch of the training step that fits: {largest.size}, confirmed by compiling it ({tried})"
+    return (
+        f"largest batch of the training step that was compiled and fits: {largest.size} ({tried}); "
+        f"up to {largest.estimate} may fit, but {largest.estimate} was NOT compiled"
+    )
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """Return the report for `--json`."""
+    chip = report.topology.chip
+    return {
+        "topology": report.topology.name,
+        "chip": chip.name,
+        "chip_memory_bytes": chip.memory,
+        "usable_bytes": report.limit,
+        "mesh": report.mesh,
+        "arms": report.arms,
+        "words": report.bucket[0],
+        "tokens": report.bucket[1],
+        "run": False,
+        "versions": report.versions,
+        "effort": report.effort,
+        "programs": [_program_json(report, program) for program in report.programs],
+        "largest_batch": None if report.largest is None else dataclasses.asdict(report.largest),
+    }
+
+
+def _program_json(report: Report, program: ProgramReport) -> dict[str, Any]:
+    compiled = program.compiled
+    taken = None
+    if compiled is not None:
+        taken = {name: getattr(compiled, name) for name in ("total", *PARTS, "seconds", "effort_unknown")}
+        taken |= {"collective_bytes_by_axis": program.crossing, "collectives_across_arms": program.across_arms}
+    return {
+        "name": program.task.name,
+        "batch": program.task.batch,
+        "words": program.task.bucket[0],
+        "tokens": program.task.bucket[1],
+        "arms_of_a_device": program.task.arms or None,
+        "fits": report.fits(program),
+        "argument_bytes": program.arguments,
+        "compiled": taken,
+        "modelled": {
+            "flops": program.task.flops,
+            "flop_bound_seconds": program.flop_seconds,
+            "bandwidth_bound_seconds": program.memory_seconds,
+        },
+        "estimated": clock_json(program, report.topology.chip) if program.estimate else None,
+    }
+
+
+def _gib(size: int | None) -> str:
+    return f"{size / GIBI:.2f} GiB"

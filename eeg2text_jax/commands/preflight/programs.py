@@ -1,0 +1,221 @@
+"""The training step and beam search of a configuration, with argument shapes for devices that need not exist."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
+
+from eeg2text_jax.base.devices.arms import Divided, compile_step
+from eeg2text_jax.base.devices.mesh import (
+    FULLY_SHARDED,
+    REPLICATED,
+    Placement,
+    batch_sharding,
+    fed_sharding,
+    frozen_shardings,
+    replicated,
+    seeds_sharding,
+    with_sharding,
+)
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.stores.buckets import at_hand
+from eeg2text_jax.data.batches import batch_shapes
+from eeg2text_jax.data.datafile import read_outline
+from eeg2text_jax.data.source_settings import DataSettings
+from eeg2text_jax.data.text import load_tokenizer
+from eeg2text_jax.decoding.generate import generate_program
+from eeg2text_jax.decoding.settings import GenerationSpec
+from eeg2text_jax.models.backbones.build import build_model
+from eeg2text_jax.models.functional import Seq2SeqModel, frozen_shapes
+from eeg2text_jax.models.pretrained.load import model_from_checkpoint
+from eeg2text_jax.runs.opening import AnyTokenizer
+from eeg2text_jax.training.conditions.condition import condition_key, needs
+from eeg2text_jax.training.grid_program import make_program
+from eeg2text_jax.training.sections import Settings
+from eeg2text_jax.training.step import GridProgram
+from eeg2text_jax.training.study import Arm, StudyArrays, adapted, arms, dropout_keys
+
+ZUCO_CHANNELS = 105
+ZUCO_FEATURES = 8 * ZUCO_CHANNELS  # per word: one feature per band and channel
+# Vocabulary size of each backbone's usual checkpoint, used if the configuration names no tokenizer.
+VOCABULARY = {
+    "bart": 50265, "pegasus": 96103, "t5": 32128, "bert2bert": 30522, "llama": 128256, "mistral": 32768,
+    "qwen2": 152064, "qwen3": 151936, "gemma": 256000, "gemma2": 256000, "gemma3": 262208,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A jitted function and the shapes of its arguments."""
+
+    function: Any  # jitted
+    arguments: tuple[Any, ...]  # trees of `ShapeDtypeStruct` with shardings
+
+    def argument_bytes(self) -> int:
+        """Return the bytes of the arguments on one device."""
+        leaves = jax.tree.leaves(self.arguments)
+        return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outline:
+    """The configuration, model and arms from which the compiled programs of a run are made; no data."""
+
+    config: Settings
+    model: Seq2SeqModel
+    arms: tuple[Arm, ...]
+    features: tuple[int, ...]  # shape of one position's features: (F,), or (X, Y, Z) of volumes
+
+    @property
+    def bucket(self) -> tuple[int, int]:
+        """The largest bucket (words, tokens), which needs the most memory."""
+        return self.buckets[0]
+
+    @property
+    def buckets(self) -> list[tuple[int, int]]:
+        """All buckets (words, tokens), the largest first."""
+        return sorted(set(self.config.batch.buckets), reverse=True)
+
+    def mapped(self, mapping: str) -> "Outline":
+        """Return a copy that computes the arms of a device by `vmap` (in parallel) or `map` (in sequence)."""
+        return dataclasses.replace(self, config=self.config.changed({"parallel.arms": mapping}))
+
+    def training(self, placement: Placement, batch_size: int, bucket: tuple[int, int] | None = None) -> Program:
+        """Return the training step of all arms for a bucket, by default the largest."""
+        program = self._program(placement.mesh)
+        state = placement.abstract(program.state_shapes())
+        study = self._study_arrays(placement)
+        where = placement.formats(state), jax.tree.map(lambda leaf: leaf.sharding, study)
+        step = compile_step(program.train_step, placement.mesh, *where)
+        fields, seeds = self._batch_fields(), len({arm.seed for arm in self.arms})
+        shapes = batch_shapes(bucket or self.bucket, batch_size, self.features, *fields, seeds=seeds)
+        batch = _placed(shapes, seeds_sharding(placement.mesh))
+        return Program(step, (state, batch, study))
+
+    def search(self, placement: Placement) -> Program:
+        """Return the beam search of all arms for the largest bucket, with parameters sharded as in training."""
+        mesh, size, words = placement.mesh, self.config.decode.batch_size, self.bucket[0]
+        spec = GenerationSpec.from_fields(self.config.decode.fields(), self.model)
+        params = placement.abstract(self._program().state_shapes().params)
+        frozen = self._frozen()
+        tensor_parallel = self.config.decode.tensor_parallel and frozen is not None
+        if frozen is not None:
+            where = frozen_shardings(frozen, mesh, FULLY_SHARDED if tensor_parallel else REPLICATED)
+            params = Divided(params, jax.tree.map(with_sharding, frozen, where))
+        rows, shared = fed_sharding(mesh), batch_sharding(mesh)
+        features = jax.ShapeDtypeStruct((len(self.arms), size, words, *self.features), jnp.float32, sharding=rows)
+        mask = jax.ShapeDtypeStruct((size, words), jnp.bool_, sharding=shared)
+        keys = None
+        if spec.do_sample:
+            keys = _placed(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), size)), shared)
+        return Program(
+            generate_program(self.model, spec, mesh, self.config.decode.compactions, tensor_parallel),
+            (params, {"features": features}, ({"mask": mask}, keys)),
+        )
+
+    def _program(self, mesh: Mesh | AbstractMesh | None = None) -> GridProgram:
+        return make_program(self.config, self.model, self.arms, mesh)
+
+    def _batch_fields(self) -> list[str]:
+        """Return the names of the optional fields of a training batch that the grid's conditions need."""
+        needed = [name for name in ("subject", "donor", "clock", "neighbor") if name in self._needs]
+        return ["labels", *needed, *(["shuffled_labels"] if "label_shuffle" in self._conditions else [])]
+
+    def _study_arrays(self, placement: Placement) -> StudyArrays:
+        """Return shapes and shardings of the constant inputs of a training step (keys, means, frozen parameters)."""
+        keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
+        means = jax.ShapeDtypeStruct((2, *self.features), jnp.float32) if "means" in self._needs else None
+        study, frozen = _placed(StudyArrays(keys[0], keys[1], means), replicated(placement.mesh)), self._frozen()
+        if frozen is None:
+            return study
+        return study._replace(frozen=jax.tree.map(with_sharding, frozen, placement.frozen(frozen)))
+
+    def _frozen(self) -> Any:
+        """Return the shapes of the frozen parameters that all arms share; None if arms share no parameters."""
+        if not getattr(self.model, "shared_frozen", False):
+            return None
+        return frozen_shapes(self.model, self.config.model.frozen_dtype)
+
+    @property
+    def _conditions(self) -> list[str]:
+        """All training and evaluation conditions of the grid."""
+        return sorted({*self.config.grid.train_conditions, *self.config.grid.eval_conditions})
+
+    @property
+    def _needs(self) -> frozenset[str]:
+        return needs(self._conditions)
+
+
+def make_outline(config: Settings) -> Outline:
+    """Return the configuration, model and arms of a run, without reading data.
+
+    The model's shape comes from a local checkpoint folder; without one (also for a Hub name) from `model.shape` and the
+    vocabulary of the backbone's usual tokenizer. See `feature_shape` for the feature shape. Raises UserError if a field
+    of the configuration is not usable.
+    """
+    if config.objective != "generate":
+        raise UserError(
+            f"preflight compiles training and decoding of objective=generate; objective is {config.objective!r}, whose "
+            "encoder fits wherever a generative model does."
+        )
+    features = feature_shape(config.data)
+    if config.parallel.arms == "auto":  # "auto" would depend on this machine's devices
+        config = config.changed({"parallel.arms": "vmap"})
+    checkpoint = Path(at_hand(config.model.checkpoint)).expanduser()
+    if config.model.checkpoint and checkpoint.is_dir():
+        tokenizer = load_tokenizer(config.text.tokenizer or checkpoint)
+        model = model_from_checkpoint(config.model, features, tokenizer)
+    else:
+        tokenizer = UsualTokenizer(config.model.backbone)
+        model = build_model(config.model, features, tokenizer)
+    wave = config.parallel.wave or None  # 0: all arms at once
+    return Outline(config, adapted(model, config, tokenizer), arms(config.grid)[:wave], features)
+
+
+def feature_shape(data: DataSettings) -> tuple[int, ...]:
+    """Return the feature shape of one position of the configured data, which need not exist.
+
+    It is read from the data file if the file exists. For other sources the settings state it. For a missing data file
+    the shape is that of ZuCo's EEG, or `data.fmri.grid` if the name is `narratives.h5`.
+    """
+    source = data.source
+    if source == "synthetic":
+        return (data.synthetic["features"],)
+    if source == "synthetic-fmri":
+        return tuple(data.synthetic_fmri["grid"])
+    if source.endswith((".tsv", ".csv")):
+        return (len(data.table.feature_columns) or ZUCO_FEATURES,)
+    if source.endswith(".h5"):
+        if Path(source).exists():
+            return read_outline(source).feature_shape
+        return tuple(data.fmri["grid"]) if Path(source).stem == "narratives" else (ZUCO_FEATURES,)
+    return (ZUCO_CHANNELS * len(data.recordings["bands"]),)
+
+
+class UsualTokenizer(AnyTokenizer):
+    """A tokenizer with the vocabulary size of a backbone's usual tokenizer, and one token per word of a prompt."""
+
+    chat_template = "the user's words"
+
+    def __init__(self, backbone: str):
+        self._size = VOCABULARY.get(backbone, 0)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def apply_chat_template(self, said: list[dict[str, str]], **_: Any) -> str:
+        """Return the user's words; a real chat template adds a few tokens."""
+        return said[0]["content"]
+
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+        """Return one token id per word; only the number of tokens affects the programs."""
+        return {"input_ids": [3] * len(text.split())}
+
+
+def _placed(shapes: Any, sharding: NamedSharding) -> Any:
+    """Return a tree of shapes with the same sharding for each."""
+    return jax.tree.map(lambda leaf: with_sharding(leaf, sharding), shapes)

@@ -1,0 +1,294 @@
+"""`eeg2text reproduce TABLE`: what a table of the papers needs and costs, its missing runs, and the table itself."""
+
+import dataclasses
+import math
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import write_text
+from eeg2text_jax.base.kinds import read_section
+from eeg2text_jax.commands import paper_tables
+from eeg2text_jax.commands.paper_tables import Run, finished, runs_of
+from eeg2text_jax.commands.preflight.compiling import parse_topology
+from eeg2text_jax.commands.preflight.programs import make_outline
+from eeg2text_jax.data.datafile import read_outline
+from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.data.source_settings import DataSettings
+from eeg2text_jax.instrument.metrics.tables import Table
+from eeg2text_jax.judge.pairs import Pair, divide, read_pairs, write_pairs
+from eeg2text_jax.judge.toy import toy_pairs
+from eeg2text_jax.models.functional import training_flops
+from eeg2text_jax.training import sections
+from eeg2text_jax.training.configuration import load_config, parse_config
+
+# Samples of a data file that is not there yet, and of its train part: Jo et al.'s Table 1, and who heard and read what.
+SAMPLES = {"zuco_sr-nr-tsr": (12417, 9951), "zuco_sr-nr-nrv2": (13449, 10710), "zuco": (12417, 9933)}
+SAMPLES["narratives"] = (241_011, 192_808)
+SHARE = 0.37  # of a chip's peak in a training step of 32 samples: BART-large on a v5e by preflight (docs/speed.md)
+BESIDE = 1.15  # evaluation on dev, decoding and scoring beside the training steps
+READ = 1e9  # bytes of volumes read a second
+JUDGES = ("google/flan-t5-xxl", "Qwen/Qwen2.5-72B-Instruct")  # the second stands for the paper's LLM62B
+JUDGE_PARAMETERS = (11e9, 72e9)
+# Seconds of a run of the demonstration and of `PROBE` on two cores: rough, from single runs of `jo-2` and `fair-1`.
+DEMO_SECONDS = {"paper": 30.0, "fair": 50.0, "leakage": 50.0, "judge": 40.0}
+PROBE_SECONDS = 4.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """A call of `eeg2text reproduce`."""
+
+    table: str
+    out: Path
+    data: Path  # folder of the data files
+    checkpoints: Path | None  # folder that has the checkpoints; None: they come from the Hub
+    pairs: str
+    conversations: str
+    judges: tuple[str, ...]
+    authors: bool
+    demo: bool
+    overrides: tuple[str, ...]  # --config.FIELD=VALUE for every run
+
+    @property
+    def runs(self) -> list[Run]:
+        return runs_of(self.table)
+
+    @property
+    def missing(self) -> list[Run]:
+        return [run for run in self.runs if not finished(self.out / run.name)]
+
+    def place(self, run: Run) -> str:
+        """Return what `--config` is for a run: the bundled configuration with its argument."""
+        if run.config == "judge":
+            return f"judge:checkpoint={'toy' if self.demo else self.checkpoint(run)},pairs={self.pairs_file}"
+        more = ",demo=yes" if self.demo else ""
+        return f"{run.config}:{run.argument}{',as=authors' if self.authors else ''}{more}"
+
+    def checkpoint(self, run: Run) -> str:
+        """Return the name of a run's checkpoint on the Hub."""
+        if run.config == "judge":
+            return self.judges[run.argument.startswith("judge=two")]
+        return load_config(dataclasses.replace(self, demo=False).place(run)).model.checkpoint
+
+    @property
+    def pairs_file(self) -> str:
+        return str(self.out / "pairs.tsv") if self.demo else self.pairs
+
+    def data_files(self) -> dict[Path, Any]:
+        """Return data file -> the section `data` of a configuration that makes or reads it."""
+        if self.table == "fair-1":
+            runs = [Run("fair", f"model=unicorn,data={data}") for data in ("narratives", "zuco")]
+        else:
+            runs = [run for run in self.runs if run.config != "judge"]
+        found = {}
+        for run in runs:
+            name = load_config(f"{run.config}:{run.argument}").data.source
+            found[self.data / name] = load_config(self.place(run)).data
+        return found
+
+    def command(self, run: Run) -> list[str]:
+        """Return the arguments of `eeg2text` that make a run."""
+        name = ["judge" if run.config == "judge" else "run", f"--config={self.place(run)}"]
+        name.append(f"--workdir={self.out / run.name}")
+        if run.config == "judge":
+            conversations = str(self.out / "conversations.tsv") if self.demo else self.conversations
+            test = [f"--config.test={conversations}"] if conversations and self.table == "latte-5" else []
+            return [*name, *test, *(_demo_judge(run) if self.demo else ()), *self.overrides]
+        config = load_config(f"{run.config}:{run.argument}")
+        name.append(f"--config.data.source={self.data / config.data.source}")
+        own = self.checkpoints / Path(self.checkpoint(run)).name if self.checkpoints else None
+        return [*name, *([f"--config.model.checkpoint={own}"] if own and not self.demo else []), *self.overrides]
+
+
+def _demo_judge(run: Run) -> list[str]:
+    width = 48 if run.argument == "judge=one" else 64
+    fields = {"toy.width": width, "toy.steps": 300, "train.steps": 60, "train.eval_every": 20, "optim.warmup_steps": 10}
+    return [f"--config.{name}={value}" for name, value in {**fields, "seeds": "(0,)", "optim.lr": "(0.3,)"}.items()]
+
+
+def price_of(wanted: Wanted, run: Run) -> tuple[int, float, float, float]:
+    """Return the steps of a run, the FLOPs of their matrix products, an arm's bytes, and the bytes of volumes read.
+
+    An arm has parameters, gradient, optimizer and best parameters. For data that are not there yet, the train part is
+    that of the paper.
+    """
+    if run.config == "judge":
+        size, judge = JUDGE_PARAMETERS[run.argument.startswith("judge=two")], load_config("judge")
+        pairs = judge.train.steps * judge.batch.size * len(judge.seeds)
+        return judge.train.steps, 6 * size * pairs * judge.batch.widths[1], 4 * size, 0.0
+    name, config, *flags = wanted.command(run)
+    settings = parse_config([config, *flags], name, options=("workdir",)).settings
+    outline, samples = make_outline(settings), train_samples(wanted, settings)
+    settings = sections.with_steps(settings, samples)
+    each = [training_flops(outline.model, settings.batch.size, *bucket) for bucket in outline.buckets]
+    flops = settings.train.steps * len(outline.arms) * sum(each) / len(each)
+    stages: list[Any] = [settings.train]
+    if settings.pretrain.enabled:
+        stages += [settings.pretrain.snapshot, settings.pretrain.series]
+    volume = math.prod(outline.features) * settings.data.fmri["window"] if len(outline.features) == 3 else 0
+    size = sum(leaf.size for leaf in jax.tree.leaves(outline.model.shapes))
+    slots = {"sgd": 1, "adamw": 2}.get(settings.optim.name, 1)
+    read = 2.0 * samples * volume * sum(stage.epochs for stage in stages)
+    return sum(stage.steps for stage in stages), flops, 4.0 * size * (3 + slots), read
+
+
+def train_samples(wanted: Wanted, settings: Any) -> int:
+    """Return the number of samples of the train part: counted if the data file is there, else the paper's."""
+    path = Path(settings.data.source)
+    if path.exists():
+        from eeg2text_jax.data.splits.methods import make_split
+
+        return len(make_split(read_outline(path), **vars(settings.split)).parts["train"])
+    return SAMPLES.get(path.stem, SAMPLES["zuco"])[1]
+
+
+PROBE = """
+import time
+import jax, jax.numpy as jnp
+from eeg2text_jax.runs.opening import product_pace
+pace = product_pace()
+def deep(x):
+    for i in range(120):
+        x = jnp.tanh(x @ x + i) + jnp.sort(x, axis=-1) * jnp.cumsum(x, axis=0)
+    return x.sum()
+begun = time.perf_counter()
+jax.jit(jax.grad(deep)).lower(jnp.ones((8, 8))).compile()
+print(pace, len(jax.devices()), time.perf_counter() - begun, jax.devices()[0].device_kind)
+"""
+
+
+def measured(environment: dict[str, str]) -> tuple[float, int, float, str]:
+    """Measure, in a process of its own, one device's products a second, their number, a compilation, and their name."""
+    environment = {**environment, "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        raise UserError(f"this machine cannot be measured: {(done.stderr.splitlines() or ['no message'])[-1]}")
+    pace, count, compiling, kind = done.stdout.splitlines()[-1].split(" ", 3)
+    return float(pace), int(count), float(compiling), kind
+
+
+def price_lines(wanted: Wanted, topology: str, environment: dict[str, str]) -> list[str]:
+    """Return what a table needs: data, checkpoints, steps, memory, and the hours of its missing runs."""
+    lines, missing = [paper_tables.TABLES[wanted.table].title], wanted.missing
+    for path in wanted.data_files() if not wanted.table.startswith("latte") else ():
+        lines.append(f"data: {path}, {'there' if path.exists() else 'made up' if wanted.demo else 'NOT there'}")
+    if wanted.table.startswith("latte"):
+        lines.append(f"data: pairs {wanted.pairs_file or 'NOT given (--pairs=FILE)'}")
+    if missing and not wanted.demo:
+        lines.append(f"checkpoints: {', '.join(dict.fromkeys(map(wanted.checkpoint, missing)))}")
+    lines.append(f"runs: {len(wanted.runs)}, of which {len(wanted.runs) - len(missing)} are finished")
+    if not missing:
+        return [*lines, "price: a minute or two of scoring"]
+    if wanted.demo:
+        _, _, compiling, kind = measured(environment)
+        seconds = sum(DEMO_SECONDS[run.config] for run in missing) * compiling / PROBE_SECONDS
+        return [*lines, f"price: about {seconds / 60:.1f} minutes on this {kind}, by the time of a compilation on it"]
+    if topology:
+        slice_ = parse_topology(topology)
+        chips, pace, kind = math.prod(slice_.shape), SHARE * slice_.chip.flops, slice_.chip.name
+        how = f"{SHARE:.0%} of the peak, as preflight estimates"
+    else:
+        pace, chips, _, kind = measured(environment)
+        how = "the pace of products measured on it"
+    total = 0.0
+    for run in missing:
+        steps, flops, memory, read = price_of(wanted, run)
+        hours = (BESIDE * flops / pace / chips + read / READ) / 3600
+        total += hours
+        lines.append(
+            f"  {run.name}: {steps:,} steps, {flops:.2e} FLOPs, an arm has {memory / 2**30:.1f} GiB; {chips} x {kind}: "
+            f"{hours:.2f} h"
+        )
+    return [*lines, f"price: {total:.2f} h on {chips} x {kind} ({total * chips:.1f} chip-hours), by {how}"]
+
+
+def check_needs(wanted: Wanted) -> None:
+    """Raise UserError if data that the missing runs or the table need are not there."""
+    if wanted.demo:
+        return
+    if wanted.table.startswith("latte"):
+        if not wanted.pairs:
+            raise UserError(f"reproduce {wanted.table}: --pairs=FILE.tsv is missing; docs/meaning.md says its columns.")
+    elif wanted.missing or wanted.table == "fair-1":
+        for path in wanted.data_files():
+            if not path.exists():
+                raise UserError(f"{path}: there is no such data file; make it with `eeg2text prepare`, or give --data.")
+
+
+def make_demo_data(wanted: Wanted) -> None:
+    """Make the made-up data of a demonstration, unless they are there."""
+    wanted.out.mkdir(parents=True, exist_ok=True)
+    if wanted.table.startswith("latte"):
+        for name, seed in (("pairs", 0), ("conversations", 1)):
+            if not (path := wanted.out / f"{name}.tsv").exists():
+                write_text(path, write_pairs(spoken_pairs(600 if name == "pairs" else 200, seed)))
+        return
+    for path, data in wanted.data_files().items():
+        if not path.exists():
+            prepare(read_section(DataSettings, data), path, [])
+
+
+def spoken_pairs(count: int, seed: int) -> list[Pair]:
+    """Return made-up pairs of ten speakers, with the columns of LATTEScore's tables."""
+    causes, found = ("MS", "Cleft Palate", "ALS", "PLS", "VCP", "DS"), []
+    for i, pair in enumerate(toy_pairs(count, seed)):
+        speaker = i % 10
+        spoken = dataclasses.replace(
+            pair,
+            rated="0" if pair.preserved and i % 2 else pair.rated,
+            speaker=f"S{speaker + 1}",
+            severity=("Mild", "Moderate", "Severe")[speaker % 3],
+            etiology=causes[speaker % 6],
+            speech_type=("prompted", "unprompted")[i // 10 % 2],
+            id=str(i),
+            kind="",
+        )
+        found.append(spoken)
+    return found
+
+
+def make_runs(wanted: Wanted, part: tuple[int, int], environment: dict[str, str]) -> None:
+    """Make the missing runs one after the other, each in a process of its own; of `part` (k, n) every n-th from k."""
+    k, n = part
+    for number, run in enumerate(wanted.runs):
+        if number % n != k - 1 or finished(wanted.out / run.name):
+            continue
+        print(f"\n=== {run.name} ({number + 1} of {len(wanted.runs)})", flush=True)
+        command = wanted.command(run)
+        done = subprocess.run([sys.executable, "-m", "eeg2text_jax", *command], env=environment, check=False)
+        if done.returncode:
+            raise UserError(
+                f"{run.name}: ended with status {done.returncode}; its message is above. The same command resumes it."
+            )
+
+
+def table_of(wanted: Wanted) -> Table:
+    """Return the table from the runs that are finished; "-" stands for what is missing."""
+    name, out = wanted.table, wanted.out
+    if name in ("jo-2", "jo-3"):
+        return paper_tables.jo_table(name, out)
+    if name == "jo-4":
+        return paper_tables.examples_table(out)
+    if name == "fair-1":
+        return paper_tables.leakage_table([read_outline(path) for path in wanted.data_files()])
+    if name == "fair-figure-4":
+        return paper_tables.figure_table(out, out / "fair-figure-4.png")
+    if name.startswith("fair"):
+        return paper_tables.fair_table(name, out)
+    if name == "latte-4":
+        return paper_tables.latte_auc_table(out)
+    if name == "latte-5":
+        return paper_tables.latte_speakers_table(out)
+    pairs, split = read_pairs(wanted.pairs_file, "severity"), load_config("judge").split
+    return paper_tables.pairs_table(name, pairs, divide(pairs, split.ratio, split.seed, wanted.pairs_file))
+
+
+def commands(wanted: Wanted) -> list[str]:
+    """Return the command of each missing run, for a scheduler."""
+    return [shlex.join(["eeg2text", *wanted.command(run)]) for run in wanted.missing]

@@ -1,0 +1,417 @@
+"""The settings for fMRI, the list of scans in a BIDS folder, and the selection of those to read.
+
+Only names, sidecars and tables are read, so the list is complete even if images are not downloaded.
+"""
+
+import collections
+import csv
+import dataclasses
+import itertools
+import math
+import os
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from eeg2text_jax.base import kinds
+from eeg2text_jax.base.errors import UserError, first_line
+from eeg2text_jax.base.files import parse_json
+from eeg2text_jax.base.stores.buckets import at_hand
+from eeg2text_jax.data.source import is_pointer
+
+# Read the stories of a scan from its table of events, and their words from transcripts.
+#
+# A table of events has `onset` and `duration` in seconds, `trial_type` (music, story, movie, ...) and `stim_file`. Only
+# rows of type `story` are stories, but the audio file begins at the first row that names it: music before a story is in
+# the same file.
+#
+# A transcript is `align.csv` of the aligner gentle, without header: the word, the aligned token (`<unk>` if unknown),
+# start and end in seconds of the audio. A word that was not found in the audio has no times; its time is interpolated
+# between its neighbours, so that the text stays complete.
+
+STORY = "story"
+_EMPTY = ("", "n/a")
+MOVED = 0.5  # seconds, less than half a TR; smaller shifts are ignored
+FILE = "align.csv"
+NEAR = 3  # TRs; the first word of a correct transcript is at most this far from its story's onset
+# Onsets of the first words, in seconds of the audio, where those of the aligner `gentle` are far off (values of
+# published code).
+CORRECT_ONSETS = {"notthefallintact": (25.8,), "prettymouth": (21.0,), "merlin": (29.0, 29.15)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Story:
+    """A story played in a scan; all times are seconds of the scan."""
+
+    stimulus: str  # name of the audio file without `_audio` and ending, and of its transcript
+    onset: float
+    duration: float
+    audio_start: float  # time in the scan when the audio file began
+    moved: float = 0.0  # seconds by which this scan's table has the story later in the audio than other tables
+
+    def frames(self, tr: float) -> range:
+        """Return the frames of the scan during the story, without lag; `tr` is the repetition time in seconds."""
+        first = round(self.onset / tr)
+        return range(first, first + round(self.duration / tr))
+
+
+def read_stories(path: Path) -> tuple[Story, ...]:
+    """Return the stories in a table of events, ordered by onset.
+
+    Raises UserError with a message `KIND|SENTENCE` if the table or a story is missing, a row is unusable, or stories
+    overlap; the caller then leaves out this scan.
+    """
+    rows = _rows(path)
+    audio_starts: dict[str, float] = {}
+    for row in rows:
+        audio_starts[row["stim_file"]] = min(row["onset"], audio_starts.get(row["stim_file"], math.inf))
+    stories = []
+    for row in rows:
+        if row["trial_type"] != STORY:
+            continue
+        if row["stim_file"] in _EMPTY:
+            raise UserError(
+                f"no audio named|a story in {path.name} names no audio file (stim_file), so it has no transcript"
+            )
+        if not row["stim_file"].isprintable():
+            raise UserError(f"unreadable events|{path.name} names an audio file {row['stim_file']!r}, which is no name")
+        name = Path(row["stim_file"]).name.rpartition(".")[0] or row["stim_file"]
+        begin = audio_starts[row["stim_file"]]
+        stories.append(Story(name.removesuffix("_audio"), row["onset"], row["duration"], begin))
+    if not stories:
+        raise UserError(f"no story|{path.name} has no row of trial_type {STORY}")
+    stories.sort(key=lambda story: story.onset)
+    for before, after in itertools.pairwise(stories):
+        if after.onset < before.onset + before.duration:
+            raise UserError(
+                f"overlapping stories|in {path.name} the story at {after.onset:g} s begins before the one at "
+                f"{before.onset:g} s has ended"
+            )
+    return tuple(stories)
+
+
+def _rows(path: Path) -> list[dict]:
+    if not path.exists():
+        raise UserError(f"no events|has no {path.name} beside it, which says when the story was played")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows: list[dict[Any, Any]] = list(csv.DictReader(file, delimiter="\t", strict=True))
+        for row in rows:
+            if None in row or None in row.values():
+                raise ValueError("its rows have unequal numbers of columns")
+            for name in ("onset", "duration"):
+                row[name] = float(row[name]) if row[name] not in _EMPTY else math.nan
+            row.update({name: (row[name] or "").strip() for name in ("trial_type", "stim_file")})
+            if row["trial_type"] == STORY and not (0 <= row["onset"] < 1e5 and 0 < row["duration"] < 1e5):
+                onset, duration = row["onset"], row["duration"]
+                raise ValueError(
+                    f"a story has onset {onset} s (expected 0 or more) and duration {duration} s (above 0)"
+                )
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise UserError(
+            f"unreadable events|{path.name} is no table of onset, duration, trial_type and stim_file "
+            f"({first_line(error)})"
+        ) from error
+    return rows
+
+
+def align_stories(scans: Sequence[tuple[Story, ...]]) -> list[tuple[Story, ...]]:
+    """Return the stories of each scan, with `audio_start` corrected where a scan's table contradicts most other tables.
+
+    A table gives the onset of a story and the start of its audio file, both in seconds of the scan. Their difference,
+    the story's place in the audio, is the same in all scans. Where a table has another difference than most, `onset` is
+    kept and `audio_start` replaced. In Narratives, two subjects have such tables: the onset of the story was corrected
+    in them, the row of the audio was not.
+    """
+    keyed = [_keyed(scan) for scan in scans]
+    places: dict[tuple[str, int], list[float]] = collections.defaultdict(list)
+    for key, story in itertools.chain.from_iterable(keyed):
+        places[key].append(round(story.onset - story.audio_start, 3))
+    usual = {key: max(statistics.multimode(found)) for key, found in places.items()}
+    return [tuple(_shifted(story, usual[key]) for key, story in scan) for scan in keyed]
+
+
+def _keyed(scan: tuple[Story, ...]) -> list[tuple[tuple[str, int], Story]]:
+    """Return each story of a scan with the key (stimulus, number among the stories of this stimulus)."""
+    names = [story.stimulus for story in scan]
+    return [((name, names[:i].count(name)), scan[i]) for i, name in enumerate(names)]
+
+
+def _shifted(story: Story, place: float) -> Story:
+    """Return the story with its audio shifted so that the story's onset is `place` seconds into the audio."""
+    moved = story.onset - place - story.audio_start
+    if abs(moved) < MOVED:
+        return story
+    return dataclasses.replace(story, audio_start=story.audio_start + moved, moved=moved)
+
+
+@dataclasses.dataclass(frozen=True)
+class Transcript:
+    """The words of an audio file, and their onsets in seconds of the audio; NaN for words that were not found."""
+
+    words: tuple[str, ...]
+    starts: np.ndarray  # float64 [words]
+
+    def filled(self) -> np.ndarray:
+        """Return the onsets; unknown ones are interpolated linearly, or at the ends equal the nearest known one."""
+        known = np.flatnonzero(np.isfinite(self.starts))
+        return np.interp(np.arange(len(self.starts)), known, self.starts[known])
+
+
+def read_transcript(path: Path) -> Transcript:
+    """Read `align.csv`. Raises UserError (`KIND|SENTENCE`) if it is missing, malformed, or no word has a time."""
+    if not path.exists():
+        link = f"transcript not downloaded|{path} is a link to a file that is not downloaded"
+        raise UserError(link if path.is_symlink() else f"no transcript|{path} is not there")
+    words, starts = [], []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            for row in reader:
+                if len(row) != 4:
+                    raise ValueError(f"line {reader.line_num} has {len(row)} columns")
+                if any(ord(character) < 32 and not character.isspace() for cell in row for character in cell):
+                    raise ValueError(f"line {reader.line_num} has a character that is no text")
+                word, _, start, end = (cell.strip() for cell in row)
+                if bool(start) != bool(end):
+                    raise ValueError(f"line {reader.line_num} has a start without an end, or an end without a start")
+                seconds = float(start) if start else math.nan
+                if start and not (0 <= seconds <= float(end) < 1e5):
+                    raise ValueError(f"line {reader.line_num} has the times {start} and {end}")
+                words.append(" ".join(word.split()))
+                starts.append(seconds)
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(
+            f"unreadable transcript|{path} is no table of word, token, start and end ({first_line(error)})"
+        ) from error
+    if not np.isfinite(starts).any():
+        raise UserError(f"unreadable transcript|{path} has no word with a time")
+    return Transcript(tuple(words), np.array(starts))
+
+
+def correct_onsets(transcript: Transcript, stimulus: str, place: float, tr: float) -> tuple[Transcript, str]:
+    """Return the transcript, in which first words far from the story's onset get corrected onsets, and a note or "".
+
+    `place` is the story's onset in seconds of the audio `stimulus`. The corrected onsets are those of `CORRECT_ONSETS`.
+    """
+    known = np.flatnonzero(np.isfinite(transcript.starts))
+    first, starts = known[0], transcript.starts.copy()
+    if abs(starts[first] - place) <= NEAR * tr:
+        return transcript, ""
+    odd = f"the transcript of {stimulus} has its first word at {starts[first]:g} s of the audio, but the story "
+    if stimulus not in CORRECT_ONSETS:
+        return transcript, f"{odd}begins at {place:g} s: is it the transcript of this audio? It is used as it is."
+    changed = []
+    for index, better in zip(known, CORRECT_ONSETS[stimulus], strict=False):
+        if abs(starts[index] - place) > NEAR * tr:
+            starts[index] = better
+            changed.append(f"{transcript.words[index]!r} at {better:g} s")
+    return (
+        dataclasses.replace(transcript, starts=starts),
+        f"{odd}begins at {place:g} s; corrected: {', '.join(changed)}.",
+    )
+
+
+def frame_texts(transcript: Transcript, story: Story, tr: float) -> list[str]:
+    """Return the text of each frame of a story; "" if no word begins in it.
+
+    A word that begins at `t` seconds of the scan belongs to frame `floor(t / TR)`. Frames are whole TRs, so a story's
+    first or last word may begin up to half a TR outside; then it belongs to the nearest frame.
+    """
+    frames = story.frames(tr)
+    found: list[list[str]] = [[] for _ in frames]
+    for word, start in zip(transcript.words, transcript.filled(), strict=True):
+        seconds = story.audio_start + start
+        index = math.floor(seconds / tr + 1e-9)
+        inside = story.onset <= seconds < story.onset + story.duration
+        if word and len(frames) and (inside or index in frames):
+            found[min(max(index - frames.start, 0), len(frames) - 1)].append(word)
+    return [" ".join(words) for words in found]
+
+
+LISTED = "code/scan_exclude.json"  # where Narratives lists the scans to leave out; the only list that may be missing
+IMAGES = ("_bold.nii.gz", "_bold.nii")
+_NAME = re.compile(r"(?P<subject>sub-[a-zA-Z0-9]+)_(?:.+_)?task-(?P<task>[a-zA-Z0-9]+)(?:_run-(?P<run>[0-9]+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class FmriSpec:
+    """The fields of `config.data.fmri`, documented in `configs/default.py`; `grid` is (X, Y, Z)."""
+
+    transcripts: Annotated[str, kinds.place()]
+    tasks: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)]
+    grid: Annotated[tuple[int, int, int], kinds.grid()]
+    exclude: Annotated[str, kinds.place()]
+    runs: Annotated[str, kinds.one_of("first", "all")]
+    window: Annotated[int, kinds.whole(1, 10_000)]
+    stride: Annotated[int, kinds.whole(1, 10_000)]
+    lag_tr: Annotated[int, kinds.whole(0, 1000)]
+    detrend: Annotated[int, kinds.whole(0, 10)]
+    clip: Annotated[float, kinds.number(0, 1000, above=True)]
+    mask: Annotated[float, kinds.number(0, 1, below=True)]
+    dtype: Annotated[str, kinds.one_of("float16", "float32")]
+    same_text: Annotated[tuple[tuple[str, ...], ...], kinds.many(kinds.many(kinds.text(empty=False), least=2), least=0)]
+    strict: Annotated[bool, kinds.flag()]
+
+    def group_of(self, stimulus: str) -> str:
+        """Return the text group of a stimulus: the first name of its `same_text` group, else its own name."""
+        return next((names[0] for names in self.same_text if stimulus in names), stimulus)
+
+    def features_are(self) -> str:
+        """Return a description of the voxels' values."""
+        trend = f"less a polynomial of degree {self.detrend}" if self.detrend else "less the mean"
+        masked = f", 0 where the mean is below {self.mask:g} of its 98th percentile" if self.mask else ""
+        return (
+            f"{' x '.join(map(str, self.grid))} voxels, each over its run {trend} and over its standard deviation, cut "
+            f"at +-{self.clip:g}{masked}; frame t + {self.lag_tr} with the words of TR t"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """One run of one subject, with the stories played in it."""
+
+    folder: Path
+    stem: str  # file name up to `_bold`
+    subject: str
+    task: str
+    run: str
+    tr: float  # repetition time, seconds
+    slices: int  # number of slices (Z) in the sidecar, 0 if unknown
+    stories: tuple[Story, ...]
+    problem: str = ""  # `KIND|SENTENCE` on why the scan cannot be used; "" if it can
+
+    @property
+    def image(self) -> Path:
+        """Path of the image, compressed or not; of the compressed one if neither exists."""
+        paths = [self.folder / f"{self.stem}{ending}" for ending in IMAGES]
+        return next((path for path in paths if os.path.lexists(path)), paths[0])
+
+
+def window_starts(frames: range, length: int, stride: int) -> range:
+    """Return the first frame of each window of `length` frames inside `frames`."""
+    return range(frames.start, frames.stop - length + 1, stride)
+
+
+def is_fmri(source: str) -> bool:
+    """Return whether a source is a BIDS folder with functional images, downloaded or not."""
+    root = Path(source)
+    return root.is_dir() and next(root.glob("sub-*/func/*_bold.*"), None) is not None
+
+
+def find_scans(root: Path) -> list[Scan]:
+    """Return all functional scans below a BIDS folder, ordered by path."""
+    names = (*IMAGES, "_bold.json")
+    stems: dict[tuple[Path, str], None] = {}
+    for path in sorted(root.glob("sub-*/func/*_bold.*")):
+        ending = next((name for name in names if path.name.endswith(name)), "")
+        if ending and _NAME.match(path.name):
+            stems[path.parent, path.name.removesuffix(ending)] = None
+    return [_read_scan(folder, stem) for folder, stem in stems]
+
+
+def _read_scan(folder: Path, stem: str) -> Scan:
+    name = _NAME.match(stem)
+    scan = Scan(folder, stem, name["subject"], name["task"], name["run"] or "", 0.0, 0, ())
+    sidecar = folder / f"{stem}_bold.json"
+    if not sidecar.exists():
+        return dataclasses.replace(
+            scan, problem=f"no sidecar|has no {sidecar.name} beside it, which says how long a TR is"
+        )
+    try:
+        found = parse_json(sidecar.read_text(encoding="utf8"))
+        tr, slices = float(found["RepetitionTime"]), len(found.get("SliceTiming", ()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        problem = f"unreadable sidecar|its sidecar {sidecar.name} does not say how long a TR is ({first_line(error)})"
+        return dataclasses.replace(scan, problem=problem)
+    if not 0.1 <= tr <= 20:
+        problem = f"impossible TR|its sidecar {sidecar.name} says RepetitionTime {tr:g}; expected seconds, 0.1 to 20"
+        return dataclasses.replace(scan, slices=slices, problem=problem)
+    try:
+        stories = read_stories(folder / f"{stem}_events.tsv")
+    except UserError as error:
+        return dataclasses.replace(scan, tr=tr, slices=slices, problem=str(error))
+    return dataclasses.replace(scan, tr=tr, slices=slices, stories=stories)
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """The scans of the configured grid and tasks, divided into those to read and those to leave out."""
+
+    wanted: list[Scan]
+    left_out: dict[str, list[Scan]]  # reason -> scans
+
+
+def select(root: Path, scans: Sequence[Scan], spec: FmriSpec) -> Selection:
+    """Select the scans on the grid (by the sidecar's number of slices), without excluded scans and further runs.
+
+    Raises UserError if no scan is on the grid, a task does not exist, or the list of excluded scans is unreadable.
+    """
+    tasks = {scan.task for scan in scans}
+    if unknown := [name for name in spec.tasks if name not in tasks]:
+        raise UserError(
+            f"data.fmri.tasks names {unknown[0]!r}, which {root} does not have; expected some of "
+            f"{', '.join(sorted(tasks))}."
+        )
+    on_grid = [
+        scan for scan in scans if scan.slices in (0, spec.grid[2]) and (scan.task in spec.tasks or not spec.tasks)
+    ]
+    if not on_grid:
+        raise UserError(
+            f"{root}: none of its {len(scans)} functional scans has {spec.grid[2]} slices, as in data.fmri.grid "
+            f"({', '.join(map(str, spec.grid))}); set data.fmri.grid to the grid of the scans."
+        )
+    excluded = read_exclusions(root, at_hand(spec.exclude))
+    selection = Selection([], collections.defaultdict(list))
+    usable = set()  # (subject, task) with a selected scan that has no problem
+    for scan in on_grid:
+        if any(stem in scan.stem for stem in excluded):
+            selection.left_out["excluded by the data set's list"].append(scan)
+        elif spec.runs == "first" and not scan.problem and (scan.subject, scan.task) in usable:
+            selection.left_out["a further run"].append(scan)
+        else:
+            selection.wanted.append(scan)
+            usable |= set() if scan.problem else {(scan.subject, scan.task)}
+    return selection
+
+
+def read_exclusions(root: Path, name: str) -> list[str]:
+    """Return parts of names of scans to exclude, from JSON like `code/scan_exclude.json` (task -> subject -> names).
+
+    Raises UserError if the file is no such list, or is missing and not the default one.
+    """
+    path = root / name
+    if not name or not path.exists():
+        if name and name != LISTED:
+            raise UserError(
+                f"{path}: there is no such file; set data.fmri.exclude to a list like code/scan_exclude.json."
+            )
+        return []
+    try:
+        found = parse_json(path.read_text(encoding="utf8"))
+        return [str(stem) for stems in found.values() for names in stems.values() for stem in _strings(names)]
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise UserError(
+            f"{path}: is no list of scans to leave out ({first_line(error)}); expected JSON, task -> subject -> names."
+        ) from error
+
+
+def _strings(names: Any) -> Iterable[str]:
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"{names!r} where names of scans should be")
+    return names
+
+
+def not_here(image: Path) -> str:
+    """Return the problem `KIND|SENTENCE` of an image that is missing or not downloaded, or "" if it is present."""
+    if image.is_symlink() and not image.exists():
+        return "not downloaded|is a link to a file that is not downloaded"
+    if not image.exists():
+        return "no image|has no image beside its sidecar"
+    if is_pointer(image):
+        return "not downloaded|is a pointer to a file that is not downloaded"
+    return ""

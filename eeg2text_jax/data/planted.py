@@ -1,0 +1,568 @@
+"""Synthetic EEG features with an adjustable amount of information about the words.
+
+Sentences are random walks over an artificial vocabulary in which every word has four likely successors. So a language
+model alone predicts about half of the words, and teacher-forced scores exceed free-running ones as with real text. The
+features of a word are its latent vector times a matrix of the subject. With `signal` below 1 a part of the vector is
+drawn anew at each occurrence; means and covariances stay equal, so null data (`signal=0`) differ from planted data in
+information alone.
+"""
+
+import csv
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+
+from eeg2text_jax.base import kinds
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.packages import library
+from eeg2text_jax.data.source import Sample
+
+ORDERS = ("random", "blocks", "same_for_all")  # values of data.synthetic.order
+WORD_SECONDS, PAUSE = 0.4, 1.6  # seconds of a word, and between sentences
+SLOWEST = 0.05  # Hz, highest frequency of the drift
+SOURCES = 6  # number of slow components, whose mixture is the drift of a feature
+POPS_PER_MINUTE, POP_SIZE, POP_SECONDS = 0.5, 3.0, 60.0  # electrode pops: rate, size, time constant of the decay
+REFERENCE = 0.5  # standard deviation of each feature's constant shift in a recording
+
+
+def presentation_order(order: str, group: np.ndarray, seed: list[int]) -> np.ndarray:
+    """Return the numbers of a recording's sentences in the order of presentation, int `[n]`.
+
+    Orders: "random", drawn for each recording from `seed`; "same_for_all", drawn for all recordings from `seed[:2]`;
+    "blocks", one group after the other. `group` is the group of each sentence, int `[n]`.
+    """
+    rng = np.random.default_rng(seed[:2] if order == "same_for_all" else seed)
+    shown = rng.permutation(len(group))
+    if order == "blocks":
+        rank = rng.permutation(group.max() + 1)
+        shown = shown[np.argsort(rank[group[shown]], kind="stable")]
+    return shown
+
+
+def onsets_of(words: np.ndarray, shown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return onset and duration of each sentence in seconds, float64 `[n]`; `words` are lengths, `shown` the order."""
+    duration = WORD_SECONDS * words.astype(float)
+    onset = np.empty(len(words))
+    onset[shown] = np.concatenate([[0.0], np.cumsum(duration[shown] + PAUSE)[:-1]])
+    return onset, duration
+
+
+def drift(times: np.ndarray, n_features: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw the drift of a recording at `times` (seconds), float64 `[T, F]`, of variance about 1 without pops.
+
+    It is the sum of mixed sources with 1/f power below `SLOWEST`, of electrode pops (decaying jumps of one feature in
+    ten), and of a constant shift, as after a new reference.
+    """
+    seconds = float(times.max()) + 1
+    frequency = np.arange(1, max(2, int(SLOWEST * 2 * seconds))) / (2 * seconds)
+    size = 1 / np.sqrt(frequency)
+    phase = rng.uniform(0, 2 * np.pi, (SOURCES, len(frequency)))
+    angle = 2 * np.pi * frequency * times[:, None, None] + phase
+    sources = (np.cos(angle) * size).sum(2) * np.sqrt(2 / np.sum(size**2))  # --> [T, SOURCES]
+    found = sources @ rng.standard_normal((SOURCES, n_features)) / np.sqrt(SOURCES)
+    for begin in rng.uniform(0, seconds, rng.poisson(POPS_PER_MINUTE * seconds / 60)):
+        after = np.where(times >= begin, np.exp(-np.maximum(times - begin, 0) / POP_SECONDS), 0)
+        found += POP_SIZE * after[:, None] * (rng.random(n_features) < 0.1) * rng.standard_normal(n_features)
+    return found + REFERENCE * rng.standard_normal(n_features)
+
+
+SUCCESSOR_PROBABILITIES = (0.55, 0.25, 0.15, 0.05)  # of a word's four successors
+SENTENCE_WORDS = (4, 20)  # fewest and most words of a sentence
+LATENT_WIDTH = 32
+TRIES = 20  # sentences are drawn for each that is wanted, as they must be distinct
+SUBJECT_MIXING = 0.3  # share of a subject's mixing matrix that is individual
+SENSOR_NOISE = 0.3  # standard deviation; features have a variance of about 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SyntheticSpec:
+    """Settings of synthetic EEG features: the fields of `config.data.synthetic`."""
+
+    signal: Annotated[float, kinds.number(0, 1)]
+    sentences: Annotated[int, kinds.whole(1, 10_000_000)]
+    subjects: Annotated[int, kinds.whole(1, 100_000)]
+    tasks: Annotated[int, kinds.whole(1, 100_000)]
+    features: Annotated[int, kinds.whole(1, 1_000_000)]
+    vocabulary: Annotated[int, kinds.whole(20, 100_000)]
+    groups: Annotated[int, kinds.whole(1, 1000)]
+    order: Annotated[str, kinds.one_of(*ORDERS)]
+    drift: Annotated[float, kinds.number(0, 1e6)]
+    seed: Annotated[int, kinds.whole(0)]
+
+    def __post_init__(self) -> None:
+        if self.vocabulary < 20 * self.groups:
+            raise UserError(
+                f"data.synthetic.vocabulary is {self.vocabulary} for {self.groups} groups; expected at least 20 words "
+                "for each group."
+            )
+
+
+def make_vocabulary(size: int, rng: np.random.Generator) -> list[str]:
+    """Return `size` distinct pronounceable words of two or three syllables."""
+    consonants, vowels = list("bdfgklmnprstvz"), list("aeiou")
+    words: dict[str, None] = {}
+    while len(words) < size:
+        syllables = rng.integers(2, 4)
+        words["".join(rng.choice(consonants) + rng.choice(vowels) for _ in range(syllables))] = None
+    return list(words)
+
+
+def check_memory(spec: SyntheticSpec) -> None:
+    """Raise UserError if making the samples takes more memory than this machine has."""
+    longest = SENTENCE_WORDS[1]
+    drawn = TRIES * (40 * longest + 150)  # bytes a sentence: arrays and lists of all drawn word numbers
+    words = 0.5 * sum(SENTENCE_WORDS) * 8 * (4 * spec.features + 3 * LATENT_WIDTH)  # features of one subject
+    needed, there = spec.sentences * (drawn + words), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise UserError(
+            f"data.synthetic.sentences is {spec.sentences} with {spec.features} features a word, which takes about "
+            f"{needed / 1e9:.0f} GB of memory to make; expected at most {there / 1e9:.0f} GB, which this machine has; "
+            "take fewer sentences or features."
+        )
+
+
+def make_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.ndarray]:
+    """Draw distinct sentences, each as word numbers `[W]`."""
+    successors = np.stack([rng.choice(spec.vocabulary, 4, replace=False) for _ in range(spec.vocabulary)])
+    tries, longest = TRIES * spec.sentences, SENTENCE_WORDS[1]
+    lengths = rng.integers(SENTENCE_WORDS[0], longest + 1, tries)
+    words = np.empty((tries, longest), int)
+    words[:, 0] = rng.integers(spec.vocabulary, size=tries)
+    choices = np.searchsorted(np.cumsum(SUCCESSOR_PROBABILITIES)[:-1], rng.random((tries, longest)))
+    for place in range(1, longest):
+        words[:, place] = successors[words[:, place - 1], choices[:, place]]
+    distinct = dict.fromkeys(tuple(row[:length]) for row, length in zip(words.tolist(), lengths, strict=True))
+    if len(distinct) >= spec.sentences:
+        return [np.array(sentence) for sentence in itertools.islice(distinct, spec.sentences)]
+    raise UserError(
+        f"data.synthetic.vocabulary={spec.vocabulary} is too small for {spec.sentences} distinct sentences; "
+        "raise it or ask for fewer sentences."
+    )
+
+
+def grouped_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.ndarray]:
+    """Draw sentences, each as word numbers `[W]`: the groups take turns, and share no words."""
+    if spec.groups == 1:
+        return make_sentences(spec, rng)
+    words, many = spec.vocabulary // spec.groups, -(-spec.sentences // spec.groups)
+    part = dataclasses.replace(spec, groups=1, vocabulary=words, sentences=many)
+    found = [[words * g + sentence for sentence in make_sentences(part, rng)] for g in range(spec.groups)]
+    return [found[i % spec.groups][i // spec.groups] for i in range(spec.sentences)]
+
+
+def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
+    """Yield the samples: each subject reads all sentences, in one recording per task; tasks take sentences in turn.
+
+    The sentences do not depend on `signal` or `drift`: planted data and null data (`signal=0`) of one seed share them.
+    """
+    text_rng = np.random.default_rng([spec.seed, 0])
+    vocabulary = make_vocabulary(spec.vocabulary, text_rng)
+    sentences = grouped_sentences(spec, text_rng)
+    n_words = np.array([len(sentence) for sentence in sentences])
+    rng = np.random.default_rng([spec.seed, 1])
+    latent = rng.standard_normal((spec.vocabulary, LATENT_WIDTH))
+    shared = rng.standard_normal((LATENT_WIDTH, spec.features))
+    for subject in range(spec.subjects):
+        own = rng.standard_normal((LATENT_WIDTH, spec.features))
+        mixing = np.sqrt(1 - SUBJECT_MIXING) * shared + np.sqrt(SUBJECT_MIXING) * own
+        offset = 0.5 * rng.standard_normal(spec.features)
+        read = np.concatenate(sentences)
+        fresh = rng.standard_normal((len(read), LATENT_WIDTH))
+        source = spec.signal * latent[read] + np.sqrt(1 - spec.signal**2) * fresh
+        noise = SENSOR_NOISE * rng.standard_normal((len(read), spec.features))
+        features = source @ mixing / np.sqrt(LATENT_WIDTH) + offset + noise
+        ends = np.cumsum(n_words)
+        onset, duration, slow = _times(spec, subject, n_words)
+        features = features + spec.drift * slow
+        for index, (sentence, end) in enumerate(zip(sentences, ends, strict=True)):
+            yield Sample(
+                features=features[end - len(sentence) : end],
+                sentence=" ".join(vocabulary[word] for word in sentence),
+                subject=f"S{subject + 1:02d}",
+                task=f"T{index % spec.tasks + 1}",
+                sentence_index=index // spec.tasks,
+                recording=f"S{subject + 1:02d}/T{index % spec.tasks + 1}",
+                onset=float(onset[index]),
+                duration=float(duration[index]),
+            )
+
+
+def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return onset and duration of a subject's sentences, float64 `[n]`, and the drift at all words, `[sum W, F]`."""
+    onset, duration = np.zeros(len(n_words)), np.zeros(len(n_words))
+    sentence_of = np.repeat(np.arange(len(n_words)), n_words)  # [sum W], number of each word's sentence
+    place = np.concatenate([np.arange(n) for n in n_words])  # [sum W], place of each word in its sentence
+    slow = np.zeros((len(sentence_of), spec.features))
+    for task in range(spec.tasks):
+        own = np.arange(task, len(n_words), spec.tasks)
+        if not len(own):
+            continue
+        shown = presentation_order(spec.order, own % spec.groups, [spec.seed, task, 2 + subject])
+        onset[own], duration[own] = onsets_of(n_words[own], shown)
+        if spec.drift:
+            inside = sentence_of % spec.tasks == task
+            times = onset[sentence_of[inside]] + WORD_SECONDS * place[inside]
+            slow[inside] = drift(times, spec.features, np.random.default_rng([spec.seed, 3, task, subject]))
+    return onset, duration, slow
+
+
+# Synthetic fMRI of story listening as a BIDS folder, with an adjustable amount of information about the words.
+#
+# Stories are random walks over an artificial vocabulary (as in `planted.py`), at about one word per TR. Maps that
+# the subjects partly share turn the latent vector of a word into a smooth voxel pattern. The pattern appears `lag_tr`
+# frames after the word, and weaker one frame later, on top of slow drift and noise. With `signal` below 1, a random
+# vector replaces a part of the word's vector at each occurrence, so null data differ from planted data in information
+# alone. `groups` divides a story into that many scenes with disjoint vocabularies, in random order; `drift` adds a slow
+# drift that is independent of the words.
+#
+# The files are those of a scanner and an aligner: NIfTI, sidecars, events and align.csv. Music precedes each story, and
+# some words have no time, as with a real aligner.
+
+Event = tuple[float, float, str, str]  # onset, duration, trial_type, stim_file
+Aligned = tuple[str, str, float | None, float | None]  # word, token, start, end; None if not found in the audio
+
+
+def write_description(root: Path, name: str) -> None:
+    """Create a folder with `dataset_description.json`, which marks it as BIDS."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "dataset_description.json").write_text(json.dumps({"Name": name, "BIDSVersion": "1.2.0"}))
+
+
+def write_scan(
+    root: Path, subject: str, task: str, volumes: np.ndarray, tr: float, events: Sequence[Event], *, run: str = "",
+    packed: bool = True,
+) -> Path:  # fmt: skip
+    """Write image, sidecar and events of a scan; return the path of the image.
+
+    `volumes` are `[X, Y, Z, frames]` in the dtype to store; `packed` writes `.nii.gz`.
+    """
+    nibabel = library("nibabel", "fmri")
+    folder = root / subject / "func"
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{subject}_task-{task}{f'_run-{run}' if run else ''}"
+    image = nibabel.Nifti1Image(volumes, np.diag([3.0, 3.0, 4.0, 1.0]))
+    image.header.set_xyzt_units("mm", "sec")
+    image.header["pixdim"][4] = tr
+    path = folder / f"{stem}_bold.nii{'.gz' if packed else ''}"
+    nibabel.save(image, path)
+    timing = [round(i * tr / volumes.shape[2], 4) for i in range(volumes.shape[2])]
+    sidecar = {"RepetitionTime": tr, "TaskName": task, "SliceTiming": timing}
+    (folder / f"{stem}_bold.json").write_text(json.dumps(sidecar))
+    with (folder / f"{stem}_events.tsv").open("w", encoding="utf8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerows([("onset", "duration", "trial_type", "stim_file"), *events])
+    return path
+
+
+def write_transcript(folder: Path, stimulus: str, words: Sequence[Aligned]) -> Path:
+    """Write `STIMULUS/align.csv` below a folder."""
+    path = folder / stimulus / "align.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(words)
+    return path
+
+
+TR = 1.5
+MUSIC, ONSET, AFTER = 1.5, 6.0, 12.0  # seconds: onset of the music, onset of the story, rest of the scan after it
+UNALIGNED = 0.03  # share of words that the aligner does not find
+BLURRED = 0.3  # strength of a pattern one frame later
+OWN_MAPS = 0.2  # share of a subject's maps that is individual
+BASELINE, SIZE = 1000.0, 10.0  # mean of a brain voxel, and the amplitude of patterns
+DRIFT, NOISE = 15.0, 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class PlantedSpec:
+    """Settings of synthetic fMRI: the fields of `config.data.synthetic_fmri`."""
+
+    signal: Annotated[float, kinds.number(0, 1)]
+    subjects: Annotated[int, kinds.whole(1, 1000)]
+    stories: Annotated[int, kinds.whole(1, 1000)]
+    heard: Annotated[int, kinds.whole(1, 1000)]
+    frames: Annotated[int, kinds.whole(10, 10_000)]
+    grid: Annotated[tuple[int, int, int], kinds.grid()]
+    vocabulary: Annotated[int, kinds.whole(20, 100_000)]
+    groups: Annotated[int, kinds.whole(1, 1000)]
+    drift: Annotated[float, kinds.number(0, 1e6)]
+    lag_tr: Annotated[int, kinds.whole(0, 100)]
+    seed: Annotated[int, kinds.whole(0)]
+    folder: Annotated[str, kinds.place(local=True)] = ""
+
+    def __post_init__(self) -> None:
+        if self.heard > self.stories:
+            raise UserError(
+                f"data.synthetic_fmri.heard is {self.heard}; expected at most data.synthetic_fmri.stories "
+                f"({self.stories})."
+            )
+        if self.vocabulary < 20 * self.groups:
+            raise UserError(
+                f"data.synthetic_fmri.vocabulary is {self.vocabulary} for {self.groups} groups; expected at least 20 "
+                "words for each group."
+            )
+
+
+def write_planted(root: Path, spec: PlantedSpec) -> None:
+    """Write synthetic fMRI to the BIDS folder `root`. The stories do not depend on `signal` or `drift`."""
+    words, stories = _texts(spec)
+    write_description(root, "planted stories")
+    rng = np.random.default_rng([spec.seed, 1])
+    latent = rng.standard_normal((spec.vocabulary, LATENT_WIDTH))
+    shared = _maps(spec.grid, rng)
+    brain = _brain(spec.grid)
+    names = [f"story{number + 1:02d}" for number in range(spec.stories)]
+    for name, story in zip(names, stories, strict=True):
+        write_transcript(root / "stimuli" / "gentle", name, _aligned(story, words, rng))
+    heard = _who_hears_what(spec, rng)
+    for subject in range(spec.subjects):
+        own = np.sqrt(1 - OWN_MAPS) * shared + np.sqrt(OWN_MAPS) * _maps(spec.grid, rng)
+        for number in heard[subject]:
+            fresh = rng.standard_normal((len(stories[number][0]), LATENT_WIDTH))
+            source = spec.signal * latent[stories[number][0]] + np.sqrt(1 - spec.signal**2) * fresh
+            volumes = _volumes(spec, source, stories[number][1], own, brain, rng, (subject, number))
+            file = f"{names[number]}_audio.wav"
+            seconds = spec.frames * TR
+            events = [(MUSIC, ONSET - MUSIC - 0.5, "music", file), (ONSET, seconds, "story", file)]
+            write_scan(root, f"sub-{subject + 1:02d}", names[number], volumes, TR, events)
+
+
+Story = tuple[np.ndarray, np.ndarray]  # word numbers [n], word onsets in seconds from the story's onset [n]
+
+
+def _texts(spec: PlantedSpec) -> tuple[list[str], list[Story]]:
+    """Draw and return the vocabulary and the stories (numbers and onsets of their words)."""
+    rng = np.random.default_rng([spec.seed, 0])
+    words = make_vocabulary(spec.vocabulary, rng)
+    width = spec.vocabulary // spec.groups  # number of words of a group
+    successors = np.stack([rng.choice(width, 4, replace=False) for _ in range(width)])
+    stories = []
+    for _ in range(spec.stories):
+        begins = (np.arange(spec.frames) + rng.uniform(0.05, 0.95, spec.frames)) * TR
+        begins = begins[rng.random(spec.frames) > 0.05]  # about one TR in twenty has no word
+        numbers = [int(rng.integers(width))]
+        for choice in rng.choice(4, len(begins) - 1, p=SUCCESSOR_PROBABILITIES):
+            numbers.append(int(successors[numbers[-1], choice]))
+        scene = np.arange(len(begins)) * spec.groups // len(begins)
+        group = rng.permutation(spec.groups)[scene] if spec.groups > 1 else 0
+        stories.append((width * group + np.array(numbers), begins))
+    return words, stories
+
+
+def _aligned(story: Story, words: list[str], rng: np.random.Generator) -> list[Aligned]:
+    """Return the rows of a story's align.csv; the audio begins with the music."""
+    rows: list[Aligned] = []
+    lost = rng.random(len(story[0])) < UNALIGNED
+    lost[[0, -1]] = False
+    for number, begin, unknown in zip(*story, lost, strict=True):
+        start = round(float(begin) + ONSET - MUSIC, 3)
+        rows.append((words[number], "", None, None) if unknown else (words[number], words[number], start, start + 0.3))
+    return rows
+
+
+def _who_hears_what(spec: PlantedSpec, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return, for each subject, the numbers of the stories heard; all stories are about equally frequent."""
+    order = itertools.chain.from_iterable(rng.permutation(spec.stories) for _ in itertools.count())
+    found = []
+    for _ in range(spec.subjects):
+        own: list[int] = []
+        while len(own) < spec.heard:
+            number = int(next(order))
+            own += [] if number in own else [number]
+        found.append(np.sort(own))
+    return found
+
+
+def _maps(grid: tuple[int, int, int], rng: np.random.Generator) -> np.ndarray:
+    """Draw smooth patterns of unit variance, `[LATENT_WIDTH, voxels]`: each the sum of six blobs at random places."""
+    axes = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), -1).reshape(-1, 3)
+    found = np.zeros((LATENT_WIDTH, len(axes)))
+    for row in found:
+        for _ in range(6):
+            centre, width = rng.uniform(0, grid), rng.uniform(0.8, 1.8)
+            row += rng.standard_normal() * np.exp(-((axes - centre) ** 2).sum(1) / (2 * width**2))
+        row /= row.std() + 1e-9
+    return found
+
+
+def _brain(grid: tuple[int, int, int]) -> np.ndarray:
+    """Return the brain mask, an ellipsoid; bool `[voxels]`."""
+    axes = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in grid), indexing="ij"), -1)
+    return ((axes**2).sum(-1) <= 1.6).reshape(-1)
+
+
+def _volumes(
+    spec: PlantedSpec, source: np.ndarray, begins: np.ndarray, maps: np.ndarray, brain: np.ndarray,
+    rng: np.random.Generator, scan: tuple[int, int],
+) -> np.ndarray:  # fmt: skip
+    """Return one scan, int16 `[X, Y, Z, frames]`, of the latent vectors `source` `[words, LATENT_WIDTH]`.
+
+    `begins` are the onsets of the words, `scan` the numbers of subject and story.
+    """
+    first = round(ONSET / TR)
+    length = first + spec.frames + round(AFTER / TR) + spec.lag_tr
+    drive = np.zeros((length + 1, LATENT_WIDTH))
+    frame = np.floor((ONSET + begins) / TR + 1e-9).astype(int) + spec.lag_tr
+    np.add.at(drive, frame, source)
+    np.add.at(drive, frame + 1, BLURRED * source)
+    time = np.linspace(-1, 1, length)[:, None]
+    slow = rng.standard_normal((2, maps.shape[1]))
+    values = SIZE * drive[:length] @ maps / np.sqrt(LATENT_WIDTH)
+    values += DRIFT * (time * slow[0] + time**2 * slow[1])
+    if spec.drift:  # from its own random stream, so that all else stays equal
+        own = np.random.default_rng([spec.seed, 2, *scan])
+        values += spec.drift * SIZE * drift(TR * np.arange(length), maps.shape[1], own)
+    values += NOISE * rng.standard_normal(values.shape)
+    values = np.where(brain, BASELINE + values, 20 + 0.1 * values)
+    return np.ascontiguousarray(np.rint(values).astype(np.int16).T.reshape(*spec.grid, length))
+
+
+# Synthetic raw EEG of reading, written by MNE in common file formats: pink noise, with words encoded as band power.
+#
+# Each word of a small vocabulary has a code: the channels and bands in which oscillations have a higher amplitude while
+# the word is read. With `planted=False` the code of a random word takes its place, so the signal does not tell the
+# words.
+
+VOCABULARY = ("amber", "brook", "cedar", "delta", "ember", "field", "grove", "haven", "isle", "jetty", "knoll", "larch")
+BANDS = ((13.5, 18.0), (18.5, 30.0), (30.5, 40.0), (40.0, 49.5))  # Hz, bands of ZuCo whose filters settle within a word
+WORD, PAUSE_SECONDS = 0.5, 1.5  # seconds of a word, and between sentences
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The sentences of a recording and their onsets, equal for all subjects."""
+
+    sentences: tuple[tuple[int, ...], ...]  # indices in VOCABULARY
+    begins: tuple[float, ...]  # seconds
+
+    @classmethod
+    def draw(cls, sentences: int, seed: int) -> "Plan":
+        rng = np.random.default_rng([seed, 0])
+        words: dict[tuple[int, ...], None] = {}
+        while len(words) < sentences:
+            words[tuple(map(int, rng.integers(len(VOCABULARY), size=rng.integers(4, 8))))] = None
+        lengths = np.array([len(sentence) * WORD + PAUSE_SECONDS for sentence in words])
+        begins = PAUSE_SECONDS + np.concatenate([[0.0], np.cumsum(lengths)[:-1]])
+        return cls(tuple(words), tuple(map(float, begins)))
+
+    @property
+    def seconds(self) -> float:
+        return self.end(len(self.sentences) - 1) + PAUSE_SECONDS
+
+    def end(self, i: int) -> float:
+        return self.begins[i] + WORD * len(self.sentences[i])
+
+    def text(self, i: int) -> str:
+        return " ".join(VOCABULARY[word] for word in self.sentences[i])
+
+    def word_times(self, i: int) -> list[float]:
+        return [self.begins[i] + WORD * place for place in range(len(self.sentences[i]))]
+
+
+def voltages(
+    plan: Plan, subject: int, *, planted: bool, channels: int = 6, rate: float = 128.0, seed: int = 0
+) -> np.ndarray:
+    """Return the recording of a subject in volts, `[channels, samples]`."""
+    codes = np.random.default_rng([seed, 1]).random((len(VOCABULARY), len(BANDS), channels)) < 0.4
+    rng = np.random.default_rng([seed, 2, subject])
+    n = int(plan.seconds * rate)
+    spectrum = np.fft.rfft(rng.standard_normal((channels, n)))
+    spectrum /= np.sqrt(np.maximum(np.fft.rfftfreq(n, 1 / rate), 0.5))  # power falls as 1/f
+    noise = np.fft.irfft(spectrum, n)
+    volts = 10 * noise / noise.std()
+    time = np.arange(int(WORD * rate)) / rate
+    swell = np.sin(np.pi * time / WORD)
+    for i, sentence in enumerate(plan.sentences):
+        for word, begin in zip(sentence, plan.word_times(i), strict=True):
+            low, high = np.transpose(BANDS)[:, :, None]
+            pitch = rng.uniform(low, high, (len(BANDS), channels))
+            waves = np.sin(2 * np.pi * (pitch[..., None] * time + rng.random((len(BANDS), channels, 1))))
+            own = codes[word] if planted else rng.permutation(codes.reshape(len(codes), -1))[0].reshape(codes[0].shape)
+            start = round(begin * rate)
+            volts[:, start : start + len(time)] += 12 * swell * (own[..., None] * waves).sum(0)
+    return volts * 1e-6
+
+
+def write_recordings(
+    folder: Path, how: str, *, subjects: int = 4, sentences: int = 60, planted: bool = True, scale: float = 1.0,
+    seed: int = 0,
+) -> list[str]:  # fmt: skip
+    """Write recordings, with tables or annotations that mark the sentences.
+
+    Args:
+      folder: created if missing.
+      how: "fif" (annotations hold the texts), "edf" (a table of events has them), "brainvision" (codes, and a table of
+        texts by trial) or "bids" (codes with durations of zero in tables with byte order marks, texts by code).
+      scale: factor by which all voltages are multiplied.
+
+    Returns:
+      Command-line overrides of `config.data.raw` that `eeg2text prepare` and `run` need.
+    """
+    import mne  # an optional package
+
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = Plan.draw(sentences, seed)
+    for subject in range(subjects):
+        volts = scale * voltages(plan, subject, planted=planted, seed=seed)
+        info = mne.create_info(["Fz", "Cz", "Pz", "Oz", "C3", "C4"], 128.0, "eeg")
+        raw = mne.io.RawArray(volts, info, verbose="error")
+        _WRITERS[how](folder, f"S{subject + 1}", raw, plan)
+    if how in ("brainvision", "bids"):
+        key = "trial" if how == "brainvision" else "code"
+        lines = [f"{key}\ttext", *(f"{i + (1 if key == 'trial' else 1000)}\t{plan.text(i)}" for i in range(sentences))]
+        (folder / "texts.tsv").write_text("\n".join(lines) + "\n")
+    fields = {"fif": {"word": "a word"}, "edf": {"word": "word"}}
+    fields["brainvision"] = {"begin": "begin", "end": "end", "word": "word", "texts": str(folder / "texts.tsv")}
+    fields["bids"] = {**fields["brainvision"], "begin": "1*", "end": "9"}
+    return [f"--config.data.raw.{name}={value}" for name, value in fields[how].items()]
+
+
+def _fif(folder: Path, subject: str, raw, plan: Plan) -> None:
+    import mne
+
+    marks = [(plan.begins[i], plan.end(i) - plan.begins[i], plan.text(i)) for i in range(len(plan.sentences))]
+    marks += [(time, WORD, "a word") for i in range(len(plan.sentences)) for time in plan.word_times(i)]
+    raw.set_annotations(mne.Annotations(*zip(*marks, strict=True)))
+    raw.save(folder / f"{subject}_raw.fif", verbose="error", fmt="double")
+
+
+def _edf(folder: Path, subject: str, raw, plan: Plan) -> None:
+    raw.export(folder / f"{subject}.edf", verbose="error")
+    lines = ["onset\tduration\ttrial_type\ttext"]
+    for i in range(len(plan.sentences)):
+        lines.append(f"{plan.begins[i]}\t{plan.end(i) - plan.begins[i]}\tsentence\t{plan.text(i)}")
+        lines += [f"{time}\t{WORD}\tword\tn/a" for time in plan.word_times(i)]
+    (folder / f"{subject}_events.tsv").write_text("\n".join(lines) + "\n")
+
+
+def _brainvision(folder: Path, subject: str, raw, plan: Plan) -> None:
+    raw.export(folder / f"{subject}.vhdr", verbose="error")
+    (folder / f"{subject}_events.tsv").write_text(_codes(plan, lambda i: "begin", "end", mark=""))
+
+
+def _bids(folder: Path, subject: str, raw, plan: Plan) -> None:
+    import mne_bids
+
+    raw.info["line_freq"] = 50
+    path = mne_bids.BIDSPath(subject=subject, task="reading", datatype="eeg", root=folder)
+    mne_bids.write_raw_bids(raw, path, format="BrainVision", allow_preload=True, overwrite=True, verbose="error")
+    table = path.copy().update(suffix="events", extension=".tsv").fpath
+    table.write_text(_codes(plan, lambda i: str(1000 + i), "9", mark="\ufeff"), encoding="utf8")
+
+
+def _codes(plan: Plan, begin, end: str, mark: str) -> str:
+    """Return the text of a table of events with codes and durations of 0, as triggers have; it begins with `mark`."""
+    rows = []
+    for i in range(len(plan.sentences)):
+        rows.append((plan.begins[i], begin(i)))
+        rows += [(time, "word") for time in plan.word_times(i)]
+        rows.append((plan.end(i), end))
+    return f"{mark}onset\tduration\tvalue\n" + "".join(f"{time}\t0.0\t{code}\n" for time, code in rows)
+
+
+_WRITERS = {"fif": _fif, "edf": _edf, "brainvision": _brainvision, "bids": _bids}

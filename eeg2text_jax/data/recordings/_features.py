@@ -1,0 +1,220 @@
+"""Convert a recorded sentence to the features of a sample, or give the reason why it is dropped.
+
+`--compat=wang-ji` builds samples as the scripts of Wang & Ji (EEG-To-Text) do, including their quirks, which differ by
+file format:
+
+MAT v5 (and pickles made from it)
+  1. every token with a fixation count above 0 counts as a word, even "--".
+MAT v7.3 (a word with any fixation count, even 0, counts as fixated)
+  2. tokens without an ASCII letter or digit are removed;
+  3. the k-th remaining word gets the EEG of the k-th of all tokens. So a word after n removed tokens gets
+     the EEG of the token n places before it, which may be empty (then the sentence is dropped);
+  4. a sentence counts as missing if it has no SFD fields (no word has exactly one fixation) or no rawEEG field (no
+     word has a fixation).
+Both
+  5. one word with NaN, without 8 x 105 values or with constant values drops its sentence;
+  6. NaN in the sentence's own mean bands drops it, too, although these bands are not used;
+  7. typing errors in the sentences stay;
+  8. the index of a sentence is its position in the subject's file, independent of its text;
+  9. values are not dropped for their size (`prepare` counts absurdly large ones).
+
+Where their scripts stop with an error (a one-word sentence, more than 56 fixated words, an empty fixation count
+under numpy 2.2), there is nothing to reproduce, and the sentence is read as usual.
+"""
+
+import dataclasses
+import os
+import re
+
+import numpy as np
+
+from eeg2text_jax.base.errors import UserError
+
+CHANNELS = 105  # scalp channels kept by ZuCo's authors out of 128, Cz last
+BANDS = ("t1", "t2", "a1", "a2", "b1", "b2", "g1", "g2")  # 4-6 6.5-8 8.5-10 10.5-13 13.5-18 18.5-30 30.5-40 40-49.5 Hz
+MEASURES = ("GD", "FFD", "TRT", "SFD", "GPT")  # gaze duration, first fixation, total, single fixation, go-past
+
+
+class UnreadableRecording(UserError):
+    """A file is damaged or is no recording; unless `strict` is set, `prepare` reports it and reads the other files."""
+
+    def __init__(self, path: str | os.PathLike[str], problem: str):
+        super().__init__(f"{path}: {problem}")
+        self.path, self.problem = path, problem
+
+
+class Damaged(Exception):
+    """The bytes of a MATLAB file violate the format; the message says how."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+    """The EEG fields to read: band amplitudes (µV) of one gaze measure."""
+
+    measure: str
+    bands: tuple[str, ...]
+
+    @property
+    def word(self) -> tuple[str, ...]:
+        """Names of a word's EEG fields, in the order of the features."""
+        return tuple(f"{self.measure}_{band}" for band in self.bands)
+
+    @property
+    def sentence(self) -> tuple[str, ...]:
+        """Names of the EEG fields of a whole sentence."""
+        return tuple(f"mean_{band}" for band in self.bands)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Word:
+    """One token of a sentence."""
+
+    content: str
+    fixations: float | None  # number of fixations; None if the file has none (an empty array)
+    eeg: tuple[np.ndarray, ...]  # per band [105], [0] if the file has none, another size in a damaged file
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sentence:
+    """One entry of a subject's file; the sentence's index is its position in the file."""
+
+    content: str
+    words: tuple[Word, ...] | None  # None if the file has a placeholder for the sentence
+    tokens: tuple[str, ...]  # texts of all words; in a pickle, `words` are the fixated ones alone
+    word_fields: frozenset[str]  # field names of the words, which differ between sentences
+    means: tuple[np.ndarray, ...]  # the sentence's mean EEG, one array per band
+
+
+def make_word(number: int, content: str, count: np.ndarray, eeg: tuple[np.ndarray, ...]) -> Word:
+    """Make the word `number` of a sentence from MATLAB arrays. Raises Damaged if it has several fixation counts."""
+    if count.size > 1:
+        raise Damaged(f"word {number} has {count.size} fixation counts")
+    return Word(content, float(count[0]) if count.size else None, eeg)
+
+
+def check_placeholder(values: np.ndarray | None) -> None:
+    """Raise Damaged unless `values`, found in the place of words, is a placeholder: NaN or empty."""
+    if values is None or values.size > 1 or np.isfinite(values).any():
+        raise Damaged("its words are no struct array")
+
+
+LARGEST = 1000.0  # µV; ZuCo's authors rejected amplitudes above 90, so a value above 1000 is a damaged number
+ROUNDING = 1e-12  # relative to the largest magnitude; smaller deviations are float64 rounding of equal values
+# Reasons to drop a sentence.
+MISSING = "missing"
+NO_WORD = "no fixated word"
+NAN = "NaN band"
+WRONG_LENGTH = "wrong length"
+CONSTANT = "constant band values"
+ABSURD = f"above {LARGEST:g} µV"
+
+
+class Dropped(Exception):
+    """The sentence gives no sample; the message is the reason shown in the drop counts."""
+
+
+def default_sample(sentence: Sentence | None, measure: str, non_words: str, zscore: bool) -> tuple[np.ndarray, str]:
+    """Return features float32 `[W, F]`, F band-major, of the fixated words, and the text of the sentence.
+
+    Args:
+      sentence: None if the scripts of Wang & Ji found it missing.
+      measure: gaze measure (one of `MEASURES`); under SFD only words that were fixated once have EEG.
+      non_words: `keep` or `skip` tokens without any letter or digit.
+      zscore: standardize each word (ddof 1) over its own F values.
+
+    Raises Dropped if no word was fixated, or a fixated word has no usable EEG.
+    """
+    if sentence is None or sentence.words is None:
+        raise Dropped(MISSING)
+    if not sentence.content.strip():
+        raise Dropped("no text")
+    fixated = []
+    for word in sentence.words:
+        if not _is_fixated(word) or (measure == "SFD" and word.fixations != 1):
+            continue
+        if non_words == "keep" or any(c.isalnum() for c in word.content):
+            fixated.append(word)
+    if not fixated:
+        raise Dropped(NO_WORD)
+    return _standardize(_stack_eeg(fixated), zscore), fix_typos(sentence.content)
+
+
+def fix_typos(text: str) -> str:
+    """Correct the two typing errors in the sentences of ZuCo's files."""
+    return text.replace("emp11111ty", "empty").replace("film.1", "film.")
+
+
+def _stack_eeg(words: list[Word]) -> np.ndarray:
+    """Stack the EEG of words, float64 `[W, F]`. Raises Dropped if a band does not have 105 channels."""
+    if any(band.size != CHANNELS for word in words for band in word.eeg):
+        raise Dropped(WRONG_LENGTH)
+    return np.array([np.concatenate(word.eeg) for word in words], np.float64)
+
+
+def _standardize(features: np.ndarray, zscore: bool) -> np.ndarray:
+    """Check features `[W, F]` in µV and, if `zscore`, standardize each word over its F values; return float32.
+
+    Raises Dropped if a value is NaN or absurdly large, or all values of a word are equal.
+    """
+    if np.isnan(features).any():
+        raise Dropped(NAN)
+    if np.abs(features).max() > LARGEST:
+        raise Dropped(ABSURD)
+    if zscore:
+        spread = features.std(axis=1, ddof=1, keepdims=True)
+        if (spread <= ROUNDING * np.abs(features).max(axis=1, keepdims=True)).any():
+            raise Dropped(CONSTANT)
+        features = (features - features.mean(axis=1, keepdims=True)) / spread
+    return features.astype(np.float32)
+
+
+def _is_fixated(word: Word) -> bool:
+    """Return whether a word was fixated. Raises Dropped if the count is no whole number or contradicts the EEG."""
+    count = word.fixations or 0.0
+    if count < 0 or not count.is_integer() or (not count and any(band.size for band in word.eeg)):
+        raise Dropped("fixations contradict EEG")
+    return count > 0
+
+
+def wang_ji_sample(sentence: Sentence | None, layout: str, zscore: bool) -> tuple[np.ndarray, str]:
+    """Return features float32 `[W, F]` and text as Wang & Ji's scripts build them; raise Dropped if they give none.
+
+    `layout` is `"mat-v5"`, `"mat-v7.3"` or `"pickle"`; `zscore` is True in their scripts.
+    """
+    if sentence is None or sentence.words is None:
+        raise Dropped(MISSING)
+    fixated = [word for word in _wang_ji_words(sentence, layout) if word.fixations is not None]
+    if layout == "mat-v5":
+        fixated = [word for word in fixated if word.fixations > 0]
+    own = np.concatenate(sentence.means)
+    if own.size != CHANNELS * len(sentence.means):
+        raise Dropped(WRONG_LENGTH)
+    _wang_ji_standardize(own[None].astype(np.float64), zscore=True)  # only to drop the sentence where the scripts do
+    if not fixated:
+        raise Dropped(NO_WORD)
+    return _wang_ji_standardize(_stack_eeg(fixated), zscore), sentence.content
+
+
+def _wang_ji_words(sentence: Sentence, layout: str) -> list[Word]:
+    if layout != "mat-v7.3":
+        return list(sentence.words)
+    real = [word for word in sentence.words if re.search("[a-zA-Z0-9]", word.content)]
+    if not real or not sentence.word_fields >= {"rawEEG", "SFD"}:
+        raise Dropped(MISSING)
+    return [Word(word.content, word.fixations, sentence.words[k].eeg) for k, word in enumerate(real)]
+
+
+def _wang_ji_standardize(features: np.ndarray, zscore: bool) -> np.ndarray:
+    if np.isnan(features).any():
+        raise Dropped(NAN)
+    if zscore:
+        with np.errstate(all="ignore"):
+            spread = features.std(axis=1, ddof=1, keepdims=True)
+            features = (features - features.mean(axis=1, keepdims=True)) / spread
+        if np.isnan(features).any():
+            raise Dropped(CONSTANT)
+    with np.errstate(over="ignore"):
+        features = features.astype(np.float32)
+    if not np.isfinite(features).all():
+        raise Dropped(ABSURD)  # their scripts keep infinite values
+    return features

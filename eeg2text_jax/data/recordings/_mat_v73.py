@@ -1,0 +1,200 @@
+"""Read ZuCo subject files in MAT v7.3, which is HDF5 (release 2.0, and re-exports of 1.0).
+
+A struct array is a group with one dataset of object references per field; a 1x1 struct is a group with the fields
+themselves. Arrays appear with their axes reversed.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5g, h5o, h5r, h5s, h5t
+
+from eeg2text_jax.base.errors import first_line
+from eeg2text_jax.data.datafile import check_size, open_own
+from eeg2text_jax.data.recordings._features import (
+    Damaged,
+    Fields,
+    Sentence,
+    UnreadableRecording,
+    check_placeholder,
+    make_word,
+)
+
+_NOTHING = np.empty(0)
+Target: TypeAlias = h5g.GroupID | h5d.DatasetID
+_LARGEST = 1 << 16  # largest size of a field in numbers or characters; the largest real field is a sentence's text
+_MOST_ENTRIES = 1 << 16  # sentences of a subject, or words of a sentence; real ones are a few hundred
+# Exceptions of h5py on damaged files, from different layers of the library.
+_ERRORS = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError, MemoryError, OverflowError)
+
+
+def read_mat_v73(path: Path, fields: Fields) -> Iterator[Sentence]:
+    """Yield the sentences of one subject in the order of the file.
+
+    Raises UnreadableRecording for a damaged file; the caller must then discard the sentences yielded before.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            yield from _sentences(path, file, fields)
+    except Damaged as error:
+        raise UnreadableRecording(path, f"is damaged ({error}); fetch it again.") from error
+    except _ERRORS as error:
+        raise UnreadableRecording(path, f"is damaged or cut short ({first_line(error)}); fetch it again.") from error
+
+
+def _sentences(path: Path, file: h5py.File, fields: Fields) -> Iterator[Sentence]:
+    group = open_own(file["/"].id, b"sentenceData") if "sentenceData" in file else None
+    if not isinstance(group, h5g.GroupID):
+        found = ", ".join(sorted(set(file) - {"#refs#", "#subsystem#"})) or "nothing"
+        raise UnreadableRecording(
+            path, f"is an HDF5 file but no ZuCo recording: expected a group sentenceData, found {found}."
+        )
+    references = _References(file)
+    sentences = _StructArray(file, group, references)
+    if missing := {"content", "word"} - set(sentences.fields):
+        raise UnreadableRecording(path, f"its sentenceData has no {', '.join(sorted(missing))}.")
+    for i in range(sentences.count):
+        try:
+            yield _sentence(file, sentences, i, fields, references)
+        except Damaged as error:
+            raise Damaged(f"sentence {i + 1}: {error}") from error
+    references.check()
+
+
+def _sentence(
+    file: h5py.File, sentences: "_StructArray", i: int, fields: Fields, references: "_References"
+) -> Sentence:
+    content = _text(sentences.field("content", i))
+    means = tuple(_numbers(sentences.field(name, i), name) for name in fields.sentence)
+    word = sentences.field("word", i)
+    if not isinstance(word, h5g.GroupID):
+        check_placeholder(_numbers(word, "word"))
+        return Sentence(content, None, (), frozenset(), means)
+    words = _StructArray(file, word, references)
+    if "content" not in words.fields:
+        raise Damaged("its words have no content")
+    read = []
+    for w in range(words.count):
+        count = _numbers(words.field("nFixations", w), "nFixations")
+        eeg = tuple(_numbers(words.field(name, w), name) for name in fields.word)
+        read.append(make_word(w + 1, _text(words.field("content", w)), count, eeg))
+    return Sentence(content, tuple(read), tuple(word.content for word in read), words.fields, means)
+
+
+class _References:
+    """All object references of a file, to check that no two lead to the same array.
+
+    A changed byte can redirect a reference to another word's array, which no other check detects. Only the empty array
+    may be shared: MATLAB stores it once.
+    """
+
+    def __init__(self, file: h5py.File):
+        self._file = file
+        self._addresses: list[np.ndarray] = []
+        self._places: list[tuple[h5g.GroupID, bytes]] = []
+
+    def add(self, group: h5g.GroupID, name: bytes, dataset: h5d.DatasetID) -> None:
+        """Add the references in the field `name` of `group`. Raises Damaged or ValueError if their number is absurd."""
+        count = math.prod(dataset.shape)
+        if count > _MOST_ENTRIES:
+            raise Damaged(f"{name.decode()} claims {count} entries")
+        check_size(dataset, name.decode())
+        addresses = np.empty(dataset.shape, "u8")
+        dataset.read(h5s.ALL, h5s.ALL, addresses, h5t.STD_REF_OBJ)
+        self._addresses.append(addresses.ravel())
+        self._places.append((group, name))
+
+    def check(self) -> None:
+        """Raise Damaged if two references lead to the same array and it is not empty."""
+        addresses, counts = np.unique(np.concatenate(self._addresses), return_counts=True)
+        shared = set(addresses[counts > 1].tolist())
+        for found, (group, name) in zip(self._addresses, self._places, strict=True):
+            if not shared:
+                return
+            for place in np.flatnonzero(np.isin(found, list(shared))):
+                if found[place] in shared:
+                    if not _is_empty(_targets(self._file, h5o.open(group, name))[place]):
+                        raise Damaged("two of its references lead to the same array")
+                    shared.discard(int(found[place]))
+
+
+class _StructArray:
+    """A struct array; `field(name, i)` returns the HDF5 object of a field of element `i`, None if it is absent."""
+
+    def __init__(self, file: h5py.File, group: h5g.GroupID, references: _References):
+        self._file = file
+        self._members = {name.decode(): open_own(group, name) for name in group}
+        self._targets: dict[str, list[Target]] = {}
+        self.fields = frozenset(self._members)
+        self.count = 1
+        content = self._members.get("content")
+        # `content` shows which of the two it is: text in a 1x1 struct, references in an array of structs. Other fields
+        # may be references in both.
+        self._is_single = content is None or not _holds_references(content)
+        if self._is_single:
+            return
+        self.count = math.prod(content.shape)
+        for name, member in self._members.items():
+            if not _holds_references(member):
+                raise Damaged(f"{name} holds no references")
+            if math.prod(member.shape) != self.count:
+                raise Damaged(f"{name} has {math.prod(member.shape)} entries, content has {self.count}")
+            references.add(group, name.encode(), member)
+
+    def field(self, name: str, i: int) -> Target | None:
+        if name not in self._members:
+            return None
+        if self._is_single:
+            return self._members[name]
+        if name not in self._targets:
+            self._targets[name] = _targets(self._file, self._members[name])
+        return self._targets[name][i]
+
+
+def _holds_references(member: Target) -> bool:
+    return isinstance(member, h5d.DatasetID) and h5py.check_ref_dtype(member.dtype) is h5py.Reference
+
+
+def _targets(file: h5py.File, dataset: h5d.DatasetID) -> list[Target]:
+    references = np.empty(dataset.shape, h5py.ref_dtype)
+    dataset.read(h5s.ALL, h5s.ALL, references)
+    return [h5r.dereference(reference, file.id) for reference in references.ravel()]
+
+
+def _is_empty(target: Target) -> bool:
+    """Return whether an object is MATLAB's `[]`, stored as its dimensions (0, 0) in place of values."""
+    if not isinstance(target, h5d.DatasetID):
+        return False
+    return h5a.exists(target, b"MATLAB_empty") or target.shape == (2,)
+
+
+def _read(target: Target | None, name: str, kinds: str) -> np.ndarray:
+    """Return a dataset's values, flat, in MATLAB's order; empty if absent. `kinds` are the allowed kinds of dtype."""
+    if target is None or _is_empty(target):
+        return _NOTHING
+    if not isinstance(target, h5d.DatasetID) or target.dtype.kind not in kinds or len(target.shape) != 2:
+        raise Damaged(f"{name} is no array of the kind that a recording holds")
+    if math.prod(target.shape) > _LARGEST:
+        raise Damaged(f"{name} claims {target.shape} entries")
+    check_size(target, name)
+    values = np.empty(target.shape, target.dtype)
+    target.read(h5s.ALL, h5s.ALL, values)
+    return values.ravel()
+
+
+def _numbers(target: Target | None, name: str) -> np.ndarray:
+    return _read(target, name, "fiu")
+
+
+def _text(target: Target | None) -> str:
+    if target is not None and isinstance(target, h5d.DatasetID) and target.dtype.kind == "f":
+        return ""  # the NaN of a placeholder
+    units = _read(target, "content", "u")
+    try:
+        return units.astype("<u2").tobytes().decode("utf-16-le")
+    except UnicodeDecodeError as error:
+        raise Damaged("a text is not UTF-16") from error

@@ -1,0 +1,451 @@
+"""Find ZuCo's recordings in files, folders and globs: subject, task and format of each file."""
+
+import collections
+import dataclasses
+import pickle
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import h5py
+import numpy as np
+
+from eeg2text_jax.base import kinds
+from eeg2text_jax.base.errors import UserError, first_line
+from eeg2text_jax.base.files import file_digest
+from eeg2text_jax.data.recordings._features import (
+    BANDS,
+    CHANNELS,
+    LARGEST,
+    MEASURES,
+    Dropped,
+    Fields,
+    Sentence,
+    UnreadableRecording,
+    Word,
+    default_sample,
+    wang_ji_sample,
+)
+from eeg2text_jax.data.recordings._mat_v5 import HEADER, byte_order, read_mat_v5
+from eeg2text_jax.data.recordings._mat_v73 import read_mat_v73
+from eeg2text_jax.data.source import Sample, Tally, matches
+
+TASKS = ("SR", "NR", "TSR", "NRv2", "TSRv2")  # sentiment, normal and task-specific reading; v2: ZuCo 2.0
+SUFFIXES = (".mat", ".pickle", ".pkl")
+_SUBJECT_FILE = re.compile(r"^results([A-Z]{3})_(SR|NR|TSR)(?:_\w+)?\.mat$")
+# Folder and file names of Wang & Ji (task1-SR, task2-NR-2.0, ...) and of NeuSpeech (task1_source, taskNRv2_source).
+_PICKLED_TASK = (
+    (re.compile(r"NR[-_]?2\.0|NR_?v2"), "NRv2"),
+    (re.compile(r"task1|(?<![A-Z])SR"), "SR"),
+    (re.compile(r"task2|(?<![A-Z])NR"), "NR"),
+    (re.compile(r"task3|TSR"), "TSR"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordingFile:
+    """The file of one task of one subject (MATLAB) or of all subjects (pickle; `subject` is "")."""
+
+    path: Path
+    subject: str
+    task: str
+
+
+def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[RecordingFile], list[str]]:
+    """Return the recordings in files, folders and globs, ordered by task and subject, and notes on ignored files.
+
+    Subfolders are searched, too. `task` is the task of pickles, whose names may not state it. Raises UserError if a
+    source does not exist or has no recordings, if the name of a file lacks subject or task, or if two files have the
+    same subject and task.
+    """
+    if task and task not in TASKS:
+        raise UserError(f"data.recordings.task is {task!r}; expected one of {', '.join(TASKS)}.")
+    found: dict[Path, RecordingFile] = {}
+    ignored = []
+    for source in sources:
+        for path in _paths(source):
+            file = _identify(path, task)
+            if file is not None:
+                found[path.resolve()] = file
+            elif Path(source).is_file():
+                raise UserError(f"{path}: {_expectation(path)}")
+            else:
+                ignored.append(f"{path}: passed over; {_expectation(path)}")
+    if not found:
+        raise UserError(
+            f"{', '.join(sources)}: no recordings found; expected results<SUBJECT>_<SR|NR|TSR>.mat or a task's pickle."
+        )
+    files = sorted(found.values(), key=lambda file: (TASKS.index(file.task), file.subject, str(file.path)))
+    refuse_duplicates((file.subject, file.task, file.path) for file in files)
+    return files, ignored
+
+
+def refuse_duplicates(entries: Iterable[tuple[str, str, Path]]) -> None:
+    """Raise UserError if two entries (subject, task, file) have the same subject and task."""
+    seen: dict[tuple[str, str], Path] = {}
+    for subject, task, path in entries:
+        other = seen.setdefault((subject, task), path)
+        if subject and other != path:
+            raise UserError(f"{other} and {path} both hold subject {subject} of task {task}; name one of them only.")
+
+
+def layout(path: Path) -> str:
+    """Return the format of a file by its content: `mat-v5`, `mat-v7.3` or `pickle`; else raise UnreadableRecording."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(HEADER)
+        if byte_order(header):
+            return "mat-v5"
+        if h5py.is_hdf5(path):
+            return "mat-v7.3"
+    except OSError as error:
+        raise UnreadableRecording(path, f"cannot be opened ({error.strerror or error}).") from error
+    if header[:1] == b"\x80":
+        return "pickle"
+    if header[124:128] in (b"\x00\x02IM", b"\x02\x00MI"):
+        raise UnreadableRecording(path, "is damaged or cut short (a v7.3 header without HDF5 data); fetch it again.")
+    kind = "empty" if not header else "neither a MATLAB v5, v7 or v7.3 file nor a pickle"
+    raise UnreadableRecording(path, f"is {kind}; expected a ZuCo recording, fetch it again.")
+
+
+def _paths(source: str) -> list[Path]:
+    path = Path(source)
+    if path.is_dir():
+        found = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES)
+    elif path.is_file():
+        return [path]
+    else:
+        found = matches(source)
+    return [p for p in found if p.is_file() and not p.name.startswith(".")]
+
+
+def _identify(path: Path, task: str) -> RecordingFile | None:
+    if path.suffix in (".pickle", ".pkl"):
+        task = task or next((name for pattern, name in _PICKLED_TASK if pattern.search(path.name)), "")
+        return RecordingFile(path, "", task) if task else None
+    match = _SUBJECT_FILE.match(path.name)
+    if match is None:
+        return None
+    subject, task = match.groups()
+    # Both releases have NR and TSR, with different sentences; subject codes begin with Z (1.0) or with Y or X (2.0).
+    return RecordingFile(path, subject, f"{task}v2" if subject[0] in "XY" and task != "SR" else task)
+
+
+def _expectation(path: Path) -> str:
+    if path.suffix in (".pickle", ".pkl"):
+        return f"its name tells no task; give --task=, one of {', '.join(TASKS)}."
+    return "its name tells no subject and task; expected results<SUBJECT>_<SR|NR|TSR>.mat."
+
+
+# Read the pickles of Wang & Ji's scripts (and of NeuSpeech's copy): one task, all subjects.
+#
+# They have only fixated words, of the measures GD, FFD and TRT, and contain the errors of the scripts (see `features`).
+#
+# Loading a pickle can execute any function that it names. Here the few names under which numpy writes arrays resolve to
+# the classes below and every other name is refused, so that not even numpy's own functions see the file's bytes.
+
+
+class Forbidden(Exception):
+    """The pickle names a class or function that recordings do not need; the message is the name."""
+
+
+class _Dtype:
+    """Stand-in for `numpy.dtype`, for numbers alone; `__setstate__` sets the byte order."""
+
+    def __init__(self, name: str, *_: Any):
+        self.dtype: np.dtype = np.dtype(str(name)) if not isinstance(name, _Dtype) else name.dtype
+        if self.dtype.kind not in "biuf":
+            raise ValueError(f"an array of {name!r}, not of plain numbers")
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        order = state[1]
+        if order in ("<", ">"):
+            self.dtype = self.dtype.newbyteorder(order)
+
+
+class _Array:
+    """Stand-in for `numpy.ndarray`; `__setstate__` sets `value`, the array."""
+
+    def __init__(self, *_: Any):
+        self.value: np.ndarray | None = None
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, dtype, is_fortran, content = state
+        self.value = _rebuild(content, dtype, shape, "F" if is_fortran else "C")
+
+
+def _from_buffer(content: bytes, dtype: _Dtype, shape: tuple[int, ...], order: str = "C") -> _Array:
+    array = _Array()
+    array.value = _rebuild(content, dtype, shape, order)
+    return array
+
+
+def _rebuild(content: Any, dtype: Any, shape: Any, order: str) -> np.ndarray:
+    if not isinstance(dtype, _Dtype) or not isinstance(content, bytes | bytearray):
+        raise ValueError("an array whose elements are no numbers")
+    flat = np.frombuffer(content, dtype.dtype)
+    if flat.size != np.prod(shape, dtype=object):
+        raise ValueError(f"an array of shape {shape} with {flat.size} numbers")
+    return flat.reshape(shape, order="F" if order == "F" else "C")
+
+
+def _scalar(dtype: _Dtype, content: bytes) -> float:
+    return _rebuild(content, dtype, (), "C").item()
+
+
+_ALLOWED = {("numpy", "ndarray"): _Array, ("numpy", "dtype"): _Dtype} | {
+    (f"numpy.{core}.{module}", name): stand_in
+    for core in ("core", "_core")  # numpy 1 and numpy 2
+    for module, name, stand_in in (
+        ("multiarray", "_reconstruct", _Array),
+        ("multiarray", "scalar", _scalar),
+        ("numeric", "_frombuffer", _from_buffer),
+    )
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _ALLOWED[module, name]
+        except KeyError:
+            raise Forbidden(f"{module}.{name}") from None
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise Forbidden("a persistent id")
+
+
+def load_plain(file: BinaryIO) -> Any:
+    """Load a pickle of numbers, text, containers and numeric arrays, which `array` converts.
+
+    Raises Forbidden if it names another class or function (nothing was executed), and any Exception if it is damaged.
+    """
+    content = _Unpickler(file).load()
+    if file.read(1):
+        raise ValueError("data after its end")
+    return content
+
+
+def array(value: Any) -> np.ndarray:
+    """Convert a loaded array, number or empty list to a flat array. Raises TypeError for other values."""
+    if isinstance(value, _Array) and value.value is not None:
+        return value.value.ravel()
+    if isinstance(value, int | float) or (isinstance(value, list) and not value):
+        return np.atleast_1d(np.asarray(value, np.float64))
+    raise TypeError(f"{type(value).__name__} where numbers were expected")
+
+
+PICKLED = ("GD", "FFD", "TRT")
+
+
+def read_pickle(path: Path, fields: Fields) -> collections.OrderedDict[str, list[Sentence | None]]:
+    """Return subject -> sentences, sorted by subject; None is a sentence that Wang & Ji's scripts found missing.
+
+    Raises:
+      UnreadableRecording: the file is no such pickle, is damaged, or names a class or function that is refused.
+      UserError: the measure is not in these pickles.
+    """
+    if fields.measure not in PICKLED:
+        raise UserError(
+            f"{path}: Wang & Ji's pickles hold {', '.join(PICKLED)}, not {fields.measure}; "
+            "choose another data.recordings.measure or read the MATLAB files."
+        )
+    try:
+        with path.open("rb") as file:
+            content = load_plain(file)
+        if not isinstance(content, dict) or not content:
+            raise TypeError("it holds no dictionary of subjects")
+        subjects = collections.OrderedDict()
+        for subject in sorted(content):
+            subjects[subject] = [_sentence(item, fields) for item in content.pop(subject)]
+    except Forbidden as error:
+        raise UnreadableRecording(
+            path, f"refused, nothing was executed: it names {error}, and recordings hold only arrays, text and numbers."
+        ) from error
+    except Exception as error:  # a damaged pickle makes the C unpickler raise nearly anything
+        reason = f"missing {first_line(error)}" if isinstance(error, KeyError) else first_line(error)
+        raise UnreadableRecording(
+            path, f"is damaged or not a pickle by Wang & Ji's scripts ({type(error).__name__}: {reason})."
+        ) from error
+    return subjects
+
+
+def _sentence(item: Any, fields: Fields) -> Sentence | None:
+    if item is None:
+        return None
+    words = tuple(_word(word, fields) for word in item["word"])
+    _check_tokens(item, words)
+    means = tuple(array(item["sentence_level_EEG"][name]) for name in fields.sentence)
+    return Sentence(_text(item["content"]), words, tuple(map(_text, item["word_tokens_all"])), frozenset(), means)
+
+
+def _word(item: Any, fields: Fields) -> Word:
+    measured = item["word_level_EEG"][fields.measure]
+    count = array(item["nFixations"])
+    return Word(_text(item["content"]), float(count.item()), tuple(array(measured[name]) for name in fields.word))
+
+
+def _check_tokens(item: Any, words: tuple[Word, ...]) -> None:
+    """Raise ValueError if the three lists of fixated words of a sentence differ: the file is damaged then."""
+    contents = [word.content for word in words]
+    masked, every = item["word_tokens_with_mask"], item["word_tokens_all"]
+    fixated = [token for token, mask in zip(every, masked, strict=True) if mask != "[MASK]"]
+    if contents != item["word_tokens_has_fixation"] or contents != fixated:
+        raise ValueError("the words of a sentence contradict its list of tokens")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} where text was expected")
+    return value
+
+
+# Convert ZuCo's subject files to samples, one file at a time, and count every dropped sentence.
+
+WANG_JI = "wang-ji"
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordingSpec:
+    """Settings for reading ZuCo's recordings: the fields of `config.data.recordings`."""
+
+    measure: Annotated[str, kinds.one_of(*MEASURES)]
+    bands: Annotated[tuple[str, ...], kinds.many(kinds.one_of(*BANDS))]
+    non_words: Annotated[str, kinds.one_of("keep", "skip")]
+    zscore: Annotated[bool, kinds.flag()]
+    compat: Annotated[str, kinds.one_of("", WANG_JI)]
+    exclude: Annotated[tuple[str, ...], kinds.many(kinds.text(empty=False), least=0)]
+    task: Annotated[str, kinds.one_of("", *TASKS)]
+    strict: Annotated[bool, kinds.flag()]
+
+    def __post_init__(self) -> None:
+        if self.compat and self.measure not in ("GD", "FFD", "TRT"):
+            raise UserError(
+                f"data.recordings.measure is {self.measure}; with data.recordings.compat={WANG_JI}, expected GD, FFD "
+                "or TRT."
+            )
+
+    @property
+    def features_are(self) -> str:
+        """The meaning of a sample's F columns."""
+        unit = "z-scores per word" if self.zscore else "µV"
+        return f"{self.measure} band amplitudes ({unit}), {' '.join(self.bands)} x {CHANNELS} channels, band-major"
+
+
+class Recordings:
+    """The samples of ZuCo's files, ordered by task, subject, sentence; iterating completes `tally` and `provenance`.
+
+    A file is read completely before its first sample is yielded, so a damaged file yields none. The constructor raises
+    UserError for an unusable source; iterating raises it if no sample is found, or, with `strict`, for a damaged file.
+    """
+
+    def __init__(self, sources: Sequence[str], spec: RecordingSpec, tally: Tally):
+        self._spec, self._fields, self._tally = spec, Fields(spec.measure, spec.bands), tally
+        self._files, notes = find_recordings(sources, spec.task)
+        tally.notes += notes
+        self._done: list[tuple[str, str, Path]] = []  # subject, task and file of what was read
+        self._texts: dict[str, tuple[str, list[str]]] = {}  # task -> (first subject, texts of all its sentences)
+        self.provenance: dict[str, Any] = {"source": "recordings", **dataclasses.asdict(spec), "files": []}
+
+    def __iter__(self) -> Iterator[Sample]:
+        problems = []
+        for number, file in enumerate(self._files, 1):
+            if file.subject in self._spec.exclude:
+                self._tally.notes.append(f"{file.path}: left out, data.recordings.exclude names {file.subject}.")
+                continue
+            try:
+                samples = self._read(file)
+            except UnreadableRecording as error:
+                if self._spec.strict:
+                    raise
+                problems.append(str(error))
+                self._tally.notes.append(f"LEFT OUT: {error}")
+                print(f"[{number}/{len(self._files)}] {file.path}: LEFT OUT, see below", file=sys.stderr)
+                continue
+            print(f"[{number}/{len(self._files)}] {file.path}: {len(samples)} samples", file=sys.stderr)
+            yield from samples
+        if not self._tally.kept:
+            drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
+            raise UserError(f"no sample to write: {problems[0] if problems else f'all were dropped ({drops}).'}")
+        entries: dict[str, dict[str, int]] = {}  # task -> subject -> number of sentences, placeholders included
+        for (subject, task), n in self._tally.sentences.items():
+            entries.setdefault(task, {})[subject] = n
+        self.provenance |= {"sentences": entries, "dropped": self._tally.drops(), "notes": list(self._tally.notes)}
+
+    def _read(self, file: RecordingFile) -> list[Sample]:
+        how = layout(file.path)
+        tally = Tally()  # of this file alone, so that a damaged file adds nothing
+        samples: list[Sample] = []
+        if how == "pickle":
+            sentences_of = read_pickle(file.path, self._fields)
+            refuse_duplicates([*self._done, *((subject, file.task, file.path) for subject in sentences_of)])
+            while sentences_of:
+                subject, sentences = sentences_of.popitem(last=False)
+                if subject not in self._spec.exclude:
+                    samples += self._subject(file, subject, iter(sentences), how, tally)
+        else:
+            read = read_mat_v5 if how == "mat-v5" else read_mat_v73
+            refuse_duplicates([*self._done, (file.subject, file.task, file.path)])
+            samples += self._subject(file, file.subject, read(file.path, self._fields), how, tally)
+        self._done += [(subject, task, file.path) for subject, task in tally.sentences]
+        self._tally.sentences |= tally.sentences
+        self._tally.dropped += tally.dropped
+        self._tally.notes += tally.notes
+        digest = file_digest(file.path)
+        self.provenance["files"].append({"name": file.path.name, "task": file.task, "layout": how, "sha256": digest})
+        return samples
+
+    def _subject(
+        self, file: RecordingFile, subject: str, sentences: Iterator[Sentence | None], how: str, tally: Tally
+    ) -> list[Sample]:
+        spec, samples, texts, other_tokens, absurd = self._spec, [], [], 0, 0
+        for index, sentence in enumerate(sentences):
+            texts.append(sentence.content if sentence else "")
+            other_tokens += _has_other_tokens(sentence)
+            try:
+                if spec.compat:
+                    features, text = wang_ji_sample(sentence, how, spec.zscore)
+                    absurd += any(np.abs(band).max(initial=0) > LARGEST for word in sentence.words for band in word.eeg)
+                else:
+                    features, text = default_sample(sentence, spec.measure, spec.non_words, spec.zscore)
+            except Dropped as reason:
+                tally.dropped[subject, file.task, str(reason)] += 1
+            else:
+                recording = f"{subject}/{file.task}"  # files have no onsets, sentences are in the order of the task
+                samples.append(Sample(features, text, subject, file.task, index, recording, order=index))
+        tally.sentences[subject, file.task] = len(texts)
+        who = f"{file.path} ({subject}, {file.task})"
+        if other_tokens:
+            tally.notes.append(f"{who}: in {other_tokens} sentences the words are not the tokens of the text.")
+        if absurd:
+            tally.notes.append(f"{who}: {absurd} sentences kept with values above {LARGEST:g} µV.")
+        tally.notes += self._compare(who, subject, file.task, texts)
+        return samples
+
+    def _compare(self, who: str, subject: str, task: str, texts: list[str]) -> list[str]:
+        """Return notes on sentences whose text differs from that of the task's first subject at the same index."""
+        first, reference = self._texts.setdefault(task, (subject, texts))
+        notes = []
+        if len(texts) != len(reference):
+            notes.append(f"{who}: has {len(texts)} sentences, {first} has {len(reference)}; matched by index.")
+        other = [i for i, (a, b) in enumerate(zip(texts, reference, strict=False)) if a and b and a != b]
+        if other:
+            notes.append(
+                f"{who}: {len(other)} sentences have another text than {first}'s of the same index "
+                f"(the first is {other[0]}: {texts[other[0]][:40]!r}, {reference[other[0]][:40]!r}); matched by index, "
+                "so do not split by index."
+            )
+        return notes
+
+
+def _has_other_tokens(sentence: Sentence | None) -> bool:
+    """Return whether a sentence's text and its list of words differ in their tokens that have a letter or digit."""
+    if sentence is None or sentence.words is None:
+        return False
+    in_text, in_words = (
+        [token for token in tokens if any(map(str.isalnum, token))]
+        for tokens in (sentence.content.split(" "), sentence.tokens)
+    )
+    return in_text != in_words

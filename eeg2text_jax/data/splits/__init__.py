@@ -1,0 +1,1 @@
+"""Train, dev and test: the methods, what they leak, and the file that certifies a split."""

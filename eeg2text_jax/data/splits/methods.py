@@ -1,0 +1,603 @@
+"""The splitting methods of `config.split.method`, and folds: splits whose test parts together hold every text once.
+
+Methods (a) to (e) of the splitting paper leak (`papers/003`, section 3.2): (a) shares texts, (b) subjects, (c) texts
+and subjects, (d) and (e) subjects and, for overlapping windows, texts. They show the effect of leaks on scores and
+reproduce published numbers. (f) is in `methods.py`, `blocks` in `methods.py`. `unique_sent` and `unique_subj` are
+the splits of Wang & Ji's `data.py`, by fixed positions and fixed subjects.
+"""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from eeg2text_jax.base.errors import UserError, did_you_mean
+from eeg2text_jax.base.kinds import shares
+from eeg2text_jax.data.clock import NO_TIME, Clock, known_clock, sessions_of
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.splits.split import PARTS, Split, normalize, part_sizes, read_split_file, readings_of, text_units
+
+# Splitting method (f): no subject and no text is in two parts (`papers/003`, section 3.3 and appendix B, corrected).
+#
+# Samples are the edges of a bipartite graph: its nodes are the subjects on one side, the texts (for windows, the text
+# groups) on the other. The paper's pseudo-code leaks: its extension step tests only one endpoint of an edge and does
+# not record the other. This implementation tests both endpoints. For EEG, each text picks a subject, as the paper's
+# prose and array C of Algorithm 1 say. For windows the paper says two things, and both are methods: in `f` each subject
+# picks a story (C and the matrix of Algorithm 2), in `f_prose` each story picks a subject.
+
+NONE = -1  # in place of a part: a node without a part yet, or a discarded edge
+
+
+def f(data: DataFile, ratio: tuple[float, float, float], seed: int, name: str = "f") -> Split:
+    """Split by method (f): no subject and no normalized text is in two parts; other samples are discarded.
+
+    A full grid of 12 subjects and 12 texts (cut 9/1/2) keeps (81 + 1 + 4) / 144 = 59.7% of the samples. Windows, whose
+    texts overlap, are divided by text group (story). The ratio divides the subjects; for windows, it divides the text
+    groups unless there are more text groups than subjects. Each node of the other side then picks the node that was
+    picked least. `name` is "f" or "f_prose".
+    """
+    subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
+    if len(subjects) < len(PARTS):
+        raise UserError(
+            f"{data.path}: split '{name}' gives each part subjects of its own, and there are "
+            f"{len(subjects)} of them; expected {len(PARTS)} or more, or take split 'unique_text'."
+        )
+    names, text = np.unique(text_units(data), return_inverse=True)
+    if data.is_windows and len(names) < len(PARTS):
+        raise UserError(
+            f"{data.path}: split '{name}' gives each part stories of its own, and there are {len(names)} text groups; "
+            f"expected {len(PARTS)} or more."
+        )
+    stories_are_fewer, rng = data.is_windows and len(names) <= len(subjects), np.random.default_rng(seed)
+    if stories_are_fewer and name == "f":
+        part = split_graph(text, subject, ratio, rng, cut="u")
+    else:
+        part = split_graph(subject, text, ratio, rng, cut="v" if stories_are_fewer else "u")
+    return Split.of(data, name, seed, part)
+
+
+def f_prose(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """Split by method (f) as the paper's prose says: for windows, each story picks the subject that was picked least.
+
+    It keeps fewer samples than `f` (on the graph of Narratives 83.9 % of the windows in place of 88.2 %, means of 20
+    seeds); for EEG both are the same.
+    """
+    return f(data, ratio, seed, "f_prose")
+
+
+def split_graph(
+    u: np.ndarray,
+    v: np.ndarray,
+    ratio: tuple[float, float, float],
+    rng: np.random.Generator,
+    *,
+    cut: str,
+    order: tuple[str, ...] = ("test", "dev", "train"),
+) -> np.ndarray:
+    """Divide the edges of a bipartite graph so that no node has edges in two parts.
+
+    Args:
+      u, v: the endpoints of every edge, int `[E]`, numbered from 0 without gaps; equal edges stay together. Each
+        node v picks a node u, which owns it.
+      ratio: train, dev and test share of the nodes on the side `cut`.
+      rng: source of randomness, also to break ties.
+      cut: the side cut at `ratio`, "u" or "v".
+      order: the order in which parts claim edges without a part; with train first, dev and test would get hardly any.
+
+    Returns:
+      The part of every edge as an index into `PARTS`, or -1 if discarded, int `[E]`. No discarded edge could be added
+        to any part.
+    """
+    owner = pick_owners(u, v, rng)
+    part_u, part_v = np.full(u.max() + 1, NONE), np.full(len(owner), NONE)
+    if cut == "u":
+        part_u = cut_nodes(len(part_u), ratio, rng)
+        part_v = part_u[owner]
+    else:
+        part_v = cut_nodes(len(part_v), ratio, rng)
+        weight = np.bincount(v[u == owner[v]])
+        part_u = inherit(len(part_u), owner, part_v, weight, order)
+    extend(u, v, part_u, part_v, order, rng)
+    kept = part_u[u] == part_v[v]
+    part_u[np.bincount(u, kept) == 0] = NONE  # a node is free again if none of its edges was kept
+    part_v[np.bincount(v, kept) == 0] = NONE
+    extend(u, v, part_u, part_v, order, rng)
+    return np.where(part_u[u] == part_v[v], part_u[u], NONE)
+
+
+def extend(
+    u: np.ndarray, v: np.ndarray, part_u: np.ndarray, part_v: np.ndarray, order: Sequence[str], rng: np.random.Generator
+) -> None:
+    """Let each part in turn claim all edges without a node in another part; `part_u` and `part_v` are updated.
+
+    One pass per part suffices: a skipped edge has an endpoint in another part, and nodes do not change parts.
+    """
+    for k in map(PARTS.index, order):
+        for edge in rng.permutation(len(u)).tolist():
+            if part_u[u[edge]] in (k, NONE) and part_v[v[edge]] in (k, NONE):
+                part_u[u[edge]] = part_v[v[edge]] = k
+
+
+def pick_owners(u: np.ndarray, v: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return one neighbor u of every node v as its owner, int `[V]`: the u that owns fewest so far, ties at random."""
+    owner, degree = np.full(v.max() + 1, NONE), np.zeros(u.max() + 1, np.int64)
+    by_v = np.argsort(v)
+    neighbours = np.split(u[by_v], np.cumsum(np.bincount(v))[:-1])
+    for node in rng.permutation(len(owner)).tolist():
+        candidates = np.unique(neighbours[node])
+        owner[node] = rng.choice(candidates[degree[candidates] == degree[candidates].min()])
+        degree[owner[node]] += 1
+    return owner
+
+
+def at_least_one(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int]:
+    """Return the sizes of train, dev and test of `n` units as `part_sizes` does, but none empty if `n` is 3 or more.
+
+    An empty part takes a unit from the part that exceeds its share most: 6 units at 8:1:1 give 4, 1 and 1.
+    """
+    found = list(part_sizes(n, ratio))
+    while min(found) == 0 and max(found) > 1:
+        above = [size - n * share if size > 1 else -np.inf for size, share in zip(found, ratio, strict=True)]
+        found[int(np.argmax(above))] -= 1
+        found[found.index(0)] += 1
+    train, dev, test = found
+    return train, dev, test
+
+
+def cut_nodes(n: int, ratio: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
+    """Return a random part for each of `n` nodes, as an index into `PARTS`, int `[n]`; part sizes follow `ratio`."""
+    return rng.permutation(np.repeat(np.arange(len(PARTS)), at_least_one(n, ratio)))
+
+
+def inherit(n_u: int, owner: np.ndarray, part_v: np.ndarray, weight: np.ndarray, order: tuple[str, ...]) -> np.ndarray:
+    """Return the part of every node u, int `[U]`: the part of the nodes v with `owner[v] == u`; -1 if there are none.
+
+    If these v are in several parts, the part with the largest sum of `weight` wins; in a tie, the first of `order` wins
+    (the paper has no rule for ties).
+    """
+    total = np.zeros((n_u, len(PARTS)))
+    np.add.at(total, (owner, part_v), weight)
+    preferred = [PARTS.index(name) for name in order]
+    part = np.asarray(preferred)[np.argmax(total[:, preferred], axis=1)]
+    return np.where(total.any(axis=1), part, NONE)
+
+
+# Splitting method `blocks`: dev and test are each a stretch of every recording, with a gap in time between parts.
+#
+# A text is in one part only: its samples in stretches of other parts are discarded. Few samples are discarded if all
+# subjects read the texts in the same order, and many if the orders differ.
+
+LEFT_OUT = -1  # part of a discarded sample
+TRAIN, DEV, TEST = range(3)  # indices into `PARTS`
+NEEDS_TIME = (
+    f"split 'blocks' needs to know {NO_TIME.partition(' is')[0]}; prepare the file again with columns of recording and "
+    "onset or order, or take split 'unique_text'."
+)
+
+
+def blocks(
+    data: DataFile,
+    ratio: tuple[float, float, float],
+    seed: int,
+    gap: float = 0.0,
+    unique_subjects: bool = False,
+    unique_sessions: bool = False,
+) -> Split:
+    """Split by method `blocks`: dev and test are each a stretch of every recording.
+
+    In all recordings of a task, the stretches are at the same place. `ratio` has the shares of train, dev and test in
+    each recording. `gap` is the least distance between samples of different parts, in seconds (in samples, if onsets
+    are unknown). With `unique_subjects`, parts have disjoint subjects; with `unique_sessions`, disjoint sessions: then
+    sentences, places and recordings are held out together. Raises UserError if the times of the samples are not known.
+    """
+    clock = known_clock(data, NEEDS_TIME)
+    rng = np.random.default_rng(seed)
+    place, part = places(clock), np.full(len(data), TRAIN)
+    for task in np.unique(data.task.astype(str)):
+        inside = np.flatnonzero(data.task == task)
+        first, second = rng.permutation([DEV, TEST])
+        free = rng.uniform(0, ratio[TRAIN], 2)
+        begin = free.min(), free.max() + ratio[first]
+        for k, start in zip((first, second), begin, strict=True):
+            part[inside[(place[inside] >= start) & (place[inside] < start + ratio[k])]] = k
+    part[~clock.known] = LEFT_OUT
+    part = keep_one_part_per_text(data, part, at_least_one(len(set(text_names(data))), ratio))
+    if unique_subjects:
+        part = keep_one_part_per_unit(data, part, ratio, rng, "subjects", data.subject)
+    if unique_sessions:
+        part = keep_one_part_per_unit(data, part, ratio, rng, "sessions", sessions_of(data.subject, clock.recording))
+    return split_of(data, part, f"blocks, gap {gap:g} {clock.unit}", seed, gap)
+
+
+def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float) -> list[Split]:
+    """Return `count` splits: in fold k, test is stretch k of `count` in each recording; dev begins after this stretch.
+
+    `share` is the share of dev in the samples that are not test.
+    """
+    clock = known_clock(data, NEEDS_TIME)
+    texts = text_names(data)
+    stretch = np.where(clock.known, np.minimum((places(clock) * count).astype(int), count - 1), LEFT_OUT)
+    sizes = [len(found) for found in np.array_split(np.arange(len(set(texts))), count)]
+    stretch = keep_one_part_per_text(data, stretch, tuple(sizes))
+    splits = []
+    for k in range(count):
+        part = np.where(stretch == LEFT_OUT, LEFT_OUT, np.where(stretch == k, TEST, TRAIN))
+        after = (places(clock) - (k + 1) / count) % 1
+        part[(part == TRAIN) & (after < share * (1 - 1 / count))] = DEV
+        others = len(set(texts[(part == TRAIN) | (part == DEV)]))
+        n_dev = min(max(round(others * share), 1), others - 1)
+        sizes_now = (others - n_dev, n_dev, len(set(texts[part == TEST])))
+        part = keep_one_part_per_text(data, part, sizes_now)
+        splits.append(split_of(data, part, f"blocks, gap {gap:g} {clock.unit}, fold {k + 1} of {count}", seed, gap))
+    return splits
+
+
+def places(clock: Clock) -> np.ndarray:
+    """Return each sample's place in its recording, from 0 (first, or time unknown) to below 1, float64 `[N]`."""
+    found = np.zeros(len(clock))
+    for rows in clock.recordings().values():
+        rows = rows[clock.known[rows]]
+        found[rows[np.argsort(clock.spans[rows, 0], kind="stable")]] = np.arange(len(rows)) / max(1, len(rows))
+    return found
+
+
+def text_names(data: DataFile) -> np.ndarray:
+    """Return a name of each sample's text, `[N]`: the normalized text; for windows, stimulus and first segment."""
+    return data.sentence_id.astype(str) if data.is_windows else np.array([normalize(text) for text in data.sentence])
+
+
+def keep_one_part_per_text(data: DataFile, part: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """Return `part` `[N]` with each text in one part only: samples of the text in other parts get `LEFT_OUT`.
+
+    Parts choose from the last to the first: part k takes the `sizes[k]` texts, of those not yet taken, with the largest
+    share of their samples in part k. Part 0 takes the rest.
+    """
+    text = np.unique(text_names(data), return_inverse=True)[1]
+    used = part != LEFT_OUT
+    counts = np.zeros((text.max() + 1, len(sizes)))
+    np.add.at(counts, (text[used], part[used]), 1)
+    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    owner = np.full(len(share), LEFT_OUT)
+    for k in reversed(range(len(sizes))):
+        free = np.flatnonzero((owner == LEFT_OUT) & (counts[:, k] > 0))
+        chosen = free[np.argsort(-share[free, k], kind="stable")][: sizes[k] if k else None]
+        owner[chosen] = k
+    return np.where(owner[text] == part, part, LEFT_OUT)
+
+
+def keep_one_part_per_unit(
+    data: DataFile,
+    part: np.ndarray,
+    ratio: tuple[float, float, float],
+    rng: np.random.Generator,
+    what: str,
+    units: np.ndarray,
+) -> np.ndarray:
+    """Return `part` `[N]` with each of `units` `[N]` in one part only: its samples in other parts get `LEFT_OUT`.
+
+    Raises UserError if there are fewer units than parts; `what` is their name in the plural.
+    """
+    names, unit = np.unique(units.astype(str), return_inverse=True)
+    if len(names) < len(PARTS):
+        raise UserError(
+            f"{data.path}: split.unique_{what} gives each part {what} of its own, and there are {len(names)} of "
+            f"them; expected {len(PARTS)} or more."
+        )
+    return np.where(cut_nodes(len(names), ratio, rng)[unit] == part, part, LEFT_OUT)
+
+
+def split_of(data: DataFile, part: np.ndarray, method: str, seed: int, gap: float) -> Split:
+    """Return the split; train samples near dev or test, and dev samples near test, in time or segment, are dropped."""
+    part, clock = part.copy(), data.clock
+    for keeps, gives in ((TEST, TRAIN), (TEST, DEV), (DEV, TRAIN)):
+        for rows in clock.recordings().values():
+            stay, go = rows[part[rows] == keeps], rows[part[rows] == gives]
+            part[go[too_near(clock.spans[go], clock.spans[stay], gap)]] = LEFT_OUT
+        if data.is_windows:
+            segments = readings_of(data).segments.windows
+            go = np.flatnonzero(part == gives)
+            part[go[share_segments(segments[go], segments[part == keeps])]] = LEFT_OUT
+    return Split.of(data, method, seed, part)
+
+
+def too_near(spans: np.ndarray, others: np.ndarray, gap: float) -> np.ndarray:
+    """Return which spans `[N, 2]` (start, end) overlap one of `others [M, 2]` or are nearer than `gap`; bool `[N]`."""
+    if not len(others):
+        return np.zeros(len(spans), bool)
+    others = others[np.argsort(others[:, 0])]
+    last = np.maximum.accumulate(others[:, 1])  # latest end of each span and all before it
+    before = np.searchsorted(others[:, 0], spans[:, 0], side="right")
+    ended = np.where(before > 0, last[before - 1], -np.inf)
+    begins = np.where(before < len(others), others[np.minimum(before, len(others) - 1), 0], np.inf)
+    apart = np.minimum(spans[:, 0] - ended, begins - spans[:, 1])
+    return (apart < gap) | (apart < 0)
+
+
+def share_segments(windows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return which windows `[N, 2]` (first segment, number of segments) overlap one of the others; bool `[N]`."""
+    ends = [np.stack([first, first + length], axis=1).astype(float) for first, length in (windows.T, others.T)]
+    return too_near(ends[0] - [0, 0.5], ends[1] - [0, 0.5], 0)
+
+
+def deal(units: np.ndarray, ratio: tuple[float, float, float], rng: np.random.Generator) -> np.ndarray:
+    """Return each sample's index into `PARTS`, int `[N]`; distinct `units [N]` are shuffled and cut at `ratio`."""
+    distinct, unit = np.unique(units, return_inverse=True)
+    part = np.empty(len(distinct), np.int64)
+    part[rng.permutation(len(distinct))] = np.repeat(np.arange(len(PARTS)), at_least_one(len(distinct), ratio))
+    return part[unit]
+
+
+def by_subject(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """Split by method (a): all samples of a subject stay together; texts are in all parts."""
+    return Split.of(data, "a", seed, deal(data.subject.astype(str), ratio, np.random.default_rng(seed)))
+
+
+def by_session(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """Split by method `sessions`: all samples of a subject's session (a day) stay together; texts are in all parts.
+
+    Recordings whose names state no session are sessions of their own. Raises UserError if recordings are not known.
+    """
+    return Split.of(data, "sessions", seed, deal(_sessions(data), ratio, np.random.default_rng(seed)))
+
+
+def _sessions(data: DataFile) -> np.ndarray:
+    known_clock(data, f"split 'sessions' needs the recordings of the samples; {NO_TIME}; take 'unique_text'.")
+    return sessions_of(data.subject, data.clock.recording)
+
+
+def pooled(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """Split by method (c): samples are shuffled; texts and subjects are in all parts."""
+    return Split.of(data, "c", seed, deal(np.arange(len(data)), ratio, np.random.default_rng(seed)))
+
+
+def by_sentence(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """Split by method (d): the sentence ids of each task are shuffled; subjects are in all parts.
+
+    A text that two tasks share has two ids and may be in two parts; `unique_text` prevents that.
+    """
+    rng = np.random.default_rng(seed)
+    part = np.empty(len(data), np.int64)
+    for task in np.unique(data.task.astype(str)):
+        inside = data.task == task
+        part[inside] = deal(data.sentence_index[inside], ratio, rng)
+    return Split.of(data, "d", seed, part)
+
+
+def by_task(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """Split by method (b): all samples of a task stay together; subjects are in all parts.
+
+    ZuCo has too few tasks for this method. Windows are divided by text group, because two tasks may tell one story.
+    """
+    units = data.text_group if data.is_windows else data.task
+    return Split.of(data, "b", seed, deal(units.astype(str), ratio, np.random.default_rng(seed)))
+
+
+def by_block(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """Split by method (e): in each task a run of consecutive sentences is dev, another test, for all subjects.
+
+    Overlapping windows share text where the runs meet.
+    """
+    rng = np.random.default_rng(seed)
+    part = np.zeros(len(data), np.int64)
+    for task in np.unique(data.task.astype(str)):
+        inside = np.flatnonzero(data.task == task)
+        places, place = np.unique(data.sentence_index[inside], return_inverse=True)
+        train, *others = part_sizes(len(places), ratio)
+        cuts = np.sort(rng.integers(0, train + 1, 2))  # train sentences before each of the two runs, dev and test
+        of_place = np.zeros(len(places), np.int64)
+        begin = 0
+        for cut, k in zip(np.diff(cuts, prepend=0), rng.permutation([1, 2]), strict=True):
+            of_place[begin + cut : begin + cut + others[k - 1]] = k
+            begin += cut + others[k - 1]
+        part[inside] = of_place[place]
+    return Split.of(data, "e", seed, part)
+
+
+def unique_text(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """Split the distinct normalized texts of all tasks, or the text groups of windows: a text is in one part only."""
+    return Split.of(data, "unique_text", seed, deal(text_units(data), ratio, np.random.default_rng(seed)))
+
+
+# Wang & Ji's subjects for task SR of ZuCo 1.0, without ZDN.
+UNIQUE_SUBJ = {
+    "train": ("ZAB", "ZDM", "ZGW", "ZJM", "ZJN", "ZJS", "ZKB", "ZKH", "ZKW"),
+    "dev": ("ZMG",),
+    "test": ("ZPH",),
+}
+_SR = re.compile(r"(^|[^A-Z])SR([^A-Z]|$)")
+
+
+def sentences_per_task(data: DataFile) -> dict[str, int]:
+    """Return the number of sentences of every task, including sentences that the data file lacks for all subjects.
+
+    It is the largest of the subjects' counts in the data file's provenance (`sentences`: task -> subject -> count) and
+    the largest sentence index plus 1. Wang & Ji use the first subject's count, and their code fails if another
+    subject has fewer sentences.
+    """
+    stated = data.provenance.get("sentences")
+    by_subject = stated if isinstance(stated, dict) else {}
+    counts = {}
+    for task in np.unique(data.task.astype(str)).tolist():
+        occurring = int(data.sentence_index[data.task == task].max()) + 1
+        counts[task] = max([occurring, *by_subject.get(task, {}).values()])
+    return counts
+
+
+def unique_sent(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """Split each task by position: the first sentences train, the next are dev, the last test.
+
+    This leaks texts between tasks: ZuCo's NR and TSR share 47 sentences.
+    """
+    part = np.empty(len(data), np.int64)
+    for task, n in sentences_per_task(data).items():
+        inside = data.task == task
+        bounds = np.cumsum(part_sizes(n, ratio))[:-1]
+        part[inside] = np.searchsorted(bounds, data.sentence_index[inside], side="right")
+    return Split.of(data, "unique_sent", seed, part)
+
+
+def unique_subj(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Split:
+    """Split task SR of ZuCo 1.0 by `UNIQUE_SUBJ`; other samples are dropped, `ratio` is ignored.
+
+    Raises UserError if the data file has no SR task, or a part has none of its subjects.
+    """
+    tasks = np.unique(data.task.astype(str)).tolist()
+    sr = [task for task in tasks if _SR.search(task)]
+    if not sr:
+        raise UserError(
+            f"{data.path}: split 'unique_subj' is defined for task SR of ZuCo 1.0 only, "
+            f"found {', '.join(tasks)}; use split.method=a or f."
+        )
+    inside = np.isin(data.task.astype(str), sr)
+    part = np.full(len(data), LEFT_OUT)
+    for k, name in enumerate(PARTS):
+        rows = inside & np.isin(data.subject.astype(str), UNIQUE_SUBJ[name])
+        if not rows.any():
+            raise UserError(
+                f"{data.path}: split 'unique_subj' needs SR samples of {' or '.join(UNIQUE_SUBJ[name])} in its {name} "
+                "part, found none; use split.method=a or f for other subjects."
+            )
+        part[rows] = k
+    return Split.of(data, "unique_subj", seed, part)
+
+
+METHODS: dict[str, Callable[..., Split]] = {
+    "unique_text": unique_text,
+    "unique_sent": unique_sent,
+    "unique_subj": unique_subj,
+    "a": by_subject,
+    "b": by_task,
+    "c": pooled,
+    "d": by_sentence,
+    "e": by_block,
+    "f": f,
+    "f_prose": f_prose,
+    "blocks": blocks,
+    "sessions": by_session,
+}
+SUBJECTS = "subjects"  # value of `folds`: each fold tests one subject, which it leaves out of training
+FROM_FILE = "file"  # method that takes the parts of a split file
+
+
+def make_split(
+    data: DataFile,
+    method: str,
+    ratio: Sequence[float],
+    seed: int,
+    path: str | os.PathLike[str] = "",
+    gap: float = 0.0,
+    unique_subjects: bool = False,
+    unique_sessions: bool = False,
+) -> Split:
+    """Divide the samples of a data file into train, dev and test.
+
+    Args:
+      data: the samples.
+      method: a name in `METHODS`, or "file" for the parts in the file at `path`.
+      ratio: shares of train, dev and test in the units that the method divides, such as texts or subjects.
+      seed: the only source of randomness.
+      path: a certificate or another split file; only for method "file".
+      gap: least seconds between samples of different parts; only for method "blocks".
+      unique_subjects: whether parts have disjoint subjects; only for method "blocks".
+      unique_sessions: the same for sessions.
+
+    Raises:
+      UserError: an unknown method, a bad ratio, an empty part, or a split file that does not fit the data.
+
+    Examples:
+      >>> from eeg2text_jax import make_split, read_datafile
+      >>> split = make_split(read_datafile("own.h5"), "unique_text", (0.75, 0.125, 0.125), seed=0)
+      >>> {name: len(rows) for name, rows in split.parts.items()}
+      {'train': 48, 'dev': 8, 'test': 8}
+    """
+    if method == FROM_FILE:
+        if not path:
+            raise UserError("split.method=file needs split.path, a certificate or split file in JSON.")
+        return read_split_file(path).resolve(data)
+    if method not in METHODS:
+        hint = did_you_mean(method, [*METHODS, FROM_FILE])
+        raise UserError(f"split.method: there is no splitting method {method!r}; {hint}")
+    own = {"gap": gap, "unique_subjects": unique_subjects, "unique_sessions": unique_sessions}
+    options = own if method == "blocks" else {}
+    return METHODS[method](data, check_ratio(tuple(ratio)), seed, **options)
+
+
+def make_folds(
+    data: DataFile, method: str, folds: int | str, ratio: Sequence[float], seed: int, gap: float = 0.0
+) -> list[Split]:
+    """Return a split of a data file for each fold.
+
+    One split of few subjects or sentences tests few of them. Over all folds every text is tested by a model that was
+    not trained on it, so an audit of all test parts has as many sentences as the data.
+
+    Args:
+      data: the samples.
+      method: what the test part of fold k is. "unique_text": group k of the texts. "f": group k of the texts, read by
+        group k of the subjects; none of these texts and subjects is in train or dev. "a": group k of the subjects;
+        texts are shared, which leaks. "sessions": the same of the sessions. "blocks": stretch k of each recording, with
+        texts of its own.
+      folds: the number of folds, 2 or more; or "subjects", a fold for each subject.
+      ratio: shares of train, dev and test; only the ratio of train to dev counts.
+      seed: the only source of randomness.
+      gap: least seconds between samples of different parts; only for "blocks".
+
+    Raises:
+      UserError: another method, fewer units than folds, or an empty part.
+    """
+    rng = np.random.default_rng(seed)
+    _, subject = np.unique(data.subject.astype(str), return_inverse=True)
+    _, text = np.unique(text_units(data), return_inverse=True)
+    n_subjects, n_texts = subject.max() + 1, text.max() + 1
+    if method not in ("unique_text", "f", "a", "blocks", "sessions"):
+        raise UserError(f"--folds: split.method is {method!r}; expected unique_text, f, a, sessions or blocks.")
+    if folds == SUBJECTS and method not in ("f", "a"):
+        what = "sessions" if method == "sessions" else "texts"
+        raise UserError(f"--folds=subjects: split.method is {method!r}, which divides {what}; take f, or a number.")
+    if method == "sessions":  # in what follows, sessions are in the place of subjects
+        subject = np.unique(_sessions(data), return_inverse=True)[1]
+        n_subjects = subject.max() + 1
+    count = n_subjects if folds == SUBJECTS else int(folds)
+    by_reader = method in ("a", "sessions")
+    least = min(n_subjects, n_texts) if method == "f" else n_subjects if by_reader else n_texts
+    if not 2 <= count <= least:
+        readers = "sessions" if method == "sessions" else "subjects"
+        what = readers if by_reader or (method == "f" and n_subjects <= n_texts) else "texts"
+        raise UserError(f"--folds is {count}; expected from 2 to {least}, because there are {least} {what}.")
+    train, dev, _ = check_ratio(tuple(ratio))
+    share = dev / (train + dev)
+    if method == "blocks":
+        return block_folds(data, count, share, seed, gap)
+    texts, subjects = (np.array_split(rng.permutation(n), min(n, count)) for n in (n_texts, n_subjects))
+    splits = []
+    for k in range(count):
+        divided = [fold_parts(texts, k, share, rng)[text]] if not by_reader else []
+        divided += [fold_parts(subjects, k, share, rng)[subject]] if method != "unique_text" else []
+        part = np.where(divided[0] == divided[-1], divided[0], LEFT_OUT)
+        splits.append(Split.of(data, f"{method}, fold {k + 1} of {count}", seed, part))
+    return splits
+
+
+def fold_parts(groups: list[np.ndarray], k: int, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Return the part of each unit in fold k, int `[U]`: group k is test, `share` of the others is dev, the rest train.
+
+    `groups` has the test units of each fold; units are numbered from 0 to U - 1.
+    """
+    others = rng.permutation(np.concatenate([group for i, group in enumerate(groups) if i != k]))
+    n_dev = min(max(round(len(others) * share), 1), len(others) - 1)
+    if n_dev < 1:
+        raise UserError("--folds: train, dev and test need at least one subject or text each; there are too few.")
+    part = np.full(len(others) + len(groups[k]), TRAIN)
+    part[others[:n_dev]], part[groups[k]] = DEV, TEST
+    return part
+
+
+def check_ratio(ratio: tuple[float, ...]) -> tuple[float, float, float]:
+    """Return the shares of train, dev and test. Raises UserError unless they are positive and add up to 1."""
+    if not shares().holds(ratio):
+        raise UserError(
+            f"split.ratio: expected three positive shares (train, dev, test) that add up to 1, got {tuple(ratio)}; "
+            "write for example 0.8,0.1,0.1."
+        )
+    train, dev, test = map(float, ratio)
+    return train, dev, test

@@ -1,0 +1,251 @@
+"""Leakage in time: training samples close to dev and test samples, or at the same place of another recording."""
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.data.clock import NO_TIME, Clock, runs_of
+from eeg2text_jax.data.splits.split import Readings, normalize
+
+WITHIN = {"s": (5, 30, 120), "samples": (1, 5, 20)}  # unit of time -> distances up to which samples are neighbors
+# Where the sample at the nearest place may come from, besides another recording.
+SAME_RUN, ANYWHERE, OTHER_SUBJECT = "the same task and run", "any task and run", "another subject"
+MOST_PAIRS = 200  # pairs of recordings of a run that are compared in a table of places
+DRAWS = 2000  # permutations in the permutation test
+ONE_BLOCK = 0.8  # warn if at least this share of the groups are each one block of consecutive samples
+HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # least share of samples with a neighbor, and least gain over chance, to warn
+
+
+def groups_of_readings(readings: Readings) -> dict[str, np.ndarray]:
+    """Return "task" and "story" (of windows) -> label of each sample, object `[N]`, if the labels differ."""
+    columns = {"task": readings.task, "story": readings.text_group}
+    return {name: column for name, column in columns.items() if column is not None and len(set(column)) > 1}
+
+
+def time_leakage(
+    readings: Readings, parts: Mapping[str, np.ndarray], groups: Mapping[str, np.ndarray]
+) -> dict[str, Any] | None:
+    """Return how close in time dev and test samples are to training samples; None if no time is known.
+
+    `parts`: part -> its rows; `groups`: name of a grouping -> label of each sample `[N]`, see `groups_of_readings`.
+
+    Returns:
+      `unit` (s or samples); `known`, the share of the parts' samples with a known time; `neighbors`, for dev and test
+        the share of samples with a training sample of the same recording within each distance of `WITHIN`; `groups`,
+        results of `neighbor_accuracy` by name and part; `one_block`, results of the function `one_block` by name;
+        `places`, results of `place_accuracy` by part;
+        `ranges`, first and last onset (or order) by recording; `notes` about onsets that are hardly seconds.
+    """
+    clock = readings.clock
+    if clock is None or not clock.known.any():
+        return None
+    kept = np.concatenate(list(parts.values()))
+    found: dict[str, Any] = {"unit": clock.unit, "known": float(clock.known[kept].mean()), "neighbors": {}}
+    found["groups"] = {name: {} for name in groups}
+    for judged in ("dev", "test"):
+        near, apart = clock.nearest(parts[judged], parts["train"])
+        found["neighbors"][judged] = {str(limit): float(np.mean(apart <= limit)) for limit in WITHIN[clock.unit]}
+        for name, labels in groups.items():
+            found["groups"][name][judged] = neighbor_accuracy(labels, parts[judged], near)
+    text = texts_of(readings)
+    found["places"] = {judged: place_accuracy(readings, text, parts, judged) for judged in ("dev", "test")}
+    shares = {name: one_block(readings, labels) for name, labels in groups.items()}
+    found["one_block"] = {name: share for name, share in shares.items() if share is not None}
+    return found | {"ranges": {name: list(ends) for name, ends in clock.ranges.items()}, "notes": clock.notes()}
+
+
+def texts_of(readings: Readings) -> np.ndarray:
+    """Return the text of each sample in a form that can be compared, `[N]`; the sentence id if texts are not known."""
+    if readings.text is None or readings.text_group is not None:
+        return readings.sentence_id.astype(str)
+    return np.array([normalize(text) or text for text in readings.text])
+
+
+def place_accuracy(
+    readings: Readings, text: np.ndarray, parts: Mapping[str, np.ndarray], judged: str
+) -> dict[str, dict[str, Any]]:
+    """Return how often the training sample at the nearest place in another recording has the same text.
+
+    The result has for each origin of that sample (the same task and run, any, another subject) the form of place that
+    tells most, and the result of `neighbor_accuracy` for it. It is empty if no sample has a counterpart.
+    """
+    clock, train, rows = readings.clock, parts["train"], parts[judged]
+    run, found = runs_of(readings.task, clock.recording), {}
+    for origin, within, apart in (
+        (SAME_RUN, run, None), (ANYWHERE, None, None), (OTHER_SUBJECT, run, readings.subject)
+    ):  # fmt: skip
+        near = {form: clock.at_same_place(rows, train, form, within, apart) for form in clock.places}
+        form = max(near, key=lambda form: np.sum(text[rows[near[form] >= 0]] == text[near[form][near[form] >= 0]]))
+        found[origin] = {"form": form, **neighbor_accuracy(text, rows, near[form])}
+    return {origin: told for origin, told in found.items() if told["samples"]}
+
+
+def far_above_chance(told: Mapping[str, Any]) -> bool:
+    """Return whether a result of `neighbor_accuracy` is a finding."""
+    return bool(told["samples"] and told["p"] <= 0.05 and told["told"] - told["chance"] >= HIGH_GAIN)
+
+
+ORDER_FINDING = (
+    "sentences come in the same order in several recordings: no split that trains and tests on the same sentences "
+    "separates a sentence from its place. Designs that could: sentences in another random order in each recording; or "
+    "test sentences that occur in no training recording (`--method=unique_text`; `blocks` holds out their places, too)"
+)
+
+
+def place_lines(places: Mapping[str, Any]) -> list[str]:
+    """Return the result of `place_accuracy` for each part in words, with a finding if it is far above chance."""
+    lines, high = [], False
+    for judged, origins in places.items():
+        if not origins:
+            continue
+        origin, told = max(origins.items(), key=lambda item: item[1]["told"])
+        high |= far_above_chance(told)
+        lines.append(
+            f"the training sample at the nearest place (by {told['form']}) in another recording, of {origin}, has the "
+            f"text of {told['told']:.1%} of {told['samples']} {judged} samples (chance {told['chance']:.1%}, p = "
+            f"{told['p']:.4f})"
+        )
+    return [*lines, ORDER_FINDING] if high else lines
+
+
+def run_table(readings: Readings) -> list[str]:
+    """Return a text table of the order of sentences in the recordings of each task and run, if a run has several.
+
+    For pairs of recordings: the share of places (index) with the same text, the median distance in time of equal
+    indices over the whole run and over its first half, and how often the sample nearest in time has the same text.
+    """
+    clock, text = readings.clock, texts_of(readings)
+    rows_of: dict[str, list[np.ndarray]] = {}
+    for rows in clock.recordings().values():
+        rows = rows[clock.known[rows]]
+        if len(rows):
+            run = runs_of(readings.task[rows[:1]], clock.recording[rows[:1]])[0]
+            rows_of.setdefault(run, []).append(rows[np.argsort(clock.places["index"][rows], kind="stable")])
+    lines = []
+    for run, recordings in rows_of.items():
+        pairs = list(itertools.permutations(recordings, 2))
+        if not pairs:
+            continue
+        step = -(-len(pairs) // MOST_PAIRS)
+        found = np.array([_compared(clock, text, a, b) for a, b in pairs[::step]])
+        (same, low, high), near = _middle(found[:, 0]), found[:, 3]
+        seconds, half = np.nanmedian(found[:, 1:3], 0).tolist()
+        apart = f"{seconds:.2f} {clock.unit} ({half:.2f})" if clock.in_seconds else "-"
+        lines.append(
+            f"{run:<16} {len(recordings):>10} {same:>9.1%} {low:>7.1%} to {high:<7.1%} {apart:>18} {near.mean():>8.1%} "
+            f"{near.min():>7.1%} to {near.max():.1%}"
+        )
+    head = (
+        f"{'order, by run':<16} {'recordings':>10} {'same text':>9} {'(range)':>18} {'apart (1st half)':>18} "
+        f"{'nearest':>8} (range)"
+    )
+    return [head, *lines] if lines else []
+
+
+def _middle(values: np.ndarray) -> tuple[float, float, float]:
+    return float(np.median(values)), float(values.min()), float(values.max())
+
+
+def _compared(clock: Clock, text: np.ndarray, one: np.ndarray, other: np.ndarray) -> tuple[float, ...]:
+    """Return for two recordings (rows in order) what `run_table` has in its columns."""
+    n = min(len(one), len(other))
+    begin = clock.spans[:, 0]
+    apart = np.abs(begin[one[:n]] - begin[other[:n]])
+    near = other[np.abs(begin[other][None] - begin[one][:, None]).argmin(1)]
+    half = apart[: max(n // 2, 1)]
+    return (float(np.mean(text[one[:n]] == text[other[:n]])), float(np.median(apart)), float(np.median(half)),
+            float(np.mean(text[one] == text[near])))  # fmt: skip
+
+
+def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> dict[str, Any]:
+    """Return how often the nearest training sample in time has the same label, with a permutation test.
+
+    `labels` are of all samples `[N]`, `judged` are rows `[M]`, and `near` `[M]` the rows of their neighbors, below 0
+    if there is none. The result has the number of `samples` with a neighbor, the share `told` whose neighbor has the
+    same label, the mean share under permutation (`chance`) and `p`. Readings of one sentence are not independent, so p
+    describes the recordings only.
+    """
+    has = near >= 0
+    names = np.unique(labels.astype(str), return_inverse=True)[1]
+    own, other = names[judged[has]], names[near[has]]
+    if not len(own):
+        return {"samples": 0, "told": None, "chance": None, "p": None}
+    rng = np.random.default_rng(0)
+    drawn = np.array([np.mean(rng.permutation(own) == other) for _ in range(DRAWS)])
+    told = float(np.mean(own == other))
+    p = (1 + np.sum(drawn >= told - 1e-12)) / (1 + DRAWS)
+    return {"samples": len(own), "told": told, "chance": float(drawn.mean()), "p": float(p)}
+
+
+def one_block(readings: Readings, labels: np.ndarray) -> float | None:
+    """Return the share of groups whose samples of a recording are consecutive; None if no recording has several groups.
+
+    Groups with one sample in a recording are left out.
+    """
+    clock, consecutive = readings.clock, []
+    for rows in clock.recordings().values():
+        rows = rows[clock.known[rows]]
+        shown = labels[rows[np.argsort(clock.spans[rows, 0], kind="stable")]].tolist()
+        blocks = Counter(label for label, _ in itertools.groupby(shown))
+        if len(blocks) > 1:
+            consecutive += [blocks[label] == 1 for label, count in Counter(shown).items() if count > 1]
+    return float(np.mean(consecutive)) if consecutive else None
+
+
+def time_lines(time: Mapping[str, Any] | None) -> list[str]:
+    """Return the result of `time_leakage` in words, as a list of sentences."""
+    if time is None:
+        return [f"time: {NO_TIME}"]
+    unit = time["unit"]
+    counted = "in seconds" if unit == "s" else "as places in the order of the recording, as onsets are not known"
+    lines = [f"time: known for {time['known']:.1%} of the samples, {counted}", *time.get("notes", ())]
+    for judged, shares in time["neighbors"].items():
+        near = ", ".join(f"{share:.1%} within {limit} {unit}" for limit, share in shares.items())
+        lines.append(f"{judged} samples with a training sample of the same recording beside them: {near}")
+    for name, by_part in time["groups"].items():
+        for judged, told in by_part.items():
+            if told["samples"]:
+                lines.append(
+                    f"the nearest training sample in time tells the {name} of {told['told']:.1%} of {told['samples']} "
+                    f"{judged} samples (chance {told['chance']:.1%}, p = {told['p']:.4f})"
+                )
+    lines += place_lines(time.get("places", {}))
+    for name, share in time["one_block"].items():
+        if share >= ONE_BLOCK:
+            lines.append(
+                f"{share:.0%} of the {name} groups of a recording are shown in one block each: no split of one "
+                f"recording can separate {name} from time. Designs that could: {name} groups in random order, or in "
+                "several short blocks whose order differs between recordings, tested on another recording"
+            )
+    return lines
+
+
+def high_neighbors(time: Mapping[str, Any] | None) -> list[str]:
+    """Return warnings for an audit if many test samples have a training neighbor in time, or time tells their group."""
+    if time is None:
+        return []
+    limit, share = list(time["neighbors"]["test"].items())[1]
+    found = list(time.get("notes", ()))
+    if share >= HIGH_SHARE:
+        found.append(
+            f"{share:.0%} of the test samples have a training sample of the same recording within {limit} "
+            f"{time['unit']}: slow drifts of the signal are known from training"
+        )
+    origins = time.get("places", {}).get("test", {})
+    if (told := max(origins.values(), key=lambda told: told["told"], default=None)) and far_above_chance(told):
+        found.append(
+            f"the training sample at the nearest place of another recording has the text of {told['told']:.0%} of the "
+            f"test samples (chance {told['chance']:.0%}): a decoder that knows only the place in a recording could "
+            "write the sentence"
+        )
+    for name, by_part in time["groups"].items():
+        told = by_part["test"]
+        if far_above_chance(told):
+            found.append(
+                f"the nearest training sample in time tells the {name} of {told['told']:.0%} of the test samples "
+                f"(chance {told['chance']:.0%}): a decoder that knows only the time could do the same"
+            )
+    return found

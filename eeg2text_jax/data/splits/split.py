@@ -1,0 +1,384 @@
+"""Splits of samples into train, dev and test; columns of samples (`Readings`); normalization of texts."""
+
+import collections
+import dataclasses
+import hashlib
+import json
+import os
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from etils import epath
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import content_digest, parse_json, write_text
+from eeg2text_jax.base.stores.buckets import at_hand
+from eeg2text_jax.data.clock import Clock, Stretches, stretches
+
+if TYPE_CHECKING:  # who reads a split file need not open a data file
+    from eeg2text_jax.data.datafile import DataFile
+
+
+def normalize(text: str) -> str:
+    """Return the letters and decimal digits of a text, case-folded and without accents.
+
+    Quotes, dashes, spacing and superscripts of one sentence differ between ZuCo's tasks (`km²` in NR, `km˝` in TSR).
+    """
+    letters = "".join(c for c in unicodedata.normalize("NFD", text) if c.isalpha() or c.isdecimal())
+    return unicodedata.normalize("NFKC", letters).casefold()
+
+
+def fold_case_and_space(text: str) -> str:
+    """Return a text in lower case with single spaces; this usual normalization misses the variants of ZuCo's texts."""
+    return " ".join(text.lower().split())
+
+
+def tokens(text: str) -> list[str]:
+    """Return the normalized words of a text that have letters or digits."""
+    return [word for word in map(normalize, text.split()) if word]
+
+
+NORMALIZATIONS: dict[str, Callable[[str], str]] = {"letters-digits": normalize, "case-space": fold_case_and_space}
+
+
+@dataclasses.dataclass(frozen=True)
+class Readings:
+    """Who read which sentence: one entry per sample in every column, object arrays `[N]`."""
+
+    sample_id: np.ndarray  # unique, see `sample_ids`
+    subject: np.ndarray
+    task: np.ndarray
+    sentence_id: np.ndarray
+    text: np.ndarray | None  # None if only ids are known
+    segments: Stretches | None = None  # for windows: which segments of the stimulus each covers
+    text_group: np.ndarray | None = None  # for windows: the story of each
+    clock: Clock | None = None  # recording and time of each sample
+
+    def __len__(self) -> int:
+        return len(self.sample_id)
+
+
+def readings_of(data: "DataFile") -> Readings:
+    """Return ids, subjects, tasks, texts and times of a data file's samples, in the order of the file."""
+    sentence_id, segments = data.sentence_id, stretches(data) if data.is_windows else None
+    names = sample_ids(data.subject, sentence_id)
+    return Readings(names, data.subject, data.task, sentence_id, data.sentence, segments, data.text_group, data.clock)
+
+
+def text_units(data: "DataFile") -> np.ndarray:
+    """Return the text of each sample as splits compare it, `[N]`: normalized; for overlapping windows, text group."""
+    if data.is_windows:
+        return data.text_group.astype(str)
+    return np.array([normalize(text) for text in data.sentence])
+
+
+def sample_ids(subjects: Iterable[str], sentence_ids: Iterable[str]) -> np.ndarray:
+    """Return ids `subject/task:index` of all samples, object `[N]`; repeated readings end in `#2`, `#3`, ..."""
+    seen: collections.Counter[str] = collections.Counter()
+    ids = []
+    for subject, sentence in zip(subjects, sentence_ids, strict=True):
+        name = f"{subject}/{sentence}"
+        seen[name] += 1
+        ids.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return np.array(ids, object)
+
+
+PARTS = ("train", "dev", "test")
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A division of the samples of a data file into train, dev and test; a sample is in at most one part."""
+
+    method: str
+    seed: int
+    parts: Mapping[str, np.ndarray]  # sorted rows of the samples in each part, int64
+    names: np.ndarray  # ids of all samples of the data file, object `[N]`, see `sample_ids`
+
+    @classmethod
+    def of(cls, data: "DataFile", method: str, seed: int, part: np.ndarray) -> "Split":
+        """Return the split of a data file with sample i in part `PARTS[part[i]]`, or in none if `part[i]` is -1.
+
+        Raises UserError if a part is empty.
+        """
+        parts = {name: np.flatnonzero(part == k) for k, name in enumerate(PARTS)}
+        return cls(method, seed, parts, sample_ids(data.subject, data.sentence_id))
+
+    def __post_init__(self) -> None:
+        for name in PARTS:
+            if not len(self.parts[name]):
+                raise UserError(
+                    f"split {self.method!r} (seed {self.seed}) leaves its {name} part empty; "
+                    "give it more sentences or subjects, another ratio or another seed."
+                )
+
+    def digest(self) -> str:
+        """Return the hash of this split that checkpoints and predictions files carry, see `parts_digest`."""
+        return parts_digest({name: self.names[self.parts[name]] for name in PARTS})
+
+    @property
+    def kept(self) -> int:
+        """Number of samples in all parts together."""
+        return sum(len(self.parts[name]) for name in PARTS)
+
+
+def parts_digest(samples: Mapping[str, Iterable[str]]) -> str:
+    """Return a hash of the sample ids of each part; the order of the ids does not matter."""
+    content = json.dumps({name: sorted(samples[name]) for name in PARTS})
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def part_sizes(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, int]:
+    """Return the sizes of train, dev and test for `n` units; train and dev are rounded down, as by Wang & Ji."""
+    train, dev = int(n * ratio[0] + 1e-9), int(n * ratio[1] + 1e-9)
+    return train, dev, n - train - dev
+
+
+def check_same_split(expected: str, stated: str | None, path: str | os.PathLike[str]) -> None:
+    """Raise UserError if the checkpoint or predictions file at `path` states another split than the expected one.
+
+    Splits are compared by their hashes; `stated` is None if the file states no hash.
+    """
+    if stated != expected:
+        found = f"split {stated[:16]}" if stated else "no split hash"
+        raise UserError(
+            f"{path}: carries {found}, expected split {expected[:16]}; its training may have seen our test part, so "
+            "use the configuration (split method, ratio and seed) that it was made with."
+        )
+
+
+def check_same_data(expected: str, stated: str | None, path: str | os.PathLike[str]) -> None:
+    """Raise UserError if the checkpoint or predictions file at `path` states another hash of its data, or no hash."""
+    if stated != expected:
+        found = f"data {stated[:16]}" if stated else "no hash of its data"
+        raise UserError(
+            f"{path}: carries {found}, expected data {expected[:16]}; it was made from another data file, so use that "
+            "one, or another --workdir."
+        )
+
+
+# Split files: a split as JSON, either a certificate of ours or made elsewhere.
+#
+# A JSON object with the parts `train`, `dev` (or `val`, `valid`, `validation`) and `test`, at the top or under `parts`.
+# Each part is a list of samples, or an object whose `ids` is such a list. A sample is one of
+#
+# - its id, `"subject/task:index"` (`"ZAB/NR:12"`), where index numbers the sentences of the task from 0;
+# - its row number in the data file;
+# - an object with `subject`, `task` and `sentence_index`; or with `subject` and `text`, if no data file is used.
+#
+# A certificate also has method, seed and hashes, which are checked.
+
+FORMAT = "eeg2text-split-2"  # format of a certificate that states the hashes of its data file
+_NAMES = {"train": ("train",), "dev": ("dev", "val", "valid", "validation"), "test": ("test",)}  # part -> names in file
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitFile:
+    """The content of a split file: which samples it puts into train, dev and test."""
+
+    path: epath.Path
+    samples: dict[str, list[Any]]  # samples of each part, in the forms that the module's docstring lists
+    record: dict[str, Any]  # the whole JSON object
+
+    def resolve(self, data: "DataFile", *, other_texts: bool = False) -> Split:
+        """Look up the samples in a data file and return the split.
+
+        With `other_texts`, sentences may differ from those that the certificate was made from. Raises UserError if a
+        sample is unknown or named twice, a part is empty, or the certificate is of other data or was edited.
+        """
+        row_of = {name: row for row, name in enumerate(readings_of(data).sample_id)}
+        rows = {part: [self._row(one, part, row_of, data) for one in ones] for part, ones in self.samples.items()}
+        parts = {part: np.sort(np.array(found, np.int64)) for part, found in rows.items()}
+        names = np.array(list(row_of), object)
+        self._check_disjoint({part: names[found].tolist() for part, found in parts.items()})
+        split = self._split(parts, names)
+        self._check_claims(split, data, other_texts)
+        return split
+
+    def readings(self) -> tuple[Readings, Split]:
+        """Return the listed samples and the split without a data file; texts are known only if every sample has one.
+
+        Raises UserError if a sample is a row number, which needs the data file, or is named twice.
+        """
+        entries = [self._entry(sample, part) for part in PARTS for sample in self.samples[part]]
+        sample_id, subject, task, sentence_id, text = (
+            np.array(column, object) for column in zip(*entries, strict=True)
+        )
+        ends = np.cumsum([len(self.samples[part]) for part in PARTS])
+        parts = dict(zip(PARTS, np.split(np.arange(len(entries)), ends[:-1]), strict=True))
+        self._check_disjoint({part: sample_id[rows].tolist() for part, rows in parts.items()})
+        has_text = all(t is not None for t in text)
+        readings = Readings(sample_id, subject, task, sentence_id, text if has_text else None)
+        return readings, self._split(parts, sample_id)
+
+    def _split(self, parts: dict[str, np.ndarray], names: np.ndarray) -> Split:
+        seed = self.record.get("seed", 0)
+        return Split(str(self.record.get("method", "file")), seed if isinstance(seed, int) else 0, parts, names)
+
+    def check_same_data(self, data: "DataFile", *, other_texts: bool = False) -> None:
+        """Raise UserError if this certificate was made from another data file, or is no certificate of a data file.
+
+        Data files are compared by the hashes of their columns; with `other_texts`, sentences may differ.
+        """
+        if self.record.get("format") != FORMAT:
+            raise UserError(
+                f"{self.path}: does not say which data file it was made from, so it is of an earlier version; "
+                "start again in another --workdir."
+            )
+        stated = self.record["data"]
+        compared = {name: digest for name, digest in data.digests.items() if not (other_texts and name == "sentences")}
+        if differing := [name for name, digest in compared.items() if stated.get(name) != digest]:
+            raise UserError(
+                f"{data.path}: is not the data that this run was begun with, according to {self.path}; its "
+                f"{' and '.join(differing)} differ; restore the old file, or take another --workdir for the new one."
+            )
+
+    def _check_claims(self, split: Split, data: "DataFile", other_texts: bool) -> None:
+        """Raise UserError if a certificate's hash of the split, or (unless `other_texts`) of the readings, is wrong."""
+        if self.record.get("format") != FORMAT:
+            return
+        claimed = self.record["data"]
+        if not other_texts and claimed["readings"] != readings_digest(readings_of(data)):
+            raise UserError(
+                f"{self.path}: was made from {claimed['name']}, whose subjects, tasks or sentences are not those of "
+                f"{data.path}; split {data.path} anew, or copy only train, dev and test of {self.path} to a new file."
+            )
+        if self.record["digest"] != split.digest():
+            raise UserError(
+                f"{self.path}: states the split hash {self.record['digest']}, but its parts have {split.digest()}, so "
+                "it was edited; restore the file, or make it again."
+            )
+
+    def _row(self, sample: Any, part: str, row_of: dict[str, int], data: "DataFile") -> int:
+        if isinstance(sample, int) and not isinstance(sample, bool):
+            if not 0 <= sample < len(data):
+                raise UserError(
+                    f"{self.path}: row {sample} of part {part} is not in {data.path} ({len(data)} rows); use the data "
+                    "file that the split was made from."
+                )
+            return sample
+        name = self._entry(sample, part).sample_id
+        if name not in row_of:
+            raise UserError(
+                f"{self.path}: sample {name!r} of part {part} is not in {data.path}, which names samples like "
+                f"{next(iter(row_of))!r}; use the data file that the split was made from."
+            )
+        return row_of[name]
+
+    def _entry(self, sample: Any, part: str) -> "_Entry":
+        entry = _parse(sample)
+        if entry is not None:
+            return entry
+        if isinstance(sample, int):
+            raise UserError(
+                f"{self.path}: part {part} names samples by row number; name the data file as well: "
+                f"`eeg2text split --audit {self.path} DATA.h5`."
+            )
+        raise UserError(
+            f"{self.path}: part {part} holds {json.dumps(sample)[:80]}; expected a row number, an id like "
+            '"ZAB/NR:12", or an object with subject, task and sentence_index (or text).'
+        )
+
+    def _check_disjoint(self, ids: dict[str, Sequence[str]]) -> None:
+        where: dict[str, str] = {}
+        for part in PARTS:
+            for name in ids[part]:
+                if name in where:
+                    raise UserError(
+                        f"{self.path}: sample {name!r} is in part {where[name]} and again in part {part}; remove it "
+                        "from one of them."
+                    )
+                where[name] = part
+
+
+class _Entry(NamedTuple):
+    """A sample of a split file, read without the data file."""
+
+    sample_id: str
+    subject: str
+    task: str
+    sentence_id: str
+    text: str | None
+
+
+def _parse(sample: Any) -> _Entry | None:
+    """Return the sample that an id or an object describes; None for anything else."""
+    if isinstance(sample, str):
+        subject, slash, sentence = sample.partition("/")
+        sentence = sentence.partition("#")[0]
+        task, colon, index = sentence.rpartition(":")
+        known = slash and colon and index.isdecimal()
+        return _Entry(sample, subject, task, sentence, None) if known else None
+    if not isinstance(sample, dict) or not isinstance(sample.get("subject"), str):
+        return None
+    task, index, text = str(sample.get("task", "")), sample.get("sentence_index"), sample.get("text")
+    if not isinstance(index, int) and not isinstance(text, str):
+        return None
+    sentence = f"{task}:{index if isinstance(index, int) else text}"
+    return _Entry(f"{sample['subject']}/{sentence}", sample["subject"], task, sentence, text)
+
+
+def readings_digest(readings: Readings) -> str:
+    """Return a hash of all sample ids with their texts; the order of the samples does not matter."""
+    return content_digest(sorted(zip(readings.sample_id, readings.text, strict=True)))[:16]
+
+
+def seal(certificate: dict[str, Any]) -> str:
+    """Return the checksum of a certificate, the SHA-256 of its content without the key `sha256`."""
+    return content_digest({name: value for name, value in certificate.items() if name != "sha256"})
+
+
+def hash_ids(ids: Sequence[str]) -> str:
+    """Return the SHA-256 of sample ids, sorted, one per line."""
+    return hashlib.sha256("\n".join(sorted(map(str, ids))).encode()).hexdigest()
+
+
+def read_split_file(path: str | os.PathLike[str]) -> SplitFile:
+    """Read a certificate or another split file. Raises UserError if it is missing, malformed or edited."""
+    path = epath.Path(at_hand(path))
+    try:
+        record = parse_json(path.read_text("utf8"))
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror or error}); `eeg2text split --json={path}` makes one."
+        ) from error
+    except ValueError as error:
+        raise UserError(f"{path}: expected a split file in JSON ({error}).") from error
+    if isinstance(record, dict) and record.get("format") == FORMAT and record.get("sha256") != seal(record):
+        raise UserError(
+            f"{path}: does not have the checksum that it states, so it was edited or is damaged; restore the file, or "
+            "make it again."
+        )
+    holder = record.get("parts", record) if isinstance(record, dict) else record
+    if not isinstance(holder, dict):
+        raise UserError(f"{path}: expected a JSON object with train, dev and test, found {holder!r:.60}.")
+    return SplitFile(path, {part: _samples(path, holder, part) for part in PARTS}, record)
+
+
+def _samples(path: epath.Path, holder: dict[str, Any], part: str) -> list[Any]:
+    name = next((name for name in _NAMES[part] if name in holder), None)
+    value = holder.get(name)
+    samples = value.get("ids") if isinstance(value, dict) else value
+    if not isinstance(samples, list) or not samples:
+        raise UserError(
+            f"{path}: expected a list of samples as part {part!r}, found "
+            f"{f'{samples!r:.60}' if name else 'no such part'}; its parts are named "
+            f"{', '.join(map(repr, holder))[:120]}."
+        )
+    stated = value.get("ids_sha256") if isinstance(value, dict) else None
+    if stated is not None and stated != hash_ids(samples):
+        raise UserError(
+            f"{path}: the ids of part {part!r} do not have the hash that the file states, so it was edited; restore "
+            "the file, or make it again."
+        )
+    return samples
+
+
+def write_split_file(path: str | os.PathLike[str], certificate: dict[str, Any]) -> None:
+    """Write a certificate atomically; add its checksum as `sha256` if it states the hashes of its data file."""
+    path = epath.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    certificate = {**certificate, "sha256": seal(certificate)} if certificate["format"] == FORMAT else certificate
+    write_text(path, json.dumps(certificate, indent=1, ensure_ascii=False) + "\n")

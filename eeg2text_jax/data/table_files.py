@@ -1,0 +1,401 @@
+"""Read tables (`.tsv`, `.csv`) with numeric feature columns and one line per word, sentence or window of time.
+
+A header identifies columns by name (`data.columns`), all optional: `word`, `sentence`, `sentence_index` (or
+`sentence_id`), `subject`, `task`, and the columns of time if `recording` or `onset` is among them. A sentence continues
+while subject, task and number (or, without numbers, the column `sentence`) stay the same. Without such columns a blank
+line ends a sentence.
+"""
+
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.base.errors import UserError, first_line
+from eeg2text_jax.base.files import parse_json, replacing
+from eeg2text_jax.base.packages import library, parquet_errors
+from eeg2text_jax.data.clock import CLOCK_COLUMNS, known_time, parse_time
+from eeg2text_jax.data.datafile import STRINGS, DataFile, electrodes_of
+from eeg2text_jax.data.rows import SUBJECT, Columns, SentenceNumbers, check_named, note_unused, source_of_rows
+from eeg2text_jax.data.source import Sample, Source, Tally, files_of, read_cells
+
+TASK = "table"  # default task
+LARGEST = float(np.finfo(np.float32).max)  # features are stored as float32
+Row = tuple[int, list[str]]  # line number from 1, cells
+
+
+@dataclasses.dataclass(frozen=True)
+class Roles:
+    """The column number (from 0) of each role in a table; None if no column has the role."""
+
+    features: tuple[int, ...]
+    word: int | None
+    sentence: int | None = None
+    subject: int | None = None
+    task: int | None = None
+    number: int | None = None
+    clock: tuple[tuple[str, int], ...] = ()  # pairs (name in `CLOCK_COLUMNS`, column number)
+
+    @property
+    def group(self) -> tuple[int, ...]:
+        """Numbers of the columns whose values stay the same within a sentence."""
+        number = self.sentence if self.number is None else self.number
+        return tuple(column for column in (self.subject, self.task, number) if column is not None)
+
+
+def table_samples(
+    path: str | os.PathLike[str],
+    word_column: int,
+    feature_columns: Sequence[int],
+    columns: Columns | None = None,
+    tally: Tally | None = None,
+) -> Iterator[Sample]:
+    """Yield the sentences of a TSV or CSV file (by its ending) as samples.
+
+    A first line whose feature cells are all text is a header.
+
+    Args:
+      path: the table.
+      word_column: number of the column of words; 0: the column `word` of the header, or the first column if there is
+        neither `word` nor `sentence`.
+      feature_columns: numbers of the feature columns; empty: all other columns that are numeric in the first row.
+      columns: names of the other columns in a header.
+      tally: collects notes.
+
+    Raises:
+      UserError: the file is missing, empty or not text; a line has another number of cells than the first; a feature is
+        not a finite number; a word is empty or all words are numbers; a sentence begins again after it ended.
+    """
+    path, tally = Path(path), tally or Tally()
+    rows = [(line, cells if any(map(str.strip, cells)) else []) for line, cells in read_cells(path)]
+    first = next((cells for _, cells in rows if cells), None)
+    if first is None:
+        raise UserError(f"{path}: the table is empty; expected one word a line and a blank line between sentences.")
+    roles, header = _roles(path, rows, word_column, tuple(feature_columns), columns or Columns())
+    if header:
+        rows = rows[next(i for i, (_, cells) in enumerate(rows) if cells) + 1 :]
+    for line, cells in rows:
+        if cells and len(cells) != len(first):
+            raise UserError(f"{path}, line {line}: expected {len(first)} cells as in the first line, got {len(cells)}.")
+    sentences = _sentences(path, rows, roles)
+    if not sentences:
+        raise UserError(f"{path}: the table has a header but no words.")
+    _check_words(path, sentences, roles, tally)
+    if header and not feature_columns:
+        names = [first[column].strip() for column in roles.features]
+        tally.notes.append(
+            f"{path}: features are its {len(names)} numeric columns without another role: {', '.join(names)[:200]}."
+        )
+    if header:
+        with_role = [*roles.features, roles.word, roles.sentence, roles.subject, roles.task, roles.number]
+        used = [name.strip() for column, name in enumerate(first) if column in with_role]
+        lacking = {role: role for role in ("subject", "task") if getattr(roles, role) is None}
+        tally.not_used([name.strip() for name in first], used, str(path), lacking)
+    numbers = SentenceNumbers()
+    for position, sentence in enumerate(sentences):
+        yield _sample(path, sentence, roles, position, numbers)
+
+
+def _sample(path: Path, sentence: list[Row], roles: Roles, position: int, numbers: SentenceNumbers) -> Sample:
+    features = [[_feature(path, line, column, cells[column]) for column in roles.features] for line, cells in sentence]
+    line, cells = sentence[0]
+    names = {}
+    for role, default in (("subject", SUBJECT), ("task", TASK)):
+        column = getattr(roles, role)
+        names[role] = default if column is None else cells[column].strip()
+        if not names[role]:
+            raise UserError(f"{path}, line {line}: the {role} (column {column}) is empty.")
+    text = _text(path, sentence, roles)
+    if not roles.group:  # blank lines separate sentences, each has its own number
+        index = position
+    elif roles.number is not None and cells[roles.number].strip().isdecimal():
+        index = int(cells[roles.number])
+    else:
+        index = numbers.of(names["task"], text)
+    about = (np.array(features, np.float32), text, names["subject"], names["task"], index)
+    time = parse_time({name: cells[column] for name, column in roles.clock}, f"{path}, line {line}",
+                      default=f"{names['subject']}/{names['task']}")  # fmt: skip
+    return Sample(*about, **time)
+
+
+def _text(path: Path, sentence: list[Row], roles: Roles) -> str:
+    """Return a sentence's text: the cell `sentence` if it has several words or no column has words; else all words."""
+    line, cells = sentence[0]
+    whole = "" if roles.sentence is None else " ".join(cells[roles.sentence].split())
+    if roles.word is None:
+        if not whole:
+            raise UserError(f"{path}, line {line}: the sentence (column {roles.sentence}) is empty.")
+        return whole
+    for line, cells in sentence:
+        if not cells[roles.word].strip():
+            raise UserError(f"{path}, line {line}: the word (column {roles.word}) is empty.")
+    words = " ".join(cells[roles.word].strip() for _, cells in sentence)
+    return whole if " " in whole else words
+
+
+def _roles(
+    path: Path, rows: list[Row], word_column: int, feature_columns: tuple[int, ...], columns: Columns
+) -> tuple[Roles, bool]:
+    """Return which column has which role (word, subject, ...), and whether the first line is a header."""
+    filled = [cells for _, cells in rows if cells][:2]
+    known = {
+        "word": (columns.word,),
+        "sentence": (columns.sentence,),
+        "subject": (columns.subject,),
+        "task": (columns.task,),
+        "number": (columns.sentence_index, "sentence_id"),
+    }
+    header = [cell.strip().lower() for cell in filled[0]]
+    named = len(filled) > 1 and any(map(_is_number, filled[1])) and not any(map(_is_number, filled[0]))
+    found: dict[str, int] = {}
+    for role, names in known.items():
+        places = [header.index(name.lower()) for name in names if name.lower() in header]
+        found |= {role: places[0]} if named and places else {}
+    if word_column:
+        found["word"] = word_column
+    elif "word" not in found and "sentence" not in found:
+        found["word"] = 0
+    times = {name: header.index(getattr(columns, name).lower()) for name in CLOCK_COLUMNS
+             if getattr(columns, name).lower() in header}  # fmt: skip
+    if not named or not {"recording", "onset"} & times.keys():
+        times = {}  # a column `duration` alone may be a feature
+    features = _feature_columns(path, filled, (*found.values(), *times.values()), feature_columns)
+    is_header = not any(_is_number(filled[0][i]) for i in features)
+    return Roles(features, found.pop("word", None), **found, clock=tuple(times.items())), is_header
+
+
+def _feature_columns(
+    path: Path, filled: list[list[str]], others: tuple[int, ...], columns: tuple[int, ...]
+) -> tuple[int, ...]:
+    width = len(filled[0])
+    for column in (*others, *columns):
+        if not 0 <= column < width:
+            raise UserError(f"{path}: there is no column {column}; the first line has columns 0 to {width - 1}.")
+    if columns:
+        return columns
+    for cells in filled:  # the first line may be a header
+        found = tuple(i for i in range(width) if i not in others and i < len(cells) and _is_number(cells[i]))
+        if found:
+            return found
+    raise UserError(f"{path}: the first line has no numeric column; expected a word and its features.")
+
+
+def _sentences(path: Path, rows: list[Row], roles: Roles) -> list[list[Row]]:
+    """Divide rows into sentences at blank lines and changes of the columns of `roles.group`."""
+    sentences: list[list[Row]] = []
+    last_line: dict[tuple[str, ...], int] = {}
+
+    def key_of(row: Row) -> tuple[str, ...] | None:
+        return tuple(row[1][column].strip() for column in roles.group) if row[1] else None
+
+    for key, group in itertools.groupby(rows, key_of):
+        if key is None:
+            continue
+        sentence = list(group)
+        if roles.number is not None and key in last_line:
+            raise UserError(
+                f"{path}, line {sentence[0][0]}: sentence {key[-1]!r} begins again after it ended on line "
+                f"{last_line[key]}; put the lines of a sentence together, or give repeated readings numbers of their "
+                "own."
+            )
+        sentences.append(sentence)
+        last_line[key] = sentence[-1][0]
+    return sentences
+
+
+def _check_words(path: Path, sentences: list[list[Row]], roles: Roles, tally: Tally) -> None:
+    lines = sum(map(len, sentences))
+    if roles.word is not None and all(_is_number(cells[roles.word]) for sentence in sentences for _, cells in sentence):
+        cells = sentences[0][0][1]
+        raise UserError(
+            f"{path}: column {roles.word}, taken for the words, holds numbers ({cells[roles.word]!r}); name the column "
+            "with data.table.word_column, or give the table a header with `word`, `sentence_id`, `subject` and `task`."
+        )
+    if len(sentences) == 1 and lines > 1:
+        tally.notes.append(
+            f"{path}: the whole table is one sentence of {lines} words; a blank line, or a column `sentence_id` in a "
+            "header, tells sentences apart."
+        )
+    if roles.word is None and roles.number is None and lines > len(sentences):
+        tally.notes.append(
+            f"{path}: {lines} lines make {len(sentences)} recordings, because consecutive lines of one sentence count "
+            "as its windows; a column `sentence_index` would tell repeated recordings apart."
+        )
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _feature(path: Path, line: int, column: int, cell: str) -> float:
+    """Return the value of a cell. Raises UserError unless it is a number that float32 holds."""
+    value = float(cell) if _is_number(cell) else np.nan
+    if not abs(value) <= LARGEST:
+        expected = "a finite number" if _is_number(cell) else "a number"
+        raise UserError(f"{path}, line {line}, column {column}: expected {expected}, got {cell!r}.")
+    return value
+
+
+# Read Parquet files and Hugging Face data sets as rows; write data files as Parquet, block by block.
+#
+# A column of features holds lists of numbers (`[F]`) or lists of lists (`[W, F]`) of any float or integer type, such as
+# an `Array2D` of datasets. A file written by `eeg2text export-data` is restored exactly.
+
+ROWS = 64  # samples per block; 64 x 56 x 840 numbers are 12 MB
+ABOUT = b"eeg2text"  # key in a Parquet file's metadata: JSON of features_are and provenance
+
+
+def is_dataset(path: Path) -> bool:
+    """Return whether a folder is a `Dataset` or `DatasetDict` that `datasets` saved."""
+    return path.is_dir() and any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
+
+
+def open_parquet(paths: list[Path], columns: Columns, tally: Tally) -> Source:
+    """Open Parquet files as one source. Raises UserError for a missing file; reading raises it for a damaged one."""
+    about = _about(paths[0])
+    described = about.pop("features_are", "")
+    provenance = {"source": "parquet", "files": files_of(paths), **about}
+    note_unused(_parquet(paths[0]).schema_arrow.names, columns, paths[0].name, tally)
+    columns = dataclasses.replace(columns, features_are=columns.features_are or described)
+    rows = (row for path in paths for row in parquet_rows(path, columns))
+    return source_of_rows(rows, columns, ", ".join(path.name for path in paths), paths[0].name, provenance, tally)
+
+
+def open_dataset(folder: Path, columns: Columns, tally: Tally) -> Source:
+    """Open a folder saved by `datasets` as a source. Raises UserError if datasets is missing or the folder damaged."""
+    datasets = library("datasets", "datasets")
+    try:
+        found = datasets.load_from_disk(str(folder))
+    except Exception as error:
+        raise UserError(f"{folder}: cannot be read as a data set ({first_line(error)}).") from error
+    parts = dict(found) if isinstance(found, datasets.DatasetDict) else {"": found}
+    names = dict.fromkeys(name for part in parts.values() for name in part.column_names)
+    note_unused(names, columns, folder.name, tally)
+    rows = (
+        row
+        for name, part in parts.items()
+        for table in part.with_format("arrow").iter(ROWS)
+        for row in table_rows(table, columns, f"{folder}{f' ({name})' if name else ''}")
+    )
+    provenance = {"source": "datasets", "name": folder.name, "parts": {name: len(part) for name, part in parts.items()}}
+    return source_of_rows(rows, columns, str(folder), folder.name, provenance, tally)
+
+
+def parquet_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
+    """Yield each row as column name -> value. Raises UserError if the file cannot be read or lacks a column."""
+    file = _parquet(path)
+    check_named(file.schema_arrow.names, columns, str(path))
+    names = [name for name in (columns.features, *columns.of_samples) if name in file.schema_arrow.names]
+    try:
+        for batch in file.iter_batches(ROWS, columns=names):
+            yield from table_rows(batch, columns, str(path))
+    except parquet_errors() as error:
+        raise UserError(f"{path}: is damaged or cut short ({first_line(error)}); copy it again.") from error
+
+
+def table_rows(table: Any, columns: Columns, where: str) -> Iterator[dict[str, Any]]:
+    """Yield each row of a pyarrow table or record batch as column name -> value, with the features as an array."""
+    pa = library("pyarrow", "parquet")
+    table = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
+    check_named(table.column_names, columns, where)
+    others = {name: table.column(name).to_pylist() for name in columns.of_samples if name in table.column_names}
+    arrays = _arrays(pa, table.column(columns.features), columns.features, where)
+    for i, features in enumerate(arrays):
+        yield {columns.features: features, **{name: values[i] for name, values in others.items()}}
+
+
+def _arrays(pa: Any, column: Any, name: str, where: str) -> Iterator[np.ndarray]:
+    """Yield each cell of a column of lists as an array `[F]` or `[W, F]`."""
+    for chunk in column.chunks:
+        storage = chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk
+        inner = _items(pa, storage.type)
+        nested = inner is not None and _items(pa, inner) is not None
+        numbers = _items(pa, inner) if nested else inner
+        if numbers is None or not (pa.types.is_floating(numbers) or pa.types.is_integer(numbers)):
+            raise UserError(
+                f"{where}: column {name!r} is of type {storage.type}; expected lists of numbers [features], or lists "
+                "of such lists [words, features]."
+            )
+        for cell in storage:
+            if cell.values is None:
+                raise UserError(
+                    f"{where}: column {name!r} has an empty cell; expected features in every row; remove the row."
+                )
+            flat = (cell.values.flatten() if nested else cell.values).to_numpy(zero_copy_only=False)
+            yield flat.reshape(len(cell.values), _width(cell.values, name, where)) if nested else flat
+
+
+def _items(pa: Any, kind: Any) -> Any:
+    """Return the type of the items of a list type; None for other types."""
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return kind.value_type if any(is_list(kind) for is_list in lists) else None
+
+
+def _width(words: Any, name: str, where: str) -> int:
+    """Return the number of features of the words of a cell. Raises UserError if it differs between words."""
+    widths = set(words.value_lengths().to_pylist()) if len(words) else {0}
+    if len(widths) > 1 or None in widths:
+        raise UserError(
+            f"{where}: a cell of {name!r} has words with different numbers of features; expected the same number for "
+            "every word."
+        )
+    return widths.pop()
+
+
+def _parquet(path: Path) -> Any:
+    pq = library("pyarrow.parquet", "parquet")
+    try:
+        return pq.ParquetFile(path, page_checksum_verification=True)  # `write_parquet` stores checksums
+    except parquet_errors() as error:
+        raise UserError(f"{path}: cannot be read as a Parquet file ({first_line(error)}).") from error
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """Return the description and provenance that `write_parquet` stored; empty for other files."""
+    metadata = _parquet(path).schema_arrow.metadata or {}
+    try:
+        return dict(parse_json(metadata.get(ABOUT, b"{}")))
+    except ValueError:
+        return {}
+
+
+def write_parquet(data: DataFile, out: Path) -> None:
+    """Write a data file as Parquet, one sample per row, with `features` as lists of lists of float32.
+
+    pandas and datasets open the file; `eeg2text prepare` restores the same samples.
+    """
+    pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
+    about: dict[str, Any] = {"features_are": data.features_are, "exported": data.provenance}
+    about |= {"electrodes": places} if (places := electrodes_of(data)) else {}
+    clock = {} if data.clock is None else CLOCK_COLUMNS
+    kinds = {str: pa.string(), float: pa.float64(), int: pa.int64()}
+    schema = pa.schema(
+        [("features", pa.list_(pa.list_(pa.float32()))), *((name, pa.string()) for name in STRINGS),
+         ("sentence_index", pa.int64()), *((name, kinds[kind]) for name, kind in clock.items())],
+        metadata={ABOUT: json.dumps(about).encode()},
+    )  # fmt: skip
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(out) as partial, pq.ParquetWriter(str(partial), schema, write_page_checksum=True) as writer:
+        for start in range(0, len(data), ROWS):
+            rows = range(start, min(start + ROWS, len(data)))
+            offsets = data.offsets[rows.start : rows.stop + 1]
+            words = data.features[offsets[0] : offsets[-1]]
+            inner = pa.ListArray.from_arrays(
+                pa.array(np.arange(len(words) + 1) * data.n_features, pa.int32()), pa.array(words.reshape(-1))
+            )
+            features = pa.ListArray.from_arrays(pa.array(offsets - offsets[0], pa.int32()), inner)
+            texts = [pa.array(list(map(str, getattr(data, name)[rows.start : rows.stop])), pa.string())
+                     for name in STRINGS]  # fmt: skip
+            index = pa.array(data.sentence_index[rows.start : rows.stop], pa.int64())
+            known = [known_time(data.clock, i) for i in rows] if clock else []
+            times = [pa.array([row.get(name) for row in known], kinds[kind]) for name, kind in clock.items()]
+            writer.write_batch(pa.record_batch([features, *texts, index, *times], schema=schema))

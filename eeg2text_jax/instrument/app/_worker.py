@@ -1,0 +1,158 @@
+"""The process that reads and judges a visitor's files, started by `interface` in the folder of a job.
+
+The request is JSON on standard input, the answer JSON in `answer.json`; lines on standard output are progress. The
+files are named by their role: `eeg`, `control`, `references`.
+"""
+
+import dataclasses
+import json
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from eeg2text_jax.base.errors import UserError, named
+from eeg2text_jax.instrument.predictions import packed
+from eeg2text_jax.instrument.predictions._names import built_in
+from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet
+from eeg2text_jax.instrument.predictions.packed import Lines
+from eeg2text_jax.instrument.predictions.rankings import is_rankings
+from eeg2text_jax.instrument.predictions.read import describe, read_any, table_of_file
+from eeg2text_jax.instrument.predictions.selection import LIKELY, account, first_rows, read_conditions
+
+MEMORY = 4 * 2**30  # limit of the process's address space, in bytes
+UNPACKED = 256 * 2**20  # largest size of a decompressed file, in bytes
+ROWS = 200_000  # most rows of a file that are accepted
+EXAMPLES = 10  # number of rows that the page shows of each file
+COLUMNS = 40  # most column names that the page offers to choose from
+ROLES = ("eeg", "control")
+REFERENCES = "references"
+NUMBERED = "column "  # begins the names by number that the page offers for a table without known names
+ANSWER = "answer.json"
+
+Request = dict[str, Any]  # "columns": (reference, prediction) or None; "mode": decoding mode or None; "proof": text
+
+
+def main() -> None:
+    """Read a request from standard input, limit memory and CPU time, write an answer or refusal to `answer.json`."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    packed.LARGEST = UNPACKED
+    request = json.load(sys.stdin)
+    seconds = request.pop("seconds")
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    try:
+        answer = {"look": look, "judge": judge}[request.pop("do")](request)
+    except UserError as error:
+        answer = {"refused": str(error)}
+    except MemoryError:
+        refused = f"the files need more than {MEMORY // 2**30} GiB of memory; judge them with `eeg2text audit`."
+        answer = {"refused": refused}
+    answer = {"columns": titles(Path(ROLES[0]))} | answer if "refused" in answer else answer
+    Path(ANSWER).write_text(json.dumps(answer), encoding="utf8")
+
+
+def files() -> list[Path]:
+    return [Path(role) for role in ROLES if Path(role).is_file()]
+
+
+def read(path: Path, request: Request) -> PredictionSet:
+    """Read a visitor's file of predictions. Raises UserError if it cannot be read or has more than `ROWS` rows."""
+    print(f"reading {path}", flush=True)
+    if is_rankings(path):
+        raise UserError(
+            f"{path}: is a file of rankings, and this page takes decoded text; judge it with `eeg2text audit`."
+        )
+    reference = Path(REFERENCES) if Path(REFERENCES).is_file() else None
+    columns = request.get("columns") or []
+    numbers = [name.removeprefix(NUMBERED) for name in columns if name.startswith(NUMBERED)]
+    chosen = {"columns": columns or None, "layout": None}
+    if numbers and len(numbers) == len(columns):  # columns by number: the first line is a sample
+        chosen = {"columns": numbers, "layout": None if reference else "H"}
+    found = read_any(path, mode=request.get("mode"), groups=LIKELY, reference=reference, **chosen)
+    if len(found.predictions) > (most := request.get("rows", ROWS)):
+        raise UserError(
+            f"{path}: {len(found.predictions)} rows; this page takes {most} at most; judge the file with "
+            "`eeg2text audit` on your machine."
+        )
+    return found
+
+
+def look(request: Request) -> dict[str, Any]:
+    """Read the files; return notes on how they were read, their numbers of rows, some rows, and names of columns."""
+    found = [read(path, request) for path in files()]
+    examples = [(str(one.path), *row) for one in found for row in first_rows(one, EXAMPLES)]
+    rows = {str(one.path): len(one.predictions) for one in found}
+    said = [line for one in found for line in account(one)]
+    return {"said": said, "rows": rows, "examples": examples, "columns": titles(found[0].path)}
+
+
+def judge(request: Request) -> dict[str, Any]:
+    """Judge the files like `eeg2text audit` with defaults; write `report.html`, return verdict, limits and tables."""
+    from eeg2text_jax.instrument.auditing.audit import audit
+    from eeg2text_jax.instrument.auditing.notices import Judged, JudgedFile, checked_proof
+    from eeg2text_jax.instrument.auditing.report import write_report
+    from eeg2text_jax.instrument.auditing.result import EFFECT_HEADINGS, condition_headings, condition_rows, effect_rows
+    from eeg2text_jax.instrument.predictions.selection import groups_of, likely_groups
+
+    sets: list[PredictionSet] = []
+
+    def rows_of(path: Path) -> Sequence[Prediction]:
+        sets.append(read(path, request))
+        return sets[-1].predictions
+
+    proof = checked_proof(request.get("proof") or "")
+    eeg, *controls = files()
+    conditions = read_conditions(eeg, controls, rows_of)
+    name, *_ = conditions
+    print("judging", flush=True)
+    first = sets[0]
+    labels, notes = groups_of(first, likely_groups(first))
+    result = audit(
+        conditions.pop(name),
+        conditions,
+        name=name,
+        mode=request.get("mode"),
+        proof=proof,
+        stated_by="the visitor states" if request.get("mode") else "the file states",
+        recording=str(first.header.get("recording", "eeg")),
+        groups=labels,
+    )
+    judged_files = tuple(
+        JudgedFile(str(one.path), one.digest, len(one.predictions), tuple(describe(one).splitlines())) for one in sets
+    )
+    judged = Judged(judged_files).dated(["eeg2text", "app"])
+    result = dataclasses.replace(result, judged=judged, seeds_stated=all(one.seeds_stated for one in sets))
+    print("writing the report", flush=True)
+    write_report(result, Path("report.html"))
+    return {
+        "verdict": result.verdict.headline,
+        "color": result.verdict.color,
+        "sentence": result.sentence,
+        "limits": [*dict.fromkeys([*result.limits, result.provenance.sentence, *(f"{note}." for note in notes)])],
+        "tables": [
+            [condition_headings(result), *condition_rows(result)],
+            [EFFECT_HEADINGS, *effect_rows(result.comparisons, result.verdict.recording)],
+        ],
+        "said": [line for file in judged_files for line in file.read],
+    }
+
+
+def titles(path: Path) -> list[str]:
+    """Return the names of a table's columns, those by number, too, if none is known; [] for other layouts."""
+    try:
+        table = table_of_file(Lines(path), None, built_in())
+    except (UserError, MemoryError):
+        return []
+    names = table.titles
+    if names is None:
+        names = [*map(str, table.rows[0]), *(f"{NUMBERED}{i}" for i in range(1, table.width + 1))]
+    return names[:COLUMNS] if len(names) > 1 and table.layout in ("F", "H", "J") else []
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Exception as error:
+        print(named(error), file=sys.stderr)
+        sys.exit(1)

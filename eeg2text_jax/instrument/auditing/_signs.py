@@ -1,0 +1,461 @@
+"""Signs of a target in predictions: few, and each sure.
+
+*Contradicted* bars a verdict: the traces of teacher forcing, and a file that holds its references. *Odd* bars nothing:
+a leak makes such rows, and an honest decoder can make them, too. No rule looks at how good a result is.
+
+Every rule depends on the set of rows alone: rows are picked by a hash of their words, never by their place. Case,
+special tokens, marks of word pieces and final punctuation are removed first.
+
+Measured on 148 sets of published predictions (`tools/calibrations/published_signs.py`) and on simulated decoders. Not
+told apart from a leak: a recording that tells of punctuation and hardly of words, and a file of perfect choices from a
+list that is not given.
+"""
+
+import dataclasses
+import enum
+import functools
+import re
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+
+from eeg2text_jax.instrument.auditing.strata import unmarked, words
+from eeg2text_jax.instrument.predictions.file import characters_apart
+
+MANY, SOME = 20_000, 3000  # rows that are looked at, in whole sentences; rows or words that are compared in pairs
+FEW_ROWS, FEW_SENTENCES = 20, 10  # fewest rows of a file or reader, and fewest sentences, that show a sign
+LONG = 5  # a reference of fewer words may be matched by chance
+# After the same true word two wrong words are equal FOLLOWS times as often as their sentences explain, as after the
+# same predicted word, and as before the same true word; by SURE standard errors, in KINDS different pairs of words.
+# So it is in 20 of 43 published teacher-forced sets (1.4 to 3.4 times); at most 1.2 times in free-running sets and
+# decoders that work, 1.3 in simulated decoders that know the class of a sentence or of each word.
+FOLLOWS, KINDS, SURE = 1.4, 15, 3.0
+# Of the marks whose two neighbor words are wrong, the share that is right, less the same share in predictions for a
+# similar sentence: .09 to .43 (3.5 to 13 standard errors) in 37 of 43 published teacher-forced sets (four others are
+# empty), at most .03 (1.9) in free-running sets and decoders that work, .05 (2.6) in simulated ones.
+MARKS, MIN_MARKS, MARK_SENTENCES, SURE_MARKS, NEIGHBORS, STRANGERS = 0.06, 100, 20, 3.3, 60, 5
+# Ratio of character to word error rate in rows with errors: 0.2 to 0.35 if letters are decoded one by one, as in
+# typing, where a mark is a key like any other; 0.6 to 0.95 in published sets.
+BY_LETTERS = 0.5
+ALL_ROWS, PRINTED = 0.99, 0.2  # share of rows that hold their reference; least share of references with inner marks
+NEAR, MIDDLE, GAP, LOST, A_FEW = 0.2, 0.6, 3, 0.2, 0.01  # word error rates; ratio of and shares of rows
+SAME_ERRORS, SPELLING = 0.5, 0.25  # share of sentences with one wrong text for all; word error rate of misspelt rows
+MOST_WORDS, LEFT, NEAR_ALL, HALF = 8, 3, 0.95, 0.5  # first words; words after them; shares of rows
+
+TOKENS = re.compile(r"\w+|[^\w\s]")
+Places = list[tuple[int, str, str, str, str, int]]
+
+
+class Weight(enum.StrEnum):
+    """How much a sign weighs: `CONTRADICTED` bars a verdict, `ODD` makes the origin unproven until it is stated."""
+
+    CONTRADICTED = "contradicted"
+    ODD = "odd"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sign:
+    """A sign of a target; `code` names its kind for scripts, `rows` are two (reference, prediction) that show it."""
+
+    code: str
+    weight: Weight
+    message: str
+    rows: tuple[tuple[str, str], ...]
+
+
+def signs_of(
+    texts: Sequence[str],
+    references: Sequence[str],
+    sentence: np.ndarray,
+    subjects: Sequence[str],
+    *,
+    averaged: bool = False,
+    choices: Sequence[str] = (),
+) -> list[Sign]:
+    """Return the signs of a target in the predictions of one condition.
+
+    Args:
+      texts: the predictions, `[N]`.
+      references: the distinct reference texts, `[S]`.
+      sentence: index of each row's reference, int `[N]`.
+      subjects: the reader of each row, `[N]`; "" if not known.
+      averaged: whether, as the authors state, one prediction was made for all readers of a sentence.
+      choices: the sentences that the decoder chose from, as the authors state.
+    """
+    rows = _Rows(texts, references, sentence, subjects, choices)
+    if rows.n < FEW_ROWS:
+        return []
+    rules = [_words_follow_the_target, _marks_of_the_target, _copies, _whole_or_lost, _given_beginning]
+    rules += [] if averaged else [_same_for_all]
+    return [sign for rule in rules if (sign := rule(rows)) is not None]
+
+
+class _Rows:
+    """`n` rows as plain words, in the order of a hash of their words.
+
+    Attributes:
+      words, own: plain words of each prediction, and of its reference.
+      sentence: index of each row's reference among those that differ in their plain words, int `[n]`.
+      tokens: words and marks of each prediction and of its reference, less final marks.
+      readers: the rows of each reader, a list of int arrays.
+      listed: whether a prediction is a sentence of the file or of the decoder's list, bool `[n]`.
+      rates: word error rate of each row, `[n]`.
+      held: whether a prediction holds its reference word for word, bool `[n]`.
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[str],
+        references: Sequence[str],
+        sentence: np.ndarray,
+        subjects: Sequence[str],
+        choices: Sequence[str],
+    ) -> None:
+        own = [words(text) for text in references]
+        numbers = {key: number for number, key in enumerate(sorted(set(own) - {()}, key=_hash))}
+        kept = [(numbers[own[s]], i) for i, s in enumerate(np.asarray(sentence).tolist()) if own[s]]
+        sizes = np.bincount([s for s, _ in kept], minlength=len(numbers))
+        looked = max(1, int((np.cumsum(sizes) <= MANY).sum()))  # whole sentences
+        kept = sorted((_hash(words(texts[i])), s, _tokens(texts[i]), texts[i], i) for s, i in kept if s < looked)
+        self.n = len(kept)
+        places = [i for *_, i in kept]
+        self.pairs = [(references[int(sentence[i])], texts[i]) for i in places]
+        self.words = [words(texts[i]) for i in places]
+        self.own = [own[int(sentence[i])] for i in places]
+        self.tokens = [(said, _tokens(references[int(sentence[i])])) for _, _, said, _, i in kept]
+        self.sentence = np.array([s for _, s, *_ in kept], int)
+        self.choices = {words(text) for text in choices}
+        self.listed = np.array([said in numbers or said in self.choices for said in self.words], bool)
+        self.errors = np.array([Levenshtein.distance(a, b) for a, b in zip(self.words, self.own, strict=True)])
+        self.lengths = np.array([len(key) for key in self.own])
+        self.rates = self.errors / self.lengths
+        self.held = np.array([_holds(said, true) for said, true in zip(self.words, self.own, strict=True)], bool)
+        names = np.unique([subjects[i] for i in places], return_inverse=True)[1]
+        self.readers = sorted((np.flatnonzero(names == reader) for reader in np.unique(names)), key=list)
+
+    def sentences(self, chosen: np.ndarray) -> int:
+        """Return the number of sentences among the chosen rows, bool `[n]`."""
+        return len(set(self.sentence[chosen].tolist()))
+
+    def shown(self, chosen: Iterable[int]) -> tuple[tuple[str, str], ...]:
+        """Return two of the chosen rows, of two sentences if they can be had."""
+        found: dict[int, tuple[str, str]] = {}
+        chosen = [int(row) for row in chosen]
+        for row in chosen:
+            found.setdefault(int(self.sentence[row]), self.pairs[row])
+        return tuple([*found.values(), *(self.pairs[row] for row in chosen[1:])][:2])
+
+
+def _hash(key: Sequence[str]) -> tuple[int, Sequence[str]]:
+    """Return a key for an order that neither the file nor the alphabet gives."""
+    return zlib.crc32("\x1f".join(key).encode()), key
+
+
+@functools.lru_cache(MANY)
+def _tokens(text: str) -> tuple[str, ...]:
+    """Return the words and marks of a text, less final marks."""
+    found = TOKENS.findall(characters_apart(unmarked(text)))
+    while found and not found[-1][0].isalnum():
+        found.pop()
+    return tuple(found)
+
+
+def _right(expected: Sequence[str], said: Sequence[str]) -> np.ndarray:
+    """Return which tokens of `expected` an alignment finds in `said`, bool."""
+    right = np.zeros(len(expected), bool)
+    for block in Levenshtein.opcodes(expected, said).as_matching_blocks():
+        right[block.a : block.a + block.size] = True
+    return right
+
+
+# Contradicted: teacher forcing ----------------------------------------------------
+
+
+def _words_follow_the_target(rows: _Rows) -> Sign | None:
+    """Find wrong words that depend on the true word before them.
+
+    Under teacher forcing a word depends on the true words before it, not on the predicted ones and not on those after
+    it. What a recording tells of a sentence, its kind, its form, the class or the length of its words, is told of the
+    words on both sides; and what a language model adds follows the predicted word.
+    """
+    before, own = _equal_words(places := _wrong_after_wrong(rows))
+    after, _ = _equal_words(_wrong_after_wrong(rows, backwards=True))
+    usual = max(1.0, own.ratio, after.ratio)
+    bound = usual * before.expected
+    if before.kinds < KINDS or before.ratio < FOLLOWS * usual or before.equal < bound + SURE * bound**0.5:
+        return None
+    if after.ratio >= FOLLOWS:  # words on both sides tell of a place: its class, or a phrase with words exchanged
+        return None
+    a, b = (places[i] for i in before.shown)
+    return Sign(
+        "looks_teacher_forced",
+        Weight.CONTRADICTED,
+        f"wrong words follow the true word before them: after the same true word two are equal {before.ratio:.1f} "
+        f"times as often as their sentences explain ({own.ratio:.1f} times after the same predicted word, "
+        f"{after.ratio:.1f} before the same true word), as in {a[4]!r} after a true {a[2]!r}; so each word was "
+        "predicted from the target (teacher forcing)",
+        (rows.pairs[a[5]], rows.pairs[b[5]]),
+    )
+
+
+def _wrong_after_wrong(rows: _Rows, *, backwards: bool = False) -> Places:
+    """Return wrong words that follow a wrong word directly, one for each sentence, place and word.
+
+    Each: sentence, true word in this place, true and predicted word before it, the wrong word, and its row.
+    `backwards`: sentences are read from their end.
+    """
+    found: dict[tuple, tuple] = {}
+    step = -1 if backwards else 1
+    for row in range(min(rows.n, 2 * SOME)):
+        true, said = rows.own[row][::step], rows.words[row][::step]
+        for op in Levenshtein.opcodes(true, said):
+            if op.tag != "replace":
+                continue
+            for i, j in zip(range(op.src_start, op.src_end), range(op.dest_start, op.dest_end), strict=False):
+                if i and j and true[i - 1] != said[j - 1]:
+                    place = (int(rows.sentence[row]), true[i], true[i - 1], said[j - 1], said[j], row)
+                    found.setdefault((*place[:3], said[j]), place)
+    return sorted(sorted(found.values(), key=lambda place: _hash(place[1:5]))[:SOME])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pairs:
+    """Pairs of wrong words: how many are equal, how many their sentences explain, kinds of pairs, places of one."""
+
+    equal: int = 0
+    expected: float = 0.0
+    kinds: int = 0
+    shown: tuple[int, int] = (0, 0)
+
+    @property
+    def ratio(self) -> float:
+        return (self.equal + 1) / (self.expected + 1)
+
+
+def _equal_words(places: Places) -> tuple[_Pairs, _Pairs]:
+    """Compare wrong words after the same true word, and after the same predicted word, with others of both sentences.
+
+    Only words are compared whose sentences and true words differ, so that no phrase of the references makes them equal.
+    """
+    if len(places) < KINDS:
+        return _Pairs(), _Pairs()
+    columns = [*zip(*places, strict=True)][:5]
+    sentence, true, before, own, wrong = (np.unique(column, return_inverse=True)[1] for column in columns)
+    same_before, same_own, same = (one[:, None] == one for one in (before, own, wrong))
+    apart = (sentence[:, None] != sentence) & (true[:, None] != true)
+    plain = apart & ~same_before & ~same_own
+    # Among the words of each sentence: how many are compared with a word, and how many equal it, [place, sentence].
+    starts = np.flatnonzero(np.diff(sentence, prepend=-1))
+    compared, equal = (np.add.reduceat(one.astype(np.float32), starts, axis=1) for one in (plain, plain & same))
+
+    def pairs(chosen: np.ndarray) -> _Pairs:
+        a, b = np.nonzero(np.triu(chosen, 1))
+        others = compared[a, sentence[b]] + compared[b, sentence[a]]
+        a, b, others = (one[others > 0] for one in (a, b, others))
+        expected = (equal[a, sentence[b]] + equal[b, sentence[a]]) / others
+        hits = np.flatnonzero(same[a, b])
+        kinds = set(zip(before[a[hits]].tolist(), wrong[a[hits]].tolist(), strict=True))
+        shown = (int(a[hits[0]]), int(b[hits[0]])) if len(hits) else (0, 0)
+        return _Pairs(len(hits), float(expected.sum()), len(kinds), shown)
+
+    return pairs(apart & same_before & ~same_own), pairs(apart & ~same_before & same_own)
+
+
+def _marks_of_the_target(rows: _Rows) -> Sign | None:
+    """Find punctuation marks that are right where both neighbor words are wrong.
+
+    They are compared with the same marks under predictions for another sentence: of the predictions of similar length,
+    those for the most similar reference, so that a decoder that knows the kind of sentence, and how it is punctuated,
+    shows nothing. A decoder that reads token by token has marks right no oftener than single words.
+    """
+    order = sorted(range(min(rows.n, SOME)), key=lambda row: (len(rows.tokens[row][0]), row))
+    if _by_letters(rows):
+        return None
+    kinds = [set(reference) for _, reference in rows.tokens]
+    own: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(4))
+    other: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(4))
+    right: list[int] = []
+    for place, row in enumerate(order):
+        said, reference = rows.tokens[row]
+        found = _islands(reference, said)
+        near = [order[i] for i in range(max(0, place - NEIGHBORS // 2), min(len(order), place + NEIGHBORS // 2 + 1))]
+        near = [i for i in near if rows.sentence[i] != rows.sentence[row]]
+        if not found[1] or not near:
+            continue
+        alike = max(near, key=lambda i: (len(kinds[row] & kinds[i]) / len(kinds[row] | kinds[i]), -i))
+        strangers = [i for i in near if rows.sentence[i] == rows.sentence[alike]][:STRANGERS]
+        own[rows.sentence[row]] += found
+        other[rows.sentence[row]] += np.mean([_islands(reference, rows.tokens[i][0]) for i in strangers], axis=0)
+        right += [row] if found[0] else []
+    if len(own) < MARK_SENTENCES:
+        return None
+    mine, theirs = np.stack([*own.values()]), np.stack([other[s] for s in own])
+    mark, by_chance, error = _shares(mine, theirs)
+    word = mine[:, 2].sum() / max(1, mine[:, 3].sum())
+    if mine[:, 1].sum() < MIN_MARKS or mark <= word or mark - by_chance < max(MARKS, SURE_MARKS * error):
+        return None
+    return Sign(
+        "looks_teacher_forced",
+        Weight.CONTRADICTED,
+        f"punctuation follows the target: of the marks between two wrong words {mark:.0%} are right, {by_chance:.0%} "
+        f"under predictions for a similar sentence, and of single words between two wrong ones {word:.0%}; so marks "
+        "were predicted from the target (teacher forcing)",
+        rows.shown(sorted(right)),
+    )
+
+
+def _shares(*counts: np.ndarray) -> tuple[float, float, float]:
+    """Return two shares of right marks, and the standard error of their difference; `counts` are `[sentence, 4]`."""
+    shares = [float(one[:, 0].sum() / max(1, one[:, 1].sum())) for one in counts]
+    a, b = ((c[:, 0] - share * c[:, 1]) / max(1, c[:, 1].sum()) for c, share in zip(counts, shares, strict=True))
+    return shares[0], shares[1], float(((a - b) ** 2).sum() ** 0.5)
+
+
+def _islands(reference: Sequence[str], said: Sequence[str]) -> np.ndarray:
+    """Count single tokens whose two neighbor words are wrong, `[4]`: right marks, marks, right words, words."""
+    right = _right(reference, said)
+    counts = np.zeros(4)
+    for i in range(1, len(reference) - 1):
+        if reference[i - 1][0].isalnum() and reference[i + 1][0].isalnum() and not (right[i - 1] or right[i + 1]):
+            kind = 2 * reference[i][0].isalnum()
+            counts[kind : kind + 2] += (right[i], 1)
+    return counts
+
+
+def _by_letters(rows: _Rows) -> bool:
+    """Return whether wrong words differ from the true words in few letters, as in typing or spelling."""
+    wrong = np.flatnonzero(rows.errors)[:SOME].tolist()
+    pairs = [(" ".join(rows.words[row]), " ".join(rows.own[row])) for row in wrong]
+    letters = sum(Levenshtein.distance(*pair) for pair in pairs) / max(1, sum(len(own) for _, own in pairs))
+    return bool(letters < BY_LETTERS * rows.errors[wrong].sum() / max(1, rows.lengths[wrong].sum()))
+
+
+# Contradicted or odd: the references themselves ------------------------------------
+
+
+def _copies(rows: _Rows) -> Sign | None:
+    """Find predictions, of the file or of one reader, that nearly all hold their reference.
+
+    Contradicted is a file that holds their inner punctuation as well, which no recording tells. It is odd if the
+    decoder is stated to choose from a list, if what is wrong is another sentence of the file (so that it chose among
+    these), or if the references have no such marks: an honest decoder without errors looks the same.
+    """
+    long = rows.lengths >= LONG
+    for whose, mine in [("", np.arange(rows.n)), *((" of one reader", mine) for mine in rows.readers)]:
+        mine = mine[long[mine]]
+        enough = len(mine) >= FEW_ROWS and rows.sentences(mine) >= FEW_SENTENCES
+        if enough and rows.held[mine].sum() >= ALL_ROWS * len(mine):
+            return _copied(rows, mine, whose)
+    return None
+
+
+def _copied(rows: _Rows, mine: np.ndarray, whose: str) -> Sign | None:
+    """Return what rows `mine` show, nearly all of which hold their reference."""
+    others = rows.listed[~rows.held]
+    if whose and 2 * others.sum() >= len(others):
+        return None  # one good reader, where all choose among the sentences of the file
+    chosen = bool(rows.choices) or bool(others.any())
+    letter = np.array([_holds(*rows.tokens[row]) for row in mine.tolist()])
+    inner = np.array([any(not token[0].isalnum() for token in rows.tokens[row][1]) for row in mine.tolist()])
+    sure = not whose and not chosen and letter.sum() >= ALL_ROWS * len(mine) and inner.mean() >= PRINTED
+    return Sign(
+        "target_copies",
+        Weight.CONTRADICTED if sure else Weight.ODD,
+        f"{rows.held[mine].sum()} of {len(mine)} predictions{whose} hold their reference "
+        + (
+            "to the letter, punctuation included: a column was read twice, or the targets were written out"
+            if sure
+            else "word for word: a column was read twice, the targets were written out, or the decoder makes no errors"
+        ),
+        rows.shown(mine[rows.held[mine]]),
+    )
+
+
+def _holds(said: Sequence[str], own: Sequence[str]) -> bool:
+    return f" {' '.join(own)} " in f" {' '.join(said)} "
+
+
+# Odd -----------------------------------------------------------------------------
+
+
+def _whole_or_lost(rows: _Rows) -> Sign | None:
+    """Find readers with rows that are nearly right among many that are wrong throughout, and few in between.
+
+    A target that leaked into some rows does it, and so does a reader who attends or not. A decoder that chooses among
+    the sentences of the file, or of its list, is excepted.
+    """
+    long = rows.lengths >= LONG
+    near = long & (rows.held | (rows.rates <= NEAR))
+    middle, lost = long & ~near & (rows.rates <= MIDDLE), long & ~near & (rows.rates > MIDDLE)
+    chosen = np.zeros(rows.n, bool)
+    for mine in rows.readers:
+        if near[mine].sum() > GAP * middle[mine].sum() and lost[mine].sum() >= LOST * len(mine):
+            chosen[mine] = near[mine]
+    enough = chosen.sum() >= A_FEW * rows.n and rows.sentences(chosen) >= FEW_SENTENCES
+    if not enough or 2 * (rows.listed & lost).sum() >= lost.sum():
+        return None
+    return Sign(
+        "whole_or_lost",
+        Weight.ODD,
+        f"{chosen.sum()} of {rows.n} predictions are nearly or wholly right, {middle.sum()} right in part, and "
+        f"{lost.sum()} hold next to nothing of their reference: targets in some rows, or readers who attended or not; "
+        "if the decoder chose from a list, give it with --choices",
+        rows.shown([*np.flatnonzero(chosen)[:1], *np.flatnonzero(lost)[:1]]),
+    )
+
+
+def _same_for_all(rows: _Rows) -> Sign | None:
+    """Find sentences that all readers have wrong with the same text: the sentence is known, not the recording.
+
+    A decoder of few words, or of what is common to all readers, does it, too. Without readers three rows are needed:
+    two equal ones may be one row that a loader gave twice.
+    """
+    fewest = 2 if len(rows.readers) > 1 else 3
+    by_sentence = defaultdict(list)
+    for row, s in enumerate(rows.sentence.tolist()):
+        by_sentence[s].append(row)
+    missed = [of for of in by_sentence.values() if len(of) >= fewest and (rows.rates[of] > SPELLING).all()]
+    same = [of for of in missed if len({rows.words[row] for row in of}) == 1]
+    by_chance = sum((count / rows.n) ** 2 for count in Counter(rows.words).values())
+    most = (SAME_ERRORS + (1 - SAME_ERRORS) * by_chance) * len(missed)
+    if len(missed) < FEW_SENTENCES or len(same) <= most or by_chance >= 0.5:
+        return None
+    return Sign(
+        "input_independent",
+        Weight.ODD,
+        f"of the {len(missed)} sentences of which every row is wrong by more than its spelling, {len(same)} have one "
+        "and the same prediction in all rows: rows are copies, or what tells the sentence is not the individual "
+        "recording",
+        tuple(rows.pairs[of[0]] for of in same[:2]),
+    )
+
+
+def _given_beginning(rows: _Rows) -> Sign | None:
+    """Find predictions that nearly all begin with the first words of their reference, and then are mostly wrong.
+
+    A decoder that was given a beginning does it, and a tag or number of the sentence on both sides. Beginnings that
+    half of the sentences share, such as "a man" of captions, tell nothing.
+    """
+    for k in range(MOST_WORDS, 0, -1):
+        able = [row for row in range(rows.n) if len(rows.own[row]) >= k + LEFT]
+        found = [row for row in able if rows.words[row][:k] == rows.own[row][:k]]
+        if len(able) < FEW_ROWS or len(found) < max(NEAR_ALL * len(able), rows.n / 2):
+            continue
+        beginnings = Counter({int(rows.sentence[row]): rows.own[row][:k] for row in able}.values())
+        if max(beginnings.values()) > HALF * beginnings.total() or len(beginnings) < FEW_SENTENCES:
+            continue
+        rest = [_right(rows.own[row][k:], rows.words[row][k:]) for row in found]
+        following, later = float(np.mean([right[0] for right in rest])), float(np.concatenate(rest).mean())
+        if max(following, later) <= HALF:
+            return Sign(
+                "target_beginning",
+                Weight.ODD,
+                f"{len(found)} of {len(able)} predictions begin with the first {f'{k} words' if k > 1 else 'word'} of "
+                f"their reference, and of the words that follow {later:.0%} are right: a tag or number of the sentence "
+                "stands on both sides, or the decoder was given these words",
+                rows.shown(found),
+            )
+    return None

@@ -1,0 +1,469 @@
+"""The audit: does a model use the EEG, judged by its predictions or rankings under EEG and under controls?"""
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.clock import clock_of_rows
+from eeg2text_jax.instrument.auditing import notices
+from eeg2text_jax.instrument.auditing._signs import Sign, Weight, signs_of
+from eeg2text_jax.instrument.auditing.align import Aligned, Condition, align
+from eeg2text_jax.instrument.auditing.notices import (
+    AVERAGED,
+    GroupAnswer,
+    Level,
+    Notice,
+    Provenance,
+    answer_groups,
+    answer_time,
+    checked_proof,
+    labels_of,
+    provenance_of,
+    questions,
+)
+from eeg2text_jax.instrument.auditing.result import (
+    AuditResult,
+    ConditionSummary,
+    EegBits,
+    RowContent,
+    Secondary,
+    limits_of,
+)
+from eeg2text_jax.instrument.auditing.strata import key, thin_windows
+from eeg2text_jax.instrument.auditing.table import (
+    WORDS,
+    Cells,
+    Endpoint,
+    RankFigures,
+    checked_points,
+    figures_of,
+    fill,
+    rank_endpoint,
+    rank_figures,
+    rank_scorer,
+    rank_signs,
+    reported_scores,
+    strata_members,
+    text_endpoint,
+    text_scorer,
+)
+from eeg2text_jax.instrument.auditing.verdict import (
+    FOUND,
+    RULE_OF_THREE,
+    Z_95,
+    Comparison,
+    Contrast,
+    Ruling,
+    Strata,
+    Verdict,
+    carriers,
+    content_from,
+    contrast,
+    deciding_one,
+    holm,
+    in_words,
+    judge,
+    judge_alone,
+    seed_noise,
+    variance_growth,
+)
+from eeg2text_jax.instrument.auditing.verdict import Level as About
+from eeg2text_jax.instrument.auditing.verdict import verdict_mde as mde_of
+from eeg2text_jax.instrument.predictions.file import Prediction
+from eeg2text_jax.instrument.predictions.rankings import Ranking
+from eeg2text_jax.instrument.predictions.selection import as_conditions
+
+MOST_LISTED = 20_000  # rows that a report lists
+SIGNALS = {"eeg": "EEG", "fmri": "fMRI", "meg": "MEG"}  # kind of recording -> its name in sentences
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Settings of an audit, and facts about the predictions that the rows do not state.
+
+    Attributes:
+      name: name of the EEG condition in the result.
+      endpoint: the score that decides, chosen before looking. For texts an `Endpoint`, `words`, `rouge-1` or
+        MODULE:FUNCTION; for rankings a name in `WHICH_SENTENCE`, or None for top-5.
+      secondary: further endpoints of texts; they are computed and do not decide.
+      margin: smallest difference in content that matters, in points of the endpoint, fixed before looking. None: the
+        endpoint's default.
+      common: judge the rows that all conditions share instead of refusing conditions that differ.
+      training_text: sentences of the training part; test sentences among them are reported.
+      choices: the list of sentences that the decoder chose from, as its authors state; empty if it writes freely.
+      proof: the authors' statement, a sentence or a URL, of how they know that no target reached the decoder. It is
+        printed; findings that contradict it remain.
+      decoded: the provenance of predictions that eeg2text decoded, here or again; None: it did not.
+      stated_by: words that say who states the mode of the rows, such as "the file states".
+      deciding: names of the controls that decide; the others ask questions of their own. None: all controls except
+        those that keep the features of the words (`QUESTIONS`) and those of time.
+      recording: a key of `SIGNALS`. For fMRI, only windows that do not overlap are judged.
+      groups: column name -> reference -> its class, topic or story; content is measured between and within these.
+      warnings: further sentences on what limits the verdict, such as on times of training samples.
+      plan: the plan that fixed these options beforehand, in words; "": none.
+    """
+
+    name: str = "eeg"
+    endpoint: Endpoint | str | None = None
+    secondary: Sequence[Endpoint] = ()
+    margin: float | None = None
+    common: bool = False
+    training_text: Iterable[str] | None = None
+    choices: Sequence[str] = ()
+    proof: str = ""
+    decoded: Provenance | None = None
+    stated_by: str = "the file states"
+    deciding: Collection[str] | None = None
+    recording: str = "eeg"
+    groups: Mapping[str, Mapping[str, str]] | None = None
+    warnings: Sequence[str] = ()
+    plan: str = ""
+
+
+def audit(
+    eeg: Any,
+    controls: Any = None,
+    *,
+    control: Any = None,
+    references: Any = None,
+    columns: Sequence[str] | None = None,
+    mode: str | None = None,
+    options: Options | None = None,
+    **changes: Any,
+) -> AuditResult:
+    """Judge whether predictions or rankings hold more about the sentence with EEG than with each control.
+
+    Args:
+      eeg: `Prediction`s or `Ranking`s made from EEG; a DataFrame of predictions; the path of a file; or texts with
+        `references`. If rows have `nll`, EEG bits are computed, too.
+      controls: name -> predictions or rankings of a control; or those of one control. None: the controls in the
+        DataFrame or file. Without controls, EEG is compared with its content null.
+      control: another name of `controls`.
+      references: the true texts, if predictions are lists of texts; or the path of their file, if they are paths.
+      columns: the columns of the reference and of predictions, if files or DataFrames have others than usual names.
+      mode: the decoding mode to judge, `free_running` or `teacher_forced`; None: free-running rows if there are any.
+      options: further settings; None: the defaults.
+      changes: fields of `Options` to change, such as `margin=2.0`.
+
+    Raises:
+      UserError: rows cannot be compared, or references have no label.
+      ValueError: a control has the name of the EEG condition.
+
+    Examples:
+      >>> from eeg2text_jax import audit, read_any
+      >>> rows = read_any("run/predictions.jsonl").predictions
+      >>> own = [row for row in rows if row.train_condition == "eeg"]
+      >>> conditions = {name: [row for row in own if row.eval_condition == name] for name in ("eeg", "noise")}
+      >>> found = audit(conditions.pop("eeg"), conditions)
+      >>> found.verdict.value == "uses EEG"
+      False
+    """
+    options = dataclasses.replace(options or Options(), **changes)
+    if control is not None and controls is not None:
+        raise UserError("controls and control are given; they mean the same, give one of them.")
+    controls = {} if controls is control is None else controls if control is None else control
+    if isinstance(controls, Mapping) and options.name in controls:
+        raise ValueError(f"a control has the name of the EEG condition, {options.name!r}")
+    eeg, controls, seeds_stated = as_conditions(eeg, controls, references, mode, options.name, columns)
+    options = dataclasses.replace(options, proof=checked_proof(options.proof))
+    eeg, controls, thinned = thin_windows(eeg, controls, options.recording)
+    aligned = align({options.name: eeg, **controls}, mode=mode, common=options.common)
+    result = Audit(aligned, options).result()
+    # Likelihoods are in teacher-forced rows, which a run has beside the free-running ones that are judged.
+    bits = [found for name, rows in controls.items() if (found := eeg_bits(eeg, name, rows)) is not None]
+    return dataclasses.replace(result, seeds_stated=seeds_stated, notes=[*thinned, *result.notes], bits=bits)
+
+
+class Audit:
+    """One audit, from aligned conditions to the result."""
+
+    def __init__(self, aligned: Aligned, options: Options) -> None:
+        self.aligned, self.options = aligned, options
+        self.strata = Strata(strata_members(aligned.strata))
+        self.ranked: RankFigures | None = None
+        if isinstance(aligned.eeg.rows[0], Ranking):
+            self.endpoint, column = rank_endpoint(aligned, options.endpoint or "top-5")
+            self.ranked, self.scores = rank_figures(aligned, column), rank_scorer(column)
+            self.perfect = 100.0
+        else:
+            self.endpoint = text_endpoint(options.endpoint)
+            self.scores, self.perfect = text_scorer(aligned, self.endpoint), _perfect(self.endpoint, aligned)
+        self.margin = self.endpoint.margin if options.margin is None else options.margin
+        self.cells = [
+            fill(condition, aligned.references, self.strata.members, self.scores) for condition in aligned.conditions
+        ]
+        growth = (aligned.n_words, self.strata.kept, self.perfect)
+        self.clock = clock_of_rows(aligned.eeg.rows)
+        self.growth = 0.0 if self.ranked else variance_growth(aligned.eeg, *growth)
+
+    def result(self) -> AuditResult:
+        """Return the verdict with everything that leads to it."""
+        aligned, options = self.aligned, self.options
+        own, pairs = self.contrasts()
+        signs = self._signs()
+        contradicted = [f"{aligned.eeg.name}: {s.message}" for s in signs if s.weight is Weight.CONTRADICTED]
+        origin = provenance_of(
+            aligned.eeg.mode,
+            decoded=options.decoded,
+            proof=options.proof,
+            stated_by=options.stated_by,
+            contradictions=[] if options.decoded else contradicted,
+        )
+        looks = None if self.ranked else [notices.look_of(condition) for condition in aligned.conditions]
+        limits = self._notices(signs, looks)
+        comparisons = self._decide(own[0], pairs, limits, origin)
+        main = deciding_one(comparisons)
+        labels = {column: labels_of(aligned, of, column) for column, of in (options.groups or {}).items()}
+        groups = self._groups(labels, comparisons)
+        ruling, time = self._ruling(main, comparisons, groups, labels, limits)
+        deciding = [c.contrast for c in comparisons if not c.question]
+        mde = self.mde(deciding, own[0])
+        secondary, notes = self._secondary(comparisons)
+        reported, more = ([], []) if self.ranked else reported_scores(aligned, self.strata.members)
+        adjusted = holm([*(c.decisive_p for c in deciding), *(s.contrast.decisive_p for s in secondary)])
+        secondary = [
+            dataclasses.replace(s, adjusted=p) for s, p in zip(secondary, adjusted[len(deciding) :], strict=True)
+        ]
+        odd = [f"{aligned.eeg.name}: {s.message}" for s in signs if s.weight is Weight.ODD]
+        return AuditResult(
+            verdict=ruling,
+            sentence=in_words(main, own[0], mde, self.margin, ruling.recording),
+            limits=limits_of(ruling, main, limits, origin, time, odd),
+            metric=self.endpoint.label,
+            signature=self.endpoint.signature,
+            mode=aligned.eeg.mode,
+            margin=self.margin,
+            mde=mde,
+            adjusted_p=adjusted[[c.control for c in deciding].index(main.control)],
+            n_rows=len(aligned.eeg.rows),
+            n_sentences=len(aligned.references),
+            n_subjects=len(set(aligned.eeg.subjects) - {""}),
+            n_strata=len(self.strata.members),
+            alike=aligned.alike,
+            seeds=aligned.seeds,
+            conditions=self._summaries(own, looks),
+            comparisons=comparisons,
+            secondary=secondary,
+            reported=reported,
+            groups=groups,
+            time=time,
+            recordings=self.clock.ranges,
+            time_unit=self.clock.unit,
+            notices=limits,
+            notes=[*aligned.notes, *(note.rstrip(".") for note in self.clock.notes(repeated=True)), *notes, *more],
+            choices=self._choices(),
+            rows=self._rows(),
+            provenance=origin,
+            recording=options.recording,
+            **(vars(self.ranked) if self.ranked else {}),
+        )
+
+    def contrasts(self) -> tuple[list[Contrast], list[Contrast]]:
+        """Return every condition against its own null, EEG first, and EEG against every control."""
+        own = [self._contrast(self.cells, [i]) for i in range(len(self.cells))]
+        return own, [self._contrast(self.cells, [0, i]) for i in range(1, len(self.cells))]
+
+    def mde(self, deciding: Sequence[Contrast], own: Contrast) -> float:
+        """Return the minimum detectable effect of a verdict; against controls, EEG must beat its own null, too."""
+        return mde_of([*deciding, own] if deciding[0].control else [own], self.growth)
+
+    def _contrast(self, cells: Sequence[Cells], chosen: Sequence[int]) -> Contrast:
+        """Compare EEG (index 0) with the other condition of `chosen`, or one condition with its null."""
+        sides = [(self.aligned.conditions[i], cells[i]) for i in chosen]
+        seeds: dict[str, Any] = {}
+        if len(self.aligned.seeds) >= 3:
+            size = len(self.aligned.references)
+            by_rows = [[side.seed == g for side, _ in sides] for g in range(len(self.aligned.seeds))]
+            by_seed = np.stack([content_from(sides, rows, size)[self.strata.kept] for rows in by_rows])
+            seeds = {"seeds": np.nanmean(by_seed, 1), "seed_noise": seed_noise(by_seed)}
+        name = sides[1][0].name if len(sides) > 1 else ""
+        return contrast(self.strata, *(c for _, c in sides), name=name, growth=self.growth, **seeds)
+
+    def _signs(self) -> list[Sign]:
+        """Return signs of a target in EEG's rows; in a control's rows they make no claim easier."""
+        eeg = self.aligned.eeg
+        averaged = bool(AVERAGED.search(self.options.proof))
+        if self.ranked:
+            return rank_signs(eeg, averaged=averaged)
+        if eeg.mode == "teacher_forced":
+            return []
+        check_choices(eeg.texts, self.options.choices)
+        texts = (eeg.texts, self.aligned.references, eeg.sentence, eeg.subjects)
+        return signs_of(*texts, averaged=averaged, choices=self.options.choices)
+
+    def _notices(self, signs: Sequence[Sign], looks: Sequence[notices.Look] | None) -> list[Notice]:
+        aligned, options = self.aligned, self.options
+        found = [] if looks is None else notices.of_texts(aligned, looks, of_words=self.endpoint.of_words)
+        found += notices.unfit(aligned)
+        if aligned.eeg.mode == "teacher_forced":
+            message = f"{aligned.eeg.name}: teacher-forced, every token was predicted from the true tokens before it"
+            found.append(Notice("teacher_forced", message, notices.ALL))
+        found += notices.of_signs(signs, aligned.eeg.name, known_free=options.decoded is not None)
+        if options.training_text is not None:
+            apart = bool(options.decoded or options.choices)
+            found += notices.of_training_text(aligned, options.training_text, apart=apart)
+        found += notices.of_design(aligned)
+        return found + [Notice("time", message) for message in options.warnings]
+
+    def _decide(
+        self, own: Contrast, pairs: Sequence[Contrast], limits: Sequence[Notice], origin: Provenance
+    ) -> list[Comparison]:
+        """Return each comparison with its verdict."""
+        aligned, found = self.aligned, []
+        asked = questions(aligned, self.options.deciding)
+        for pair in pairs or [own]:
+            control = next((c for c in aligned.conditions[1:] if c.name == pair.control), None)
+            same = control is not None and not self.ranked and _same_rows(aligned.eeg, control)
+            verdict = judge(pair, own, self.margin, identical=same) if control else judge_alone(own, self.margin)
+            if origin.level is Level.UNKNOWN and verdict in (Verdict.USES_EEG, Verdict.CONTENT):
+                verdict = Verdict.UNPROVEN
+            if any(notice.bars == notices.ALL or pair.control in notice.bars for notice in limits):
+                verdict = Verdict.NOT_JUDGEABLE
+            found.append(Comparison(pair, verdict, asked.get(pair.control, "")))
+        return found
+
+    def _pair(self, control: str) -> tuple[Condition, ...]:
+        return (self.aligned.eeg, *(c for c in self.aligned.conditions[1:] if c.name == control))
+
+    def _groups(self, labels: Mapping[str, np.ndarray], comparisons: Sequence[Comparison]) -> list[GroupAnswer]:
+        pairs = [self._pair(c.control) for c in comparisons if not c.question]
+        answers = (answer_groups(self.aligned, of, column, pairs, self.scores) for column, of in labels.items())
+        return [answer for found in answers for answer in found]
+
+    def _ruling(
+        self,
+        main: Comparison,
+        comparisons: Sequence[Comparison],
+        groups: Sequence[GroupAnswer],
+        labels: Mapping[str, np.ndarray],
+        limits: Sequence[Notice],
+    ) -> tuple[Ruling, str]:
+        """Return the verdict with its qualifiers, and the answer about time in words."""
+        status, time = answer_time(self.aligned, comparisons, known=bool(self.clock.known.any()))
+        signal = SIGNALS.get(self.options.recording, self.options.recording)
+        if main.verdict not in FOUND:
+            spread = main.verdict is Verdict.EQUIVALENT and main.contrast.varies
+            unseen = min(1.0, RULE_OF_THREE / len(self.strata)) if spread else None
+            barring = [notice.code for notice in limits if notice.bars]
+            reason = notices.REASONS.get(barring[0], notices.TARGET) if main.verdict is Verdict.NOT_JUDGEABLE else ""
+            return Ruling(main.verdict, recording=signal, unseen=unseen, reason=reason), time
+        about = About.UNKNOWN
+        if groups:  # over several columns and controls, the weakest answer counts
+            about = max((answer.level for answer in groups), key=[About.SENTENCE, About.KIND, About.UNKNOWN].index)
+        sides = [(c, self.cells[self.aligned.conditions.index(c)]) for c in self._pair(main.control)]
+        carried = carriers(main.contrast, sides, self.strata, labels)
+        return Ruling(main.verdict, about, status, tuple(carried), signal), time
+
+    def _secondary(self, comparisons: Sequence[Comparison]) -> tuple[list[Secondary], list[str]]:
+        """Return the further endpoints of each deciding comparison, and the notes of all metrics."""
+        found = []
+        for endpoint in self.options.secondary:
+            scores = text_scorer(self.aligned, endpoint)
+            cells = [
+                fill(condition, self.aligned.references, self.strata.members, scores)
+                for condition in self.aligned.conditions
+            ]
+            for comparison in comparisons:
+                if not comparison.question:
+                    names = [c.name for c in self.aligned.conditions]
+                    chosen = [0, names.index(comparison.control)] if comparison.control else [0]
+                    found.append(Secondary(endpoint.label, endpoint.signature, self._contrast(cells, chosen), 1.0))
+        return found, [note for e in (self.endpoint, *self.options.secondary) for note in e.notes()]
+
+    def _summaries(self, own: Sequence[Contrast], looks: Sequence[notices.Look] | None) -> list[ConditionSummary]:
+        figures = [figures_of(c) if self.ranked else None for c in self.aligned.conditions]
+        return [
+            ConditionSummary(condition.name, len(condition.rows), own[i], looks[i] if looks else None, figures[i])
+            for i, condition in enumerate(self.aligned.conditions)
+        ]
+
+    def _choices(self) -> list[str]:
+        """Return what is not the default, in words."""
+        options, default = self.options, WORDS if not self.ranked else None
+        found = [options.plan] if options.plan else []
+        if default is not None and self.endpoint.label != default.label:
+            found.append(f"endpoint {self.endpoint.label}")
+        if self.margin != self.endpoint.margin:
+            found.append(f"margin {self.margin:g} (default {self.endpoint.margin:g})")
+        if options.choices:
+            found.append(f"as stated, the decoder chose among {len(options.choices)} sentences")
+        asked = questions(self.aligned, options.deciding)
+        if asked.keys() != questions(self.aligned, None).keys():
+            found.append(f"deciding: {', '.join(c.name for c in self.aligned.conditions[1:] if c.name not in asked)}")
+        return found + [f"{left} of {total} rows of {name} left out" for name, left, total in self.aligned.left_out]
+
+    def _rows(self) -> list[RowContent]:
+        """Return all rows with their content, for the report; none if they are too many for a page."""
+        if sum(len(condition.rows) for condition in self.aligned.conditions) > MOST_LISTED:
+            return []
+        return [
+            RowContent(condition.name, row.subject, self.aligned.references[s], row.prediction, own, others, content)
+            for condition, cells in zip(self.aligned.conditions, self.cells, strict=True)
+            for row, s, own, others, content in zip(
+                condition.rows,
+                condition.sentence.tolist(),
+                cells.own.tolist(),
+                cells.others.tolist(),
+                cells.content.tolist(),
+                strict=True,
+            )
+        ]
+
+
+def check_choices(texts: Sequence[str], choices: Sequence[str]) -> None:
+    """Raise UserError if a prediction is none of the sentences that the decoder chose from; [] states no choice."""
+    known = set(map(key, choices))
+    if choices and (others := [text for text in texts if key(text) not in known]):
+        raise UserError(
+            f"--choices: {len(others)} of {len(texts)} predictions, such as {others[0]!r:.80}, are not among its "
+            f"{len(known)} sentences; give the whole list that the decoder chose from, one sentence on each line."
+        )
+
+
+def _same_rows(eeg: Condition, control: Condition) -> bool:
+    return sorted(zip(eeg.sentence.tolist(), eeg.texts, strict=True)) == sorted(
+        zip(control.sentence.tolist(), control.texts, strict=True)
+    )
+
+
+def _perfect(endpoint: Endpoint, aligned: Aligned, sample: int = 20) -> float:
+    """Return the mean points of predictions that are their references, over at most `sample` references."""
+    points, texts = endpoint.fit(aligned.references), aligned.references[:sample]
+    return float(np.mean(np.diag(checked_points(points(texts, texts), len(texts), len(texts), endpoint.label))))
+
+
+def eeg_bits(eeg: Sequence[Prediction], name: str, control: Sequence[Prediction]) -> EegBits | None:
+    """Return the EEG bits against a control, `name`; None if no two sentences have an NLL in both conditions.
+
+    Samples are matched by seed, id and number of tokens. Interval and p are over sentences, by the normal distribution.
+    """
+    scored = {_bits_key(row): row.nll for row in control if row.nll is not None and row.n_tokens}
+    found: dict[str, list[tuple[float, int]]] = {}  # sentence -> nats gained and tokens of its samples
+    for row in eeg:
+        if row.nll is not None and row.n_tokens and (other := scored.get(_bits_key(row))) is not None:
+            found.setdefault(key(row.reference), []).append((other - row.nll, row.n_tokens))
+    if len(found) < 2:
+        return None
+    sums = [(math.fsum(nats for nats, _ in found[s]), sum(n for _, n in found[s])) for s in sorted(found)]
+    gained, tokens = np.array(sums).T
+    gained = gained / np.log(2)
+    mean, count = float(gained.sum() / tokens.sum()), len(found)
+    spread = float(np.sqrt(((gained - mean * tokens) ** 2).sum() * count / (count - 1)) / tokens.sum())
+    return EegBits(
+        control=name,
+        bits_per_token=mean,
+        interval=(mean - Z_95 * spread, mean + Z_95 * spread),
+        p=NormalDist().cdf(-mean / spread) if spread > 0 else float(mean <= 0),
+        samples=sum(map(len, found.values())),
+        sentences=count,
+        off_distribution="shuffled" not in name,
+    )
+
+
+def _bits_key(row: Prediction) -> tuple[int, str, int | None]:
+    return row.seed, row.sample_id, row.n_tokens

@@ -1,0 +1,566 @@
+"""What limits an audit: reasons why there is no verdict, and facts about the outputs that a reader needs beside it."""
+
+import dataclasses
+import datetime
+import enum
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import file_digest
+from eeg2text_jax.base.packages import __version__
+from eeg2text_jax.data.clock import ALIKE, clock_of_rows, order_likeness
+from eeg2text_jax.instrument.auditing._signs import Sign, Weight, signs_of
+from eeg2text_jax.instrument.auditing.align import SHUFFLED, Aligned, Condition, without_unknown
+from eeg2text_jax.instrument.auditing.strata import (
+    MIN_SENTENCES,
+    divided,
+    exchangeable,
+    hashes,
+    key,
+    length_strata,
+    other_form,
+    words,
+)
+from eeg2text_jax.instrument.auditing.table import Cells, Scorer, fill, strata_members
+from eeg2text_jax.instrument.auditing.verdict import Comparison, Contrast, Strata, Time, Verdict, contrast, figures_text
+from eeg2text_jax.instrument.auditing.verdict import Level as About
+from eeg2text_jax.instrument.metrics.metric import word_bleu, word_error_rate
+from eeg2text_jax.instrument.predictions.file import UNKNOWN, Prediction
+
+# Provenance: the evidence that no target reached the decoder, and the audited files with their SHA-256.
+#
+# A false statement cannot be detected, so the report says whose statement it is.
+
+FOLDERS = re.compile(r"(?<![\w.:/~])~?/([^/\s=,:]+/)+")  # of an absolute path, which tells of the machine
+URL = re.compile(r"https?://[^\s/]+\.[^\s/]+\S*")
+RANKED = ("contrastive", "likelihood")  # modes of rankings
+PROOF_WORDS = 4  # fewest different words of a `--proof` that is no URL
+FORCED = re.compile(
+    r"teacher.?forc|ground.?truth (tokens|words|prefix)|(given|fed) the (target|reference)", re.IGNORECASE
+)
+DENIED = {"no", "not", "never", "without", "none", "neither", "nor", "instead", "than", "isn", "wasn", "weren"}
+AVERAGED = re.compile(r"\b(averag|pooled|mean of)", re.IGNORECASE)
+
+
+class Level(enum.StrEnum):
+    """Levels of evidence that predictions are free-running."""
+
+    DECODED_HERE = "decoded here"
+    DECODED_AGAIN = "decoded again"
+    STATED = "stated"
+    UNKNOWN = "not known"
+    CONTRADICTED = "contradicted"
+
+
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """The level of evidence that predictions are free-running, with the evidence in words."""
+
+    level: Level
+    statement: str = ""  # the evidence and its source, or the findings that contradict it
+    checked: tuple[str, ...] = ()  # of rows that were decoded again: sentences on what else was checked
+    not_checked: tuple[str, ...] = ()  # sentences on what was not
+
+    @property
+    def text(self) -> str:
+        return f"{self.level.value}{f': {self.statement}' if self.statement else ''}"
+
+    @property
+    def sentence(self) -> str:
+        return f"Origin of the outputs: {self.text.removesuffix('.')}."
+
+    @property
+    def lines(self) -> list[str]:
+        """What was and was not checked, a sentence each."""
+        return [
+            *(f"Checked: {line}." for line in self.checked),
+            *(f"Not checked: {line}." for line in self.not_checked),
+        ]
+
+
+DECODED_HERE = Provenance(Level.DECODED_HERE, "by this run of eeg2text, whose free-running decoder takes no target")
+RANKED_HERE = Provenance(Level.DECODED_HERE, "ranked by this run of eeg2text, which scores every candidate alike")
+
+
+def provenance_of(
+    mode: str, *, decoded: Provenance | None, proof: str, stated_by: str, contradictions: list[str]
+) -> Provenance:
+    """Return the provenance of predictions; contradictions in their structure override every statement.
+
+    Args:
+      mode: the decoding mode that the rows state.
+      decoded: the provenance of predictions that eeg2text decoded, here or again; None: it did not.
+      proof: the authors' statement; "" if there is none.
+      stated_by: words that say who states the mode, such as "the file states".
+      contradictions: messages of findings that only a target in the decoder explains.
+    """
+    if contradictions:
+        return Provenance(Level.CONTRADICTED, "; ".join(contradictions))
+    if decoded:
+        return decoded
+    if proof:
+        return Provenance(Level.STATED, f"the authors state: {proof}")
+    if mode == "free_running":
+        return Provenance(Level.STATED, f"{stated_by} that the predictions ran free")
+    if mode in RANKED:
+        return Provenance(Level.STATED, f"{stated_by} that candidates were scored without the answer ({mode})")
+    if mode == "teacher_forced":
+        return Provenance(Level.CONTRADICTED, "the file states that the predictions were teacher-forced")
+    return Provenance(Level.UNKNOWN, "nothing says whether they ran free; state it with --mode=free_running or --proof")
+
+
+def checked_proof(text: str) -> str:
+    """Return the statement of `--proof` with single spaces; "" if none was given.
+
+    Raises:
+      UserError: the statement is neither a URL nor a text of at least `PROOF_WORDS` different words, or it says that
+        teacher forcing was used.
+    """
+    words = set(re.findall(r"[^\W\d_]{2,}", text.lower()))
+    if FORCED.search(text) and not words & DENIED:
+        raise UserError(
+            f"--proof={text!r}: says that the decoder was given the target text; expected a statement of how you know "
+            "that no target text reached the decoder."
+        )
+    if text and len(words) < PROOF_WORDS and not URL.fullmatch(text.strip()):
+        raise UserError(
+            f"--proof={text!r}: expected a sentence with at least {PROOF_WORDS} different words, or a link "
+            "(https://...), that says how you know that no target text reached the decoder (no teacher forcing)."
+        )
+    return " ".join(text.split())
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgedFile:
+    """One audited file of predictions; the folders of absolute paths are left out."""
+
+    name: str  # as on the command line
+    sha256: str
+    rows: int
+    read: tuple[str, ...] = ()  # sentences about how it was read
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", FOLDERS.sub("", self.name))
+        object.__setattr__(self, "read", tuple(FOLDERS.sub("", line) for line in self.read))
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """The audited files. A run's `audit.json` has no command and date, so that equal runs give equal files."""
+
+    files: tuple[JudgedFile, ...]
+    version: str = __version__
+    command: str = ""
+    date: str = ""
+
+    @classmethod
+    def of(cls, path: epath.Path, rows: int) -> "Judged":
+        """Return the record of `path`, a predictions file with `rows` rows in the folder of a run."""
+        return cls((JudgedFile(path.name, file_digest(path), rows),))
+
+    def dated(self, command: Sequence[str] = ()) -> "Judged":
+        """Return a copy with the current time and the command; default: the command of this process."""
+        program = Path(sys.argv[0])
+        if not command and (program.name == "eeg2text" or program.parent.name == "eeg2text_jax"):
+            command = ["eeg2text", *sys.argv[1:]]
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+        plain = shlex.join(FOLDERS.sub("", word) for word in command)
+        return dataclasses.replace(self, command=plain or "a call from Python", date=now)
+
+
+# Fewest sentences for a verdict. With fewer, a single one in a stratum of six decides the p. The calibration covers 30
+# sentences and more.
+MIN_JUDGED = 30
+A_POINT = 0.01  # of the test sentences, and of the predictions: more in the training text may be memory
+MOST = 0.5  # of the test sentences in the training text: memory alone may explain the score
+COLLAPSED = 0.1  # of the rows that are distinct predictions
+CHOSEN = 0.9  # of the predictions are test sentences: the decoder chose from a list
+
+
+@dataclasses.dataclass(frozen=True)
+class Notice:
+    """A fact that limits the verdict.
+
+    Attributes:
+      code: its name in JSON.
+      message: a sentence without its full stop.
+      bars: the conditions that it makes not judgeable; `ALL` for the whole audit.
+      rows: (reference, prediction) pairs that show it.
+    """
+
+    code: str
+    message: str
+    bars: tuple[str, ...] = ()
+    rows: tuple[tuple[str, str], ...] = ()
+
+
+ALL = ("",)
+REASONS = {  # code of a notice that bars a verdict -> the reason in the headline; of a sign of a target: TARGET
+    "other_form": "the two columns are not in the same form",
+    "too_few_sentences": "too few sentences",
+    "modes_differ": "the decoding modes differ",
+    "teacher_forced": "teacher-forced",
+    "training_text": "remembered, not decoded",
+}
+TARGET = "a target reached the decoder"
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """What the outputs of a condition look like; numbers of rows unless stated otherwise."""
+
+    rows: int
+    distinct: int
+    empty: int
+    top_text: str  # the most frequent prediction
+    top: int  # rows with it
+    mean_words: float
+
+    several: int  # sentences with at least two rows
+    alike: int  # of these, sentences whose rows all have the same prediction
+
+
+def look_of(condition: Condition) -> Look:
+    """Describe the predicted texts of a condition by their plain words."""
+    texts = [" ".join(words(text)) for text in condition.texts]
+    counts = Counter(texts)
+    top_text, top = min(counts.items(), key=lambda item: (-item[1], item[0]))
+    by_sentence: dict[int, list[str]] = {}
+    for s, text in zip(condition.sentence.tolist(), texts, strict=True):
+        by_sentence.setdefault(s, []).append(text)
+    several = [rows for rows in by_sentence.values() if len(rows) > 1]
+    return Look(
+        rows=len(texts),
+        distinct=len(counts),
+        empty=counts[""],
+        top_text=top_text,
+        top=top,
+        mean_words=float(np.mean([len(text.split()) for text in texts])),
+        several=len(several),
+        alike=sum(len(set(rows)) == 1 for rows in several),
+    )
+
+
+def unfit(aligned: Aligned) -> list[Notice]:
+    """Return why nothing can be judged, whatever the rows hold: too few sentences, or two decoding modes."""
+    eeg, found = aligned.eeg, []
+    if len(aligned.references) < MIN_JUDGED:
+        message = f"{len(aligned.references)} sentences are too few for a verdict, {MIN_JUDGED} are needed"
+        found.append(Notice("too_few_sentences", message, ALL))
+    for control in aligned.conditions[1:]:
+        if control.mode != eeg.mode:
+            modes = [c.mode.replace("_", "-") if c.mode != "unknown" else "of unknown mode" for c in (eeg, control)]
+            remedy = "; state it with --mode" if "unknown" in (control.mode, eeg.mode) else ""
+            message = f"the modes differ, {eeg.name} is {modes[0]} and {control.name} {modes[1]}{remedy}"
+            found.append(Notice("modes_differ", message, (control.name,)))
+    return found
+
+
+def of_texts(aligned: Aligned, looks: Sequence[Look], *, of_words: bool) -> list[Notice]:
+    """Return notices about predicted texts: their form, silence and collapse."""
+    found, known = [], set(map(key, aligned.references))
+    if of_words and (why := other_form(aligned.eeg.texts, aligned.references)):
+        found.append(Notice("other_form", f"{REASONS['other_form']}: {why}", ALL, _two(aligned)))
+    for condition, look in zip(aligned.conditions, looks, strict=True):
+        if look.empty:
+            found.append(Notice("empty", f"{condition.name}: {look.empty} of {look.rows} predictions are empty"))
+        if look.distinct <= max(1, COLLAPSED * look.rows):
+            message = f"{condition.name}: {look.distinct} distinct predictions in {look.rows} rows"
+            found.append(Notice("collapsed", f"{message}; {look.top} are {look.top_text!r:.60}"))
+        listed = sum(text in known for text in map(key, condition.texts))
+        if listed >= CHOSEN * look.rows and look.distinct > 1:
+            message = f"{condition.name}: {listed} of {look.rows} predictions are test sentences"
+            found.append(Notice("chosen", f"{message}: the decoder chose from a list of them, or wrote targets"))
+    return found
+
+
+def _two(aligned: Aligned) -> tuple[tuple[str, str], ...]:
+    rows = zip(aligned.eeg.sentence.tolist()[:2], aligned.eeg.texts[:2], strict=True)
+    return tuple((aligned.references[s], text) for s, text in rows)
+
+
+def _lacks_donors(control: Condition) -> bool:
+    shuffled = any(row.eval_condition == SHUFFLED for row in control.rows)
+    return shuffled and not all(row.donor for row in control.rows)
+
+
+def _donors(control: Condition) -> Notice:
+    message = (
+        f"{control.name}: the rows do not say whose recording was their input (field donor); if the model works, the "
+        "control's null contains hits on the donors' sentences, and the content difference is too large"
+    )
+    return Notice("donors", message)
+
+
+def of_design(aligned: Aligned) -> list[Notice]:
+    """Return notices about rows that were left out, unknown donors, and too few training seeds."""
+    found = [
+        Notice("rows_left_out", f"{name}: {left} of {total} rows are not in every condition and were left out")
+        for name, left, total in aligned.left_out
+    ]
+    found += [_donors(control) for control in aligned.conditions[1:] if _lacks_donors(control)]
+    trained = {condition.rows[0].train_condition for condition in aligned.conditions}
+    if len(aligned.seeds) < 3 and len(trained) > 1:
+        message = (
+            "a control was trained separately: the comparison judges the training recipe and needs at least 3 seeds, "
+            f"here {len(aligned.seeds)}; to judge this model, feed the control to the same checkpoint"
+        )
+        found.append(Notice("few_seeds", message))
+    return found
+
+
+def of_training_text(aligned: Aligned, training: Iterable[str], *, apart: bool) -> list[Notice]:
+    """Return a notice if test sentences are in the training text: the score may be memory.
+
+    `apart` says that these recordings are known not to be in training, or that the decoder chose from a known list.
+    """
+    known = {key(line) for line in training} - {""}
+    shared = [text for text in aligned.references if key(text) in known]
+    n, rows = len(aligned.references), len(aligned.eeg.rows)
+    if not shared:
+        return []
+    message = f"{len(shared)} of the {n} test sentences are in the training text (such as {shared[0]!r:.60})"
+    outputs = sum(key(text) in known for text in aligned.eeg.texts)
+    if len(shared) > A_POINT * n and outputs > A_POINT * rows:
+        message += f", and {outputs} of {rows} predictions are training sentences: remembered, not decoded"
+        return [Notice("training_text", message, ALL)]
+    return [Notice("training_text", message, ALL if len(shared) > MOST * n and not apart else ())]
+
+
+def of_signs(signs: Sequence[Sign], name: str, *, known_free: bool) -> list[Notice]:
+    """Return signs of a target as notices; contradictions bar the verdict unless rows are `known_free` of targets."""
+    return [
+        Notice(
+            s.code, f"{name}: {s.message}", ALL if s.weight is Weight.CONTRADICTED and not known_free else (), s.rows
+        )
+        for s in signs
+    ]
+
+
+def what_form_changes(predictions: Sequence[str], references: Sequence[str]) -> str:
+    """Return a warning if WER or BLEU-1 changes by more than 5 points in plain words, else "".
+
+    If there are more than 20,000 rows, only evenly spaced rows are compared.
+    """
+    step = -(-len(predictions) // 20_000) or 1
+    texts = [list(side[::step]) for side in (predictions, references)]
+    plain = [[key(text) for text in side] for side in texts]
+    found = []
+    for name, metric in (("WER", word_error_rate()), ("BLEU-1", word_bleu())):
+        before, after = (float(metric.corpus(metric.statistics(*side).sum(0))[0]) for side in (texts, plain))
+        if abs(before - after) > 5:
+            found.append(f"{name} from {before:.2f} to {after:.2f}")
+    if not found:
+        return ""
+    return (
+        f"case, punctuation and special tokens count: without them, scores change ({' and '.join(found)}); write "
+        "predictions and references alike, or say whether the reported scores count them"
+    )
+
+
+def file_notices(name: str, rows: Sequence[Prediction]) -> list[Notice]:
+    """Return notices about rows of one condition and mode that need no test: signs of a target, silence, collapse."""
+    rows = [without_unknown(row) for row in rows if row.reference.strip()]
+    if not rows:
+        return []
+    places = {text: index for index, text in enumerate(sorted({key(row.reference) for row in rows}))}
+    sentence = np.array([places[key(row.reference)] for row in rows])
+    texts: dict[int, str] = {}
+    for s, row in sorted(zip(sentence.tolist(), rows, strict=True), key=lambda pair: (pair[0], pair[1].reference)):
+        texts.setdefault(s, row.reference)
+    references = [texts[s] for s in range(len(places))]
+    none = np.zeros(len(rows), int)
+    condition = Condition(name, tuple(rows), sentence, none, none - 1)
+    found: list[Notice] = []
+    if condition.mode != "teacher_forced":
+        found += of_signs(signs_of(condition.texts, references, sentence, condition.subjects), name, known_free=False)
+    look = look_of(condition)
+    alone: Any = Aligned(tuple(references), (), none, none, none, (0,), (condition,), (), ())
+    found += of_texts(alone, [look], of_words=True)
+    change = what_form_changes(condition.texts, [row.reference for row in rows])
+    return found + ([Notice("case_and_punctuation", f"{name}: {change}")] if change else [])
+
+
+# Questions about content that was found: about the sentence or its kind, and beyond the time of the recording or not.
+#
+# Each is answered by the same contrasts as the verdict. Between groups, whole groups are exchanged: predictions are
+# compared with the references of another group, and never with their own reference. Within groups, sentences of one
+# group, task and similar length are exchanged.
+
+# Control that keeps the features of the words -> question that it answers; such controls do not decide the verdict.
+QUESTIONS = {
+    "time_reversed": "does the order of the recording matter?",
+    "phase_randomized": "does the time course of the recording matter, beyond its spectrum?",
+}
+TIME_CONTROLS = ("clock", "nearest_in_time", "same_place", "neighbor")
+OF_TIME = "does content go beyond the time of the recording?"
+MOST_COMPARED = 2000  # sentences whose predictions are held against all references for content between groups
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupAnswer:
+    """Content between and within the groups of one column, against one control or EEG's null."""
+
+    column: str
+    control: str
+    groups: int
+    between: Contrast | None  # None: fewer than `MIN_SENTENCES` groups of two sentences or more
+    within: Contrast | None  # None: too few sentences share their group, task and length with another
+
+    @property
+    def level(self) -> About:
+        if self.within is not None and self.within.above:
+            return About.SENTENCE
+        if self.within is not None and self.between is not None and self.between.above:
+            return About.KIND
+        return About.UNKNOWN
+
+    @property
+    def text(self) -> str:
+        between, within = ("too few to tell" if c is None else figures_text(c) for c in (self.between, self.within))
+        against = f" against {self.control}" if self.control else ""
+        return f"by {self.column} ({self.groups} groups){against}: between groups {between}; within groups {within}"
+
+
+def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.ndarray:
+    """Return the label of each sentence's group, `[S]`; `groups` maps reference texts to labels.
+
+    Raises:
+      UserError: a reference has no label, or all have the same label.
+    """
+    known = {key(text): label.strip() for text, label in groups.items()}
+    missing = [text for text in aligned.references if not known.get(key(text))]
+    if missing:
+        raise UserError(
+            f"--groups={column}: {len(missing)} references have no label, such as {missing[0]!r:.60}; give each one a "
+            "label."
+        )
+    labels = np.array([known[key(text)] for text in aligned.references])
+    if len(set(labels.tolist())) < 2:
+        raise UserError(f"--groups={column}: all references have the same label; expected two groups or more.")
+    return labels
+
+
+def answer_groups(
+    aligned: Aligned, labels: np.ndarray, column: str, pairs: Sequence[tuple[Condition, ...]], scores: Scorer
+) -> list[GroupAnswer]:
+    """Measure content between and within the groups `labels` `[S]` for each pair (EEG and a control, or EEG alone)."""
+    kinds = [f"{g}\n{t}\n{r}" for g, t, r in zip(labels, aligned.tasks, aligned.readers, strict=True)]
+    inside = next((s for s in (length_strata(k, aligned.n_words) for k in (kinds, labels)) if _enough(s)), None)
+    within = Strata(strata_members(divided(inside, aligned.references)) if inside is not None else [])
+    names, group = np.unique(labels, return_inverse=True)
+    conditions = list({c.name: c for pair in pairs for c in pair}.values())
+    cells = {c.name: fill(c, aligned.references, within.members, scores) for c in conditions} if len(within) else {}
+    between = {c.name: _group_cells(c, group, scores, aligned.references) for c in conditions}
+    found = []
+    for pair in pairs:
+        apart = [between[c.name] for c in pair]
+        whole = None if apart[0] is None else _contrast(Strata([np.arange(len(apart[0].blocks[0]))]), apart, pair)
+        inner = _contrast(within, [cells[c.name] for c in pair], pair) if cells else None
+        found.append(GroupAnswer(column, pair[1].name if len(pair) > 1 else "", len(names), whole, inner))
+    return found
+
+
+def _enough(strata: np.ndarray) -> bool:
+    return bool(exchangeable(strata).sum() >= MIN_SENTENCES)
+
+
+def _contrast(strata: Strata, cells: Sequence[Cells], pair: Sequence[Condition]) -> Contrast:
+    return contrast(strata, *cells, name=pair[1].name if len(pair) > 1 else "")
+
+
+def _group_cells(condition: Condition, group: np.ndarray, scores: Scorer, references: Sequence[str]) -> Cells | None:
+    """Return a table of groups: the mean of the predictions of a group against another's references; never its own.
+
+    None if there are fewer than `MIN_SENTENCES` groups of two sentences or more. `group` is int `[S]`.
+    """
+    sizes = np.bincount(group)
+    members = np.flatnonzero(sizes[group] > 1)
+    if len(members) > MOST_COMPARED:
+        members = np.sort(members[np.argsort(hashes(references)[members])[:MOST_COMPARED]])
+    names, of = np.unique(group[members], return_inverse=True)
+    if len(names) < MIN_SENTENCES:
+        return None
+    (table,) = fill(condition, references, [members], scores).blocks
+    member = (of == np.arange(len(names))[:, None]).astype(float)  # [groups, S']
+    apart = 1 - np.eye(len(of))
+    block = (member @ (table * apart) @ member.T) / np.maximum(member @ apart @ member.T, 1)
+    rows = np.zeros(len(names))
+    return Cells((block,), rows, rows)
+
+
+def is_of_time(condition: Condition) -> bool:
+    """Return whether a condition is in `TIME_CONTROLS`, by its name or by the evaluation condition of its rows."""
+    return condition.name in TIME_CONTROLS or condition.rows[0].eval_condition in TIME_CONTROLS
+
+
+def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, str]:
+    """Return control -> its question, for the controls that do not decide the verdict.
+
+    `deciding` names the controls that decide; None: all but those of `QUESTIONS` and of time. If no control would
+    decide, all do.
+    """
+    asked = {}
+    for control in aligned.conditions[1:]:
+        kind = control.rows[0].eval_condition  # `name` may differ: an arm trained on a control has its own name
+        if deciding is not None and {control.name, kind} & set(deciding):
+            continue
+        question = QUESTIONS.get(kind if deciding is None else control.name, "")
+        question = OF_TIME if is_of_time(control) else question
+        if question or deciding is not None:
+            asked[control.name] = question or "does EEG differ from this control?"
+    return asked if len(asked) < len(aligned.conditions) - 1 else {}
+
+
+def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, known: bool) -> tuple[Time, str]:
+    """Return whether content goes beyond the time of the recording, with a sentence: EEG must beat all time controls.
+
+    `nearest_in_time` copies the training text nearest in time, and `same_place` the one at the same place of another
+    recording. If recordings have the same order of sentences, the first does not suffice without the second. An arm
+    trained on `clock` is given only the recording session and the time in it. `neighbor` feeds a recording of the same
+    minute. `neighbor` alone does not suffice: if
+    groups of sentences are shown in blocks, some neighbors are of another group. A model trained on EEG cannot read
+    the input of `clock`. `known`: whether any row says when it was recorded.
+    """
+    controls = {c.name: c for c in aligned.conditions[1:] if is_of_time(c)}
+    judged = [c for c in comparisons if c.control in controls and c.verdict is not Verdict.NOT_JUDGEABLE]
+    if not judged:
+        why = (
+            "no control of time can be judged"
+            if controls
+            else f"there is no control of time ({', '.join(TIME_CONTROLS)})"
+        )
+        return (
+            Time.UNKNOWN,
+            f"Time is not excluded: {why}{'' if known else ', and the rows do not say when they were recorded'}.",
+        )
+    figures = ", ".join(f"{figures_text(c.contrast)} against {c.control}" for c in judged)
+    if not all(c.contrast.above for c in judged):
+        return Time.NOT_BEYOND, f"Content is not shown to go beyond the time of the recording: {figures}."
+    alike = order_likeness(clock_of_rows(aligned.eeg.rows), np.array([key(r.reference) for r in aligned.eeg.rows]))
+    if any(_knows_all(controls[c.control], alike >= ALIKE) for c in judged):
+        return Time.BEYOND, f"Content goes beyond the time of the recording: {figures}."
+    needed = "same_place" if alike >= ALIKE else "nearest_in_time"
+    told = f"these controls keep less than a clock could know; add {needed}, or an arm trained on clock"
+    told += ", as recordings have the same order of sentences" if alike >= ALIKE else ""
+    return Time.UNKNOWN, f"Time is not excluded: {figures}; {told}."
+
+
+def _knows_all(condition: Condition, alike: bool) -> bool:
+    """Return whether a control uses all that time can tell: texts of training samples, or an arm trained on `clock`.
+
+    `alike`: whether recordings have the same order, so that the own recording is not all that tells the time.
+    """
+    row = condition.rows[0]
+    copies = {condition.name, row.eval_condition} & ({"same_place"} if alike else {"nearest_in_time", "same_place"})
+    trained = row.train_condition == "clock" or (condition.name == "clock" and row.train_condition == UNKNOWN)
+    return bool(copies) or trained

@@ -1,0 +1,361 @@
+"""The HTML report of an audit: one self-contained file, readable on a screen, on a phone and on paper.
+
+Its head has the verdict, at most four figures and one picture. Everything else is folded below.
+"""
+
+import html
+import io
+import math
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from eeg2text_jax.base.packages import BIBTEX
+from eeg2text_jax.instrument.auditing import result as results
+from eeg2text_jax.instrument.auditing.notices import Judged
+from eeg2text_jax.instrument.auditing.result import (
+    AuditResult,
+    Section,
+    bullets,
+    folded,
+    image,
+    section_part,
+    table,
+    write_page,
+)
+from eeg2text_jax.instrument.auditing.verdict import FOUND, Z_95, Verdict, figures_text, interval_text, p_cell, p_text
+
+# Figures of the report as SVG, in the palette of Okabe and Ito; places and labels tell the same as the colors.
+
+BLUE, ORANGE, GREY, DARK = "#0072B2", "#D55E00", "#8A8A8A", "#333333"
+WIDTH = 4.6  # inches; text stays at 9 px or more when the figure fills a phone's width
+STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "eeg2text"}
+MOST_VECTORS = 1500  # more dots than this are drawn as an image within the figure
+
+
+def signal_name(result: AuditResult, condition: str) -> str:
+    """Return the name of a condition in figures: the kind of signal for the condition "eeg"."""
+    return result.verdict.recording if condition == "eeg" else condition
+
+
+def sentence_points(result: AuditResult, condition: str) -> np.ndarray:
+    """Return for each sentence the mean score of its rows against others and against its own reference, `[S, 2]`."""
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in result.rows:
+        if row.condition == condition and not np.isnan(row.content):
+            found[row.reference].append((row.others, row.own))
+    return np.array([np.mean(rows, 0) for rows in found.values()]).reshape(-1, 2)
+
+
+def sentence_figure(result: AuditResult) -> str:
+    """Return an SVG plot of each sentence under EEG and under the deciding control, if there is one.
+
+    One dot is a sentence: its score against other sentences to the right, against itself upwards. A dot on the line has
+    no content.
+    """
+    names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
+    points = [sentence_points(result, name) for name in names]
+    low, high = (f([f(p, 0, initial=0.0) for p in points], 0) for f in (np.min, np.max))
+    pad = 0.06 * np.maximum(high - low, 1e-6)
+    top, low, high = high[1], low - pad, high + pad * (1, 4)  # room for a label
+
+    def draw(figure: Figure) -> None:
+        grid = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]
+        for axes, name, dots in zip(grid, names, points, strict=True):
+            content = next(c.content.effect for c in result.conditions if c.name == name)
+            title = f"with {_short(signal_name(result, name), 15)}\ncontent {content:+.1f}"
+            axes.set_title(title, fontsize=11, fontweight="bold")
+            _sentence_panel(axes, dots, low, high)
+        label = "above the line: fits\nits own sentence better"
+        grid[0].text(0.03, 0.98, label, va="top", fontsize=9, color=DARK, transform=grid[0].transAxes)
+        grid[0].set_yticks([tick for tick in grid[0].get_yticks() if low[1] <= tick <= top])
+        grid[0].set_ylabel("score against its own sentence")
+        figure.supxlabel("score against other sentences", fontsize=10)
+
+    return _svg(draw, 3.3)
+
+
+def _sentence_panel(axes: Axes, dots: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+    """Draw the dots `[S, 2]` of one condition, the line of no content, and the mean of all sentences."""
+    ends = np.array([low[0], high[0]])
+    axes.fill_between(ends, ends, max(high), color=BLUE, alpha=0.08, lw=0)
+    axes.plot(ends, ends, color="black", lw=1)
+    places, counts = np.unique(np.round(dots, 3), axis=0, return_counts=True)
+    size = np.clip(600 / max(len(dots), 1), 6, 14) * counts
+    x, y = places.T
+    axes.scatter(x, y, size, color=BLUE, alpha=0.45, lw=0, rasterized=len(places) > MOST_VECTORS)
+    axes.plot(*dots.mean(0), "D", color=ORANGE, markeredgecolor="white", ms=9, mew=1.2)
+    axes.set_xlim(low[0], high[0])
+    axes.set_ylim(low[1], high[1])
+
+
+def effect_figure(result: AuditResult) -> str:
+    """Return an SVG plot of the content difference to each control, with intervals, over the band of equivalence."""
+    comparisons = result.comparisons
+    names = [_short(c.control or "other sentences") for c in comparisons]
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        if comparisons[0].control:
+            axes.axvspan(-result.margin, result.margin, color=GREY, alpha=0.2, lw=0)
+        for place, comparison in enumerate(comparisons):
+            found, color = comparison.contrast, BLUE if not comparison.question else GREY
+            axes.plot(found.interval(Z_95), (place, place), color=color, lw=1.5)
+            axes.plot(found.interval(), (place, place), color=color, lw=4, solid_capstyle="butt")
+            axes.plot(found.effect, place, "o", color="white", markeredgecolor=color, ms=8, mew=2)
+        axes.axvline(0, color="black", lw=0.8)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        # Short lines, because long names of controls leave little width.
+        band = f"grey: within ±{result.margin:g};\n" if comparisons[0].control else ""
+        axes.set_xlabel(f"content difference,\npoints of {result.metric}\n({band}thick: 90 %, thin: 95 %)")
+
+    return _svg(draw, 1.9 + 0.42 * len(names))
+
+
+def _svg(draw: Callable[[Figure], None], height: float) -> str:
+    """Return the SVG of a figure, `height` inches high, that the function `draw` fills."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        draw(figure)
+        file = io.StringIO()
+        figure.savefig(file, format="svg", dpi=200, metadata={"Date": None})
+    return file.getvalue()
+
+
+def _short(name: str, limit: int = 22) -> str:
+    return name if len(name) <= limit else f"{name[: limit - 1]}…"
+
+
+MOST_ROWS = 5000  # rows of the searchable table
+LIMITS = "What limits the verdict, and notes"  # title of a section
+SEARCH = """<p class="search" hidden><input type="search" placeholder="words of a sentence, an output, a reader"
+aria-label="Search all rows"> <button type="button">highest content first</button> <span role="status"></span></p>"""
+SCRIPT = """<script>{
+const part = document.querySelector('details.rows'), rows = [...part.querySelectorAll('tbody tr')];
+const [bar, box, button, status] = ['.search', 'input', 'button', 'span'].map(name => part.querySelector(name));
+const texts = rows.map(row => row.textContent.toLowerCase());
+const content = row => parseFloat(row.lastChild.textContent) || 0;
+bar.hidden = false;
+box.oninput = () => {
+  const words = box.value.toLowerCase().split(/\\s+/);
+  rows.forEach((row, i) => row.hidden = !words.every(word => texts[i].includes(word)));
+  status.textContent = rows.filter(row => !row.hidden).length + ' of ' + rows.length + ' rows';
+};
+button.onclick = () => rows[0].parentNode.append(...[...rows].sort((a, b) => content(b) - content(a)));
+}</script>"""
+
+
+def write_report(
+    result: AuditResult, path: str | os.PathLike[str], *, title: str = "", sections: Iterable[Section] = ()
+) -> None:
+    """Write the report as one HTML file, atomically.
+
+    Args:
+      path: a local file or one in a bucket.
+      title: heading of the page; "": the question that the audit answers.
+      sections: further sections, before the method; their images are embedded.
+    """
+    question = f"Does the model use the {result.verdict.recording}?"
+    if result.chance is not None:
+        question = "Does the recording tell which sentence was read?"
+    further = table(results.SECONDARY_HEADINGS, results.secondary_rows(result)) if result.secondary else ""
+    parts = [
+        verdict_part(result),
+        folded("Against each control", _comparison_part(result)),
+        folded("Each condition: scores, and what the outputs look like", _condition_part(result)),
+        folded("What the content is about, and who carries it", _question_part(result)),
+        folded("Further endpoints, which do not decide", further),
+        folded("Scores as papers print them", _reported_part(result)),
+        folded(LIMITS, _notice_part(result)),
+        folded("Every row", _row_part(result), name="rows"),
+        *map(section_part, sections),
+        folded("What was judged", _judged_part(result.judged)),
+        folded("Method and terms", _method_part(result)),
+        folded("Citation", f"<pre>{html.escape(BIBTEX)}</pre>"),
+        SCRIPT,
+    ]
+    write_page(path, title or question, parts)
+
+
+def verdict_part(result: AuditResult) -> str:
+    """Return the head in HTML: the verdict with what limits it, at most four figures, and a picture."""
+    lines, more = result.limits[: results.MOST_LIMITS], len(result.limits) - results.MOST_LIMITS
+    lines += [f"{more} more below, under “{LIMITS}”."] if more > 0 else []
+    lines += [f"Chosen, and not the default: {'; '.join(result.choices)}."] if result.choices else []
+    box = (
+        f'<section class="verdict {result.verdict.color}"><p class="label">Verdict</p><p class="big">'
+        f"{html.escape(result.verdict.headline)}</p><p>{html.escape(result.sentence)}</p>{bullets(lines)}</section>"
+    ).replace("0 %", "0&nbsp;%")
+    if result.verdict.base is Verdict.NOT_JUDGEABLE:  # the figures mean nothing, so the evidence against them is shown
+        return box + "".join(table(("reference", "output"), n.rows) for n in result.notices if n.bars and n.rows)
+    main, less = result.deciding.contrast, result.verdict.base is Verdict.CONTROL_BETTER
+    readers = f", {result.n_subjects} readers" if result.n_subjects > 1 else ""
+    what, size = "content difference" if main.control else "content", "at most" if less else "at least"
+    each = " in each condition" if len(result.conditions) > 1 else ""
+    numbers = [
+        (f"{main.effect:+.2f}", f"{what} in points of 100, 90&nbsp;% interval {interval_text(main.interval())}"),
+        (p_cell(main.p_less if less else main.decisive_p), f"p: share of random pairings that give {size} this"),
+        (f"{result.mde:.2f}", "smallest detectable effect: 90&nbsp;% of such studies would find it"),
+        (str(result.n_sentences), f"sentences ({result.n_rows} rows{each}{readers})"),
+    ]
+    boxes = "".join(f"<div><b>{html.escape(number)}</b><span>{said}</span></div>" for number, said in numbers)
+    return f'{box}<div class="numbers">{boxes}</div>{_picture_part(result)}'
+
+
+def _picture_part(result: AuditResult) -> str:
+    """Return the picture of all sentences under EEG and under the deciding control, with its explanation."""
+    found = {c.name: c.content.effect for c in result.conditions}
+    names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
+    means = " and ".join(f"{found[name]:+.2f} with {signal_name(result, name)}" for name in names)
+    text = (
+        f"Each dot is a sentence: how well its outputs fit it (upwards), and other sentences of {result.alike} (to the "
+        "right). On the line they fit both equally: no content. The diamond is the mean; its height above "
+        f"the line is the content: {means}."
+    )
+    text += " The verdict is about the difference." if result.deciding.control else ""
+    alt = f"Score of each sentence against itself and against others. Mean height above the line: {means}."
+    drawn = image(sentence_figure(result).encode(), alt)
+    return f'<figure class="picture">{drawn}<figcaption>{html.escape(text)}</figcaption></figure>'
+
+
+def _comparison_part(result: AuditResult) -> str:
+    """Return the table and the picture of all comparisons, and further evidence."""
+    main, first = result.deciding.contrast, result.conditions[0]
+    lines = [f"{c.control}: {c.question} {figures_text(c.contrast)}." for c in result.comparisons if c.question]
+    if main.control:
+        lines += [f"Every control has to be beaten; {main.control} decides."] if result.comparisons[1:] else []
+        lines.append(f"Without a control, {first.name} against other sentences: {figures_text(first.content)}.")
+    if main.p_seeds is not None:
+        seeds = ", ".join(f"{effect:+.2f}" for effect in main.seed_effects)
+        lines.append(f"Training seeds: {seeds}; t test over seeds {p_text(main.p_seeds)}; the larger p decides.")
+    if result.adjusted_p != main.decisive_p:
+        lines.append(
+            f"Deciding comparison, {p_text(result.adjusted_p)} by Holm's method over all deciding comparisons."
+        )
+    drawn = image(effect_figure(result).encode(), "Content difference to each control with 90 % and 95 % intervals")
+    shown = table(results.EFFECT_HEADINGS, results.effect_rows(result.comparisons, result.verdict.recording))
+    return f"{shown}<figure>{drawn}</figure>{bullets([*lines, *results.evidence_lines(result)])}"
+
+
+def _condition_part(result: AuditResult) -> str:
+    """Return tables of the conditions: scores with their nulls, and what the outputs look like."""
+    heads = ("condition", "distinct outputs", "most frequent output", "words", "empty", "sentences with one output")
+    rows = [
+        (
+            c.name,
+            f"{look.distinct} of {look.rows}",
+            f"{look.top} times: {look.top_text:.70}" if look.top > 1 else "each once",
+            f"{look.mean_words:.1f}",
+            str(look.empty),
+            f"{look.alike} of {look.several}" if look.several else "–",
+        )
+        for c in result.conditions
+        if (look := c.look) is not None
+    ]
+    note = f"<p>others: the same outputs against other sentences of {html.escape(result.alike)}.</p>"
+    shown = table(results.condition_headings(result), results.condition_rows(result))
+    return f"{shown}{note}{table(heads, rows) if rows else ''}"
+
+
+def _question_part(result: AuditResult) -> str:
+    """Return what the content is about (the sentence, its kind, its time), who carries it, and content by reader."""
+    heads = ("groups", "against", "between groups (the kind)", "within groups (the sentence)", "content is")
+    groups = []
+    for a in result.groups:
+        figures = ("too few to tell" if c is None else figures_text(c) for c in (a.between, a.within))
+        groups.append((f"{a.column} ({a.groups})", a.control or "other sentences", *figures, str(a.level)))
+    lines = [result.time, *(f"{carrier}." for carrier in result.verdict.carriers)]
+    if result.verdict.base in FOUND and not result.verdict.carriers:
+        each = [*["any one reader"][: result.n_subjects > 1], *["any one group"][: bool(result.groups)]]
+        lines.append(f"Without {' or '.join([*each, 'the strongest 2 % of the sentences'])}, the effect stays.")
+    names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in result.rows:
+        if row.subject and not math.isnan(row.content):
+            found[row.subject][row.condition].append(row.content)
+    readers = [
+        (reader, str(len(of[names[0]])), *(f"{np.mean(of[name]):+.2f}" if of[name] else "–" for name in names))
+        for reader, of in sorted(found.items())
+    ]
+    by_reader = ("reader", "rows", *(f"content with {signal_name(result, name)}" for name in names))
+    shown = table(heads, groups) if groups else ""
+    times = [(name, f"{first:.10g}", f"{last:.10g}") for name, (first, last) in result.recordings.items()]
+    ranges = table(("recording", *(f"{end} sample ({result.time_unit})" for end in ("first", "last"))), times)
+    return shown + bullets(lines) + (table(by_reader, readers) if len(readers) > 1 else "") + (ranges if times else "")
+
+
+def _reported_part(result: AuditResult) -> str:
+    """Return corpus scores of each condition, each with its null; "" if there are none."""
+    if not result.reported:
+        return ""
+    shown = table(("score", *(c.name for c in result.conditions)), results.reported_rows(result))
+    note = (
+        "<p>In brackets: the same outputs against other sentences; of error rates (WER), less is better. These scores "
+        "test nothing.</p>"
+    )
+    return shown + note + bullets(dict.fromkeys(r.signature for r in result.reported))
+
+
+def _notice_part(result: AuditResult) -> str:
+    """Return all limits, the notices with the rows that show them, and notes on how rows were matched."""
+    lines = [*result.limits, result.provenance.sentence, *result.provenance.lines]
+    shown = "".join(
+        f"<p>{html.escape(n.message)}:</p>{table(('reference', 'output'), n.rows)}" for n in result.notices if n.rows
+    )
+    lines += [f"{n.message}." for n in result.notices if not any(n.message in line for line in lines)]
+    return bullets(dict.fromkeys(lines)) + shown + bullets(f"{note}." for note in result.notes)
+
+
+def _row_part(result: AuditResult) -> str:
+    """Return a searchable table of all rows, sentence by sentence, conditions in their order."""
+    order = {condition.name: place for place, condition in enumerate(result.conditions)}
+    rows = sorted(result.rows, key=lambda row: (row.reference, order[row.condition], row.subject))
+    cut = f"The first {MOST_ROWS} of {len(rows)} rows. " if rows[MOST_ROWS:] else ""
+    heads = ("reference", "output", "condition", "reader", "own", "others", "content")
+    note = f"<p>{cut}Some of many outputs match their sentence by chance: single rows prove nothing.</p>"
+    cells = []
+    for r in rows[:MOST_ROWS]:
+        shown = ("–", "–", "–") if math.isnan(r.content) else (f"{r.own:.1f}", f"{r.others:.1f}", f"{r.content:+.1f}")
+        cells.append((r.reference, r.prediction or "(empty)", r.condition, r.subject or "–", *shown))
+    return f"{note}{SEARCH}{table(heads, cells)}"
+
+
+def _judged_part(judged: Judged | None) -> str:
+    """Return the audited files in HTML; "" if rows come from no file."""
+    if judged is None:
+        return ""
+    judged = judged if judged.date else judged.dated()
+    rows = [(file.name, str(file.rows), file.sha256) for file in judged.files]
+    how = bullets(line for file in judged.files for line in file.read)
+    by = f"<code>{html.escape(judged.command)}</code>, eeg2text_jax {judged.version}"
+    return f"{table(('file', 'rows', 'SHA-256'), rows)}<p>Judged {judged.date} by {by}.</p>{how}"
+
+
+def _method_part(result: AuditResult) -> str:
+    """Return the method in words, term by term, as HTML."""
+    seeds = " and training seeds" if len(result.seeds) >= 3 else ""
+    terms = {
+        "score": f"{result.metric} ({result.signature}); mode: {result.mode.replace('_', ' ')}. Every sentence weighs "
+        "the same.",
+        "stratum": f"Sentences of {result.alike}; {result.n_strata} strata.",
+        "content": "The score of outputs against their own sentence, minus their score against the other sentences of "
+        "its stratum. Longer outputs and frequent words fit all of these better, so they add no content.",
+        "control": "The same decoder, fed something that holds no recording of the sentence, such as noise. EEG must "
+        "beat every control that decides.",
+        "p": "How often outputs and sentences, paired at random within strata and for all conditions alike, give at "
+        "least this content (one-sided).",
+        "90 % interval": f"Over sentences{seeds}, for these readers. More content needs a p of at most 5 % and an "
+        "interval above 0, against every deciding control and against other sentences.",
+        "margin": f"A difference of less than {result.margin:g} does not matter; to be fixed before looking. "
+        "Equivalent: the 90 % interval lies inside the margin (two one-sided tests at 5 %).",
+        "smallest detectable effect (MDE)": "90 % of such studies find it, against all deciding controls and against "
+        "other sentences together; from random pairings, not from the interval.",
+    }
+    shown = "".join(f"<dt>{term}</dt><dd>{html.escape(meaning)}</dd>" for term, meaning in terms.items())
+    return f"<dl>{shown}</dl><p>The formulas are in docs/method.md.</p>"

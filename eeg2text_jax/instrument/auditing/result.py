@@ -1,0 +1,439 @@
+"""The result of an audit: as a value, as JSON, as lines for a console, and as rows of tables."""
+
+import base64
+import dataclasses
+import enum
+import html
+import importlib
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from eeg2text_jax.base.files import write_text
+from eeg2text_jax.base.packages import library
+from eeg2text_jax.instrument.auditing.notices import GroupAnswer, Judged, Look, Notice, Provenance
+from eeg2text_jax.instrument.auditing.table import Reported
+from eeg2text_jax.instrument.auditing.verdict import (
+    FOUND,
+    Z_95,
+    Comparison,
+    Contrast,
+    Level,
+    Ruling,
+    Time,
+    Verdict,
+    deciding_one,
+    figures_text,
+    interval_text,
+    p_cell,
+    p_text,
+)
+from eeg2text_jax.instrument.metrics.score import Figures
+
+# Self-contained HTML pages from Markdown, tables, images and folded sections; tables become cards on a phone.
+
+RULE = re.compile(r"\|(\s*:?-+:?\s*\|)+")  # the line below the headings of a Markdown table
+ESCAPED = re.compile(r"\\([\\`*_\[\]|#~<>])")
+STYLE_SHEET = Path(__file__).with_name("report.css")
+
+
+def markdown_html(text: str) -> str:
+    """Convert Markdown to HTML: pipe tables, paragraphs, bold and underlined text."""
+    blocks = [block.strip().split("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
+    return "".join(map(_block, blocks))
+
+
+def _block(lines: Sequence[str]) -> str:
+    if lines[0].startswith("|"):
+        cells = [line.strip().removeprefix("|").removesuffix("|") for line in lines if not RULE.fullmatch(line.strip())]
+        heads, *rows = [[_inline(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)] for line in cells]
+        return _html_table(heads, rows)
+    return f"<p>{_inline(' '.join(lines))}</p>"
+
+
+def _inline(text: str) -> str:
+    """Convert bold, underline, escapes to HTML; entities are decoded first, so that all text is escaped once."""
+    text = re.sub(r"</?u>", lambda tag: "\x01" if tag[0] == "<u>" else "\x02", text)
+    pieces = re.split(r"(?<!\\)\*\*", html.unescape(text))
+    pieces = [html.escape(ESCAPED.sub(r"\1", piece)) for piece in pieces]
+    marked = "".join(f"<b>{piece}</b>" if index % 2 else piece for index, piece in enumerate(pieces))
+    return marked.replace("\x01", "<u>").replace("\x02", "</u>")
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A section that the caller adds to the report: title, Markdown and images."""
+
+    title: str
+    markdown: str = ""
+    images: Sequence[str | os.PathLike[str]] = ()  # PNG or SVG files
+
+
+def write_page(path: str | os.PathLike[str], title: str, parts: Iterable[str]) -> None:
+    """Write an HTML page atomically: a title, then `parts`, which are HTML."""
+    page = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{STYLE_SHEET.read_text(encoding='utf8')}</style></head>"
+        f"<body><main><h1>{html.escape(title)}</h1>{''.join(parts)}</main></body></html>\n"
+    )
+    write_text(path, page)
+
+
+def folded(title: str, body: str, *, name: str = "") -> str:
+    """Return a section in HTML that opens when its title is clicked; "" if its body is empty."""
+    return f'<details class="part {name}"><summary>{html.escape(title)}</summary>{body}</details>' if body else ""
+
+
+def section_part(section: Section) -> str:
+    """Return a section of the report in HTML, with its images embedded."""
+    kinds = {".svg": "svg+xml", ".png": "png"}
+    paths = map(epath.Path, section.images)
+    images = "".join(f"<figure>{image(p.read_bytes(), p.stem, kinds[p.suffix])}</figure>" for p in paths)
+    return folded(section.title, f'{markdown_html(section.markdown)}<div class="figures">{images}</div>')
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """Return sentences as an HTML list; "" if there are none. First words get a capital, names before a colon none."""
+    said = (re.sub("^[a-z]+ ", lambda word: word[0].capitalize(), line) for line in lines)
+    items = "".join(f"<li>{html.escape(line)}</li>" for line in said)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return headings and rows of plain text as an HTML table."""
+    return _html_table(list(map(html.escape, headings)), [list(map(html.escape, row)) for row in rows])
+
+
+def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return an HTML table from HTML cells; every cell repeats its heading, as a phone shows each row as a card."""
+    labels = [re.sub(r"<[^>]*>", "", head) for head in heads]
+    cells = ((f'<td data-label="{a}">{cell}</td>' for a, cell in zip(labels, row, strict=True)) for row in rows)
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+    head = "".join(f"<th>{cell}</th>" for cell in heads)
+    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def image(data: bytes, alt: str, kind: str = "svg+xml") -> str:
+    """Return an embedded image in HTML; `alt` is its text for readers who cannot see it."""
+    source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    return f'<img alt="{html.escape(alt)}" src="{source}">'
+
+
+MOST_SHOWN = 4  # conditions in the console's table
+MOST_LIMITS = 3  # lines on what limits the verdict
+
+
+@dataclasses.dataclass(frozen=True)
+class ConditionSummary:
+    """One condition: its content above its own null, and what its outputs look like."""
+
+    name: str
+    rows: int
+    content: Contrast
+    look: Look | None = None  # of texts
+    figures: Figures | None = None  # of rankings
+
+
+@dataclasses.dataclass(frozen=True)
+class Secondary:
+    """A further endpoint against a control, with p adjusted over all p that the audit prints (Holm)."""
+
+    label: str
+    signature: str
+    contrast: Contrast
+    adjusted: float
+
+
+@dataclasses.dataclass(frozen=True)
+class RowContent:
+    """One row for the report: its texts and scores in points; scores are NaN for a sentence without a stratum."""
+
+    condition: str
+    subject: str
+    reference: str
+    prediction: str
+    own: float  # score against its own reference
+    others: float  # mean score against the other sentences of its stratum
+    content: float  # `own` minus `others`
+
+
+@dataclasses.dataclass(frozen=True)
+class EegBits:
+    """Bits per token that the EEG adds to the likelihood of its sentence, compared with one control.
+
+    p is one-sided, over sentences. The bits show content only against `shuffled`, the EEG of another sentence. Any
+    other control is `off_distribution`: its likelihoods may be lower because its input is unlike the training data.
+    """
+
+    control: str
+    bits_per_token: float
+    interval: tuple[float, float]
+    p: float
+    samples: int
+    sentences: int
+    off_distribution: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class AuditResult:
+    """The verdict of an audit, and everything that the report prints."""
+
+    verdict: Ruling
+    sentence: str  # the verdict for a lay reader, with effect, interval and p
+    limits: list[str]  # what limits the verdict, the most important first
+    metric: str
+    signature: str
+    mode: str
+    margin: float
+    mde: float  # of the verdict: the effect that all deciding comparisons find with power 90 %
+    adjusted_p: float  # p of the deciding comparison, adjusted over all that are printed (Holm)
+    n_rows: int
+    n_sentences: int
+    n_subjects: int
+    n_strata: int
+    alike: str  # what sentences of a stratum have in common
+    seeds: tuple[int, ...]
+    seeds_stated: bool = True  # whether the rows state their training seed
+    conditions: list[ConditionSummary]
+    comparisons: list[Comparison]
+    secondary: list[Secondary]
+    reported: list[Reported]
+    groups: list[GroupAnswer]
+    time: str  # whether content goes beyond the time of the recording, in a sentence
+    recordings: dict[str, tuple[float, float]]  # name -> first and last onset of EEG's rows, as the rows state them
+    time_unit: str  # of `recordings`: "s" or "samples"
+    notices: list[Notice]
+    notes: list[str]
+    choices: list[str]  # what is not the default
+    rows: list[RowContent]
+    provenance: Provenance
+    bits: list[EegBits] = dataclasses.field(default_factory=list)
+    judged: Judged | None = None  # the files that the rows come from, if any
+    recording: str = "eeg"
+    candidates: tuple[int, int] | None = None  # of rankings: fewest and most candidates
+    chance: float | None = None  # of rankings: score by chance, in percent
+    chance_interval: tuple[float, float] | None = None
+    by_length: Figures | None = None  # of rankings: a baseline that knows only the number of words
+
+    @property
+    def deciding(self) -> Comparison:
+        """The comparison that gives the overall verdict."""
+        return deciding_one(self.comparisons)
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of `eeg2text audit`."""
+        return self.verdict.exit_status
+
+    def __repr__(self) -> str:
+        return f"AuditResult({self.verdict.headline}. {self.sentence})"
+
+    def _repr_html_(self) -> str:
+        """Return the verdict, its sentence and the comparisons as HTML for notebooks."""
+
+        shown = table(EFFECT_HEADINGS, effect_rows(self.comparisons, self.verdict.recording))
+        return f"<p><b>{html.escape(self.verdict.headline)}</b></p><p>{html.escape(self.sentence)}</p>{shown}"
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the report, one self-contained HTML file."""
+        importlib.import_module("eeg2text_jax.instrument.auditing.report").write_report(
+            self, epath.Path(path)
+        )  # imports this module
+
+    def to_frame(self) -> Any:
+        """Return the comparisons as a pandas DataFrame: a row for each control, or for the null without a control."""
+        pandas = library("pandas", "pandas")
+        return pandas.DataFrame(effect_rows(self.comparisons), columns=EFFECT_HEADINGS)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields but the rows as JSON values, without arrays; NaN and infinity become null."""
+        shown = {"verdict": self.verdict.value, "headline": self.verdict.headline, "exit_status": self.exit_status}
+        shown["deciding"] = self.deciding.control  # "" for EEG alone
+        qualifiers = {name: _plain(value) for name, value in vars(self.verdict).items() if name != "base"}
+        found = {k: _plain(v) for k, v in vars(self).items() if k not in ("verdict", "rows")}
+        for comparison, values in zip(self.comparisons, found["comparisons"], strict=True):
+            values["verdict"] = comparison.verdict.named(self.verdict.recording)
+        return shown | {"qualifiers": qualifiers} | found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Contrast):
+        left_out = ("content", "centred")
+        intervals = {"interval_90": value.interval(), "interval": value.interval(Z_95)}
+        return {k: _plain(v) for k, v in (vars(value) | intervals).items() if k not in left_out}
+    if isinstance(value, Comparison):
+        return {"control": value.control} | {name: _plain(item) for name, item in vars(value).items()}
+    if dataclasses.is_dataclass(value):
+        return {name: _plain(item) for name, item in vars(value).items()}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+CONDITION_HEADINGS = ("condition", "rows", "score", "others", "content", "p", "distinct")
+RANK_HEADINGS = ("condition", "rows", "top-1", "top-5", "rank", "others", "content", "p")
+SECONDARY_HEADINGS = ("endpoint", "against", "content difference", "90 % CI", "p", "p (Holm)")
+EFFECT_HEADINGS = ("against", "content difference", "90 % CI", "p", "verdict")
+
+
+def condition_headings(result: AuditResult) -> tuple[str, ...]:
+    return CONDITION_HEADINGS if result.chance is None else RANK_HEADINGS
+
+
+def condition_rows(result: AuditResult) -> list[tuple[str, ...]]:
+    """Return the rows of a text table of conditions, see `condition_headings`; for rankings, the last is a baseline."""
+    rows = [_condition_row(condition) for condition in result.conditions]
+    if result.by_length is not None:
+        lengths = (f"{value:.1f}" for value in dataclasses.astuple(result.by_length))
+        rows.append(("number of words alone", "–", *lengths, "–", "–", "–"))
+    return rows
+
+
+def _condition_row(c: ConditionSummary) -> tuple[str, ...]:
+    content = c.content
+    if c.figures is not None:
+        figures = (f"{value:.1f}" for value in dataclasses.astuple(c.figures))
+        return c.name, str(c.rows), *figures, f"{content.nulls[0]:.1f}", f"{content.effect:+.1f}", p_cell(content.p)
+    scores = f"{content.scores[0]:.2f}", f"{content.nulls[0]:.2f}", f"{content.effect:+.2f}", p_cell(content.p)
+    return c.name, str(c.rows), *scores, str(c.look.distinct) if c.look else "–"
+
+
+def effect_rows(comparisons: Sequence[Comparison], recording: str = "EEG") -> list[tuple[str, ...]]:
+    """Return the rows of a text table of comparisons; its columns are `EFFECT_HEADINGS`."""
+    return [
+        (
+            c.control or "other sentences",
+            f"{c.contrast.effect:+.2f}",
+            interval_text(c.contrast.interval()),
+            f"{p_cell(c.contrast.p_less)} (less)"
+            if c.verdict is Verdict.CONTROL_BETTER
+            else p_cell(c.contrast.decisive_p),
+            f"{c.verdict.named(recording)}{' (does not decide)' if c.question else ''}",
+        )
+        for c in comparisons
+    ]
+
+
+def secondary_rows(result: AuditResult) -> list[tuple[str, ...]]:
+    """Return the rows of a text table of further endpoints; its columns are `SECONDARY_HEADINGS`."""
+    return [
+        (
+            s.label,
+            s.contrast.control or "other sentences",
+            f"{s.contrast.effect:+.2f}",
+            interval_text(s.contrast.interval()),
+            p_cell(s.contrast.decisive_p),
+            p_cell(s.adjusted),
+        )
+        for s in result.secondary
+    ]
+
+
+def reported_rows(result: AuditResult) -> list[tuple[str, ...]]:
+    """Return the rows of a table of scores as papers print them: name, then each condition's score and its null."""
+    return [
+        (r.label, *(f"{own:.2f} ({null:.2f})" for own, null in zip(r.scores, r.nulls, strict=True)))
+        for r in result.reported
+    ]
+
+
+def evidence_lines(result: AuditResult) -> list[str]:
+    """Return a sentence about each result in `bits`, and about the chance level of rankings."""
+    lines = []
+    if result.chance is not None:
+        (low, high), sizes = result.chance_interval, " to ".join(map(str, dict.fromkeys(result.candidates)))
+        lines.append(
+            f"{result.metric} by chance: {result.chance:.1f} % (95 % of scores by chance: {low:.1f} to {high:.1f} %; "
+            f"each of {result.n_sentences} independent sentences was ranked among {sizes})."
+        )
+    for b in result.bits:
+        caution = "; off-distribution input alone can do that" if b.off_distribution else ""
+        lines.append(
+            f"EEG bits against {b.control}: {b.bits_per_token:+.4f} bits a token (95 % CI {b.interval[0]:+.4f} to "
+            f"{b.interval[1]:+.4f}; {p_text(b.p)}; {b.sentences} sentences){caution}."
+        )
+    return lines
+
+
+def limits_of(
+    ruling: Ruling, main: Comparison, notices: Sequence[Notice], provenance: Provenance, time: str, odd: Sequence[str]
+) -> list[str]:
+    """Return sentences on what limits a verdict, the most important first."""
+    if ruling.base is Verdict.NOT_JUDGEABLE:
+        shown = [pair for notice in notices if notice.bars for pair in notice.rows][:2]
+        return [
+            *(f"{notice.message[:1].upper()}{notice.message[1:]}." for notice in notices if notice.bars),
+            *(f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in shown),
+        ]
+    found = [f"Carried by {c.name}: without it {c.left:+.2f}." for c in ruling.carriers]
+    if ruling.base in FOUND:
+        found.append(provenance.sentence)
+        found += [f"Unusual, as a decoder or a target may make it: {message}." for message in odd]
+        found += [time] if ruling.time is not Time.BEYOND else []
+        if ruling.level is Level.UNKNOWN:
+            found.append("Not tested: whether content is about the sentence or about its kind; --groups=COLUMN tells.")
+    return found + [f"{notice.message}." for notice in notices if not notice.bars and notice.code not in odd]
+
+
+def result_text(result: AuditResult, *, verbose: bool = False, report: object = "--html=report.html") -> str:
+    """Return the audit for a console: at most 12 lines, or all of it if `verbose`; `report` is where the report is."""
+    more = len(result.conditions) - MOST_SHOWN
+    rows = condition_rows(result)
+    rows = rows if verbose else rows[:MOST_SHOWN]
+    size = f"{result.n_rows} rows, {result.n_sentences} sentences, {result.n_strata} strata of {result.alike}"
+    lines = [f"{result.metric} in points; {size}", *_columns(condition_headings(result), *rows)]
+    if more > 0 and not verbose:
+        lines.append(f"and {more} more")
+    if verbose:
+        lines += ["", *_verbose_lines(result)]
+    lines += ["", result.sentence]
+    lines += result.limits if verbose else result.limits[:MOST_LIMITS]
+    if result.choices:
+        lines.append(f"Chosen, and not the default: {'; '.join(result.choices)}.")
+    if not verbose:
+        lines += result.provenance.lines
+        lines.append(f"All figures: -v; the report, with every row: {report}")
+    return "\n".join([*lines, f"VERDICT: {result.verdict.headline}"])
+
+
+def _verbose_lines(result: AuditResult) -> list[str]:
+    """Return tables of comparisons, further endpoints and reported scores, and all notes."""
+    lines = [*_columns(EFFECT_HEADINGS, *effect_rows(result.comparisons, result.verdict.recording)), ""]
+    lines += [f"The verdict's minimum detectable effect: {result.mde:.2f}; margin {result.margin:g}."]
+    if result.secondary:
+        lines += ["", *_columns(SECONDARY_HEADINGS, *secondary_rows(result)), ""]
+    if result.reported:
+        heads = ("as papers print it", *(c.name for c in result.conditions))
+        lines += ["", *_columns(heads, *reported_rows(result)), "(in brackets: against other sentences)"]
+    lines += [f"Groups {answer.text}." for answer in result.groups]
+    lines += evidence_lines(result)
+    lines += [f"{c.control}: {c.question} {figures_text(c.contrast)}." for c in result.comparisons if c.question]
+    lines += [result.time, result.provenance.sentence, *result.provenance.lines]
+    for notice in result.notices:
+        lines.append(f"{notice.message}.")
+        lines += [f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in notice.rows]
+    return lines + [f"{note[:1].upper()}{note[1:]}." for note in result.notes]
+
+
+def _columns(*rows: Sequence[str]) -> list[str]:
+    """Return rows of cells as lines of text, with the columns aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def columns_text(*rows: Sequence[str]) -> str:
+    """Return rows of cells as text, with the columns aligned."""
+    return "\n".join(_columns(*rows))

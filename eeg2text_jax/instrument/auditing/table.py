@@ -1,0 +1,448 @@
+"""The table of an audit: the mean score of the predictions made for a sentence against every reference of its stratum.
+
+Cell (s, t) of a block is the mean over the rows of sentence s of their scores against reference t. So every sentence
+weighs the same, however many rows it has. The diagonal holds the scores, the other cells what the scores are worth.
+
+A row of the control `shuffled` was made from the recording of another sentence, its donor. A working decoder writes the
+donor's sentence there, so the score against this sentence is replaced by the row's mean over other sentences.
+"""
+
+import dataclasses
+import importlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from scipy import sparse
+
+from eeg2text_jax.base.errors import UserError, did_you_mean
+from eeg2text_jax.base.progress import ProgressLine
+from eeg2text_jax.instrument.auditing._signs import Sign, Weight
+from eeg2text_jax.instrument.auditing.align import Aligned, Condition
+from eeg2text_jax.instrument.auditing.strata import RULE, words
+from eeg2text_jax.instrument.metrics.metric import Metric, MetricError, rouge, word_bleu, word_error_rate
+from eeg2text_jax.instrument.metrics.metric_names import ENDPOINTS, WHICH_SENTENCE, Named
+from eeg2text_jax.instrument.metrics.score import (
+    TOP,
+    Figures,
+    RankMetric,
+    by_length,
+    chance,
+    chance_interval,
+    right_statistics,
+)
+from eeg2text_jax.instrument.predictions.rankings import Ranking
+
+# Endpoints: scores of every prediction against every reference, of which one decides the verdict.
+#
+# An endpoint is additive over predictions: the score of a set is the mean of the scores of its rows. Corpus scores
+# (BLEU, WER) are not, so they are reported and decide nothing.
+
+Points = Callable[[Sequence[str], Sequence[str]], np.ndarray]  # texts P and R -> scores [P, R], higher is better
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+    """An additive score.
+
+    Attributes:
+      label: its name in tables.
+      fit: all references of a test set -> `Points`.
+      margin: default of the smallest difference that matters, in points.
+      signature: what changes the score, in words.
+      of_words: whether it compares plain words, so that both sides need the same form.
+      notes: what the metric says about the texts that it scored.
+    """
+
+    label: str
+    fit: Callable[[Sequence[str]], Points]
+    margin: float = 1.0
+    signature: str = ""
+    of_words: bool = False
+    notes: Callable[[], list[str]] = list
+
+
+def shared_words(weights: Callable[[str], float], *, harmonic: bool = False) -> Points:
+    """Return a score of shared words in points: the mean of precision and recall by weight.
+
+    A word that occurs k times in both texts is shared k times. The arithmetic mean does not favor outputs of the own
+    sentence's length: words drawn at random share in proportion to both lengths, so precision goes with one length
+    alone, and recall with the other. In the `harmonic` mean (with equal weights: ROUGE-1 F) the lengths interact.
+    """
+
+    def points(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        columns: dict[tuple[str, int], int] = {}
+        theirs, their_weight = _occurrences(references, columns, weights, grow=True)
+        ours, our_weight = _occurrences(predictions, columns, weights, grow=False)
+        shared = 100 * (ours @ theirs.T).toarray()
+        if harmonic:
+            return 2 * shared / np.maximum(our_weight[:, None] + their_weight, 1e-9)
+        return shared * (0.5 / np.maximum(our_weight, 1e-9)[:, None] + 0.5 / np.maximum(their_weight, 1e-9))
+
+    return points
+
+
+def _occurrences(
+    texts: Sequence[str], columns: dict[tuple[str, int], int], weights: Callable[[str], float], *, grow: bool
+) -> tuple[sparse.csr_array, np.ndarray]:
+    """Return the square root of the weight of the k-th occurrence of each word, `[N, V]`, and the texts' weights."""
+    starts, places, roots, totals = [0], [], [], []
+    for text in texts:
+        total = 0.0
+        for word, count in Counter(words(text)).items():
+            weight = weights(word)
+            total += weight * count
+            for k in range(count):
+                place = columns.setdefault((word, k), len(columns)) if grow else columns.get((word, k))
+                if place is not None:
+                    places.append(place)
+                    roots.append(weight**0.5)
+        starts.append(len(places))
+        totals.append(total)
+    width = max(len(columns), 1)
+    return sparse.csr_array((roots, places, starts), shape=(len(texts), width)), np.array(totals)
+
+
+def rare_words(references: Sequence[str]) -> Points:
+    """Return `shared_words` with the weight `log((S + 1) / (n + 1))` of a word that is in n of the S references."""
+    among = Counter(word for text in references for word in set(words(text)))
+    return shared_words(lambda word: float(np.log((len(references) + 1) / (among[word] + 1))))
+
+
+def of_metric(named: Named, metric: Metric) -> Endpoint:
+    """Return one figure of a metric of single pairs, such as BERTScore, as an endpoint."""
+    column, sign = metric.columns.index(named.figure), -1 if metric.lower_is_better else 1
+
+    def points(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        return sign * metric.corpus(metric.pairwise(predictions, references))[..., column]
+
+    return Endpoint(named.label, lambda references: points, named.margin, metric.signature, notes=metric.notes)
+
+
+WORDS = Endpoint("words", rare_words, 1.0, f"shared words weighted by rarity in the references|{RULE}", True)
+ROUGE_1 = Endpoint(
+    "ROUGE-1 F", lambda references: shared_words(lambda word: 1.0, harmonic=True), 1.0, f"shared words|{RULE}", True
+)
+BY_NAME = {"words": WORDS, "rouge-1": ROUGE_1}
+
+
+def named(name: str, what: str = "--endpoint") -> Named:
+    """Return the entry `name` of `ENDPOINTS`; `what` is the option in the error message.
+
+    Raises:
+      UserError: the endpoint does not exist.
+    """
+    if name not in ENDPOINTS:
+        raise UserError(f"{what}={name}: there is no such endpoint; {did_you_mean(name, ENDPOINTS)}")
+    return ENDPOINTS[name]
+
+
+def text_endpoint(given: Endpoint | str | None) -> Endpoint:
+    """Return an endpoint of texts that needs no model: itself, `words` (also for None), `rouge-1` or MODULE:FUNCTION.
+
+    Raises:
+      UserError: there is no such endpoint.
+    """
+    if given is None or isinstance(given, Endpoint):
+        return given or WORDS
+    if given not in BY_NAME and ":" not in given:
+        raise UserError(f"endpoint={given}: there is no such endpoint of texts; {did_you_mean(given, BY_NAME)}")
+    return BY_NAME[given] if given in BY_NAME else function_endpoint(given)
+
+
+def function_endpoint(name: str) -> Endpoint:
+    """Return the endpoint `MODULE:FUNCTION`: a function of predictions and references to points `[P, R]`.
+
+    Modules in the current folder are found, too.
+
+    Raises:
+      UserError: the module or the function cannot be imported.
+    """
+    module, _, function = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        points = getattr(importlib.import_module(module), function)
+        if not callable(points):
+            raise ValueError(f"{function} is no function")
+    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
+        raise UserError(
+            f"--endpoint={name}: {error}; expected MODULE:FUNCTION, a Python function of lists of predictions and "
+            "references that returns an array of points [predictions, references], higher is better."
+        ) from error
+    return Endpoint(name, lambda references: points, 1.0, f"the function {name}")
+
+
+def checked_points(found: np.ndarray, predictions: int, references: int, label: str) -> np.ndarray:
+    """Return points `[P, R]` as float64. Raises UserError for another shape, or a number that is not finite."""
+    try:
+        found = np.asarray(found, float)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"endpoint {label}: returned no numbers ({error}); expected an array of points.") from error
+    if found.shape != (predictions, references) or not np.isfinite(found).all():
+        what = f"an array of shape {found.shape}" if found.shape != (predictions, references) else "NaN or infinity"
+        raise UserError(f"endpoint {label}: returned {what}; expected finite points [{predictions}, {references}].")
+    return found
+
+
+PROGRESS_ROWS = 50_000  # number of rows from which progress is shown
+Scorer = Callable[[Condition, np.ndarray, Sequence[str]], np.ndarray]  # rows, references -> scores [rows, references]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells:
+    """Scores of one condition, in points; higher is better.
+
+    Attributes:
+      blocks: for each stratum the cells `[n, n]`.
+      own: each row's score against its own reference, `[N]`.
+      others: each row's mean score against the other sentences of its stratum, `[N]`.
+    """
+
+    blocks: tuple[np.ndarray, ...]
+    own: np.ndarray
+    others: np.ndarray
+
+    @property
+    def content(self) -> np.ndarray:
+        """Content of each row: its score minus its score against other sentences, `[N]`."""
+        return self.own - self.others
+
+
+def strata_members(strata: np.ndarray) -> list[np.ndarray]:
+    """Return the sentences of each stratum with two sentences or more, from strata int `[S]`."""
+    order = np.argsort(strata, kind="stable")
+    parts = np.split(order, np.cumsum(np.bincount(strata))[:-1])
+    return [members for members in parts if len(members) > 1]
+
+
+def text_scorer(aligned: Aligned, endpoint: Endpoint) -> Scorer:
+    """Return a scorer of texts; equal texts are scored once."""
+    points = endpoint.fit(aligned.references)
+
+    def scores(condition: Condition, rows: np.ndarray, references: Sequence[str]) -> np.ndarray:
+        texts: dict[str, int] = {}
+        which = [texts.setdefault(condition.rows[row].prediction, len(texts)) for row in rows.tolist()]
+        found = points(list(texts), references)
+        return checked_points(found, len(texts), len(references), endpoint.label)[which]
+
+    return scores
+
+
+def fill(condition: Condition, references: Sequence[str], strata: Sequence[np.ndarray], scores: Scorer) -> Cells:
+    """Score the rows of a condition against all references of their strata (`strata_members`)."""
+    n = len(condition.rows)
+    own, others, blocks = np.full(n, np.nan), np.full(n, np.nan), []
+    starts = np.searchsorted(condition.sentence, np.arange(condition.sentence.max() + 2))
+    for members in _with_progress(condition, strata):
+        rows = np.concatenate([np.arange(starts[s], starts[s + 1]) for s in members.tolist()])
+        sizes = (starts[members + 1] - starts[members]).tolist()
+        place = np.repeat(np.arange(len(members)), sizes)
+        found = scores(condition, rows, [references[s] for s in members.tolist()])
+        own[rows] = found[np.arange(len(rows)), place]
+        _replace_donors(found, place, condition.donor[rows], members)
+        others[rows] = (found.sum(1) - own[rows]) / (len(members) - 1)
+        share = 1 / np.repeat(sizes, sizes)
+        mean = sparse.csr_array((share, (place, np.arange(len(rows)))), shape=(len(members), len(rows)))
+        blocks.append(mean @ found)
+    return Cells(tuple(blocks), own, others)
+
+
+def _replace_donors(found: np.ndarray, place: np.ndarray, donor: np.ndarray, members: np.ndarray) -> None:
+    """Replace the scores of rows against their donors' sentences, in place; `donor` `[rows]` has -1 for none."""
+    where = {s: index for index, s in enumerate(members.tolist())}
+    for row in np.flatnonzero(donor >= 0).tolist():
+        if (column := where.get(int(donor[row]))) is not None and len(members) > 2:
+            rest = found[row].sum() - found[row, column] - found[row, place[row]]
+            found[row, column] = rest / (len(members) - 2)
+
+
+def _with_progress(condition: Condition, strata: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+    if len(condition.rows) < PROGRESS_ROWS:
+        yield from strata
+        return
+    with ProgressLine(f"scoring {condition.name}", len(strata)) as line:
+        for members in strata:
+            yield members
+            line.advance(1)
+
+
+# Rankings in the audit: does the recording tell which sentence was read?
+#
+# For the endpoint top-5, cell (s, t) is how often sentence t is among the five best candidates for recordings of
+# sentence s. The null is how often another sentence of the same stratum is among them.
+
+MIN_CANDIDATES = 4  # scores of fewer candidates may tie by chance
+ALL_ROWS = 0.99
+MIN_SENTENCES, SAME = 10, 0.5  # sentences with several readings, and the share of them whose scores are all the same
+
+
+@dataclasses.dataclass(frozen=True)
+class RankFigures:
+    """What is printed of rankings: the numbers of candidates, chance, and a baseline that knows only lengths."""
+
+    candidates: tuple[int, int]  # fewest and most candidates of a recording
+    chance: float  # score by chance, in percent
+    chance_interval: tuple[float, float]  # holds 95 % of scores by chance, in percent
+    by_length: Figures  # scores of a baseline that knows only the number of words
+
+
+def rank_endpoint(aligned: Aligned, name: object) -> tuple[Endpoint, int]:
+    """Return the endpoint `name` of `WHICH_SENTENCE`, and its column in `RankMetric`.
+
+    Raises:
+      UserError: the endpoint does not exist, or a control has texts instead of rankings.
+    """
+    if not isinstance(name, str) or name not in WHICH_SENTENCE:
+        names = ", ".join(WHICH_SENTENCE)
+        raise UserError(
+            f"--endpoint={name}: for rankings, expected one of {names}; {did_you_mean(str(name), WHICH_SENTENCE)}"
+        )
+    for condition in aligned.conditions:
+        if not all(isinstance(row, Ranking) for row in condition.rows):
+            raise UserError(
+                f"{condition.name}: holds no rankings, but {aligned.eeg.name} does; give rankings only, or decoded "
+                "text only."
+            )
+    metric, found = RankMetric(), WHICH_SENTENCE[name]
+    return Endpoint(found.label, lambda _: _no_texts, found.margin, metric.signature), metric.columns.index(name)
+
+
+def _no_texts(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    raise UserError("rankings hold no texts to score.")
+
+
+def rank_scorer(column: int) -> Scorer:
+    """Return a scorer of rankings: column `column` of `RankMetric` in percent, for each candidate sentence."""
+    metric = RankMetric()
+
+    def scores(condition: Condition, rows: np.ndarray, references: Sequence[str]) -> np.ndarray:
+        return metric.corpus(metric.pairwise([condition.rows[row] for row in rows.tolist()], references))[..., column]
+
+    return scores
+
+
+def _rows(condition: Condition) -> list[Ranking]:
+    return [row for row in condition.rows if isinstance(row, Ranking)]
+
+
+def figures_of(condition: Condition) -> Figures:
+    """Return top-1, top-5 and mean percentile rank of a condition's rows."""
+    rows = _rows(condition)
+    return Figures.of(right_statistics(rows, [row.scores for row in rows]).sum(0))
+
+
+def rank_figures(aligned: Aligned, column: int) -> RankFigures:
+    """Return chance level and baseline of the endpoint in column `column` of `RankMetric`."""
+    rows = _rows(aligned.eeg)
+    sizes = [len(row.candidates) for row in rows]
+    level, interval = _chance(sizes, column, len(aligned.references))
+    lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
+    return RankFigures((min(sizes), max(sizes)), level, interval, lengths)
+
+
+def _chance(sizes: Sequence[int], column: int, sentences: int) -> tuple[float, tuple[float, float]]:
+    """Return the chance level in percent, and the 95 % interval of a score by chance on `sentences` sentences."""
+    if column >= len(TOP):  # the endpoint "rank": the percentile of a random rank is uniform, with mean 50
+        reach = 1.96 * 100 / np.sqrt(12 * sentences)
+        return 50.0, (50 - reach, 50 + reach)
+    level = chance(sizes, TOP[column])
+    low, high = chance_interval(level, sentences)
+    return 100 * level, (100 * low, 100 * high)
+
+
+def rank_signs(eeg: Condition, *, averaged: bool) -> list[Sign]:
+    """Return signs that scores hold the answer, or (unless they are `averaged`) not of the individual recording."""
+    return [*_answer_alone(eeg), *([] if averaged else _same_for_all(eeg))]
+
+
+def _answer_alone(condition: Condition) -> list[Sign]:
+    """Return a sign if all candidates except the right one have equal scores."""
+    rows = [row for row in _rows(condition) if len(row.scores) >= MIN_CANDIDATES]
+    others = [np.delete(row.scores, row.right) for row in rows]
+    marked = sum(o.min() == o.max() < row.scores[row.right] for o, row in zip(others, rows, strict=True))
+    if not rows or marked < ALL_ROWS * len(rows):
+        return []
+    message = f"in {marked} of {len(rows)} rows all candidates but the right one have the same score"
+    return [Sign("target_scores", Weight.CONTRADICTED, message, ())]
+
+
+def _same_for_all(condition: Condition) -> list[Sign]:
+    """Return a sign if all recordings of a sentence have the same scores: the recording plays no part."""
+    by_sentence: dict[int, list[bytes]] = {}
+    for s, row in zip(condition.sentence.tolist(), _rows(condition), strict=True):
+        by_sentence.setdefault(s, []).append(row.scores.tobytes())
+    several = [set(scores) for scores in by_sentence.values() if len(scores) > 1]
+    alike = sum(len(scores) == 1 for scores in several)
+    distinct = len(set().union(*several))
+    if len(several) < MIN_SENTENCES or alike <= SAME * len(several) or distinct <= SAME * alike:
+        return []
+    message = f"in {alike} of the {len(several)} sentences with several readings all readings have the same scores"
+    return [Sign("input_independent", Weight.CONTRADICTED, message, ())]
+
+
+# Scores as papers print them, from the raw texts, each beside its null; they test nothing.
+
+MOST_ROWS = 5000  # with more rows these scores take longer than the audit; `eeg2text score` computes them
+SHIFTS = 3  # other sentences of its stratum against which each prediction is scored for the null
+
+
+@dataclasses.dataclass(frozen=True)
+class Reported:
+    """One corpus score of every condition, EEG first, with its null: the same predictions against other sentences."""
+
+    label: str
+    signature: str
+    scores: tuple[float, ...]
+    nulls: tuple[float, ...]
+
+
+def reported_scores(aligned: Aligned, members: Sequence[np.ndarray]) -> tuple[list[Reported], list[str]]:
+    """Return BLEU-1, BLEU-4, WER, ROUGE-1 F and ROUGE-L F of all rows, and notes on scores that are not computed."""
+    most = max(len(condition.rows) for condition in aligned.conditions)
+    if most > MOST_ROWS:
+        return [], [f"BLEU, WER and ROUGE are not computed for {most} rows; `eeg2text score` has them"]
+    found, notes = [], []
+    chosen: list[tuple[Metric, dict[str, int]]] = [
+        (word_bleu(), {"BLEU-1": 0, "BLEU-4": 3}),
+        (word_error_rate(), {"WER": 0}),
+    ]
+    summaries = rouge()
+    chosen.append(
+        (
+            summaries,
+            {"ROUGE-1 F": summaries.columns.index("rouge-1-f"), "ROUGE-L F": summaries.columns.index("rouge-l-f")},
+        )
+    )
+    others = _others(len(aligned.references), members)
+    for metric, columns in chosen:
+        try:
+            pairs = [_score(condition, aligned.references, others, metric) for condition in aligned.conditions]
+        except MetricError as error:
+            notes.append(f"{', '.join(columns)} not computed: {error}")
+            continue
+        for label, column in columns.items():
+            scores, nulls = zip(*((float(own[column]), float(null[column])) for own, null in pairs), strict=True)
+            found.append(Reported(label, metric.signature, scores, nulls))
+    return found, notes
+
+
+def _others(size: int, members: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the next `SHIFTS` other sentences of each sentence's stratum, int `[SHIFTS, S]`; they may repeat."""
+    found = np.tile(np.arange(size), (SHIFTS, 1))
+    for stratum in members:
+        for shift in range(SHIFTS):
+            found[shift, stratum] = np.roll(stratum, -1 - shift % (len(stratum) - 1))
+    return found
+
+
+def _score(
+    condition: Condition, references: Sequence[str], others: np.ndarray, metric: Metric
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the figures `[C]` of a condition's rows against their references, and against other sentences."""
+    texts, sentence = condition.texts, condition.sentence
+    raw = [row.reference for row in condition.rows]
+    null = [references[s] for shift in others for s in shift[sentence].tolist()]
+    return metric.corpus(metric.total(texts, raw)), metric.corpus(metric.total(texts * len(others), null))

@@ -1,0 +1,592 @@
+"""The verdict of an audit: one value with its qualifiers, from which text, color and exit status are made."""
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import NormalDist
+
+import numpy as np
+
+from eeg2text_jax.instrument.auditing.align import Condition
+from eeg2text_jax.instrument.auditing.table import Cells
+
+# Content from tables of scores: effect, p, interval, minimum detectable effect, and who carries it.
+#
+# Everything is arithmetic on the table `D [sentence, reference]` of EEG minus control, or of EEG alone, within strata.
+# docs/method.md has the formulas. **Null hypothesis**: within a stratum, predictions do not depend on which of its
+# sentences was read. Then all pairings of predictions and references are equally likely, the same for EEG and control.
+
+ALPHA, POWER = 0.05, 0.9
+Z_ALPHA, Z_POWER, Z_95 = (NormalDist().inv_cdf(q) for q in (1 - ALPHA, POWER, 0.975))
+PAIRINGS = 10_000  # random pairings behind a p
+MOST_DRAWN = 1000  # more sentences than this need no draws: the sum over them is normal
+NOTHING = 1e-9  # a smaller spread of scores, in points, is rounding error
+STRONGEST = 0.02  # share of the sentences that are left out to see whether few of them carry the effect
+
+
+class Strata:
+    """The sentences that are judged, by stratum, and random pairings within the strata (the same for all tables).
+
+    Attributes:
+      members: sentences of each stratum.
+      kept: all sentences of the strata, in the order of `members`, `[S']`.
+    """
+
+    def __init__(self, members: Sequence[np.ndarray]) -> None:
+        self.members = list(members)
+        self.kept = np.concatenate(self.members) if self.members else np.zeros(0, int)
+        self._pairings: list[np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def pairings(self) -> list[np.ndarray]:
+        """Return for each stratum the references of its sentences in each pairing, `[PAIRINGS, n]`; always the same."""
+        if self._pairings is None:
+            rng = np.random.default_rng(0)
+            self._pairings = [rng.random((PAIRINGS, len(m)), np.float32).argsort(1) for m in self.members]
+        return self._pairings
+
+
+@dataclasses.dataclass(frozen=True)
+class Contrast:
+    """The content of EEG, minus the content of the control if there is one, in points of the endpoint."""
+
+    control: str  # "" for EEG alone
+    scores: tuple[float, ...]  # of EEG and control: mean over sentences of the score against the own reference
+    nulls: tuple[float, ...]  # the same against the other sentences of the stratum
+    effect: float
+    p: float  # one-sided: share of random pairings with at least this effect
+    p_less: float  # the same for less content with EEG
+    p_seeds: float | None  # one-sided t test over three or more training seeds; None: fewer seeds
+    se: float  # standard error of the effect over sentences (and seeds)
+    sd: float  # standard deviation of the effect of a random pairing
+    mde: float  # minimum detectable effect of this comparison alone
+    seed_effects: tuple[float, ...]
+    content: np.ndarray  # content of each sentence, in the order of `Strata.kept`; its mean is `effect`
+    centred: tuple[np.ndarray, ...]  # centred blocks of the table without the effect, for covariances
+
+    def interval(self, z: float = Z_ALPHA) -> tuple[float, float]:
+        """Return the two-sided interval of the effect: of 90 %, or with `Z_95` of 95 %.
+
+        The factor is the normal quantile z with the first term of its expansion to Student's t of S - 1 degrees.
+        """
+        reach = z * (1 + (z**2 + 1) / (4 * max(len(self.content) - 1, 1))) * self.se
+        return self.effect - reach, self.effect + reach
+
+    @property
+    def decisive_p(self) -> float:
+        return self.p if self.p_seeds is None else max(self.p, self.p_seeds)
+
+    @property
+    def above(self) -> bool:
+        """Whether more content is claimed: p at most 5 %, and the 90 % interval above 0."""
+        return self.decisive_p <= ALPHA and self.interval()[0] > 0
+
+    @property
+    def below(self) -> bool:
+        """Whether less content is claimed."""
+        p_less = self.p_less if self.p_seeds is None else max(self.p_less, 1 - self.p_seeds)
+        return p_less <= ALPHA and self.interval()[1] < 0
+
+    @property
+    def reach(self) -> float:
+        """The largest absolute value of the 90 % interval: the smallest margin of equivalence."""
+        return max(map(abs, self.interval()))
+
+    @property
+    def varies(self) -> bool:
+        """Whether other references would change the score; if not, no effect can be found."""
+        return self.sd > NOTHING
+
+
+def centred(block: np.ndarray) -> np.ndarray:
+    """Return `n / (n - 1)` times a block `[n, n]` without its row means and column means: what a pairing adds up."""
+    n = len(block)
+    return n / (n - 1) * (block - block.mean(1, keepdims=True) - block.mean(0) + block.mean())
+
+
+def contrast(
+    strata: Strata,
+    eeg: Cells,
+    control: Cells | None = None,
+    *,
+    name: str = "",
+    seeds: np.ndarray | None = None,
+    seed_noise: float = 0.0,
+    growth: float = 0.0,
+) -> Contrast:
+    """Compare EEG with a control, or with its own null.
+
+    Args:
+      strata: the strata of the cells.
+      eeg, control: tables of the two conditions.
+      name: name of the control.
+      seeds: content by training seed, EEG minus control, `[G]`, if there are three seeds or more.
+      seed_noise: variance of these that comes from the sentences, which is in the variance over sentences already.
+      growth: growth of the variance of the effect with each point of the effect, see `variance_growth`.
+    """
+    tables = [eeg] if control is None else [eeg, control]
+    blocks = [b - c for b, c in zip(eeg.blocks, control.blocks, strict=True)] if control else list(eeg.blocks)
+    parts = [centred(block) for block in blocks]
+    size = len(strata)
+    content = np.concatenate([np.diag(part) for part in parts])
+    effect = float(content.mean())
+    factors = np.repeat([n / (n - 1) for n in map(len, parts)], list(map(len, parts)))
+    variance = float((factors * (content - effect) ** 2).sum()) / (size - 1) / size
+    sd = float(np.sqrt(sum((part**2).sum() / (len(part) - 1) for part in parts))) / size
+    plain = tuple(centred(block - effect * np.eye(len(block))) for block in blocks)
+    sd_alone = float(np.sqrt(sum((part**2).sum() / (len(part) - 1) for part in plain))) / size
+    effects, p_seeds = (), None
+    if seeds is not None and len(seeds) >= 3:
+        effects, p_seeds = tuple(seeds.tolist()), seed_p(seeds)
+        variance += max(float(np.var(seeds, ddof=1)) - seed_noise, 0.0) / len(seeds)
+    p, p_less = _pairing_p(strata, parts, sd)
+    own = [np.concatenate([np.diag(b) for b in table.blocks]) for table in tables]
+    rest = [np.concatenate([(b.sum(1) - np.diag(b)) / (len(b) - 1) for b in table.blocks]) for table in tables]
+    mde = _solve(np.array([[sd_alone**2]]), growth)
+    return Contrast(
+        control=name,
+        scores=tuple(float(values.mean()) for values in own),
+        nulls=tuple(float(values.mean()) for values in rest),
+        effect=effect,
+        p=p,
+        p_less=p_less,
+        p_seeds=p_seeds,
+        se=float(np.sqrt(variance)),
+        sd=sd,
+        mde=max(mde, seed_mde(seeds) if p_seeds is not None else 0.0),
+        seed_effects=effects,
+        content=content,
+        centred=plain,
+    )
+
+
+def _pairing_p(strata: Strata, parts: Sequence[np.ndarray], sd: float) -> tuple[float, float]:
+    """Return the one-sided p for more and for less content: (1 + pairings at least as extreme) / (1 + pairings)."""
+    observed = sum(float(np.trace(part)) for part in parts)
+    if sd <= NOTHING:
+        return 1.0, 1.0
+    if len(strata) > MOST_DRAWN:
+        z = NormalDist().cdf(observed / (sd * len(strata)))
+        return 1 - z, z
+    drawn = np.zeros(PAIRINGS)
+    for part, pairing in zip(parts, strata.pairings(), strict=True):
+        drawn += part[np.arange(len(part)), pairing].sum(1)
+    slack = 1e-9 * max(1.0, abs(observed))
+    more, less = (drawn >= observed - slack).sum(), (drawn <= observed + slack).sum()
+    return float(1 + more) / (1 + PAIRINGS), float(1 + less) / (1 + PAIRINGS)
+
+
+def variance_growth(eeg: Condition, n_words: np.ndarray, kept: np.ndarray, perfect: float) -> float:
+    """Return by how much the variance of the effect grows with each point of content that is spread.
+
+    A right word of sentence s adds `perfect / n_words[s]` points to one of its different predictions. So content is a
+    binomial count, whose variance is its mean times this unit.
+
+    Args:
+      eeg: the condition whose predictions hold the content.
+      n_words: number of words of each sentence, `[S]`.
+      kept: sentences that are judged.
+      perfect: points of a prediction that is its reference.
+    """
+    different = np.zeros(len(n_words))
+    pairs = {(s, row.prediction) for s, row in zip(eeg.sentence.tolist(), eeg.rows, strict=True)}
+    np.add.at(different, [s for s, _ in pairs], 1)
+    return float(np.mean(perfect / np.maximum(n_words[kept], 1) / np.maximum(different[kept], 1))) / len(kept)
+
+
+def verdict_mde(contrasts: Sequence[Contrast], growth: float) -> float:
+    """Return the effect that all `contrasts` find together with power 90 %; they have EEG in common.
+
+    The effects of a study are normal around d, with the covariance of random pairings plus the growth at d.
+    """
+    size = len(contrasts[0].content)
+    covariance = np.array(
+        [
+            [sum((x * y).sum() / (len(x) - 1) for x, y in zip(a.centred, b.centred, strict=True)) for b in contrasts]
+            for a in contrasts
+        ]
+    )
+    return max(_solve(covariance / size**2, growth), *(c.mde for c in contrasts))
+
+
+def _solve(covariance: np.ndarray, growth: float) -> float:
+    """Return the least d for which normal effects around d all exceed their critical values with power `POWER`."""
+    if not covariance.any():
+        return 0.0
+    count = len(covariance)
+    draws = np.random.default_rng(0).standard_normal((20_000, count)) if count > 1 else None
+    found = 0.0
+    for _ in range(50):
+        whole = covariance + growth * found
+        critical = Z_ALPHA * np.sqrt(np.diag(whole))
+        if draws is None:
+            new = critical[0] + Z_POWER * np.sqrt(whole[0, 0])
+        else:
+            values, vectors = np.linalg.eigh(whole)
+            effects = draws @ (vectors * np.sqrt(np.maximum(values, 0))).T
+            new = float(np.quantile((critical + effects).max(1), POWER))
+        if abs(new - found) < 1e-6 * new:
+            break
+        found = float(new)
+    return found
+
+
+def seed_noise(content: np.ndarray) -> float:
+    """Return the variance of a seed's effect that comes from its sentences alone, from content `[G, S]`."""
+    seeds, sentences = content.shape
+    means = np.nanmean(content, 1, keepdims=True)
+    rest = content - np.nanmean(content, 0) - means + np.nanmean(content)
+    return float(np.nansum(rest**2)) / ((seeds - 1) * (sentences - 1)) / sentences
+
+
+def seed_p(effects: np.ndarray) -> float:
+    """Return the one-sided p of a t test that the mean effect of training seeds, at least three, is above 0."""
+    from scipy import stats  # slow to import
+
+    spread = np.std(effects, ddof=1)
+    if spread == 0:
+        return 0.0 if np.mean(effects) > 0 else 1.0
+    return float(stats.t.sf(np.mean(effects) / (spread / np.sqrt(len(effects))), len(effects) - 1))
+
+
+def seed_mde(effects: np.ndarray) -> float:
+    """Return the smallest mean effect of seeds with this spread that `seed_p` finds with power `POWER`."""
+    from scipy import optimize, stats  # slow to import
+
+    n = len(effects)
+    critical = stats.t.ppf(1 - ALPHA, n - 1)
+    shift = optimize.brentq(lambda nc: stats.nct.sf(critical, n - 1, nc) - POWER, 0, 100)
+    return float(shift * np.std(effects, ddof=1) / np.sqrt(n))
+
+
+def by_sentence(condition: Condition, values: np.ndarray, chosen: np.ndarray, size: int) -> np.ndarray:
+    """Return the mean of the chosen rows' values for each sentence, `[S]`; NaN for a sentence without such a row."""
+    with np.errstate(invalid="ignore"):
+        total = np.bincount(condition.sentence[chosen], values[chosen], size)
+        return total / np.bincount(condition.sentence[chosen], minlength=size)
+
+
+Side = tuple[Condition, Cells]  # a condition with its table
+
+
+def content_from(sides: Sequence[Side], chosen: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Return the content of each sentence, EEG's minus the control's if there is one, from the chosen rows, `[S]`.
+
+    `chosen` says for each side which rows count, bool `[N]`.
+    """
+    parts = [by_sentence(side, cells.content, rows, size) for (side, cells), rows in zip(sides, chosen, strict=True)]
+    return parts[0] - parts[1] if len(parts) > 1 else parts[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Carrier:
+    """A reader, a group or a few sentences without which less than half of the effect is left."""
+
+    name: str
+    left: float  # the effect without it
+
+    def __str__(self) -> str:
+        return f"carried by {self.name}: without it {self.left:+.2f}"
+
+
+def carriers(whole: Contrast, sides: Sequence[Side], strata: Strata, groups: Mapping[str, np.ndarray]) -> list[Carrier]:
+    """Return who carries an effect: each reader, each group of `groups` (column -> labels `[S]`), the strongest 2 %.
+
+    The effect goes, and not the power: less than half is left, and even the upper end of the interval of what is left
+    is below the whole effect. For the strongest sentences, as many of the weakest are left out, as chance has both.
+    """
+    size = int(strata.kept.max()) + 1
+    names = sorted({row.subject for side, _ in sides for row in side.rows} - {""})
+    subjects = [np.array(side.subjects) for side, _ in sides]
+    found = []
+    for name in names if len(names) > 1 else ():
+        content = content_from(sides, [readers != name for readers in subjects], size)[strata.kept]
+        found.append((f"reader {name}", content[~np.isnan(content)]))
+    for column, labels in groups.items():
+        for label in sorted(set(labels[strata.kept].tolist())):
+            found.append((f"{column} {label}", _without(whole, labels[strata.kept] == label)))
+    rank, few = whole.content.argsort().argsort(), int(np.ceil(STRONGEST * len(strata)))
+    found.append((f"{few} of {len(strata)} sentences", _without(whole, (rank < few) | (rank >= len(strata) - few))))
+    return [Carrier(name, float(rest.mean())) for name, rest in found if len(rest) > 1 and _goes(whole.effect, rest)]
+
+
+def _without(whole: Contrast, left_out: np.ndarray) -> np.ndarray:
+    """Return the content of the other sentences if some, bool `[S']`, are in no stratum.
+
+    In a stratum of n sentences, the others hold 1 / n of the content of a strong one.
+    """
+    kept, start = [], 0
+    for part in whole.centred:
+        n = len(part)
+        rest, start = ~left_out[start : start + n], start + n
+        if rest.sum() > 1:
+            block = part[np.ix_(rest, rest)] * (n - 1) / n + whole.effect * np.eye(rest.sum())
+            kept.append(np.diag(centred(block)))
+    return np.concatenate(kept) if kept else np.zeros(0)
+
+
+def _goes(effect: float, rest: np.ndarray) -> bool:
+    upper = rest.mean() + Z_ALPHA * rest.std(ddof=1) / np.sqrt(len(rest))
+    return bool(rest.mean() < effect / 2 and upper < effect)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p values adjusted by Holm's step-down method."""
+    order = np.argsort(p_values)
+    adjusted = np.maximum.accumulate(np.asarray(p_values)[order] * np.arange(len(order), 0, -1))
+    result = np.empty(len(order))
+    result[order] = np.minimum(adjusted, 1)
+    return result.tolist()
+
+
+RULE_OF_THREE = 3.0  # of S sentences that were not decoded, a share of up to 3 / S could have been, at 95 %
+
+
+class Verdict(enum.StrEnum):
+    """What one comparison, or the whole audit, says."""
+
+    USES_EEG = "uses EEG"
+    CONTENT = "content above its null"
+    BELOW_MARGIN = "detectable but below the margin"
+    UNDERPOWERED = "underpowered"
+    EQUIVALENT = "equivalent to control"
+    CONTROL_BETTER = "control better"
+    NO_CONTENT = "no content found above its null"
+    UNPROVEN = "content of unproven origin"
+    NOT_JUDGEABLE = "not judgeable"
+
+    def named(self, recording: str) -> str:
+        """Return the verdict with the name of the recordings, EEG or another."""
+        return self.value.replace("EEG", recording)
+
+
+class Level(enum.StrEnum):
+    """What content is about."""
+
+    SENTENCE = "of the sentence"
+    KIND = "of its kind"
+    UNKNOWN = "of the sentence or of its kind: not known"
+
+
+class Time(enum.StrEnum):
+    """Whether content goes beyond what the time of the recording tells."""
+
+    BEYOND = "beyond its time"
+    NOT_BEYOND = "not beyond its time"
+    UNKNOWN = "beyond its time: not known"
+
+
+FOUND = (Verdict.USES_EEG, Verdict.BELOW_MARGIN, Verdict.CONTENT, Verdict.UNPROVEN)  # verdicts on content that is there
+# Statuses 1 and 2 have other meanings: Python crashed, and a user error.
+EXIT_STATUS: dict[str, int] = {
+    Verdict.USES_EEG: 0,
+    Verdict.CONTENT: 0,
+    Verdict.BELOW_MARGIN: 3,
+    Verdict.UNDERPOWERED: 4,
+    Verdict.EQUIVALENT: 5,
+    Verdict.CONTROL_BETTER: 6,
+    Verdict.NO_CONTENT: 7,
+    Verdict.NOT_JUDGEABLE: 8,
+    Verdict.UNPROVEN: 9,
+    Time.NOT_BEYOND: 10,  # a claim of content with this qualifier
+    Level.KIND: 11,  # likewise
+}
+# With several controls EEG must beat all of them: the overall verdict is the first of these that any comparison has.
+PRECEDENCE = (
+    Verdict.NOT_JUDGEABLE,
+    Verdict.UNDERPOWERED,
+    Verdict.NO_CONTENT,
+    Verdict.CONTROL_BETTER,
+    Verdict.EQUIVALENT,
+    Verdict.UNPROVEN,
+    Verdict.BELOW_MARGIN,
+    Verdict.USES_EEG,
+    Verdict.CONTENT,  # only without a control
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ruling:
+    """The verdict of the audit with its qualifiers; those of a claim are empty where nothing is claimed.
+
+    Attributes:
+      base: the verdict without qualifiers.
+      level: what the content is about.
+      time: whether the content goes beyond the time of the recording.
+      carriers: the readers, groups or few sentences without which the effect goes.
+      recording: name of the recordings in sentences, EEG or fMRI.
+      unseen: share of the sentences that may be decoded whole without being in the test; of *equivalent* alone.
+      reason: why nothing is judged; of *not judgeable* alone.
+    """
+
+    base: Verdict
+    level: Level | None = None
+    time: Time | None = None
+    carriers: tuple[Carrier, ...] = ()
+    recording: str = "EEG"
+    unseen: float | None = None
+    reason: str = ""
+
+    @property
+    def restrictions(self) -> list[str]:
+        """The qualifiers that restrict a claim."""
+        found = [str(self.time)] if self.time is Time.NOT_BEYOND else []
+        found += [str(self.level)] if self.level is Level.KIND else []
+        return found + [f"carried by {carrier.name}" for carrier in self.carriers]
+
+    @property
+    def value(self) -> str:
+        """The verdict with the qualifiers that restrict it, as JSON and Python have it."""
+        name = self.base.named(self.recording)
+        return f"{name}: {', '.join(self.restrictions)}" if self.restrictions else name
+
+    @property
+    def headline(self) -> str:
+        """The verdict with all qualifiers that are known, and whether the content is about the sentence."""
+        good = [str(q) for q in (self.time, self.level) if q in (Time.BEYOND, Level.SENTENCE)]
+        said = [*good, *self.restrictions, *filter(None, [self.reason])]
+        open_end = f" ({self.level})" if self.level is Level.UNKNOWN else ""
+        if self.unseen is not None:
+            open_end = f" (on average; decoding of up to {self.unseen:.1%} of all sentences could go unseen)"
+        return self.base.named(self.recording) + (f": {', '.join(said)}" if said else "") + open_end
+
+    @property
+    def color(self) -> str:
+        """The class of the report's box: good for a claim that nothing restricts, bad, or open."""
+        if self.base is Verdict.USES_EEG:
+            return "open" if self.restrictions else "good"
+        return "open" if self.base in (Verdict.CONTENT, Verdict.UNPROVEN, Verdict.UNDERPOWERED) else "bad"
+
+    @property
+    def exit_status(self) -> int:
+        status = EXIT_STATUS[self.base]
+        restricting = [q for q in (self.time, self.level) if q in EXIT_STATUS]
+        return EXIT_STATUS[restricting[0]] if status == 0 and restricting else status
+
+    def __str__(self) -> str:
+        return self.headline
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The comparison of EEG with one control, or with its own null, with its verdict."""
+
+    contrast: Contrast
+    verdict: Verdict
+    question: str = ""  # what a control that does not decide asks; "" if the control decides
+
+    @property
+    def control(self) -> str:
+        return self.contrast.control
+
+
+def judge(found: Contrast, own: Contrast, margin: float, *, identical: bool = False) -> Verdict:
+    """Return the verdict of EEG against one control; `own` is EEG against its own null.
+
+    More content needs a p of at most 5 % and a 90 % interval above 0, also against EEG's own null: a control that fits
+    other sentences better than its own makes any predictions look better. Equivalence needs a 90 % interval inside the
+    margin: two one-sided tests at 5 %.
+
+    Args:
+      identical: whether EEG and control have the same predictions; they are equivalent then.
+    """
+    if identical:
+        return Verdict.EQUIVALENT
+    if not own.varies:
+        return Verdict.UNDERPOWERED
+    inside = found.reach < margin
+    if found.above:
+        if not own.above:
+            return Verdict.NO_CONTENT if own.interval()[1] < margin else Verdict.UNDERPOWERED
+        return Verdict.BELOW_MARGIN if inside else Verdict.USES_EEG
+    if inside:
+        return Verdict.EQUIVALENT
+    return Verdict.CONTROL_BETTER if found.below else Verdict.UNDERPOWERED
+
+
+def judge_alone(own: Contrast, margin: float) -> Verdict:
+    """Return the verdict of EEG without a control."""
+    if not own.above:
+        return Verdict.NO_CONTENT
+    return Verdict.BELOW_MARGIN if own.reach < margin else Verdict.CONTENT
+
+
+def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
+    """Return the comparison that gives the overall verdict.
+
+    If several comparisons have this verdict, the one least in favor of EEG is returned: with the smallest difference
+    or, for *equivalent to control*, with the widest margin.
+    """
+
+    def rank(c: Comparison) -> tuple[int, float, str]:
+        favor = -c.contrast.reach if c.verdict is Verdict.EQUIVALENT else c.contrast.effect
+        return PRECEDENCE.index(c.verdict), favor, c.control
+
+    return min((c for c in comparisons if not c.question), key=rank)
+
+
+def in_words(main: Comparison, own: Contrast, mde: float, margin: float, signal: str) -> str:
+    """Return the verdict in a sentence that a lay reader understands; `signal` is EEG, fMRI or MEG."""
+    against = f"with {main.control}" if main.control else "against other sentences"
+    figures = figures_text(main.contrast)
+    match main.verdict:
+        case Verdict.USES_EEG | Verdict.BELOW_MARGIN if main.control:
+            less = f", but by less than the margin of {margin:g}" if main.verdict is Verdict.BELOW_MARGIN else ""
+            return f"The outputs fit their own sentences better with {signal} than {against}: {figures}{less}."
+        case Verdict.CONTENT | Verdict.BELOW_MARGIN:
+            return f"The outputs fit their own sentences better than others: {figures}. Only a control could say why."
+        case Verdict.NOT_JUDGEABLE:
+            return "There is no verdict, and nothing follows from the figures."
+        case Verdict.UNPROVEN:
+            better = f"better with {signal} than {against}" if main.control else "better than others"
+            return (
+                f"The outputs fit their own sentences {better}: {figures}. A decoder that was given the true text with "
+                f"{signal} would look the same."
+            )
+        case Verdict.EQUIVALENT if not main.contrast.varies:
+            return f"The outputs with {signal} and {against} are the same."
+        case Verdict.EQUIVALENT:
+            less = f"less than {margin:g} point{'s' * (margin != 1)}"
+            return f"On average over the sentences, content differs by {less} from the control's: {figures}."
+        case Verdict.CONTROL_BETTER:
+            return f"The outputs fit their own sentences less well with {signal} than {against}: {figures}."
+        case Verdict.UNDERPOWERED | Verdict.NO_CONTENT if not own.varies:
+            return "The outputs score the same against every sentence, so nothing can be found in them."
+        case Verdict.UNDERPOWERED:
+            power = f"an effect of {mde:.2f} would have been found in 90 % of such studies"
+            if main.control and main.contrast.above:
+                return (
+                    f"Too few sentences to tell: the outputs fit their own sentences better than {main.control}'s do "
+                    f"({figures}), but were not found to fit them better than others ({figures_text(own)}); {power}."
+                )
+            return f"Too few sentences to tell: with {signal} minus {against}, {figures}; {power}."
+        case Verdict.NO_CONTENT if main.control and main.contrast.above:
+            return (
+                f"The outputs fit their own sentences no better than others ({figures_text(own)}); the "
+                f"difference from {main.control} says only that its outputs fit other sentences better than their own."
+            )
+        case _:
+            return (
+                f"Nothing shows that the outputs fit their own sentences better than others: {figures}; an effect of "
+                f"{mde:.2f} would have been found in 90 % of such studies."
+            )
+
+
+def figures_text(found: Contrast) -> str:
+    """Return effect, interval and p in words; p is for less content where EEG has less."""
+    p, word = (found.decisive_p, "") if found.effect >= 0 or not found.below else (found.p_less, " for less")
+    return f"{found.effect:+.2f} points (90 % CI {interval_text(found.interval())}; {p_text(p)}{word})"
+
+
+def p_cell(p: float) -> str:
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
+def p_text(p: float) -> str:
+    return f"p {'= ' if p >= 0.001 else ''}{p_cell(p)}"
+
+
+def interval_text(interval: tuple[float, float]) -> str:
+    return f"{interval[0]:+.2f} to {interval[1]:+.2f}"

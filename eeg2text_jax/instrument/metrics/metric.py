@@ -1,0 +1,511 @@
+"""The metric interface: statistics of each sample, and corpus scores from the sum of these statistics.
+
+A bootstrap or permutation test sums rows of statistics again, and does not process texts again.
+"""
+
+import abc
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import chain
+from typing import Any, ClassVar
+
+import jiwer
+import numpy as np
+from rapidfuzz import process
+from rapidfuzz.distance import LCSseq, Levenshtein
+from rouge_score.tokenize import tokenize as rouge_score_tokenize
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.packages import OWN_VERSION, with_version
+from eeg2text_jax.instrument.predictions.file import characters_apart
+
+Tokenize = Callable[[str], Sequence[str]]
+PIECES = 1 << 17  # cache size: distinct whitespace-separated pieces of text
+ROWS_AT_ONCE = 4096  # rows whose tokens are in memory at a time
+
+
+class MetricError(UserError):
+    """The error of a metric on a text: the row `index` of the `side` "prediction" or "reference"."""
+
+    def __init__(self, metric: str, side: str, index: int, reason: str):
+        super().__init__(f"{metric} failed on the {side} of row {index + 1}: {reason}.")
+        self.metric, self.side, self.index, self.reason = metric, side, index, reason
+
+
+class Metric(abc.ABC):
+    """A corpus metric with `S` statistics of each sample and `C` named figures in percent."""
+
+    name: str
+    columns: tuple[str, ...]  # names of the figures
+    statistic_names: tuple[str, ...]
+    signature: str  # all that changes the figures: tokenizer, case, smoothing, treatment of empty text, versions
+    lower_is_better: ClassVar[bool] = False
+    least: ClassVar[float] = 0.0  # lower bound of every statistic
+
+    def notes(self) -> list[str]:
+        """Return notes for the reader about the figures computed so far."""
+        return []
+
+    @abc.abstractmethod
+    def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        """Return the statistics of prediction i with reference i, float64 `[N, S]`. Raises MetricError."""
+
+    @abc.abstractmethod
+    def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        """Return the statistics of every prediction with every reference, float64 `[P, R, S]`. Raises MetricError."""
+
+    @abc.abstractmethod
+    def corpus(self, summed: np.ndarray) -> np.ndarray:
+        """Return figures, float64 `[..., C]`, from statistics `[..., S]` summed over samples; NaN if undefined."""
+
+    def total(
+        self, predictions: Sequence[str], references: Sequence[str], advance: Callable[[int], None] | None = None
+    ) -> np.ndarray:
+        """Return statistics `[S]` summed over rows; `advance` is called with the number of rows of each chunk."""
+        summed = np.zeros(len(self.statistic_names))
+        for found in self.in_chunks(predictions, references):
+            summed += found.sum(0)
+            if advance:
+                advance(len(found))
+        return summed
+
+    def in_chunks(self, predictions: Sequence[str], references: Sequence[str]) -> Iterator[np.ndarray]:
+        """Yield statistics `[n, S]` of consecutive rows. Raises MetricError; its `index` counts from the first row."""
+        check_same_length(predictions, references)
+        for start in range(0, len(predictions), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            try:
+                yield self.statistics(predictions[part], references[part])
+            except MetricError as error:
+                raise MetricError(error.metric, error.side, start + error.index, error.reason) from error
+
+    def score(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        """Return name of a figure -> its value over a corpus of predictions and references."""
+        return self.figures(self.total(predictions, references))
+
+    def figures(self, summed: np.ndarray) -> dict[str, float]:
+        """Return name of a figure -> its value, from statistics `[S]` summed over samples."""
+        return dict(zip(self.columns, self.corpus(summed).tolist(), strict=True))
+
+
+class OverlapMetric(Metric):
+    """A metric whose method `table` computes statistics of prediction i with reference i, or of all pairs."""
+
+    @abc.abstractmethod
+    def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
+        """Return statistics of prediction i with reference i, `[N, S]`, or of all pairs if `pairwise`, `[P, R, S]`."""
+
+    def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        check_same_length(predictions, references)
+        return self.table(predictions, references, pairwise=False)
+
+    def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        return self.table(predictions, references, pairwise=True)
+
+
+def check_same_length(predictions: Sequence[str], references: Sequence[str]) -> None:
+    """Raise ValueError unless there is one reference for each prediction."""
+    if len(predictions) != len(references):
+        raise ValueError(f"{len(predictions)} predictions for {len(references)} references")
+
+
+def tokenize_all(metric: str, side: str, tokenize: Tokenize, texts: Sequence[str]) -> list[Sequence[str]]:
+    """Return the tokens of every text; distinct texts are tokenized once. Raises MetricError, which names the text."""
+    known: dict[str, Sequence[str]] = {}
+    for index, text in enumerate(texts):
+        if text not in known:
+            try:
+                known[text] = tokenize(text)
+            except (TypeError, ValueError) as error:  # UnicodeError is a ValueError
+                raise MetricError(metric, side, index, f"{error} in {text!r:.80}") from error
+    return [known[text] for text in texts]
+
+
+def by_pieces(text: str, tokens_of: Callable[[str], Sequence[str]]) -> list[str]:
+    """Return the tokens of a text; the pieces between white space are tokenized one by one."""
+    return [token for piece in text.split() for token in tokens_of(piece)]
+
+
+def ratio(numerator: np.ndarray, denominator: np.ndarray, undefined: float) -> np.ndarray:
+    """Return `numerator / denominator`, or `undefined` where the denominator is 0."""
+    numerator, denominator = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
+    return np.divide(numerator, denominator, out=np.full(denominator.shape, undefined), where=denominator != 0)
+
+
+# Corpus BLEU (Papineni et al. 2002) without smoothing, on words or on a model's tokens.
+#
+# For all pairs of texts, clipped n-gram overlaps are counted by a join: the k-th occurrence of an n-gram in a text is a
+# feature of its own, so the clipped overlap of two texts is the number of features that both have.
+
+AT_ONCE = 2**22  # matches of n-grams that are counted at once, which bounds the memory
+ORDERS = (1, 2, 3, 4)
+Overlaps = tuple[np.ndarray, np.ndarray, np.ndarray]  # numbers of n-grams: shared, of predictions, of references
+
+
+def overlaps(
+    predictions: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    orders: Sequence[int],
+    *,
+    pairwise: bool,
+    unique: bool = False,
+) -> list[Overlaps]:
+    """Return for each order the numbers of shared n-grams, of n-grams of predictions `[P]` and of references `[R]`.
+
+    Args:
+      pairwise: count shared n-grams of all pairs, `[P, R]`; else of row i with row i, `[N]`.
+      unique: count an n-gram once in a text.
+    """
+    count = _pairs if pairwise else _clipped
+    return [
+        count(text_of, grams, len(predictions), len(references), unique)
+        for n, text_of, grams in _ngrams([*predictions, *references], max(orders))
+        if n in orders
+    ]
+
+
+def _ngrams(texts: Sequence[Sequence[str]], longest: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield n, text indices and ids of all n-grams, for each n up to `longest`; equal n-grams have the same id."""
+    numbers: dict[str, int] = {}
+    tokens = np.array([numbers.setdefault(token, len(numbers)) for text in texts for token in text], np.int64)
+    lengths = np.array([len(text) for text in texts])
+    text_of = np.repeat(np.arange(len(texts)), lengths)
+    left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(tokens))  # tokens from here to the end of the text
+    grams = tokens
+    for n in range(1, longest + 1):
+        begins = np.flatnonzero(left >= n)
+        if n > 1:
+            keys = grams[begins] * max(len(numbers), 1) + tokens[begins + n - 1]  # first n - 1 tokens, then the last
+            grams = np.zeros_like(tokens)
+            grams[begins] = np.unique(keys, return_inverse=True)[1]
+        yield n, text_of[begins], grams[begins]
+
+
+def _pairs(text_of: np.ndarray, grams: np.ndarray, predictions: int, references: int, unique: bool) -> Overlaps:
+    """Return n-gram overlaps of every prediction with every reference, from each n-gram's text index and id."""
+    width = grams.max(initial=0) + 1
+    keys, counts = np.unique(text_of * width + grams, return_counts=True)
+    text, feature = keys // width, keys % width
+    if not unique and counts.max(initial=1) > 1:  # the k-th occurrence in a text is a feature of its own
+        text, again = np.repeat(text, counts), np.repeat(feature, counts) * counts.max() + _nth(counts)
+        feature = np.unique(again, return_inverse=True)[1]
+    numbers = np.bincount(text, minlength=predictions + references).astype(float)
+    first = int(numbers[:predictions].sum())
+    order = np.argsort(feature[first:], kind="stable")
+    theirs, reference = feature[first:][order], text[first:][order] - predictions
+    begin = np.searchsorted(theirs, feature[:first], "left")
+    matches = np.searchsorted(theirs, feature[:first], "right") - begin  # references per feature of predictions
+    shared = np.zeros(predictions * references)
+    for part in np.split(np.arange(first), np.searchsorted(np.cumsum(matches), range(AT_ONCE, matches.sum(), AT_ONCE))):
+        many = matches[part]
+        pairs = np.repeat(text[part] * references, many) + reference[np.repeat(begin[part], many) + _nth(many)]
+        shared += np.bincount(pairs, minlength=len(shared))
+    return shared.reshape(predictions, references), numbers[:predictions], numbers[predictions:]
+
+
+def _nth(counts: np.ndarray) -> np.ndarray:
+    """Return the numbers from 0 to count - 1 for each count, concatenated."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _clipped(text_of: np.ndarray, grams: np.ndarray, rows: int, _: int, unique: bool) -> Overlaps:
+    """Return n-gram overlaps of prediction i with reference i; texts with an index below `rows` are predictions."""
+    width = grams.max(initial=0) + 1
+    sides = []
+    for side in (text_of < rows, text_of >= rows):
+        keys, counts = np.unique(text_of[side] % rows * width + grams[side], return_counts=True)
+        sides.append((keys, np.ones_like(counts) if unique else counts))
+    (predicted, p_counts), (reference, r_counts) = sides
+    both, p, r = np.intersect1d(predicted, reference, assume_unique=True, return_indices=True)
+    shared = np.bincount(both // width, np.minimum(p_counts[p], r_counts[r]), minlength=rows)
+    ours, theirs = (np.bincount(keys // width, counts, minlength=rows) for keys, counts in sides)
+    return shared, ours, theirs
+
+
+class Bleu(OverlapMetric):
+    """BLEU-1 to BLEU-4 with brevity penalty; if an order has no match, its figure and those of higher orders are 0.
+
+    A corpus of empty predictions scores 0; a corpus of empty references is undefined (NaN).
+
+    Args:
+      tokenize: maps a text to tokens; `tokenizer` names it in the signature.
+      short_counts_one: a prediction shorter than n adds 1 to the number of n-grams, as in nltk's `corpus_bleu`.
+    """
+
+    statistic_names = (
+        "prediction_length",
+        "reference_length",
+        *(f"matches_{n}" for n in ORDERS),
+        *(f"ngrams_{n}" for n in ORDERS),
+    )
+
+    def __init__(self, name: str, tokenize: Tokenize, tokenizer: str, *, short_counts_one: bool = False):
+        self.name = name
+        self.columns = tuple(f"{name}-{n}" for n in ORDERS)
+        self.tokenize = tokenize
+        self.short_counts_one = short_counts_one
+        short = "count-one" if short_counts_one else "no-ngrams"
+        self.signature = (
+            f"nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:none|empty:{short}|short:{short}|version:{OWN_VERSION}"
+        )
+
+    def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
+        predicted = tokenize_all(self.name, "prediction", self.tokenize, predictions)
+        reference = tokenize_all(self.name, "reference", self.tokenize, references)
+        matches, ngrams = [], []
+        for shared, count, _ in overlaps(predicted, reference, ORDERS, pairwise=pairwise):
+            matches.append(shared)
+            ngrams.append(np.maximum(count, 1) if self.short_counts_one else count)
+        predicted_length, reference_length = (np.array(list(map(len, side)), float) for side in (predicted, reference))
+        if pairwise:
+            predicted_length, ngrams = predicted_length[:, None], [count[:, None] for count in ngrams]
+        return np.stack(np.broadcast_arrays(predicted_length, reference_length, *matches, *ngrams), axis=-1)
+
+    def corpus(self, summed: np.ndarray) -> np.ndarray:
+        predicted, reference = summed[..., 0], summed[..., 1]
+        precisions = ratio(summed[..., 2:6], summed[..., 6:10], 0.0)
+        with np.errstate(divide="ignore"):  # exp(log(0)) is 0, the score for a precision of 0
+            mean_log = np.cumsum(np.log(precisions), axis=-1) / np.array(ORDERS)
+        shortfall = np.minimum(0.0, 1.0 - ratio(reference, predicted, np.inf))
+        scores = 100.0 * np.exp(shortfall[..., None] + mean_log)
+        return np.where((reference > 0)[..., None], scores, np.nan)
+
+
+def word_bleu() -> Bleu:
+    """Return BLEU on words of sacrebleu's tokenizer 13a; Han characters and kana are words of their own."""
+    return Bleu("word_bleu", words_13a, f"13a[{with_version('sacrebleu')}]+characters-of-han-and-kana")
+
+
+def words_13a(text: str) -> list[str]:
+    """Tokenize a text by sacrebleu's 13a piece by piece, as its rules never cross white space; pieces are cached."""
+    return by_pieces(text.replace("-\n", ""), _piece_13a)
+
+
+_TOKENIZER_13A = Tokenizer13a()
+
+
+@functools.lru_cache(PIECES)
+def _piece_13a(piece: str) -> tuple[str, ...]:
+    """Return the 13a tokens of a piece of text that holds no white space."""
+    return tuple(_TOKENIZER_13A(characters_apart(piece)).split())
+
+
+# Word and character error rate, equal to jiwer's, and a warning if case and punctuation change the scores much.
+
+
+class ErrorRate(Metric):
+    """Edits of all predictions divided by units (words or characters) of all references, in percent; may exceed 100.
+
+    With an empty prediction all units of the reference are deleted, with an empty reference all units of the prediction
+    are inserted. A corpus of empty references is undefined (NaN).
+    """
+
+    statistic_names = ("substitutions", "deletions", "insertions", "reference_length")
+    lower_is_better = True
+
+    def __init__(self, name: str, units: str, tokenize: Tokenize):
+        self.name = name
+        self.tokenize = tokenize
+        self.columns = (name, f"{name}-substitutions", f"{name}-deletions", f"{name}-insertions")
+        self.signature = (
+            f"unit:{units}|case:mixed|punctuation:kept|average:corpus|empty:all-deleted-or-inserted|"
+            f"version:{with_version('jiwer')}"
+        )
+
+    def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        check_same_length(predictions, references)
+        pairs = list(zip(*self._numbered(predictions, references), strict=True))
+        return np.array([edit_counts(*pair) for pair in pairs], float).reshape(len(pairs), 4)
+
+    def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        distinct, inverse = np.unique(np.array(predictions, dtype=object), return_inverse=True)
+        predicted, reference = self._numbered(distinct.tolist(), references)
+        table = [[edit_counts(p, r) for r in reference] for p in predicted]
+        return np.array(table, float).reshape(len(distinct), len(references), 4)[inverse]
+
+    def _numbered(self, predictions: Sequence[str], references: Sequence[str]) -> tuple[list, list]:
+        """Return the units of both sides as lists of integers, one integer for each distinct unit."""
+        numbers: defaultdict[Hashable, int] = defaultdict(lambda: len(numbers))
+        predicted, reference = (
+            [[numbers[unit] for unit in units] for units in tokenize_all(self.name, side, self.tokenize, texts)]
+            for side, texts in (("prediction", predictions), ("reference", references))
+        )
+        return predicted, reference
+
+    def corpus(self, summed: np.ndarray) -> np.ndarray:
+        edits, length = summed[..., :3], summed[..., 3:]
+        counts = np.concatenate([edits.sum(-1, keepdims=True), edits], axis=-1)
+        return 100.0 * ratio(counts, length, np.nan)
+
+
+def edit_counts(prediction: Sequence[Hashable], reference: Sequence[Hashable]) -> tuple[int, int, int, int]:
+    """Return substitutions, deletions and insertions of one best alignment, and the length of the reference."""
+    replaced = deleted = inserted = 0
+    blocks: list[Any] = Levenshtein.opcodes(reference, prediction).as_list()
+    for tag, start, end, predicted_start, predicted_end in blocks:
+        if tag == "replace":
+            replaced += end - start
+        elif tag == "delete":
+            deleted += end - start
+        elif tag == "insert":
+            inserted += predicted_end - predicted_start
+    return replaced, deleted, inserted, len(reference)
+
+
+def word_error_rate() -> ErrorRate:
+    """Return the metric word error rate; every Han or kana character is a word of its own."""
+    return ErrorRate("wer", "word", lambda text: jiwer.wer_default([characters_apart(text)])[0])
+
+
+def character_error_rate() -> ErrorRate:
+    """Return the metric character error rate; white space between words counts as characters."""
+    return ErrorRate("cer", "character", lambda text: jiwer.cer_default([text])[0])
+
+
+# ROUGE-1, ROUGE-2 and ROUGE-L: precision, recall and F of each sample, averaged over samples.
+
+FIGURES = ("p", "r", "f")
+Sentences = list[list[str]]  # the words of each sentence of a text
+
+
+class Rouge(OverlapMetric):
+    """ROUGE: P, R and F of each kind, averaged over samples; a sample with an empty side has P = R = F = 0.
+
+    Args:
+      tokenize_reference: tokenizes references, and may raise ValueError for a text; None: `tokenize`.
+      unique: compare sets of n-grams instead of clipped counts, as the PyPI package `rouge` does.
+      epsilon: a number added to P + R in F, as the PyPI package `rouge` does.
+      sentences: splits a text into sentences of words; ROUGE-L then becomes ROUGE-Lsum, see `union_subsequences`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tokenize: Tokenize,
+        signature: str,
+        *,
+        tokenize_reference: Tokenize | None = None,
+        unique: bool = False,
+        epsilon: float = 0.0,
+        sentences: Callable[[str], Sentences] | None = None,
+    ):
+        self.name, self.tokenize, self.sentences, self.unique, self.epsilon = name, tokenize, sentences, unique, epsilon
+        self.tokenize_reference = tokenize_reference or tokenize
+        self.columns = tuple(f"rouge-{kind}-{figure}" for kind in ("1", "2", "l") for figure in FIGURES)
+        self.statistic_names = (*(f"sum_{column}" for column in self.columns), "samples")
+        self.signature = f"{signature}|average:samples|empty:zero"
+
+    def table(self, predictions: Sequence[str], references: Sequence[str], *, pairwise: bool) -> np.ndarray:
+        predicted = tokenize_all(self.name, "prediction", self.tokenize, predictions)
+        reference = tokenize_all(self.name, "reference", self.tokenize_reference, references)
+        by_kind = overlaps(predicted, reference, (1, 2), pairwise=pairwise, unique=self.unique)
+        if self.sentences is None:
+            by_kind.append(common_subsequences(predicted, reference, pairwise=pairwise))
+        else:
+            sides = ([self.sentences(text) for text in side] for side in (predictions, references))
+            by_kind.append(union_subsequences(*sides, pairwise=pairwise))
+        figures = []
+        for shared, n_predicted, n_reference in by_kind:
+            precision = ratio(shared, n_predicted[:, None] if pairwise else n_predicted, 0.0)
+            recall = ratio(shared, n_reference, 0.0)
+            f = ratio(2.0 * precision * recall, precision + recall + self.epsilon, 0.0)
+            figures += [precision, recall, f]
+        return np.stack([*figures, np.ones_like(figures[0])], axis=-1)
+
+    def corpus(self, summed: np.ndarray) -> np.ndarray:
+        return 100.0 * ratio(summed[..., :-1], summed[..., -1:], np.nan)
+
+
+def common_subsequences(
+    predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], *, pairwise: bool
+) -> Overlaps:
+    """Return numbers of words: in longest common subsequences, in predictions `[P]`, and in references `[R]`.
+
+    Common subsequences are of prediction i and reference i, `[N]`, or of all pairs, `[P, R]`.
+    """
+    compare = process.cdist if pairwise else process.cpdist
+    shared = compare(predictions, references, scorer=LCSseq.similarity, dtype=np.int32).astype(float)
+    ours, theirs = (np.array([float(len(tokens)) for tokens in texts]) for texts in (predictions, references))
+    return shared, ours, theirs
+
+
+def union_subsequences(
+    predictions: Sequence[Sentences], references: Sequence[Sentences], *, pairwise: bool
+) -> Overlaps:
+    """Return numbers of distinct words: in common subsequences of all sentence pairs, in predictions, in references.
+
+    This is Lin's (2004) summary-level ROUGE-L as the PyPI package `rouge` computes it: it counts sets of words. The
+    result has the layout of `common_subsequences`.
+    """
+    ours, theirs = (np.array([float(len(set(chain(*text)))) for text in side]) for side in (predictions, references))
+    if pairwise:
+        shared = np.array([[_union(p, r) for r in references] for p in predictions], float)
+    else:
+        shared = np.array([_union(p, r) for p, r in zip(predictions, references, strict=True)], float)
+    return shared, ours, theirs
+
+
+def _union(predicted: Sentences, reference: Sentences) -> int:
+    """Return the number of distinct words in the longest common subsequences of all sentence pairs of two texts."""
+    return len(set().union(*(_last_common_words(left, right) for left in reference for right in predicted)))
+
+
+def _last_common_words(left: list[str], right: list[str]) -> set[str]:
+    """Return the words of a longest common subsequence; of several, the one that the package `rouge` finds."""
+    lengths = [[0] * (len(right) + 1)]
+    for word in left:
+        above, row = lengths[-1], [0]
+        for j, other in enumerate(right):
+            row.append(above[j] + 1 if word == other else max(above[j + 1], row[j]))
+        lengths.append(row)
+    i, j, found = len(left), len(right), set()
+    while i and j:
+        if left[i - 1] == right[j - 1]:
+            i, j = i - 1, j - 1
+            found.add(left[i])
+        elif lengths[i - 1][j] > lengths[i][j - 1]:
+            i -= 1
+        else:
+            j -= 1
+    return found
+
+
+def rouge() -> Rouge:
+    """Return ROUGE-1, ROUGE-2 and ROUGE-L of the package rouge-score, without stemming."""
+    signature = f"tok:lowercase-a-z0-9|case:lower|stem:no|version:{with_version('rouge-score')}"
+    return Rouge("rouge", rouge_score_words, signature, tokenize_reference=visible_words)
+
+
+def rouge_score_words(text: str) -> list[str]:
+    """Tokenize a text as rouge-score does: every character but a-z and 0-9 is white space."""
+    return by_pieces(text, _rouge_score_piece)
+
+
+@functools.lru_cache(PIECES)
+def _rouge_score_piece(piece: str) -> tuple[str, ...]:
+    return tuple(rouge_score_tokenize(piece, None))
+
+
+def visible_words(text: str) -> list[str]:
+    """Tokenize a reference; raise ValueError for other scripts, in which rouge-score sees no word and would score 0."""
+    words = rouge_score_words(text)
+    if not words and any(character.isalpha() for character in text):
+        raise ValueError("rouge-score sees only the letters a-z and finds no word")
+    return words
+
+
+def paper_rouge() -> Rouge:
+    """Return ROUGE-1, 2 and L by the formula of the PyPI package `rouge` 1.0.1, as in the paper's figures."""
+    signature = "tok:dots-and-spaces|case:mixed|stem:no|ngrams:unique|f:+1e-8|version:formula-of-rouge-1.0.1"
+
+    def words(text: str) -> list[str]:
+        return list(chain(*dotted_sentences(text)))
+
+    return Rouge("rouge", words, signature, unique=True, epsilon=1e-8, sentences=dotted_sentences)
+
+
+def dotted_sentences(text: str) -> Sentences:
+    """Return the words of each sentence; a dot ends a sentence, and a sentence of white space is one empty word."""
+    return [" ".join(sentence.split()).split(" ") for sentence in text.split(".") if sentence]

@@ -1,0 +1,467 @@
+"""Score predictions of one cell and mode, or of every cell and mode of a run; every figure has its signature.
+
+A cell is a training condition, an evaluation condition and a seed. A profile is a set of metrics.
+`standard`: BLEU on words and on the model's tokens, ROUGE of rouge-score, WER and CER of jiwer.
+`paper`: the figures of Tables 2-3 of *Are EEG-to-Text Models Working?*: BLEU on subword tokens as nltk's `corpus_bleu`
+computes it, ROUGE with the formula of the PyPI package `rouge`, WER.
+"""
+
+import contextlib
+import dataclasses
+import html
+import itertools
+import json
+import math
+import operator
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from eeg2text_jax.base.errors import UserError, did_you_mean
+from eeg2text_jax.base.files import content_digest, write_text
+from eeg2text_jax.base.progress import ProgressLine
+from eeg2text_jax.instrument.metrics.metric import (
+    Bleu,
+    Metric,
+    MetricError,
+    character_error_rate,
+    paper_rouge,
+    rouge,
+    word_bleu,
+    word_error_rate,
+)
+from eeg2text_jax.instrument.metrics.metric_names import MEANING, WORDS
+from eeg2text_jax.instrument.predictions.file import Prediction
+from eeg2text_jax.instrument.predictions.rankings import Ranking
+from eeg2text_jax.instrument.predictions.selection import as_set
+
+if TYPE_CHECKING:  # `eeg2text score` without --tokenizer does not wait for transformers
+    from transformers import PreTrainedTokenizerBase
+
+PROFILES = ("standard", "paper")
+Meaning = Callable[[Sequence[str]], Sequence[Metric]]  # references -> metrics that need a text encoder or a judge
+Row = TypeVar("Row", bound=Prediction)
+Texts = tuple[Sequence[str], Sequence[str]]  # predictions and references
+
+LATIN = re.compile("[a-z0-9]", re.IGNORECASE)
+SHOW_PROGRESS = 200_000  # rows times metrics from which a progress line is shown: a few seconds of work
+
+
+class NothingToScoreError(UserError):
+    """The error for rows whose predictions, or references, are all empty."""
+
+
+class Scores(dict[str, dict[str, Any]]):
+    """Figure -> {"value" in percent, "signature", "lower_is_better"}; a notebook shows it as a table."""
+
+    def _repr_html_(self) -> str:
+        rows = ((name, f"{found['value']:.2f}", found["signature"]) for name, found in self.items())
+        cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows)
+        head = "<tr><th>figure</th><th>percent</th><th>signature</th></tr>"
+        return f"<table>{head}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def score_predictions(
+    predictions: Any,
+    references: Any = None,
+    *,
+    columns: Sequence[str] | None = None,
+    profile: str = "standard",
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    token_source: str = "unstated",
+    metrics: Sequence[str] | None = None,
+    meaning: Meaning | None = None,
+) -> "Scores":
+    r"""Return every figure of a profile (a set of metrics) over rows of one seed, mode and pair of conditions.
+
+    Args:
+      predictions: the path of a predictions file, rows, a DataFrame with columns as `read_any` knows them, or texts,
+        each with one of `references`.
+      references: the true texts; or the path of their file, if `predictions` is a path.
+      columns: the columns of the reference and of the prediction in a file or a DataFrame.
+      metrics: names of metrics, instead of the profile's.
+      tokenizer: makes the tokens of token BLEU if rows have no token ids.
+      token_source: name of the tokenizer that made the token ids, for the signature.
+      meaning: returns the metrics that need a model, from the references; see `metrics.meaning`.
+
+    Returns:
+      Figures by their names; each is a dict with `value` (in percent), `signature` and `lower_is_better`.
+
+    Raises:
+      NothingToScoreError: all predictions or all references are empty.
+      UserError: there are no rows, only some have token ids, or a metric fails; the message names the sample.
+
+    Examples:
+      >>> from pathlib import Path
+      >>> from eeg2text_jax import read_any, score
+      >>> lines = ["reference,prediction", "the film was good,the film is good", "it was long,it was short"]
+      >>> _ = Path("others.csv").write_text("\n".join(lines))
+      >>> figures = score(read_any("others.csv").predictions)
+      >>> {name: round(figures[name]["value"], 1) for name in ("wer", "word_bleu-1", "rouge-1-f")}
+      {'wer': 28.6, 'word_bleu-1': 71.4, 'rouge-1-f': 70.8}
+      >>> score(["the film is good"], ["the film was good"])["wer"]["value"]
+      25.0
+    """
+    predictions = as_set(predictions, references, columns=columns).predictions
+    jobs = jobs_of(predictions, profile, tokenizer, token_source, metrics, meaning)
+    figures, units = Scores(), len(jobs) * len(predictions)
+    line = ProgressLine("scoring (rows of all metrics)", units) if units >= SHOW_PROGRESS else None
+    with line or contextlib.nullcontext():
+        for metric, texts in jobs:
+            figures |= _figures(metric, texts, predictions, line.advance if line else None)
+    return figures
+
+
+def jobs_of(
+    predictions: Sequence[Prediction],
+    profile: str = "standard",
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    token_source: str = "unstated",
+    metrics: Sequence[str] | None = None,
+    meaning: Meaning | None = None,
+) -> list[tuple[Metric, Texts]]:
+    """Return every metric with the texts that it compares; arguments and errors are those of `score_predictions`."""
+    check_scorable(predictions)
+    texts = [p.prediction for p in predictions], [p.reference for p in predictions]
+    chosen = metrics
+    if metrics is None and not any(map(LATIN.search, texts[1])):  # ROUGE, as published, knows only a-z and 0-9
+        chosen = tuple(name for name in default_metrics(profile) if name != "rouge")
+    jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in text_metrics(profile, chosen)]
+    if meaning is not None:
+        jobs += [(metric, texts) for metric in meaning(texts[1])]
+    if metrics is not None and "bleu" not in metrics:
+        return jobs
+    short, tokens = profile == "paper", texts
+    if has_ids(predictions):
+        tokens = IdTexts(predictions, "prediction"), IdTexts(predictions, "reference")
+        bleu = Bleu("token_bleu", str.split, f"model-ids[{token_source}]", short_counts_one=short)
+    elif tokenizer is None:
+        return jobs
+    else:
+        name = f"retokenized[{describe_tokenizer(tokenizer)}]"
+        bleu = Bleu("token_bleu", tokenizer.tokenize, name, short_counts_one=short)
+    return [(bleu, tokens), *jobs]
+
+
+def check_scorable(predictions: Sequence[Prediction]) -> None:
+    """Raise UserError if there is nothing to score."""
+    if not predictions:
+        raise UserError("there are no predictions to score.")
+    for side in ("prediction", "reference"):
+        if not any(getattr(p, side).strip() for p in predictions):
+            raise NothingToScoreError(
+                f"every {side} of the {len(predictions)} {predictions[0].mode} rows is empty, so there is nothing to "
+                "score; check how the file was written, or choose rows of another mode with --mode."
+            )
+
+
+def has_ids(predictions: Sequence[Prediction]) -> bool:
+    """Return whether rows have token ids of prediction and reference. Raises UserError if only some rows have them."""
+    carried = [p.prediction_tokens is not None and p.reference_tokens is not None for p in predictions]
+    if any(carried) and not all(carried):
+        lacking = predictions[carried.index(False)]
+        raise UserError(
+            f"sample {lacking.sample_id!r} ({lacking.mode}) lacks token ids that other rows have; write them for all "
+            "rows or for none."
+        )
+    return all(carried)
+
+
+class IdTexts(Sequence[str]):
+    """Token ids of one side ("prediction" or "reference") as space-separated texts, which are made on access."""
+
+    def __init__(self, rows: Sequence[Prediction], side: str):
+        self.rows, self.side = rows, side
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, part: Any) -> Any:
+        return [" ".join(map(str, getattr(row, f"{self.side}_tokens"))) for row in self.rows[part]]
+
+
+def _figures(
+    metric: Metric, texts: Texts, rows: Sequence[Prediction], advance: Callable[[int], None] | None
+) -> dict[str, dict[str, Any]]:
+    """Return one metric's figures as in `Scores`. Raises UserError if it fails on a text or a figure is undefined."""
+    try:
+        values = metric.figures(metric.total(*texts, advance))
+    except MetricError as error:
+        row = rows[error.index]
+        raise UserError(
+            f"{error.metric} failed on the {error.side} of sample {row.sample_id!r} ({row.mode}): {error.reason}; "
+            f"correct the text, or leave the metric out (--metrics={','.join(n for n in WORDS if n != error.metric)})."
+        ) from error
+    if undefined := [name for name, value in values.items() if not math.isfinite(value)]:
+        raise UserError(
+            f"{undefined[0]} cannot be computed: the references of all {len(rows)} rows are empty for it, as they hold "
+            "nothing that it counts (words, characters or tokens); check the column of references, or leave the "
+            "metric out with --metrics."
+        )
+    about = {"signature": metric.signature, "lower_is_better": metric.lower_is_better}
+    return {name: {"value": value, **about} for name, value in values.items()}
+
+
+def cells_of(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
+    """Yield (entry in `results.json` without figures, rows) per conditions, seed and mode, by first appearance."""
+    groups: dict[tuple, list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.train_condition, row.eval_condition, row.seed, row.mode), []).append(row)
+    for (train, evaluation, seed, mode), found in groups.items():
+        cell = {"train_condition": train, "eval_condition": evaluation, "seed": seed, "mode": mode}
+        yield cell | {"rows": len(found), "sentences": len({row.sentence_id for row in found})}, found
+
+
+def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
+    """Return the content of `results.json`: an entry for each pair of conditions, seed and mode.
+
+    `rows` counts predictions, `sentences` distinct sentences. An entry whose texts are all empty has no metrics, and
+    `unscored` gives the reason. Options and other errors are those of `score_predictions`.
+    """
+    cells = []
+    for cell, rows in cells_of(predictions):
+        try:
+            cell["metrics"] = score_predictions(rows, profile=profile, **options)
+        except NothingToScoreError as error:
+            cell |= {"metrics": {}, "unscored": str(error)}
+        cells.append(cell)
+    return {"format": 1, "profile": profile, "cells": cells}
+
+
+def text_metrics(profile: str, chosen: Sequence[str] | None = None) -> list[Metric]:
+    """Return the metrics on words and characters: those of a profile, or instead those named in `chosen`.
+
+    Raises UserError for an unknown profile.
+    """
+    if profile not in PROFILES:
+        raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
+    made = {"wer": word_error_rate, "cer": character_error_rate, "bleu": word_bleu}
+    made["rouge"] = paper_rouge if profile == "paper" else rouge
+    chosen = default_metrics(profile) if chosen is None else chosen
+    return [made[name]() for name in chosen if name in made]
+
+
+def default_metrics(profile: str) -> tuple[str, ...]:
+    """Return the names of a profile's metrics on words and characters."""
+    return tuple(WORDS) if profile == "standard" else ("rouge", "wer")
+
+
+def parse_metrics(text: str) -> tuple[str, ...]:
+    """Parse comma-separated names of metrics. Raises UserError for an unknown name or an empty list."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in (*WORDS, *MEANING):
+            raise UserError(f"--metrics={text}: there is no metric {name!r}; {did_you_mean(name, (*WORDS, *MEANING))}")
+    if not names:
+        raise UserError(f"--metrics={text}: names no metric; there are {', '.join((*WORDS, *MEANING))}.")
+    return names
+
+
+def describe_tokenizer(tokenizer: "PreTrainedTokenizerBase") -> str:
+    """Return class, vocabulary size and hash of a tokenizer; its settings of truncation and padding do not count."""
+    definition = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+    digest = content_digest(definition)[:12]
+    return f"{type(tokenizer).__name__},{len(tokenizer)},sha256:{digest}"
+
+
+def write_results(path: str | os.PathLike[str], results: dict[str, Any]) -> None:
+    """Write results as JSON, atomically. Raises UserError if that fails."""
+    try:
+        write_text(path, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}); check the folder.") from error
+
+
+# Scores by subject, and scores of single rows.
+
+
+def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, dict[str, float]]:
+    """Return subject -> {"rows": number, figure: value}; a row without a subject raises UserError.
+
+    Options are those of `jobs_of`. Inverse document frequencies are counted over the references of all subjects.
+    """
+    subjects = [row.subject for row in predictions]
+    if not all(subjects):
+        raise UserError(
+            f"sample {predictions[subjects.index('')].sample_id!r} has no subject, which --by=subject needs; leave "
+            "--by out, or add the subject."
+        )
+    names = list(dict.fromkeys(subjects))
+    place = np.array([names.index(subject) for subject in subjects])
+    found: dict[str, dict[str, float]] = {name: {"rows": int((place == i).sum())} for i, name in enumerate(names)}
+    for metric, statistics in _statistics(predictions, options):
+        sums = np.zeros((len(names), statistics.shape[1]))
+        np.add.at(sums, place, statistics)
+        for name, summed in zip(names, sums, strict=True):
+            found[name] |= {column: value for column, value in metric.figures(summed).items() if value == value}
+    return found
+
+
+def row_figures(predictions: Sequence[Prediction], **options: Any) -> Iterator[dict[str, Any]]:
+    """Yield for every row its ids, conditions, and `figures`: name -> value (None: undefined); options: `jobs_of`."""
+    columns: dict[str, list[float | None]] = {}
+    for metric, statistics in _statistics(predictions, options):
+        for column, values in zip(metric.columns, metric.corpus(statistics).T.tolist(), strict=True):
+            columns[column] = [value if value == value else None for value in values]
+    fields = ("sample_id", "subject", "task", "sentence_id", "mode", "train_condition", "eval_condition", "seed")
+    for i, row in enumerate(predictions):
+        about = {name: getattr(row, name) for name in fields}
+        yield {**about, "figures": {name: values[i] for name, values in columns.items()}}
+
+
+def _statistics(predictions: Sequence[Prediction], options: dict[str, Any]) -> Iterator[tuple[Metric, np.ndarray]]:
+    """Yield every metric with its statistics of all rows, `[N, S]`."""
+    for metric, texts in jobs_of(predictions, **options):
+        yield metric, np.concatenate(list(metric.in_chunks(*texts)))
+
+
+# Ranks of the true sentence among N candidates: top-k accuracy, its chance level, and the length-only baseline.
+#
+# Tied candidates share the remaining places of the top k with equal probability: if all scores are equal, each
+# candidate is in the top k with probability k / N, the chance level.
+
+STATISTICS = ("top1", "top5", "percentile", "rows")
+TOP = (1, 5)  # the k of top-k accuracy
+
+
+def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Count the candidates above, and equal to, each candidate in `chosen` `[m]`, in every row of `scores` `[R, N]`.
+
+    `chosen` has indices of candidates. Both counts are int `[R, m]`; a candidate counts as equal to itself.
+    """
+    above, equal = np.empty((2, len(scores), len(chosen)), int)
+    for row, values in enumerate(scores):
+        ordered, own = np.sort(values), values[chosen]
+        last = np.searchsorted(ordered, own, "right")
+        above[row], equal[row] = len(values) - last, last - np.searchsorted(ordered, own, "left")
+    return above, equal
+
+
+def statistics(scores: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Return the `STATISTICS` of the candidates with indices `chosen` `[m]` under scores `[R, N]`, float `[R, m, 4]`.
+
+    The percentile rank is the share of other candidates with a lower score; tied ones count half.
+    """
+    above, equal = counts_above(scores, chosen)
+    n = scores.shape[1]
+    shares = [np.clip(k - above, 0, equal) / equal for k in TOP]
+    rank = above + (equal + 1) / 2
+    return np.stack([*shares, (n - rank) / (n - 1), np.ones(rank.shape)], axis=-1)
+
+
+def chance(sizes: Sequence[int] | np.ndarray, k: int) -> float:
+    """Return the probability that a random candidate is among the first `k`, on average over lists of these `sizes`."""
+    return float(np.mean(np.minimum(k / np.asarray(sizes), 1.0)))
+
+
+def chance_interval(probability: float, sentences: int, level: float = 0.95) -> tuple[float, float]:
+    """Return the binomial interval of top-k accuracy under chance, as shares; `probability` is the chance level.
+
+    The sample size is the number of sentences, because readers of one sentence may err together. If lists differ in
+    size, the accuracy varies less than a binomial share, so the interval is not too narrow.
+    """
+    from scipy import stats  # slow to import, and not needed to score texts
+
+    low, high = stats.binom.interval(level, sentences, probability)
+    return float(low) / sentences, float(high) / sentences
+
+
+def by_length(row: Ranking) -> np.ndarray:
+    """Return the length-only baseline's scores `[N]`: higher for a word count closer to the true one."""
+    return -np.abs(row.candidates.n_words - row.n_words)
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """Top-1 accuracy, top-5 accuracy and mean percentile rank over rows, in percent."""
+
+    top1: float
+    top5: float
+    percentile: float
+
+    @classmethod
+    def of(cls, summed: np.ndarray) -> "Figures":
+        """Make figures from `STATISTICS` summed over rows."""
+        return cls(*(100.0 * summed[:3] / summed[3]).tolist())
+
+
+class RankMetric(Metric):
+    """Ranks as a metric for the audit: predictions are rankings, references are candidate sentences."""
+
+    name = "ranks"
+    columns = ("top-1", "top-5", "rank")
+    statistic_names = STATISTICS
+    signature = "rank among all candidates|ties:shared|null:other sentences of equal task and length"
+
+    def statistics(self, predictions: Sequence[Any], references: Sequence[str]) -> np.ndarray:
+        pairs = zip(predictions, references, strict=True)
+        return np.stack([statistics(row.scores[None], np.array([row.candidates.place(r)]))[0, 0] for row, r in pairs])
+
+    def pairwise(self, predictions: Sequence[Any], references: Sequence[str]) -> np.ndarray:
+        found = np.empty((len(predictions), len(references), len(STATISTICS)))
+        lists: dict[int, list[int]] = {}
+        for number, row in enumerate(predictions):
+            lists.setdefault(id(row.candidates), []).append(number)
+        for numbers in lists.values():
+            candidates = predictions[numbers[0]].candidates
+            chosen = np.array([candidates.place(text) for text in references])
+            found[numbers] = statistics(np.stack([predictions[number].scores for number in numbers]), chosen)
+        return found
+
+    def corpus(self, summed: np.ndarray) -> np.ndarray:
+        return 100.0 * summed[..., :3] / np.maximum(summed[..., 3:], 1e-12)
+
+
+def right_statistics(rows: Sequence[Ranking], scores: Sequence[np.ndarray]) -> np.ndarray:
+    """Return `STATISTICS` of every row's true sentence under that row's scores `[N]`, `[R, 4]`."""
+    return np.stack([statistics(s[None], np.array([r.right]))[0, 0] for r, s in zip(rows, scores, strict=True)])
+
+
+def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
+    """Return the figures of every cell (conditions, seed, mode), also by subject, in the layout of `score_cells`.
+
+    Figures are percentages: `top-1`, `top-5`, `rank` (percentile; chance is 50), `top-1 in stratum` (among sentences of
+    the same task and similar length), `top-5 by length` (the length-only baseline), and chance levels.
+    """
+    cells, by_subject = [], operator.attrgetter("subject")
+    for cell, found in cells_of(rows):
+        sizes = [len(row.candidates) for row in found]
+        interval = [100.0 * share for share in chance_interval(chance(sizes, 5), cell["sentences"])]
+        cell |= {"candidates": sorted(set(sizes)), "metrics": _rank_figures(found), "chance_interval_top-5": interval}
+        cell["by_subject"] = {}
+        for subject, rows_of_subject in itertools.groupby(sorted(found, key=by_subject), by_subject):
+            own = list(rows_of_subject)
+            cell["by_subject"][subject] = {"rows": len(own)} | {k: v["value"] for k, v in _rank_figures(own).items()}
+        cells.append(cell)
+    return cells
+
+
+def _rank_figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
+    """Return figure -> {"value" in percent, "signature", "lower_is_better"} over some rows."""
+    found = Figures.of(right_statistics(rows, [row.scores for row in rows]).sum(0))
+    lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
+    sizes = [len(row.candidates) for row in rows]
+    n = "-".join(map(str, dict.fromkeys((min(sizes), max(sizes)))))
+    inside = [_in_stratum(row) for row in rows]
+    values = {
+        "top-1": found.top1,
+        "top-5": found.top5,
+        "rank": found.percentile,
+        "top-1 in stratum": 100.0 * float(np.mean([first for first, _ in inside])),
+        "top-5 by length": lengths.top5,
+        "chance top-1": 100.0 * chance(sizes, 1),
+        "chance top-5": 100.0 * chance(sizes, 5),
+        "chance top-1 in stratum": 100.0 * chance([size for _, size in inside], 1),
+    }
+    signature = f"of {n} distinct sentences|ties:shared|average:rows"
+    return {name: {"value": value, "signature": signature, "lower_is_better": False} for name, value in values.items()}
+
+
+def _in_stratum(row: Ranking) -> tuple[float, int]:
+    """Return (top-1 statistic, 0 to 1; number of candidates) among candidates of the same task and similar length."""
+    alike = np.flatnonzero(row.candidates.strata == row.candidates.strata[row.right])
+    own = np.flatnonzero(alike == row.right)
+    return float(statistics(row.scores[None, alike], own)[0, 0, 0]) if len(alike) > 1 else 1.0, len(alike)

@@ -1,0 +1,415 @@
+"""Score tables in the layout of the paper's Tables 2-3, and decoded examples of all conditions side by side.
+
+The paper is *Are EEG-to-Text Models Working?* (Jo et al. 2024).
+"""
+
+import csv
+import dataclasses
+import io
+import itertools
+import os
+import re
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from etils import epath
+from rapidfuzz.distance import LCSseq
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import write_text
+from eeg2text_jax.instrument.predictions.file import Prediction
+
+MODE_TITLES = {
+    "free_running": "free-running",
+    "teacher_forced": "w/tf",
+    "contrastive": "contrastive",
+    "likelihood": "likelihood",
+    "unknown": "mode unknown",
+}
+PAPER_NOTE = (
+    "The columns P and R of the paper's Tables 2-3 are exchanged: what the paper prints under P is the recall, and "
+    "stands here under R."
+)
+
+# (group, heading, name of the figure in the results); a column without figures is left out
+COLUMNS = (
+    *(("BLEU-N tokens (%)", f"N={n}", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
+    *(("BLEU-N words (%)", f"N={n}", f"word_bleu-{n}") for n in (1, 2, 3, 4)),
+    *(("ROUGE-1 (%)", figure.upper(), f"rouge-1-{figure}") for figure in "prf"),
+    ("WER (%)", "", "wer"),
+    *(("BERTScore (%)", figure.upper(), f"bertscore-{figure}") for figure in "prf"),
+    ("similarity (%)", "", "similarity"),
+    ("LATTEScore (%)", "", "lattescore"),
+    ("LATTEScore (%)", "mean", "lattescore-mean"),
+    *(("which sentence (%)", name, name) for name in ("top-1", "top-5", "chance top-5", "top-5 by length", "rank")),
+    *(("which sentence (%)", name, name) for name in ("top-1 in stratum", "chance top-1 in stratum")),
+)
+NARROW_COLUMNS = (  # for a terminal
+    ("BLEU-1", "tokens", "token_bleu-1"),
+    ("BLEU-1", "words", "word_bleu-1"),
+    ("ROUGE-1", "F", "rouge-1-f"),
+    ("WER", "", "wer"),
+    ("BERTScore", "F", "bertscore-f"),
+    ("similarity", "", "similarity"),
+    ("LATTEScore", "", "lattescore"),
+    *(("which sentence (%)", name, name) for name in ("top-1", "top-5", "chance top-5", "top-5 by length")),
+)
+PAPER_COLUMNS = (
+    *((f"BLEU-{n}", "tokens", f"token_bleu-{n}") for n in (1, 2, 3, 4)),
+    *(("ROUGE-1", figure.upper(), f"rouge-1-{figure}") for figure in "prf"),
+    ("ROUGE-L", "F", "rouge-l-f"),
+    ("WER", "", "wer"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table as formatted texts."""
+
+    caption: str
+    columns: list[tuple[str, str]]  # title of the column's group, and the column's heading
+    sections: list[list[list[str]]]  # texts by section, row, column; lines separate sections
+    texts: int = 3  # number of the first columns that hold texts; figures follow
+
+    @property
+    def headings(self) -> list[str]:
+        """The headings, each with the title of its group, for layouts with one line of headings."""
+        return [f"{group} {heading}".strip() for group, heading in self.columns]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The rows of all sections."""
+        return [row for section in self.sections for row in section]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """The results of a model, training condition, evaluation condition and mode: an entry in `cells` for each seed."""
+
+    label: str
+    train_condition: str
+    eval_condition: str
+    mode: str
+    cells: list[dict[str, Any]]
+
+    def values(self, figure: str) -> list[float]:
+        """Return the value of a figure for every seed that has it."""
+        return [cell["metrics"][figure]["value"] for cell in self.cells if figure in cell["metrics"]]
+
+
+def score_table(
+    results: dict[str, Any], label: str = "model", columns: Sequence[tuple[str, str, str]] = COLUMNS, digits: int = 2
+) -> Table:
+    """Return the table of the results of `score_cells`.
+
+    Figures of several seeds are shown as mean ± standard deviation (n - 1).
+
+    Args:
+      label: the model's name, for cells without a `label` of their own (a file name).
+      columns: the columns, in the layout of `COLUMNS`.
+      digits: decimals of every figure.
+    """
+    grouped = grouped_rows(results["cells"], label)
+    rows = list(grouped.values())
+    columns = [column for column in columns if any(row.values(column[2]) for row in rows)]
+    sections = [
+        [[*titles(row, title), *(summary(row.values(figure), digits) for *_, figure in columns)] for row in chosen]
+        for mode, title in MODE_TITLES.items()
+        if (chosen := [row for row in rows if row.mode == mode])
+    ]
+    if ratios := list(ratio_rows(grouped, [figure for *_, figure in columns])):
+        sections.append(ratios)
+    described = [("", "Model"), ("", "Training"), ("", "Evaluation"), *((group, name) for group, name, _ in columns)]
+    return Table(caption(results, rows), described, sections)
+
+
+def grouped_rows(cells: Iterable[dict[str, Any]], label: str = "") -> dict[tuple[str, str, str, str], Row]:
+    """Return (model, training condition, evaluation condition, mode) -> row with a cell of each seed."""
+    grouped: dict[tuple[str, str, str, str], Row] = {}
+    for cell in cells:
+        key = (cell.get("label", label), cell["train_condition"], cell["eval_condition"], cell["mode"])
+        grouped.setdefault(key, Row(*key, [])).cells.append(cell)
+    return grouped
+
+
+def titles(row: Row, title: str) -> list[str]:
+    """Return the first three texts of a row: model and mode, training condition, evaluation condition."""
+    return [f"{row.label} {title}".strip(), row.train_condition, row.eval_condition]
+
+
+def summary(values: Sequence[float], digits: int) -> str:
+    """Format the mean, with the standard deviation if there are several values; a dash without values."""
+    if not values:
+        return "–"
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
+
+
+def ratio_rows(rows: dict[tuple, Row], figures: Sequence[str]) -> Iterable[list[str]]:
+    """Yield a row for each model and pair of conditions that has both modes: teacher-forced mean / free-running mean.
+
+    The keys of `rows` are (model, training condition, evaluation condition, mode).
+    """
+    for (*key, mode), free in rows.items():
+        forced = rows.get((*key, "teacher_forced"))
+        if mode == "free_running" and forced is not None:
+            pairs = ((forced.values(figure), free.values(figure)) for figure in figures)
+            yield [*titles(free, "w/tf : free"), *(ratio(*pair) for pair in pairs)]
+
+
+def ratio(forced: Sequence[float], free: Sequence[float]) -> str:
+    """Format the ratio of the two means; a dash if a mean is missing or the divisor is 0."""
+    if not forced or not free or statistics.mean(free) == 0:
+        return "–"
+    return f"{statistics.mean(forced) / statistics.mean(free):.2f}"
+
+
+def signatures(results: dict[str, Any]) -> dict[str, list[str]]:
+    """Return every signature with the names of the figures that it applies to."""
+    found: dict[str, dict[str, None]] = {}
+    for cell in results["cells"]:
+        for figure, about in cell["metrics"].items():
+            found.setdefault(about["signature"], {})[figure] = None
+    return {signature: list(figures) for signature, figures in found.items()}
+
+
+def caption(results: dict[str, Any], rows: Sequence[Row]) -> str:
+    """Return the caption: numbers of predictions, the profile, and which cells were not scored and why."""
+    counts = sorted({(cell["rows"], cell["sentences"]) for cell in results["cells"]})
+    sizes = "; ".join(f"{rows} predictions of {sentences} sentences" for rows, sentences in counts)
+    seeds = max(len(row.cells) for row in rows)
+    spread = f" Mean ± standard deviation over {seeds} seeds." if seeds > 1 else ""
+    exchanged = f" {PAPER_NOTE}" if results["profile"] == "paper" else ""
+    again = any("retokenized[" in about for about in signatures(results))
+    tokens = " Tokens: re-tokenized from the text; not those that the model wrote." if again else ""
+    unscored = "".join(
+        f" Not scored: {cell['train_condition']} → {cell['eval_condition']}, seed {cell['seed']}: {cell['unscored']}"
+        for cell in results["cells"]
+        if "unscored" in cell
+    )
+    return f"Each line: {sizes}. Profile {results['profile']}.{spread}{exchanged}{tokens}{unscored}"
+
+
+def map_cells(table: Table, change: Callable[[str], str]) -> Table:
+    """Return the table with every text replaced by `change(text)`, for example escaped."""
+    return Table(
+        change(table.caption),
+        [(change(group), change(heading)) for group, heading in table.columns],
+        [[[change(text) for text in row] for row in section] for section in table.sections],
+        table.texts,
+    )
+
+
+Style = Literal["plain", "bold", "underline"]
+Marked = list[tuple[str, Style]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """One sentence: the reference, and one prediction for each pair of conditions and mode, with marked words."""
+
+    sample_id: str
+    reference: Marked
+    outputs: list[tuple[str, Marked]]  # (conditions and mode as a title, predicted words)
+
+
+def side_by_side(predictions: Iterable[Prediction], count: int = 3) -> list[Example]:
+    """Return up to `count` samples of distinct sentences, each with its predictions of all conditions and modes.
+
+    Of several seeds only the first is shown, for each mode and pair of training and evaluation condition. Words of
+    teacher-forced predictions are bold if the reference has them. Words of the other predictions are underlined if they
+    are in every one of these other predictions, over all samples returned.
+    """
+    cells: dict[tuple[str, str, str], dict[str, Prediction]] = {}
+    first_seed: dict[tuple[str, str, str], int] = {}
+    for p in predictions:
+        cell = (p.mode, p.train_condition, p.eval_condition)
+        if first_seed.setdefault(cell, p.seed) == p.seed:
+            cells.setdefault(cell, {})[p.sample_id] = p
+    order = sorted(cells, key=lambda cell: (cell[0] != "teacher_forced", cell[0]))
+    shown = choose_samples([cells[cell] for cell in order], count)
+    free = [cells[cell][sample].prediction for cell in order if cell[0] != "teacher_forced" for sample in shown]
+    repeated = set.intersection(*(set(text.split()) for text in free)) if len(free) > 1 else set()
+    return [example(sample, {cell: cells[cell][sample] for cell in order}, repeated) for sample in shown]
+
+
+def choose_samples(cells: Sequence[dict[str, Prediction]], count: int) -> list[str]:
+    """Return up to `count` sample ids, evenly spaced and of distinct sentences, among those that all `cells` have."""
+    of_sentence: dict[str, str] = {}
+    for sample, prediction in cells[0].items() if cells else ():
+        if all(sample in cell for cell in cells):
+            of_sentence.setdefault(prediction.sentence_id, sample)
+    samples = list(of_sentence.values())
+    return [samples[i * len(samples) // count] for i in range(count)] if len(samples) > count else samples
+
+
+def example(sample_id: str, outputs: dict[tuple[str, str, str], Prediction], repeated: set[str]) -> Example:
+    """Return the marked words of one sample; the keys of `outputs` are (mode, training, evaluation condition)."""
+    reference = next(iter(outputs.values())).reference.split()
+    matched: set[int] = set()
+    lines = []
+    for (mode, train, evaluation), prediction in outputs.items():
+        words = prediction.prediction.split()
+        if mode == "teacher_forced":
+            blocks = LCSseq.opcodes(reference, words).as_matching_blocks()
+            matched |= {block.a + i for block in blocks for i in range(block.size)}
+            marked = mark(words, {block.b + i for block in blocks for i in range(block.size)}, "bold")
+        else:
+            marked = mark(words, {j for j, word in enumerate(words) if word in repeated}, "underline")
+        lines.append((f"{train} → {evaluation}, {MODE_TITLES[mode]}", marked))
+    return Example(sample_id, mark(reference, matched, "bold"), lines)
+
+
+def mark(words: Sequence[str], positions: set[int], style: Style) -> Marked:
+    """Return every word with `style` at these positions, and with "plain" elsewhere."""
+    return [(word, style if i in positions else "plain") for i, word in enumerate(words)]
+
+
+# Format score tables and decoded examples as Markdown, LaTeX and console text.
+
+EXAMPLES_CAPTION = (
+    "Bold: words that the ground truth and an output with teacher forcing (w/tf) share. "
+    "Underlined: words that all outputs without teacher forcing have in common."
+)
+LATEX_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "±": r"$\pm$",
+    "–": "--",
+    "→": r"$\to$",
+}
+
+
+def latex_text(text: str) -> str:
+    """Escape LaTeX's special characters."""
+    return "".join(LATEX_SPECIAL.get(character, character) for character in text)
+
+
+def markdown_text(text: str) -> str:
+    """Escape Markdown's and HTML's special characters, and put the text on one line."""
+    escaped = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", " ".join(text.split()))
+    return escaped.replace("<", "&lt;").replace(">", "&gt;")
+
+
+def table_markdown(table: Table) -> str:
+    """Format a table as Markdown; each heading includes the title of its group, as there is one line of headings."""
+    table = map_cells(table, markdown_text)
+    rule = ["---"] * table.texts + ["---:"] * (len(table.columns) - table.texts)
+    lines = ["| " + " | ".join(cells) + " |" for cells in (table.headings, rule, *table.rows)]
+    return "\n".join([*lines, "", table.caption, ""])
+
+
+def table_csv(table: Table) -> str:
+    """Format a table as CSV, without its caption."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([table.headings, *table.rows])
+    return out.getvalue()
+
+
+def write_table(path: str | os.PathLike[str], table: Table, below: Sequence[str] = ()) -> None:
+    """Write a table in the layout of the file's name: .md, .tex or .csv; lines `below` follow, but not in CSV."""
+    name = os.fspath(path)
+    write = {".md": table_markdown, ".tex": table_latex, ".csv": table_csv}.get(os.path.splitext(name)[1])
+    if write is None:
+        raise UserError(f"{name}: expected a name that ends in .md, .tex or .csv.")
+    marked = {table_markdown: "- {}", table_latex: "% {}"}.get(write, "")
+    write_text(path, write(table) + "".join(f"{marked.format(line)}\n" for line in below if marked))
+
+
+def table_latex(table: Table) -> str:
+    """Format a table as LaTeX for the package booktabs."""
+    table = map_cells(table, latex_text)
+    spans = [(group, len(list(same))) for group, same in itertools.groupby(group for group, _ in table.columns)]
+    groups = " & ".join(rf"\multicolumn{{{span}}}{{c}}{{{group}}}" for group, span in spans)
+    sections = ["\n".join(" & ".join(row) + r" \\" for row in section) for section in table.sections]
+    columns = "l" * table.texts + "r" * (len(table.columns) - table.texts)
+    head = f"{groups} \\\\\n{' & '.join(heading for _, heading in table.columns)} \\\\\n\\midrule"
+    return latex_table(table.caption, columns, [head, "\n\\midrule\n".join(sections)], r"\centering")
+
+
+def latex_table(caption: str, columns: str, body: Sequence[str], *options: str) -> str:
+    """Return a LaTeX table environment; `columns` is its column specification, `options` precede the caption."""
+    begin = [r"\begin{table}", *options, rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+    return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def print_table(results: dict[str, Any]) -> None:
+    """Print the scores of `score_cells` as a table as wide as the terminal, or 160 characters without a terminal."""
+    console = Console(force_jupyter=False)  # in Jupyter, rich would ignore a redirected standard output
+    if not console.is_terminal:
+        console.width = 160
+    console.print(table_console(results))
+
+
+def table_console(results: dict[str, Any], label: str = "") -> RichTable:
+    """Format the scores of `score_cells` for a console, with fewer columns than the files."""
+    seeds = {cell["seed"] for cell in results["cells"]}
+    columns = PAPER_COLUMNS if results["profile"] == "paper" else NARROW_COLUMNS
+    table = map_cells(score_table(results, label, columns, digits=1 if len(seeds) > 1 else 2), escape)
+    layout = {"box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}  # so that 80 characters suffice
+    shown = RichTable(caption=table.caption, caption_justify="left", **layout)
+    shown.add_column("")
+    shown.add_column("training →\nevaluation")
+    for group, heading in table.columns[3:]:
+        shown.add_column(f"{group.removesuffix(' (%)')}\n{heading}".strip(), justify="right", no_wrap=True)
+    for section in table.sections:
+        for name, train, evaluation, *figures in section:
+            shown.add_row(name, f"{train} → {evaluation}", *figures)
+        shown.add_section()
+    return shown
+
+
+def examples_markdown(examples: Sequence[Example]) -> str:
+    """Format decoded examples as Markdown tables."""
+    styles = {"plain": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}
+    blocks = []
+    for shown in examples:
+        lines = [("Ground truth", shown.reference), *shown.outputs]
+        rows = [f"| {markdown_text(label)} | {styled(words, styles, markdown_text)} |" for label, words in lines]
+        blocks.append("\n".join([rows[0], "| --- | --- |", *rows[1:], ""]))
+    return "\n".join(blocks)
+
+
+def examples_latex(examples: Sequence[Example]) -> str:
+    """Format decoded examples as one LaTeX table for the package booktabs."""
+    styles = {"plain": "{}", "bold": r"\textbf{{{}}}", "underline": r"\underline{{{}}}"}
+    blocks = [
+        "\n".join(
+            f"{latex_text(label)} & {styled(words, styles, latex_text)} \\\\"
+            for label, words in [("Ground truth", shown.reference), *shown.outputs]
+        )
+        for shown in examples
+    ]
+    return latex_table(latex_text(EXAMPLES_CAPTION), r"lp{0.7\linewidth}", ["\n\\midrule\n".join(blocks)])
+
+
+def styled(words: Marked, styles: dict[str, str], change: Callable[[str], str]) -> str:
+    """Return the words with their markup; `styles` maps a style to a format string, `change` escapes a word."""
+    return " ".join(styles[style].format(change(word)) for word, style in words) or "(empty)"
+
+
+def add_verdict(folder: str | os.PathLike[str], verdict: str) -> None:
+    """Write the verdict of an audit as the first section of `results.md`, instead of an earlier one."""
+    path = epath.Path(folder) / "results.md"
+    if verdict and path.exists():
+        scores = path.read_text()
+        write_text(path, f"# Verdict\n\n{verdict}\n\n{scores[max(scores.find('# Scores'), 0) :]}")
+
+
+def write_tables(
+    folder: str | os.PathLike[str], results: dict[str, Any], examples: Sequence[Example], label: str = "model"
+) -> None:
+    """Write `results.md` and `results.tex` into a folder, each atomically."""
+    table = score_table(results, label)
+    signed = [f"- {', '.join(names)}: `{signature}`" for signature, names in signatures(results).items()]
+    scores = ("# Scores", "", table_markdown(table), "## Signatures", "", *signed, "")
+    decoded = ("# Decoded examples", "", EXAMPLES_CAPTION, "", examples_markdown(examples))
+    write_text(epath.Path(folder) / "results.md", "\n".join([*scores, *decoded]))
+    write_text(epath.Path(folder) / "results.tex", f"{table_latex(table)}\n{examples_latex(examples)}")

@@ -1,0 +1,531 @@
+"""Read every container of rows as one table of named columns: CSV, JSON in all its forms, HDF5; or lines of text."""
+
+import ast
+import contextlib
+import csv
+import dataclasses
+import io
+import json
+import re
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from etils import epath
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.packages import library
+from eeg2text_jax.instrument.predictions._names import Names, normalize, normalize_names
+from eeg2text_jax.instrument.predictions.file import DECODER, parse_object
+from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
+
+DELIMITERS = (",", "\t", ";")
+BARS = ("|",)  # delimits the cells of a table with a known header, also of one in Markdown
+RULE = re.compile(r"[|: ]*-[-|: ]*")  # the line below the header of a table in Markdown
+FEW = 10  # fewest distinct lines with equally many delimiters that count as a table without header
+ABSENT = object()  # the cell of a JSON object that lacks a name
+TEXTS_ALONE = "if each line of the file is one text, give its references with --reference=FILE"
+NO_TABLE = (
+    "neither a known layout nor a table with at least two columns; {hint}; see `eeg2text score --help` for the layouts."
+)
+TRN = re.compile(r"(.*?)\s*\((\S+)\)")  # a text, then the id of the utterance in brackets
+CODED = re.compile(r"\d|_")  # ids have digits or "_"; first words of sentences hardly ever do
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Positions of the columns in a row, from 0, by their role."""
+
+    reference: int
+    predictions: dict[tuple[str, str], int]  # (condition, mode) -> position
+    about: dict[str, list[int]]  # field, such as "subject" -> positions
+    notes: tuple[str, ...] = ()
+
+    def used(self, dropped: Collection[str] = ()) -> set[int]:
+        """Return the positions of all used columns except those of the fields `dropped`."""
+        about = (found for name, found in self.about.items() if name not in dropped)
+        return {self.reference, *self.predictions.values(), *(i for found in about for i in found)}
+
+
+@dataclasses.dataclass
+class Table:
+    """Rows of named columns, and how they were found.
+
+    `layout` is the letter of `docs/layouts.md`, `kind` the container in words, `titles` are the names as written (None
+    without a header). `numbers` has the number of each row's `unit` (line, item, row) in the file. `roles` is set if
+    the layout itself says what the columns hold. `coded`: each line has an id beside its text.
+    `grouped`: rows of one id are several references of one text. `samples`: the first row is surely no header.
+    """
+
+    path: epath.Path
+    layout: str
+    kind: str
+    titles: list[str] | None
+    rows: Sequence[Sequence[Any]]
+    numbers: Sequence[int]
+    unit: str = "line"
+    notes: tuple[str, ...] = ()
+    roles: Columns | None = None
+    coded: bool = False
+    grouped: bool = False
+    samples: bool = False
+    names: list[str] | None = dataclasses.field(init=False)  # `titles` in the form of `normalize`
+
+    def __post_init__(self) -> None:
+        self.names = None if self.titles is None else normalize_names(self.titles)
+
+    @property
+    def width(self) -> int:
+        return len(self.titles if self.titles is not None else self.rows[0] if self.rows else ())
+
+    def column(self, index: int) -> list[Any]:
+        return [row[index] for row in self.rows]
+
+    def shown(self, index: int) -> str:
+        """Return a column's name for messages; an empty name stands for the index of a pandas table."""
+        if self.titles is None:
+            return f"column {index + 1}"
+        return repr(self.titles[index]) if self.titles[index] else f"the index (column {index + 1})"
+
+    def first_rows(self) -> str:
+        """Return the first two rows for messages, the header among them."""
+        rows = [*([self.titles] if self.titles is not None else []), *self.rows][:2]
+        return " and ".join("'" + " | ".join(f"{cell!s:.24}" for cell in row) + "'" for row in rows)
+
+
+def csv_table(
+    lines: Lines, names: Names, layout: str | None = None, wanted: Sequence[str] = (), *, alone: bool = True
+) -> Table | None:
+    """Return a CSV with a header (`F`) or without (`H`); None if the lines are no table.
+
+    `wanted` names columns, which tells a header. `alone`: the file should hold both sides; else it is one of two files,
+    whose lines may be texts with commas, so that a table without header needs ids, quotes or tabs. Raises UserError if
+    a table with a header has a row of another width, or a quote is not closed.
+    """
+    stated = stated_delimiter(lines)
+    offered = (stated,) if stated else DELIMITERS if lines.kind == TEXT else DELIMITERS[:1]
+    heads = {delimiter: raw_names(lines, delimiter) for delimiter in (*offered, *(() if stated else BARS))}
+    for delimiter in sorted(heads, key=lambda one: -len(heads[one])):
+        head = normalize_names(heads[delimiter])
+        given = bool(wanted) and {*map(normalize, wanted)} <= {*head}
+        header = layout == "F" and len(head) > 1
+        if layout != "H" and (header or given or names.is_header(head) or lines.kind != TEXT):
+            if len(head) == 1:
+                return one_column(lines, heads[delimiter][0], alone=alone)
+            (_, titles), *records = records_of(lines, delimiter)
+            return Table(
+                lines.path, "F", kind_of(lines, delimiter), titles, [r for _, r in records], [n for n, _ in records]
+            )
+    errors = []
+    for delimiter in offered:
+        try:
+            records = list(records_of(lines, delimiter))
+        except UserError as error:
+            errors.append(error)
+            continue
+        if layout == "H" or alone or is_table(lines, [fields for _, fields in records], delimiter):
+            kind = f"{kind_of(lines, delimiter)} without header"
+            rows, numbers = [fields for _, fields in records], [number for number, _ in records]
+            return Table(lines.path, "H", kind, None, rows, numbers, samples=layout == "H")
+    claimed = layout in ("F", "H") or (alone and lines.path.suffix.lower() in (".csv", ".tsv"))
+    if claimed and errors and "at least two columns" not in str(errors[0]):
+        raise errors[0]
+    return None
+
+
+def kind_of(lines: Lines, delimiter: str) -> str:
+    return "TSV" if delimiter == "\t" else lines.kind
+
+
+def is_table(lines: Lines, rows: Sequence[Sequence[str]], delimiter: str) -> bool:
+    """Return whether lines with equally many delimiters are surely a table, and no sentences with commas."""
+    coded = any(is_id([row[i] for row in rows]) for i in range(len(rows[0])))
+    quoted = any(delimiter in field for row in rows for field in row)
+    close = quoted or f"{delimiter} ".encode() not in lines.data  # in sentences a space follows a comma
+    return coded or delimiter == "\t" or (close and len(set(map(tuple, rows))) >= FEW)
+
+
+def is_id(values: Sequence[Any]) -> bool:
+    """Return whether all values look like ids: distinct, without spaces, with a digit or `_`."""
+    found = [str(value) for value in values]
+    return len(set(found)) == len(found) and all(CODED.search(v) and " " not in v for v in found)
+
+
+def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number of the first line, fields) of each record; blank lines are skipped.
+
+    Raises UserError for a record with fewer than two fields, more or fewer than the first record, or an unclosed quote.
+    """
+    path, width = lines.path, 0
+    skipped = stated_delimiter(lines) is not None
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        text = (f"{line}\n" for number, line in enumerate(lines) if number or not skipped)
+        reader = csv.reader(text, delimiter=delimiter, strict=True)
+        while True:
+            line = reader.line_num + 1 + skipped
+            try:
+                fields = next(reader)
+            except StopIteration:
+                break
+            except csv.Error as error:
+                raise UserError(f"{path}, line {line}: not a CSV row ({error}); is a quote missing?") from error
+            if delimiter in BARS:
+                fields = between_bars(fields)
+            if not fields or (delimiter in BARS and RULE.fullmatch("".join(fields))):
+                continue
+            width = width or len(fields)
+            if len(fields) != width:
+                raise UserError(
+                    f"{path}, line {line}: {len(fields)} fields where the first line has {width}; put quotes around "
+                    "fields that hold a delimiter or a line break."
+                )
+            if width < 2:
+                break
+            yield line, fields
+    finally:
+        csv.field_size_limit(limit)
+    if width < 2:
+        raise UserError(f"{path}: {NO_TABLE.format(hint=TEXTS_ALONE)}")
+
+
+def between_bars(fields: list[str]) -> list[str]:
+    """Return the cells of a line of a Markdown table, without the empty ones outside of its first and last bar."""
+    fields = [field.strip() for field in fields]
+    return fields[1:-1] if len(fields) > 2 and not fields[0] and not fields[-1] else fields
+
+
+def stated_delimiter(lines: Lines) -> str | None:
+    """Return the delimiter that a first line such as `sep=;` states, as spreadsheets write it, or None."""
+    first = next(iter(lines), "")
+    return first[4] if re.fullmatch(r"sep=[,;\t|]", first) else None
+
+
+def raw_names(lines: Lines, delimiter: str) -> list[str]:
+    """Return the fields of the first line with content, as written."""
+    line = next((line for line in lines if line and not line.startswith("sep=")), "")
+    try:
+        fields = next(csv.reader([line], delimiter=delimiter), [])
+        return between_bars(fields) if delimiter in BARS else fields
+    except csv.Error:  # a field too long for the csv module is no name
+        return []
+
+
+def one_column(lines: Lines, name: str, *, alone: bool) -> Table:
+    """Return the lines below the header `name`, without quotes if the file is a CSV of one column."""
+    texts = line_texts(lines)[1:]
+    if all(text.startswith("|") for text in texts):  # Markdown; below the header is a line of dashes
+        texts = [text.strip()[1:-1].strip() for text in texts if not RULE.fullmatch(text)]
+    for delimiter in DELIMITERS:
+        try:
+            rows = list(csv.reader((f"{text}\n" for text in texts), delimiter=delimiter, strict=True))
+        except csv.Error:
+            continue
+        if all(len(row) < 2 for row in rows):
+            texts = [row[0] if row else "" for row in rows]
+            break
+    kind = f"one text per line below the header {name!r}"
+    return Table(lines.path, "P", kind, [name], [[text] for text in texts], range(2, len(texts) + 2))
+
+
+def line_texts(lines: Lines) -> list[str]:
+    """Return all lines; the empty text after the last line end does not count as a line."""
+    texts = list(lines)
+    return texts[:-1] if texts and not texts[-1] else texts
+
+
+def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
+    """Return the lines as texts, split from their ids if every line has one (`ID text` or `text (ID)`).
+
+    A first line such as `id text` is a header. `layout` P keeps whole lines.
+    """
+    texts = line_texts(lines)
+    plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts], range(1, len(texts) + 1))
+    head = normalize_names(texts[0].split()) if texts else []
+    headed = len(head) == 2 and head[0] in names.keys and names.is_text(head[1])
+    filled = [text for text in texts[headed:] if text.strip()]
+    matches = [TRN.fullmatch(text) for text in filled]
+    if filled and all(matches):
+        pairs = [(found[2], found[1]) for found in matches]
+    else:
+        pairs = [tuple(text.partition(" ")[::2]) for text in filled]
+    ids = [key for key, _ in pairs]
+    if layout == "P" or not ids or len(set(ids)) < len(ids) or not all(CODED.search(k) and "\t" not in k for k in ids):
+        return plain
+    return dataclasses.replace(plain, kind="texts by id", rows=pairs, numbers=range(1, len(pairs) + 1), coded=True)
+
+
+def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
+    """Return the rows of a JSON text or of JSON lines; None if the file is neither.
+
+    Forms: an object a line; a list of objects, of texts or of lists; lists by name; objects or texts by id; one of
+    these under a name; tables as pandas and wandb write them; results and annotations of COCO. Raises UserError for
+    other JSON, and for a file that seems to be JSON and is damaged.
+    """
+    start = lines.data.lstrip()[:1]
+    if start not in (b"{", b"[", b"("):
+        return None
+    filled = [line for line in lines if line.strip()]
+    if len(filled) > 1 and (rows := printed_lists(filled)):
+        return Table(lines.path, "J", "a list on each line", None, rows, range(1, len(rows) + 1), "row")
+    if start == b"(":
+        return None
+    by_line = start == b"{" and len(filled) > 1 and 2 * sum(line.startswith("{") for line in filled) >= len(filled)
+    if not by_line:
+        try:
+            found: Any = DECODER.decode("\n".join(lines))
+        except (ValueError, RecursionError) as error:
+            extra = start == b"[" and getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
+            if extra or (start == b"[" and not re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', "\n".join(filled[:3]))):
+                return None  # a text or a line of a log may begin with a bracket
+            if not alone and '":' not in filled[0].replace('" :', '":'):
+                return None
+            reason = getattr(error, "msg", str(error))
+            place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+            raise UserError(f"{lines.path}{place}: not JSON ({reason}); the file may be cut short.") from error
+        return table_of(found, lines.path, names, alone=alone)
+    rows = [printed_object(line, lines.path, number) for number, line in enumerate(lines, 1) if line.strip()]
+    numbers = [number for number, line in enumerate(lines, 1) if line.strip()]
+    return objects_table(rows, lines.path, names, "JSON lines", numbers, "line")
+
+
+def printed_lists(filled: Sequence[str]) -> list[list[str]] | None:
+    """Return the rows of lines such as `["a b", "c"]` or `('a b', 'c')`, as JSON and Python print them."""
+    if not all(line.strip(" ,")[:1] + line.strip(" ,")[-1:] in ("[]", "()") for line in filled):
+        return None
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        rows = [list(ast.literal_eval(line.strip(" ,"))) for line in filled]
+        return rows if is_grid(rows) and all(isinstance(cell, str) for row in rows for cell in row) else None
+    return None
+
+
+def printed_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
+    """Return the object on a line of JSON, or of a dict as Python prints it."""
+    if line.startswith("{'"):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            if isinstance(found := ast.literal_eval(line.strip()), dict):
+                return {str(name): value for name, value in found.items()}
+    return parse_object(line, path, number)
+
+
+def table_of(found: Any, path: epath.Path, names: Names, *, alone: bool) -> Table:
+    """Return the rows of a decoded JSON text, see `json_table`."""
+    kind = "JSON list"
+    if isinstance(found, dict) and is_objects(found.get("annotations")):
+        keys = ("image_id", "caption")
+        if set(keys) <= set(found["annotations"][0]):
+            rows = [{key: row.get(key, ABSENT) for key in keys} for row in found["annotations"]]
+            table = objects_table(rows, path, names, "COCO annotations", range(1, len(rows) + 1))
+            return dataclasses.replace(table, grouped=True)
+    if is_by_key(found):
+        found, kind = by_key(found, names), "JSON objects by key"
+    if is_split(found):
+        found = [dict(zip(found["columns"], row, strict=False)) for row in found["data"]]
+    found = [found] if isinstance(found, dict) and chat_of(found) else found
+    if isinstance(found, dict) and not is_lists(found):
+        inner = [v for v in found.values() if is_objects(v) or is_split(v)] or [*filter(is_lists, found.values())]
+        if not inner and not alone:
+            inner = [v for n, v in found.items() if isinstance(v, list) and names.is_text(normalize(n))]
+        if len(inner) == 1:
+            return table_of(inner[0], path, names, alone=alone)
+    if is_objects(found):
+        objects: list[Any] = list(found)
+        return objects_table(objects, path, names, kind, range(1, len(objects) + 1))
+    if is_lists(found) and (alone or any(names.is_text(normalize(name)) for name in found)):
+        lists = {name: value for name, value in dict(found).items() if isinstance(value, list)}
+        lengths = {len(value) for value in lists.values()}
+        if len(lengths) > 1:
+            listed = ", ".join(f"{name}: {len(value)}" for name, value in lists.items())
+            raise UserError(
+                f"{path}: lists of different lengths ({listed}); expected one item for each sample in each list."
+            )
+        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+        return objects_table(rows, path, names, "JSON lists by name", range(1, len(rows) + 1))
+    if isinstance(found, dict) and found:
+        fields: dict[str, Any] = found
+        values = list(fields.values())
+        named, texts = any(map(names.is_usual, normalize_names(fields))), [isinstance(v, str | list) for v in values]
+        if not alone or (all(texts) and len(texts) > 1 and not named):
+            rows = list(fields.items())
+            return Table(path, "K", "texts by id", None, rows, range(1, len(rows) + 1), "item", coded=True)
+        if not any(isinstance(value, dict) or (isinstance(value, list) and not named) for value in values):
+            return objects_table([fields], path, names, "JSON object", [1])
+    if isinstance(found, list) and found:
+        numbers = range(1, len(found) + 1)
+        if alone and is_grid(found):
+            return Table(path, "J", "JSON list without names", None, found, numbers, "item")
+        if not alone or all(isinstance(item, str) for item in found):
+            return Table(path, "P", "JSON list of texts", None, [[item] for item in found], numbers, "item")
+    raise UserError(
+        f"{path}: JSON without predictions; expected a list of objects, each with a reference and a prediction, or a "
+        "list of references and one of predictions."
+    )
+
+
+def objects_table(
+    rows: Sequence[dict[str, Any]], path: epath.Path, names: Names, kind: str, numbers: Sequence[int],
+    unit: str = "item",
+) -> Table:  # fmt: skip
+    """Return JSON objects as a table with the names of the first; a chat becomes the side that is missing."""
+    notes: dict[str, None] = {}
+    plain = [without_chat(row, names, notes) for row in rows]
+    titles = list(plain[0])
+    if len(set(normalize_names(titles))) < len(titles):
+        raise UserError(f"{path}, {unit} {numbers[0]}: two names differ only in case or spaces; rename one of them.")
+    cells = [[row.get(title, ABSENT) for title in titles] for row in plain]
+    return Table(path, "J", kind, titles, cells, numbers, unit, tuple(notes))
+
+
+def is_by_key(value: Any) -> bool:
+    """Return whether a value is an object of two or more objects."""
+    return isinstance(value, dict) and len(value) > 1 and all(isinstance(inner, dict) for inner in value.values())
+
+
+def by_key(found: dict[str, dict[str, Any]], names: Names) -> Any:
+    """Return the samples of an object whose values are samples by id, or columns by name, as pandas writes a table.
+
+    Columns with different keys are returned unchanged, and the caller refuses them.
+    """
+    columns = list(found.values())
+    if sum(map(names.is_usual, normalize_names(found))) < 2:
+        name = "index" if [*found] == [*map(str, range(len(found)))] else "key"
+        return [{**({} if name in row else {name: key}), **row} for key, row in found.items()]
+    if any(column.keys() != columns[0].keys() for column in columns):
+        return found
+    return [{name: column[key] for name, column in found.items()} for key in columns[0]]
+
+
+def is_split(value: Any) -> bool:
+    """Return whether a value is a table of pandas with `orient="split"`, or of wandb."""
+    columns, rows = (value.get(name) if isinstance(value, dict) else None for name in ("columns", "data"))
+    if not (isinstance(columns, list) and isinstance(rows, list) and rows):
+        return False
+    return all(isinstance(row, list) and len(row) == len(columns) for row in rows)
+
+
+def is_grid(value: list[Any]) -> bool:
+    """Return whether all items of a list are lists of one length, of two or more."""
+    return (
+        bool(value)
+        and all(isinstance(item, list) for item in value)
+        and len({*map(len, value)}) == 1
+        and len(value[0]) > 1
+    )
+
+
+def is_objects(value: Any) -> bool:
+    """Return whether a value is a list of objects, at least one."""
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+
+
+def is_lists(value: Any) -> bool:
+    """Return whether a value is an object with at least two non-empty lists."""
+    return isinstance(value, dict) and sum(isinstance(v, list) and bool(v) for v in value.values()) > 1
+
+
+CHATS = ("messages", "conversations", "conversation", "chat", "dialogue")  # names of lists of messages
+ASSISTANTS = ("assistant", "gpt", "model", "bot")  # roles of the model in a chat
+NUMBERED = re.compile(r"^\s*(?:\d+[.):]|[-*•])\s*")
+CANDIDATES = "of the candidates in a user's message the first is the prediction, the assistant's text is the reference"
+
+
+def without_chat(row: dict[str, Any], names: Names, notes: dict[str, None]) -> dict[str, Any]:
+    """Return a row with its chat replaced by the assistant's last message, as the missing reference or prediction.
+
+    If both are missing and the user's message is a list of candidates (n best), the candidates are the prediction.
+    """
+    chat = chat_of(row)
+    if chat is None:
+        return row
+    rest = {name: value for name, value in row.items() if name != chat}
+    sides = [any(names.form(side, name) for name in normalize_names(rest)) for side in ("reference", "prediction")]
+    sides[0] = sides[0] or (any(name in ("label", "labels") for name in normalize_names(rest)) and sides[1])
+    said = [content_of(message) for message in row[chat] if role_of(message) in ASSISTANTS]
+    if sides[0] == sides[1]:  # both exist: drop the chat; neither exists: the message could be either
+        asked = [content_of(message) for message in row[chat] if role_of(message) not in (*ASSISTANTS, "system")]
+        found = candidates_in(asked[-1]) if asked and len(said) == 1 and isinstance(asked[-1], str) else []
+        if all(sides) or not found:
+            return rest if all(sides) else row
+        notes[CANDIDATES] = None
+        return {**rest, "reference": said[0], "prediction": found}
+    return {**rest, "prediction" if sides[0] else "reference": said[-1] if said else ""}
+
+
+def candidates_in(text: str) -> list[str]:
+    """Return the candidates for one text in a message, one a line or apart by `;`; [] if there is no such list."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    numbered = [line for line in lines if NUMBERED.match(line)]
+    lines = numbered if len(numbered) > 1 else lines if len(lines) > 1 else text.split(";")
+    found = [NUMBERED.sub("", line).strip(" ;\"'") for line in lines]
+    found = [text for text in found if text]
+    words = [set(text.lower().split()) for text in found]
+    alike = all(3 * len(words[0] & other) >= len(words[0] | other) for other in words[1:])
+    return found if len(found) > 1 and alike else []
+
+
+def chat_of(row: dict[str, Any]) -> str | None:
+    """Return the name under which a row has a chat, a list of messages with roles, or None."""
+    for name, turns in row.items():
+        if name.lower() in CHATS and isinstance(turns, list) and all(isinstance(t, dict) and role_of(t) for t in turns):
+            return name
+    return None
+
+
+def refuse_chat(table: Table) -> None:
+    """Raise UserError for a table with a chat and less than two other texts, which --columns could name."""
+    if table.layout != "J" or not table.rows or table.titles is None:
+        return
+    row = dict(zip(table.titles, table.rows[0], strict=True))
+    chat = chat_of(row)
+    if chat is not None and len(row) <= 3:
+        raise UserError(
+            f"{table.path}, {table.unit} {table.numbers[0]}: no turn of the chat {chat!r} is known to be the reference "
+            'or the prediction; write one row of reference and prediction per line, such as {"reference": "...", '
+            '"prediction": "..."}.'
+        )
+
+
+def role_of(message: dict[str, Any]) -> str:
+    return str(message.get("role", message.get("from", ""))).lower()
+
+
+def content_of(message: dict[str, Any]) -> Any:
+    """Return the text of a message; the texts of several parts are joined."""
+    content = message.get("content", message.get("value", message.get("text", "")))
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        return "".join(part.get("text", "") for part in content if isinstance(part.get("text", ""), str))
+    return content
+
+
+def hdf5_table(lines: Lines) -> Table:
+    """Return the texts and numbers of an HDF5 file: attributes of its groups (a trial each), or data sets of texts.
+
+    Raises UserError if the file has neither, or is damaged.
+    """
+    h5py = library("h5py", "h5py")
+    try:
+        with h5py.File(io.BytesIO(lines.data), "r") as file:
+            groups = [item.attrs for item in file.values() if isinstance(item, h5py.Group)]
+            if groups and any(isinstance(plain(value), str) for value in groups[0].values()):
+                titles = list(groups[0])
+                rows = [[plain(attrs[name]) if name in attrs else ABSENT for name in titles] for attrs in groups]
+            else:
+                flat = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset) and item.ndim == 1}
+                texts = {name for name, item in flat.items() if h5py.check_string_dtype(item.dtype)}
+                length = max((len(flat[name]) for name in texts), default=0)
+                titles = [name for name, item in flat.items() if name in texts and len(item) == length]
+                rows = [list(row) for row in zip(*(map(plain, flat[name][()]) for name in titles), strict=True)]
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise UserError(f"{lines.path}: cannot be read as HDF5 ({str(error)[:80]}); copy it again.") from error
+    if not titles:
+        raise UserError(f"{lines.path}: an HDF5 file without texts of trials; write its texts as CSV or JSON.")
+    return Table(lines.path, "F", "HDF5", titles, rows, range(1, len(rows) + 1), "trial")
+
+
+def plain(value: Any) -> Any:
+    """Return a value of HDF5 as text, if it is text, a number or bytes."""
+    value = (
+        value.item() if getattr(value, "shape", None) == (1,) or (hasattr(value, "item") and value.ndim == 0) else value
+    )
+    value = value.decode("utf8", "replace") if isinstance(value, bytes) else value
+    return value if isinstance(value, str) else str(value)

@@ -1,0 +1,294 @@
+"""Join a file of predictions with a file of references: by columns that are one key, or row by row."""
+
+import dataclasses
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions._containers import Table, is_id
+from eeg2text_jax.instrument.predictions._names import PARTS, Names, normalize
+from eeg2text_jax.instrument.predictions.columns import (
+    field_positions,
+    group_positions,
+    join_names,
+    option,
+    side_column,
+    stated,
+    texts,
+)
+from eeg2text_jax.instrument.predictions.file import UNKNOWN, Samples
+
+FORMS = (  # ids may differ by case, in `1.0` for `1`, or in the prefixes of fairseq's output
+    str,
+    str.casefold,
+    lambda key: re.sub(r"^[STHD]-(?=\d+$)", "", key),
+    lambda key: re.sub(r"^(\d+)\.0$", r"\1", key),
+)
+ROWS, INDEX = "rows", "index"  # --id=rows joins row by row; an index is the weakest key
+HOW = "say --id=COLUMN to join by another column, --id=COLUMN,COLUMN by several, or --id=rows to join row by row"
+
+
+class Side:
+    """One of two files: its table, the column of its texts, its columns of keys and of fields."""
+
+    def __init__(self, table: Table, role: str, column: str | None, names: Names, groups: Sequence[str]) -> None:
+        if not table.rows:
+            raise UserError(f"{table.path}: no texts in the file.")
+        self.table, self.role, self.text = table, role, side_column(table, role, column, names)
+        self.columns = {name: i for i, name in enumerate(table.names or ()) if i != self.text}
+        self.keys: dict[str, list[int]] = {key: [] for key in dict.fromkeys(names.keys.values())}
+        for name, i in self.columns.items():
+            self.keys.get(names.keys.get(name, ""), []).append(i)
+        self.keys = {key: places for key, places in self.keys.items() if places}
+        if table.titles is None:  # the key of ids without a name
+            ids = [i for i in range(table.width) if i != self.text and (table.coded or is_id(table.column(i)))]
+            self.keys = {"": ids[:1]} if ids else {}
+        self.about = {f: i for f, i in field_positions(table, names).items() if f not in ("sample_id", "sentence_id")}
+        self.about |= group_positions(table, groups)
+
+    def values(self, places: Sequence[int]) -> list[str]:
+        """Return each row's id, of one column or of several."""
+        return ["/".join("" if row[i] is None else str(row[i]).strip() for i in places) for row in self.table.rows]
+
+    def distinct(self) -> dict[str, int]:
+        """Return the columns beside the texts that have another value in each row: normalized name -> position."""
+        count = len(self.table.rows)
+        return {name: i for name, i in self.columns.items() if len({*self.values([i])}) == count > 1}
+
+    def titles(self, places: Sequence[int]) -> str:
+        return " and ".join(self.table.shown(i) for i in places)
+
+    def described(self, used: Sequence[int]) -> str:
+        """Return the columns in words: texts, ids and what is not used."""
+        table = self.table
+        if table.layout in ("P", "K"):
+            return table.kind
+        told = {self.text, *used, *(i for places in self.about.values() for i in places)}
+        unused = [table.shown(i) for i in range(table.width) if i not in told]
+        said = f"{table.kind}, {self.role} {table.shown(self.text)}" + (f", id {self.titles(used)}" if used else "")
+        return said + (f", not used: {join_names(unused)}" if unused else "")
+
+    def first_text(self) -> str:
+        """Return the first text if it is shorter than most, as a header is; "" if not."""
+        lengths = [len(str(row[self.text]).split()) for row in self.table.rows]
+        short = self.table.titles is None and lengths[0] < 3 < sorted(lengths)[len(lengths) // 2]
+        return repr(str(self.table.rows[0][self.text])) if short else ""
+
+
+@dataclasses.dataclass
+class Join:
+    """Two files, the positions of the ids by which they are joined (none: row by row), and a phrase on the join."""
+
+    outputs: Side
+    references: Side
+    mine: Sequence[int] = ()
+    theirs: Sequence[int] = ()
+    said: str = ""
+
+    def by(self, mine: Sequence[int], theirs: Sequence[int], said: str = "") -> "Join":
+        """Return the join by these columns; `said` is added to its phrase."""
+        join = dataclasses.replace(self, mine=mine, theirs=theirs)
+        ids, known = self.outputs.values(mine), self.references.values(theirs)
+        parallel = ids == known and len({*known}) < len(known)
+        how = f"row by row, because {join.titles()} repeats, in one order in both files" if parallel else ""
+        return dataclasses.replace(join, said=f"joined {how or f'by {join.titles()}'}{said}")
+
+    def ids(self) -> tuple[list[str], list[str]]:
+        """Return the ids of both files, in the first of `FORMS` in which all match and none of a file become equal."""
+        ids, known = self.outputs.values(self.mine), self.references.values(self.theirs)
+        for form in FORMS:
+            changed, reduced = [*map(form, ids)], [*map(form, known)]
+            distinct = len({*changed}) == len({*ids}) and len({*reduced}) == len({*known})
+            if distinct and {*changed} <= {*reduced}:
+                return changed, reduced
+        return ids, known
+
+    def titles(self) -> str:
+        mine, theirs = self.outputs.titles(self.mine), self.references.titles(self.theirs)
+        return mine if mine == theirs else f"{mine} of the predictions and {theirs} of the references"
+
+    def fits(self) -> bool:
+        """Return whether each row of the predictions has one text among the references by these columns."""
+        ids, known = self.ids()
+        rows = [str(row[self.references.text]) for row in self.references.table.rows]
+        found = dict(zip(known, rows, strict=True))
+        one = ids == known or self.references.table.grouped
+        return {*ids} <= found.keys() and (one or all(map(str.__eq__, map(found.__getitem__, known), rows)))
+
+    def candidates(self) -> tuple[list["Join"], list["Join"]]:
+        """Return the joins by keys that both files have, and those by other columns of one name and by an index."""
+        mine, theirs = self.outputs, self.references
+        common = [key for key in mine.keys if key in theirs.keys]
+        pairs = {key: [([i], [k]) for i in mine.keys[key] for k in theirs.keys[key]] for key in common}
+        for of_key in pairs.values():  # columns of one name come first
+            of_key.sort(key=lambda pair: mine.titles(pair[0]) != theirs.titles(pair[1]))
+        strong = [pair for key in common if key not in (*PARTS, INDEX) for pair in pairs[key]]
+        if parts := [key for key in common if key in PARTS]:
+            places = [[side.keys[key][0] for key in parts] for side in (mine, theirs)]
+            readers = [side.about.get("subject", [])[:1] for side in (mine, theirs)]
+            if all(readers) and "trial" in parts:  # a trial is one of a session, and of a reader
+                places = [of + reader for of, reader in zip(places, readers, strict=True)]
+            strong.append((places[0], places[1]))
+        named = theirs.distinct() if len(theirs.table.rows) > 2 else {}  # of two rows, any yes and no would be a key
+        index = mine.keys.get(INDEX, [])
+        weak = [([i], [named[name]]) for name, i in mine.distinct().items() if name in named and i not in index]
+        weak += pairs.get(INDEX, [])
+        return [self.by(*pair) for pair in strong], [self.by(*pair) for pair in weak]
+
+    def choose(self, option_id: Sequence[str] | None) -> "Join":
+        """Return how to join: as stated, by a key that both files have, or row by row."""
+        outputs, references = self.outputs, self.references
+        if option_id is not None and [*map(normalize, option_id)] == [ROWS]:
+            return dataclasses.replace(self, said="joined row by row, as stated")
+        if option_id is not None:
+            return self.by(*self.stated(option_id), ", as stated")
+        if "" in {*outputs.keys, *references.keys} and outputs.keys and references.keys:  # ids without a name
+            pairs = [(mine, theirs) for mine in outputs.keys.values() for theirs in references.keys.values()]
+            joins = [dataclasses.replace(self, mine=mine[:1], theirs=theirs[:1]) for mine, theirs in pairs]
+            return next((join for join in joins if join.fits()), joins[0])
+        self.refuse_coded()
+        strong, weak = self.candidates()
+        fitting = [join for join in strong if join.fits()]
+        for other in fitting[1:]:
+            if other.places([]) != fitting[0].places([]):
+                raise UserError(
+                    f"{outputs.table.path}: {fitting[0].titles()} and {other.titles()} join the files differently; say "
+                    f"{option('--id', [outputs.table.titles[i] for i in other.mine])}, or another column."
+                )
+        if not strong:
+            self.refuse_other_order({*outputs.keys.get(INDEX, [])} if weak else set())
+            fitting = [join for join in weak if join.fits()]
+        if fitting:
+            return fitting[0]
+        if strong or (weak and INDEX in outputs.keys and INDEX in references.keys):
+            return dataclasses.replace((strong or weak[-1:])[0], said="")  # `places` says what does not fit
+        titles = [
+            s.titles(sorted({i for places in s.keys.values() for i in places} | {*s.distinct().values()}))
+            for s in (outputs, references)
+        ]
+        why = "no column of ids is in both files" if all(titles) else "only one file has ids" if any(titles) else ""
+        both = f", because {why} ({' and of the references '.join(filter(None, titles))})" if why else ""
+        return dataclasses.replace(self, said=f"joined row by row{both}")
+
+    def stated(self, option_id: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Return the positions of the columns of `--id` on both sides.
+
+        The columns are in both files; or of two columns, one is of the references and the other of the predictions.
+        """
+        keys, sides = [*map(normalize, option_id)], (self.outputs, self.references)
+        found = [[side.columns.get(key) for key in keys] for side in sides]
+        if None not in (*found[0], *found[1]):
+            return found[0], found[1]
+        one, two = ([place for place in places if place is not None] for places in found)
+        if len(keys) == 2 and len(one) == len(two) == 1 and found[0].index(one[0]) != found[1].index(two[0]):
+            return one, two
+        side, places = next((s, p) for s, p in zip(sides, found, strict=True) if None in p)
+        columns = join_names(side.table.names) if side.table.names else "without names"
+        raise UserError(
+            f"{option('--id', option_id)}: {side.table.path} has no column {option_id[places.index(None)]!r}, its "
+            f"columns are {columns}; name columns of both files, or one of the references and one of the predictions."
+        )
+
+    def refuse_coded(self) -> None:
+        """Raise UserError for a file with an id beside each text, and another without ids."""
+        one, other = self.outputs, self.references
+        if other.table.coded:
+            one, other = other, one
+        if not one.table.coded:
+            return
+        if one.table.layout == "K":
+            raise UserError(
+                f"{one.table.path} and {other.table.path}: one has its texts by id and the other line by line; give "
+                "both in the same form."
+            )
+        raise UserError(
+            f"{one.table.path}: each line begins or ends with an id, such as {one.values(one.keys[''])[0]!r:.40}, "
+            f"and the lines of {other.table.path} do not; give both files with ids or both without, or say --format=P "
+            "if the ids are part of the texts."
+        )
+
+    def refuse_other_order(self, indices: set[int]) -> None:
+        """Raise UserError if columns of other names hold the same values in another order: rows are not parallel."""
+        outputs, references = self.outputs, self.references
+        for mine in {*outputs.distinct().values()} - indices:
+            for theirs in references.distinct().values():
+                ids, known = outputs.values([mine]), references.values([theirs])
+                both = {*ids} & {*known}
+                moved = [key for key in ids if key in both] != [key for key in known if key in both]
+                whole = len(both) == min(len(ids), len(known))
+                if whole and moved and outputs.titles([mine]) != references.titles([theirs]):
+                    named = option("--id", [references.table.titles[theirs], outputs.table.titles[mine]])
+                    raise UserError(
+                        f"{outputs.table.path}: its {outputs.titles([mine])} and {references.titles([theirs])} of "
+                        f"{references.table.path} hold the same values in another order, but the names are not one "
+                        f"key; say {named} to join by them, or --id=rows to join row by row."
+                    )
+
+    def places(self, notes: list[str]) -> list[int]:
+        """Return for each prediction the position of its reference. Raises UserError if none or several fit."""
+        if not self.theirs:
+            return self.parallel()
+        ids, known = self.ids()
+        path, grouped = self.references.table.path, self.references.table.grouped
+        if ids == known and not grouped:
+            return [*range(len(ids))]
+        found: dict[str, int] = {}
+        texts_of: dict[str, set[str]] = defaultdict(set)
+        for place, key in enumerate(known):
+            found.setdefault(key, place)
+            texts_of[key].add(str(self.references.table.rows[place][self.references.text]))
+            if len(texts_of[key]) > 1 and not grouped:
+                raise UserError(
+                    f"{path}: the id {key!r:.60} has several references (ids: {self.references.titles(self.theirs)}); "
+                    f"{HOW}, or write {{id: [texts]}}, of which the first counts."
+                )
+        if missing := [key for key in ids if key not in found]:
+            raise UserError(
+                f"{self.outputs.table.path}: the id {missing[0]!r:.60} is not in {path}, whose first id is "
+                f"{known[0]!r:.60} ({len(missing)} of {len(ids)} ids are missing there; ids: {self.titles()}); give "
+                f"the file with the references of these texts, or {HOW}."
+            )
+        if several := sum(len(texts_of[key]) > 1 for key in {*ids}):
+            notes.append(f"{several} ids have several references; the first of them counts")
+        return [found[key] for key in ids]
+
+    def parallel(self) -> list[int]:
+        """Cut empty texts at the end of the longer file. Raises UserError if the numbers of rows still differ."""
+        sides = (self.outputs, self.references)
+        counts = [len(side.table.rows) for side in sides]
+        n = min(counts)
+        if any(row[side.text] for side in sides for row in side.table.rows[n:]):
+            ids = [side.titles([i for places in side.keys.values() for i in places]) for side in sides[::-1]]
+            how = f" ({ids[0]}; {ids[1]}), or say --id=REFERENCE_ID,PREDICTION_ID to join by ids" if all(ids) else ""
+            raise UserError(
+                f"{self.outputs.table.path}: {counts[0]} texts, and {counts[1]} references in "
+                f"{self.references.table.path}; expected as many references as texts, in the same order; look for "
+                f"missing or extra lines, or for a header of unknown names in one file{how}."
+            )
+        return [*range(n)]
+
+
+def join_files(
+    outputs: Side, references: Side, option_id: Sequence[str] | None, changed: dict[str, set[int]]
+) -> tuple[Samples, str, list[str]]:
+    """Return the samples, the layout in words and notes. `option_id`: the columns of `--id`, or `ROWS`.
+
+    Raises UserError if no key is in both files and they differ in length, or if ids have no or several references.
+    """
+    join = Join(outputs, references).choose(option_id)
+    notes: list[str] = []
+    places = join.places(notes)
+    if all(firsts := [side.first_text() for side in (outputs, references)]):
+        notes.append(f"the first lines, {' and '.join(firsts)}, may be headers, and are used as a sample")
+    ids = outputs.values(join.mine) if join.mine else []
+    about = {name: [column[i] for i in places] for name, column in stated(references.table, references.about).items()}
+    about |= {name: column[: len(places)] for name, column in stated(outputs.table, outputs.about).items()}
+    about |= {"sample_id": ids} if ids and len({*ids}) == len(ids) else {}
+    truth = texts(references.table, references.text, "reference", changed, places)
+    found = texts(outputs.table, outputs.text, "prediction", changed, range(len(places)))
+    samples = Samples(outputs.table.path, truth, {(UNKNOWN, UNKNOWN): found}, about, unit="id" if ids else "line")
+    more = len(references.table.rows) - len({*places}) if not references.table.grouped else 0
+    said = f"{'K' if join.theirs else 'P'} ({outputs.described(join.mine)}; references from {references.table.path}: "
+    said += references.described(join.theirs) + (f", {more} of them without a prediction" if more else "")
+    return samples, f"{said}{f'; {join.said}' if join.said else ''})", notes

@@ -1,0 +1,471 @@
+"""Read printed text with labels as a table: a column for each label, a row for each sample.
+
+Labels are names before a colon that the dictionary knows (`True sentence: ...`), or those of `--labels`. Layouts (R is
+the reference, P a prediction):
+
+A   `target string: R`, `predicted string with tf: P`, `predicted string: P`, a line of `#`
+A1  A without the line `with tf`;  A2  A with lines of token ids, which are not used
+B   `Target string: R`, `Predicted string: P`, a line of `-`
+C   `start####`, `Predicted: P`, `True: R`, `end####`
+C1  `Predicted: P`, `True: R`, a line of `=`
+D   `target sentence: R`, `predicted sentence: P` over several lines, a line of `#`
+C2  other labels, closed by such lines or not, one a line or both on one line, alone or among the lines of a log
+E   `target word: R<TAB>pred word: P`, one line per word
+"""
+
+import dataclasses
+import functools
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from etils import epath
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions._containers import Columns, Table
+from eeg2text_jax.instrument.predictions._names import Names, normalize
+from eeg2text_jax.instrument.predictions.file import UNKNOWN
+from eeg2text_jax.instrument.predictions.packed import Lines
+
+BLOCKS = {  # layout -> its labels and what closes a block
+    "A": ({"target_string", "predicted_string_with_tf", "predicted_string"}, "#"),
+    "A1": ({"target_string", "predicted_string"}, "#"),
+    "B": ({"target_string", "predicted_string"}, "-"),
+    "C": ({"predicted", "true"}, "end"),
+    "C1": ({"predicted", "true"}, "="),
+    "D": ({"target_sentence", "predicted_sentence"}, "#"),
+}
+LAYOUTS = (*BLOCKS, "A2", "C2", "E")
+RULE = re.compile(r"([#\-=])\1{7,}\s*|(start|end)#{4,}\s*")
+TOKENS = re.compile(r"(target|predicted|prediction|pred)[\w ]*\b(tokens?|ids)\b")
+# A possible label: words and brackets before a colon. It is surely a label if it begins with LABEL_WORDS.
+HEAD = re.compile(r"([A-Za-z][\w ()\[\]/.+-]{0,48}?)\s*:")
+MARKED = re.compile(rf"{HEAD.pattern[:-1]}(?:[:>=]|->)")
+LABEL_WORDS = re.compile(
+    r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
+)
+WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
+FAIRSEQ = re.compile(r"([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?(.*)")
+COLON = re.compile(r"[:\uff1a](?!:|//)\**|\s=(?=\s)|\s[-=]>")
+BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
+# Words that may stand before a label in a log, beside times, brackets, numbers and marks.
+BEFORE = {"info", "debug", "warning", "root", "sample", "samples", "example", "examples", "trial", "trials", "epoch"}
+BEFORE |= {"epochs", "step", "batch", "idx", "id", "no", "utt"}
+# A line of a log, by a time, a name of a figure, or a mark that texts hardly have.
+LOG_LINE = re.compile(
+    r"\d:\d\d|\d{4}-\d\d|\b(?:epochs?|steps?|loss|batch|iter\w*|wer|cer|per|bleu|rouge|lr|acc\w*|val|train\w*|info|debug"
+    r"|sav(?:ed?|ing)|load\w*)\b|[=|%]|\w\(|^\W*\[|\d/\d|^[\s\d.,+-]+$|^\s*#|\b(?:sample|example)\b.?\d",
+    re.IGNORECASE,
+)
+EPOCH = re.compile(r"\bepoch\b\D{0,6}(\d+)", re.IGNORECASE)
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
+FEWEST = 3  # pairs that a log with other lines must have
+Pairs = tuple[list[dict[str, str]], list[int], list[str]]  # label -> text, number of the first line, notes
+
+
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """A label in a line: its name in normal form, as it is written, and where its text begins."""
+
+    name: str
+    title: str
+    start: int
+    text: int
+
+
+@dataclasses.dataclass
+class Printed:
+    """The lines of a text, with the labels in each and what the labels are."""
+
+    path: epath.Path
+    lines: list[str]
+    marks: list[list[Label]]  # the labels of each line, if its first one stands at the begin or behind a prefix
+    rules: list[str]  # of each line: what it repeats ("#", "-", "="), "start" or "end", "" for other lines
+    log: bool = False  # whether lines that are no samples are surely no texts
+    reference: str = ""
+    predictions: Sequence[str] = ()
+    about: Sequence[str] = ()  # labels of fields such as the subject
+    closing: str = ""  # the rule that closes each sample, "" without such lines
+
+    @property
+    def core(self) -> list[str]:
+        return [self.reference, *self.predictions]
+
+    def head(self, i: int) -> str:
+        """Return the words before the first colon of a line in lower case, "" without a colon."""
+        found = HEAD.match(self.lines[i])
+        return found[1].lower() if found else ""
+
+    def expected(self) -> str:
+        titles = {label.name: label.title.lower() for found in reversed(self.marks) for label in found}
+        return ", ".join(f"'{titles[name]}:'" for name in self.core)
+
+    def error(self, i: int, what: str) -> UserError:
+        return UserError(f"{self.path}, line {i + 1}: {what}")
+
+
+def labelled_table(
+    path: epath.Path, texts: Iterable[str], names: Names, labels: Sequence[str] | None = None, kind: str = ""
+) -> Table | None:
+    """Return the samples of a printed text; None if no reference and prediction have labels.
+
+    `labels`: those of references and predictions, instead of known names; `kind` is said before the labels. Raises
+    UserError for a damaged block, for an incomplete pair in a text that is no log, and for labels that may be several.
+    """
+    lines = [ESCAPE.sub("", line) for line in texts]
+    if labels is None and any(WORD_PAIR.fullmatch(line) for line in lines[:9]):
+        return word_table(path, lines)
+    if labels is None and (table := fairseq_table(path, lines)):
+        return table
+    find = finder(names) if labels is None else stated_finder(labels)
+    marks = [find(line) for line in lines]
+    marks = [m if m and is_prefix(line[: m[0].start]) else [] for m, line in zip(marks, lines, strict=True)]
+    ruled = ((line[:1] in "#-=se" and line and RULE.fullmatch(line)) or None for line in lines)
+    rules = [(rule[1] or rule[2]) if rule else "" for rule in ruled]
+    text = Printed(path, lines, marks, rules, log=bool(kind))
+    on_one_line = choose(text, names, labels)
+    if not text.reference:
+        return None
+    rows, numbers, notes = on_one(text) if on_one_line else blocks(text, names) if text.closing else pairs(text)
+    epochs = {m[1] for i, line in enumerate(lines) if not marks[i] and (m := EPOCH.search(line))}
+    if len(epochs) > 1:
+        notes.append(f"the pairs stand among lines of {len(epochs)} epochs; the pairs of all epochs are used")
+    titles = {label.name: label.title for found in reversed(marks) for label in found}
+    used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
+    cells = without_quotes([[row.get(name, "") for name in used] for row in rows], len(text.core))
+    layout = next((name for name, own in BLOCKS.items() if own == ({*text.core}, text.closing)), "C2")
+    layout = "A2" if layout == "A" and any(map(TOKENS.match, map(text.head, range(len(lines))))) else layout
+    kind = f"{kind}labelled lines"
+    roles = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {}) if labels else None
+    return Table(path, layout, kind, [titles[n] for n in used], cells, numbers, notes=tuple(notes), roles=roles)
+
+
+def is_prefix(text: str) -> bool:
+    """Return whether a text may stand before a label: brackets, words with digits, marks, and words of `BEFORE`."""
+    words = re.sub(r"\[[^\]]*\]|:", " ", text).split() if len(text) < 200 else [text]
+    return all(
+        re.search(r"\d", word) or not re.search(r"[^\W_]", word) or re.sub(r"\W", "", word).lower() in BEFORE
+        for word in words
+    )
+
+
+def word_table(path: epath.Path, lines: Sequence[str]) -> Table:
+    """Return a row per word (layout E). Raises UserError for a line of another form."""
+    filled = [(number, line, WORD_PAIR.fullmatch(line)) for number, line in enumerate(lines, 1) if line.strip()]
+    for number, line, pair in filled:
+        if pair is None:
+            raise UserError(
+                f"{path}, line {number}: expected 'target word: ...<TAB>pred word: ...', found {line!r:.60}."
+            )
+    rows, numbers = [pair.groups() for *_, pair in filled], [number for number, *_ in filled]
+    titles, roles = ["target word", "pred word"], Columns(0, {(UNKNOWN, UNKNOWN): 1}, {})
+    return Table(path, "E", "one line per word", titles, rows, numbers, roles=roles)
+
+
+def fairseq_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
+    """Return the targets and hypotheses that fairseq prints, `T-ID<TAB>R` and `H-ID<TAB>SCORE<TAB>P`; None if none."""
+    found = [(number, line) for number, line in enumerate(map(FAIRSEQ.fullmatch, lines), 1) if line]
+    # of several hypotheses, the first is the best
+    targets, outputs = ({line[2]: line[3] for _, line in reversed(found) if line[1] == letter} for letter in "TH")
+    if not targets or targets.keys() != outputs.keys():
+        return None
+    first = {line[2]: number for number, line in reversed(found)}
+    keys = sorted(targets, key=lambda key: first[key])
+    rows, numbers = [(targets[key], outputs[key]) for key in keys], [first[key] for key in keys]
+    roles, kind = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {}), "lines of fairseq, the first hypothesis each"
+    return Table(path, "C2", kind, ["T", "H"], rows, numbers, roles=roles)
+
+
+def finder(names: Names) -> Callable[[str], list[Label]]:
+    """Return a function that finds known names before colons in a line; the longest name before a colon counts."""
+
+    @functools.cache
+    def is_known(name: str) -> bool:
+        return names.is_text(name) or name in names.fields or bool(names.condition(names.split_mode(name)[0]))
+
+    def find(line: str) -> list[Label]:
+        found: list[Label] = []
+        if not COLON.search(line):
+            return found
+        for colon in COLON.finditer(line):
+            begin = max(found[-1].text if found else 0, colon.start() - 80)
+            tail = BEFORE_COLON.search(line, begin, colon.start())
+            for word in re.finditer(r"\S+", tail[1]) if tail else ():
+                title = tail[1][word.start() :]
+                if is_known(normalize(title)):
+                    found.append(Label(normalize(title), title, tail.start(1) + word.start(), colon.end()))
+                    break
+        return found
+
+    return find
+
+
+def stated_finder(labels: Sequence[str]) -> Callable[[str], list[Label]]:
+    """Return a function that finds the two labels of `--labels` in a line, each with or without a colon."""
+    if len({*map(plain_label, labels)}) != 2 or len(labels) != 2:
+        raise UserError(f"--labels={','.join(labels)}: expected two labels, of references and of predictions.")
+    either = "|".join(r"\s+".join(map(re.escape, label.strip(" :").split())) for label in labels)
+    pattern = re.compile(rf"(?<!\w)({either})(?!\w)\s*(?:[:=\uff1a]|->|=>)*", re.IGNORECASE)
+    return lambda line: [Label(plain_label(m[1]), m[1], m.start(), m.end()) for m in pattern.finditer(line)]
+
+
+def plain_label(label: str) -> str:
+    return normalize(label.strip(" :"))
+
+
+def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
+    """Set the labels of `text` that are read, and its closing rule; return whether both labels are on one line.
+
+    `text.reference` stays empty if no reference and prediction have labels. Raises UserError if several may be meant.
+    """
+
+    def side(name: str) -> str:
+        if labels:
+            return "reference" if name == plain_label(labels[0]) else "prediction"
+        base = names.split_mode(name)[0]
+        if names.form("prediction", base) or names.condition(base):
+            return "prediction"
+        return "reference" if names.form("reference", name) else "maybe" if name in names.maybe else ""
+
+    filled = sum(bool(line.strip()) for line in text.lines)
+    enough = FEWEST if not labels else 1
+    first = Counter(found[0].name for found in text.marks if found)
+    both = Counter((m[0].name, m[1].name) for m in text.marks if len(m) > 1)
+    for (left, right), count in both.most_common(1):
+        one_line = {side(left), side(right)} in ({"reference", "prediction"}, {"maybe", "prediction"})
+        if one_line and 10 * count >= 9 * first[left] and 10 * first[right] <= count and count >= enough:
+            swapped = side(left) == "prediction"
+            text.reference, text.predictions = (right, [left]) if swapped else (left, [right])
+            return True
+    known = {name: count for name, count in first.items() if side(name) == "reference"}
+    known = known or {name: count for name, count in first.items() if side(name) == "maybe"}
+    predicted = {name: count for name, count in first.items() if side(name) == "prediction"}
+    if not known or not predicted:
+        return False
+    reference, count = max(known.items(), key=lambda item: (item[1] in predicted.values(), item[1]))
+    closing, closed = max(
+        Counter(filter(None, text.rules)).items(), key=lambda item: (item[1], item[0] == "end"), default=("", 0)
+    )
+    closing = "end" if closing == "start" else closing
+    if 2 * closed >= max(count, *predicted.values()) and not in_log(text):
+        text.closing = closing
+        alike = [name for name, n in predicted.items() if 2 * n >= closed]
+    else:
+        alike = [name for name, n in predicted.items() if n == count]
+        alike = alike or [name for name, n in predicted.items() if 0.8 <= n / count <= 1.25][:1]
+        if count < enough and 4 * count < filled:
+            return False
+    if not alike:
+        return False
+    equal = [name for name, n in known.items() if n == count]
+    meant = {names.split_mode(name)[1] + names.condition(names.split_mode(name)[0]) for name in alike}
+    if len(equal) > 1 or len(meant) < len(alike):
+        several = ", ".join(map(repr, equal if len(equal) > 1 else alike))
+        raise UserError(f"{text.path}: several labels may be meant ({several}); name two with --labels=TRUE,PREDICTED.")
+    text.reference, text.predictions = reference, alike
+    text.about = [n for n, found in first.items() if n in names.fields and found == count and n not in text.core]
+    return False
+
+
+def in_log(text: Printed) -> bool:
+    """Return whether a line that opens a block, behind a rule or at the top, is one of a log."""
+    opens = True
+    for i, line in enumerate(text.lines):
+        if opens and line.strip() and not text.rules[i]:
+            if not text.marks[i] and LOG_LINE.search(line) and not text.head(i):
+                return True
+            opens = False
+        opens = opens or bool(text.rules[i])
+    return False
+
+
+def other_heads(text: Printed) -> tuple[set[str], list[str]]:
+    """Return words before a colon that are labels of no use, and notes on these and on doubtful ones.
+
+    Such words are a label if they match `TOKENS`, or if at least nine of ten blocks have them with a value; half of the
+    blocks suffice if they begin with one of `LABEL_WORDS`. Other words are part of a prediction.
+    """
+    count = sum(bool(found) and found[0].name == text.reference for found in text.marks)
+    places = [i for i, found in enumerate(text.marks) if text.head(i) and not text.rules[i]]
+    used = {*text.core, *text.about}
+    places = [i for i in places if not (text.marks[i] and text.marks[i][0].name in used)]
+    heads = Counter(map(text.head, places))
+    valued = Counter(text.head(i) for i in places if text.lines[i].partition(":")[2].strip())
+    unused, notes, doubtful = set(), [], []
+    for head, n in heads.items():
+        certain = 2 * n >= count if LABEL_WORDS.match(head) else 10 * valued[head] >= 9 * count
+        if TOKENS.match(head) or (n >= 3 and certain):
+            unused.add(head)
+            notes.append(
+                f"{n} lines '{head}:' are of no known label; these lines, and lines that follow them, are not used"
+            )
+        elif n >= max(3, 0.01 * count):
+            doubtful.append(f"'{head}:' ({n})")
+    if doubtful:
+        notes.append(f"lines that look like labels were read as text of predictions: {', '.join(doubtful[:5])}")
+    return unused, notes
+
+
+def blocks(text: Printed, names: Names) -> Pairs:
+    """Return the samples of blocks that a rule closes; a prediction may span lines.
+
+    Raises UserError with the line of a block that lacks a label, has one twice, or is not closed.
+    """
+    unused, notes = other_heads(text)
+    opening = "start" if text.closing == "end" else ""
+    used = {*text.core, *text.about}
+    titles = {label.name: label.title.lower() for found in text.marks for label in found}
+    rows: list[dict[str, str]] = []
+    numbers: list[int] = []
+    fields: dict[str, list[str]] = {}
+    current, begin = "", None
+    for i, line in enumerate(text.lines):
+        label, head, rule = (text.marks[i] or [None])[0], text.head(i), text.rules[i]
+        if opening and rule == opening:
+            if begin is not None:
+                what = f"begins a new block, but the block of line {begin + 1} is not complete; repair the file."
+                raise text.error(i, what)
+            begin = i
+        elif rule == text.closing:
+            if not fields and rows:
+                raise text.error(i, f"the block closed here has no {text.expected()}; repair it.")
+            if missing := [name for name in (*text.core, *text.about) if name not in fields] if fields else []:
+                raise text.error(begin, f"this block has no '{titles[missing[0]]}:'; repair the block.")
+            if fields:
+                rows.append({name: "\n".join(parts).rstrip("\n") for name, parts in fields.items()})
+                numbers.append(begin + 1)
+            fields, current, begin = {}, "", None
+        elif label and label.name in used and label.start <= len(line) - len(line.lstrip()):
+            if label.name in fields or (opening and begin is None):
+                where = f"in the block of line {begin + 1}" if begin is not None else "outside a block"
+                what = f"a second '{titles[label.name]}:' {where}" if label.name in fields else f"a label {where}"
+                raise text.error(i, f"{what}; restore the missing or damaged line between two blocks.")
+            begin = i if begin is None else begin
+            current = label.name
+            fields[current] = [line[label.text :].removeprefix(" ")]
+        elif head in unused:
+            current = "?"  # the lines below belong to a label that is not used
+        elif head and LABEL_WORDS.match(head):
+            what = (
+                f"the label '{head}:' is not in every block; expected {text.expected()}; remove the line if it is not "
+            )
+            raise text.error(i, f"{what}part of the text, or correct the label.")
+        elif current in text.predictions:
+            fields[current].append(line)
+        elif current != "?" and line.strip():
+            raise text.error(i, f"expected one of {text.expected()}, found {line!r:.60}.")
+    if begin is not None:
+        raise text.error(begin, "the block that begins here is not closed; repair or remove it.")
+    return rows, numbers, notes
+
+
+def pairs(text: Printed) -> Pairs:
+    """Return the samples whose labels are on lines of their own; each begins with the label that is first in the file.
+
+    Raises UserError if the other lines look like texts, and a sample is incomplete or a text goes on below its line.
+    """
+    with_texts_below(text)
+    order = [found[0].name for found in text.marks if found and found[0].name in (*text.core, *text.about)]
+    used = {*text.core, *(text.about if order[0] in text.about else ())}
+    strays = [i for i, found in enumerate(text.marks) if not found and text.lines[i].strip() and not text.rules[i]]
+    heads = Counter(map(text.head, strays))
+    strays = [i for i in strays if not text.head(i) or 2 * heads[text.head(i)] * len(text.core) < len(order)]
+    log = text.log or any(LOG_LINE.search(text.lines[i]) for i in strays)
+    if strays and not log:
+        what = f"expected a line {' or '.join(map(repr, text.core))} with a colon, found {text.lines[strays[0]]!r:.60}"
+        raise text.error(strays[0], f"{what}; write each text on one line.")
+    rows, numbers, lost = [], [], []
+    row: dict[str, str] = {}
+    begin = 0
+    for i, found in enumerate(text.marks):
+        if not found or found[0].name not in used:
+            continue
+        name = found[0].name
+        if name in row or (not row and name != order[0]):
+            if not log:
+                what = (
+                    f"a second {name!r} in the pair of line {begin + 1}" if row else f"{name!r} before its {order[0]!r}"
+                )
+                raise text.error(i, f"{what}; repair it.")
+            lost.append(begin if row else i)
+            row = {}
+            if name != order[0]:
+                continue
+        begin = begin if row else i
+        row[name] = text.lines[i][found[0].text :].strip()
+        if used == row.keys():
+            rows.append(row)
+            numbers.append(begin + 1)
+            row = {}
+    if row and not log:
+        raise text.error(begin, "the pair that begins here is incomplete; repair or remove it.")
+    lost += [begin] if row else []
+    follow = [i for i in strays if i and text.marks[i - 1] and not LOG_LINE.search(text.lines[i])]
+    notes = unused_lines(text, strays, "other lines are not used", (follow or strays)[:1])
+    return rows, numbers, [*notes, *unused_lines(text, lost, "labels without a partner are not used", lost[:1])]
+
+
+def with_texts_below(text: Printed) -> None:
+    """Move each text that stands below its label to the label's line, if all references stand so."""
+    places = [i for i, found in enumerate(text.marks) if found and found[0].name in text.core]
+    references = [i for i in places if text.marks[i][0].name == text.reference]
+    if any(text.lines[i][text.marks[i][0].text :].strip() for i in references):
+        return
+    for i in places:
+        below = next((k for k in range(i + 1, len(text.lines)) if text.lines[k].strip()), None)
+        if below is not None and not text.marks[below] and not text.lines[i][text.marks[i][0].text :].strip():
+            text.lines[i], text.lines[below] = text.lines[i] + text.lines[below].strip(), ""
+
+
+def unused_lines(text: Printed, places: Sequence[int], what: str, example: Sequence[int]) -> list[str]:
+    return [f"{len(places)} {what}, such as line {i + 1}: {text.lines[i].strip()!r:.60}" for i in example]
+
+
+def on_one(text: Printed) -> Pairs:
+    """Return the samples that have both labels on one line."""
+    rows, numbers, lost = [], [], []
+    for i, found in enumerate(text.marks):
+        if {label.name for label in found[:2]} != {*text.core}:
+            lost += [i] if text.lines[i].strip() and not text.rules[i] else []
+            continue
+        one, two = found[:2]
+        right = text.lines[i][two.text :].rstrip()
+        bare = right.rstrip("=-#*_")
+        right = bare if len(right) - len(bare) > 2 else right
+        rows.append({one.name: text.lines[i][one.text : two.start].strip(), two.name: right.strip()})
+        numbers.append(i + 1)
+    for name in rows[0]:  # a mark between the two, if it is on each line
+        for mark in ("->", "|", ";", ",", "/"):
+            if all(row[name].endswith(mark) and name == next(iter(row)) for row in rows):
+                rows = [{**row, name: row[name].removesuffix(mark).rstrip()} for row in rows]
+    return rows, numbers, unused_lines(text, lost, "other lines are not used", lost[:1])
+
+
+def without_quotes(rows: list[list[str]], sides: int) -> list[list[str]]:
+    """Return rows without the quotes around texts, if each text of a side has the same ones."""
+    for index in range(sides):
+        marks = {row[index][:1] + row[index][-1:] for row in rows}
+        if marks in ({"''"}, {'""'}) and all(len(row[index]) > 1 for row in rows):
+            rows = [[*row[:index], row[index][1:-1], *row[index + 1 :]] for row in rows]
+    return rows
+
+
+def notebook_lines(file: Lines) -> list[str] | None:
+    """Return the printed outputs of a notebook (`.ipynb`) as lines, None for other files."""
+    if b'"nbformat"' not in file.data:
+        return None
+    try:
+        cells = json.loads("\n".join(file))["cells"]
+        outputs = [output for cell in cells for output in cell.get("outputs") or []]
+        texts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs]
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return None
+    joined = ("".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts)
+    return [line for text in joined for line in text.splitlines()]
+
+
+def recurring_heads(lines: Iterable[str]) -> list[str]:
+    """Return words before colons or arrows that begin several lines, the most frequent first, for messages."""
+    heads = Counter(found[1] for line in lines if (found := MARKED.match(line)))
+    return [head for head, count in heads.most_common() if count >= FEWEST]

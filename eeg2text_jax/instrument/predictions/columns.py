@@ -1,0 +1,505 @@
+"""The one place that decides which columns of a table are what: for one file and for each of two."""
+
+import ast
+import csv
+import dataclasses
+import io
+import json
+import os
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, refuse_chat
+from eeg2text_jax.instrument.predictions._names import PHONEMES, TEXT, Names, built_in, normalize, normalize_names
+from eeg2text_jax.instrument.predictions.file import MISSING, MODE_FIELDS, UNKNOWN, Samples, fed_word, refuse_surrogates
+from eeg2text_jax.instrument.predictions.packed import read_text
+
+FIRST_OF_SEVERAL = "hold several texts; the first of them counts"
+SEVERAL = "a row holds several samples; write one sample per row"
+JOINED = "are lists of tokens; they are joined by spaces"
+METADATA = ("n_words", "recording", "onset", "duration", "order")  # further columns of a metadata CSV
+TIME = ("recording", "onset", "duration", "order")
+NAME_BOTH = "--columns=REFERENCE,PREDICTION"
+# What a description says of other columns -> their fields.
+SAID = {
+    **{name: (name,) for name in ("subject", "task")},
+    **{"condition": ("condition", "eval_condition", "train_condition"), "mode": MODE_FIELDS, "time": TIME},
+    **{"ids": ("sample_id", "sentence_id"), "seed": ("seed",), "split": ("split",)},
+}
+NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
+SAMPLED = 200  # rows whose texts tell phonemes from words
+
+
+def roles(table: Table, names: Names, stated: Sequence[str] | None = None, groups: Sequence[str] = ()) -> Columns:
+    """Return what the columns of a file with both sides hold, as `stated` (`--columns`) or by their known names.
+
+    Raises UserError if no pair of columns fits, or several do.
+    """
+    if stated:
+        try:
+            found = stated_columns(table, names, stated)
+        except UserError:
+            refuse_chat(table)
+            raise
+    elif table.roles:
+        found = table.roles
+    else:
+        found = known_columns(table, names)
+    return dataclasses.replace(found, about=found.about | group_positions(table, groups))
+
+
+def group_positions(table: Table, groups: Sequence[str]) -> dict[str, list[int]]:
+    """Return `group NAME` -> position of the column NAME, for those of `groups` that the table has."""
+    known = table.names or []
+    return {f"group {name}": [known.index(normalize(name))] for name in groups if normalize(name) in known}
+
+
+class Meanings:
+    """The columns of a table by what their names may mean; a column of numbers has no text."""
+
+    def __init__(self, table: Table, names: Names) -> None:
+        self.plain = [
+            name if holds_words(table, i) else f"{name} (numbers)" for i, name in enumerate(table.names or ())
+        ]
+        self.modes = [names.split_mode(name) for name in self.plain]  # name without its mode, mode
+        self.bases = [base for base, _ in self.modes]
+        self.pairs = [pair for pair in names.pairs if pair[0] in self.plain and pair[1] in self.bases]
+        self.references, self.spoken = self._of("reference", self.plain, names)
+        self.predictions, self.heard = self._of("prediction", self.bases, names)
+        self.spoken += [name for name in self.plain if name in names.either and name == PHONEMES]
+        self.conditions = {name: fed for name in self.bases if (fed := names.condition(name))}
+        self.maybe = [name for name in names.maybe if name in self.plain]
+        if not self.pairs and not self.references and len(self.predictions) == len(self.maybe) == 1:
+            self.references = self.maybe
+
+    def _of(self, side: str, of: Sequence[str], names: Names) -> tuple[list[str], list[str]]:
+        """Return the names of texts and of phonemes of one side."""
+        texts, phonemes = ([n for n in dict.fromkeys(of) if names.form(side, n) == form] for form in (TEXT, PHONEMES))
+        return texts, phonemes
+
+    def chosen(self) -> tuple[str, dict[str, str]] | None:
+        """Return the reference, and prediction -> its condition; None if no pair of columns fits, or several do."""
+        one = len(self.predictions) == 1
+        if self.pairs or (one and len(self.references) == 1):
+            found = self.pairs or [(self.references[0], self.predictions[0])]
+            return (found[0][0], {found[0][1]: UNKNOWN}) if len(found) == 1 else None
+        if self.spoken and self.heard and not (self.references and self.predictions):
+            return self.spoken[0], {self.heard[0]: UNKNOWN}
+        if self.spoken and not self.references and one:
+            return self.spoken[0], {self.predictions[0]: UNKNOWN}
+        return (self.references[0], self.conditions) if len(self.references) == 1 and self.conditions else None
+
+
+def known_columns(table: Table, names: Names) -> Columns:
+    """Return the columns with known names. Raises UserError if no pair of columns fits, or several do."""
+    if table.names is None:
+        raise UserError(f"{table.path}: {unnamed(table)}")
+    found = Meanings(table, names)
+    if (taken := found.chosen()) is None:
+        refuse_chat(table)
+        raise UserError(f"{table.path}: {unclear(table, names, found)}")
+    reference, wanted = taken
+    chosen = {name: (wanted[b], mode) for name, (b, mode) in zip(found.plain, found.modes, strict=True) if b in wanted}
+    if repeated := [name for name in (reference, *chosen) if found.plain.count(name) > 1]:
+        raise UserError(
+            f"{table.path}, line 1: two columns are named {repeated[0]!r}; name the columns by number, from 1."
+        )
+    if len(set(chosen.values())) < len(chosen):
+        raise UserError(
+            f"{table.path}: the columns {', '.join(chosen)} are predictions of one condition and mode; name one with "
+            f"{NAME_BOTH}."
+        )
+    notes: list[str] = []
+    place = found.plain.index
+    reference = of_one_form(table, reference, [*map(place, chosen)], found.spoken, notes)
+    forced = {condition for condition, mode in chosen.values() if mode == "teacher_forced"}
+    predictions = {
+        # a column without a mode is free-running if there is a teacher-forced column of the same condition
+        (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): place(name)
+        for name, (condition, mode) in chosen.items()
+    }
+    return Columns(place(reference), predictions, field_positions(table, names), notes=tuple(notes))
+
+
+def holds_words(table: Table, index: int) -> bool:
+    """Return whether a column may hold texts: not all of its cells are numbers or empty."""
+    cells = (str(row[index]).strip() for row in table.rows if row[index] not in (None, ABSENT))
+    filled = [cell for cell in cells if cell]
+    return not filled or not all(map(NUMBER.fullmatch, filled))
+
+
+def of_one_form(table: Table, reference: str, predicted: Sequence[int], spoken: Sequence[str], notes: list[str]) -> str:
+    """Return the name of the reference that has the form of the predictions: phonemes for phonemes.
+
+    `spoken` are names of columns of true phonemes. A note tells the choice, or that the forms differ.
+    """
+    if not all(is_spelled(table.column(index)) for index in predicted):
+        return reference
+    place = table.names.index(reference)
+    if reference in spoken or is_spelled(table.column(place)):
+        return reference
+    titles = " and ".join(table.shown(index) for index in predicted)
+    if not spoken:
+        notes.append(f"{titles} holds phonemes or single letters, and the reference {table.shown(place)} holds words")
+        return reference
+    other = table.shown(table.names.index(spoken[0]))
+    notes.append(f"{titles} holds phonemes, so that {other} is the reference, and not {table.shown(place)}")
+    return spoken[0]
+
+
+def is_spelled(cells: Sequence[Any]) -> bool:
+    """Return whether texts are phonemes or single letters: nearly all parts between spaces are short."""
+    texts = [" ".join(map(str, c)) if isinstance(c, list) else str(c) for c in cells[:SAMPLED]]
+    parts = [re.sub(r"[\d\W]", "", part) for text in texts for part in text.split()]
+    return len(parts) >= 8 * min(len(texts), 3) and 10 * sum(len(part) <= 2 for part in parts) >= 9 * len(parts)
+
+
+def unnamed(table: Table) -> str:
+    """Return the message for a table in which no column has a known name, with its first rows and their columns."""
+    if table.layout == "K":
+        return "texts by id without references; give their references with --reference=FILE."
+    if table.width < 2:
+        return "holds one text a row, outputs without references; give its references with --reference=FILE."
+    two = (spaced(table) + [i for i in range(table.width) if i not in spaced(table)])[:2]
+    numbers = [[str(i + 1) for i in order] for order in (two, two[::-1])]
+    ways = [" or ".join(option("--columns", order) for order in numbers)]
+    if table.layout == "H" and not table.samples:
+        ways = [f"{ways[0]}, with --format=H, if line 1 is a sample"]
+        if all(len(str(table.rows[0][i]).split()) <= 4 for i in two):
+            named = [[str(table.rows[0][i]) for i in order] for order in (two, two[::-1])]
+            ways = [f"{' or '.join(option('--columns', order) for order in named)} if line 1 is a header", *ways]
+    return (
+        f"no column has a known name; its first rows are {table.first_rows()}; name two with {NAME_BOTH}, such as "
+        f"{', or '.join(ways)}."
+    )
+
+
+def spaced(table: Table) -> list[int]:
+    """Return the positions of columns in which at least half of the cells have a space within."""
+    counts = [sum(" " in str(row[i]).strip() for row in table.rows) for i in range(table.width)]
+    return [i for i, count in enumerate(counts) if 2 * count >= len(table.rows)]
+
+
+def unclear(table: Table, names: Names, found: Meanings) -> str:
+    """Return the message that says which of reference and prediction is unclear, and how to name it."""
+    holding = [i for i, name in enumerate(table.names) if name not in names.fields.keys() | names.keys.keys()]
+    sides = {"reference": found.references, "prediction": found.predictions}
+    if len(holding) == 1 and not found.references and all(isinstance(c, str) for c in table.column(holding[0])):
+        return (
+            f"holds outputs without references (columns {join_names([repr(t) for t in table.titles])}); give its "
+            "references with --reference=FILE."
+        )
+    several = [side for side, of in sides.items() if len(of) > 1]
+    if several and not found.pairs:
+        said = f"several columns may be the {several[0]} ({join_names(sides[several[0]])}); name both with {NAME_BOTH}"
+        if several == ["prediction"] and found.references:
+            one, two = found.predictions[:2]
+            both = option("--columns", [found.references[0], f"eeg={one}", f"control={two}"])
+            said += f", or, if one of them is of a control, with {both}"
+        return f"{said}."
+    taken = found.references or found.predictions
+    others = [
+        title
+        for title, name, base in zip(table.titles, table.names, found.bases, strict=True)
+        if base not in taken and name not in names.fields
+    ]
+    if found.pairs or not taken or all(sides.values()) or not others:
+        said = "several columns may be" if found.pairs or all(sides.values()) else "no column is known as"
+        return (
+            f"{said} reference and prediction among {join_names(table.titles)}; its first rows are "
+            f"{table.first_rows()}; name two with {NAME_BOTH}."
+        )
+    title = table.titles[found.bases.index(taken[0])]
+    known, missing = sides if found.references else [*sides][::-1]
+    wanted = option("--columns", [title, "PREDICTION"] if found.references else ["REFERENCE", title])
+    return (
+        f"the {known} is {title!r}; no column can be recognized as the {missing} among {join_names(others)}; "
+        f"name it with {wanted}."
+    )
+
+
+def option(name: str, values: Sequence[str]) -> str:
+    """Return an option with a list of values as it is typed in a shell."""
+    text = ",".join(f'"{value}"' if "," in value else value for value in values)
+    text = text if re.fullmatch(r"[\w.,:/=-]*", text) else f"'{text}'"
+    return f"{name}={text}"
+
+
+def join_names(names: Sequence[str], most: int = 8) -> str:
+    """Return the first `most` names joined by commas, and the number of further names."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def split_list(text: str | None) -> list[str] | None:
+    """Return the values of an option, separated by commas; a value with a comma is in double quotes."""
+    if text is None:
+        return None
+    return [value.strip() for value in next(csv.reader([text], skipinitialspace=True), [])]
+
+
+def field_positions(table: Table, names: Names) -> dict[str, list[int]]:
+    """Return field, such as "subject" -> positions of its columns, by their names.
+
+    The first column of a field counts. Of `task`, all columns count: a data set and a key in it may identify a task.
+    Columns of time count if one of them says when a sample was recorded.
+    """
+    found: dict[str, list[int]] = {}
+    for index, name in enumerate(table.names or ()):
+        field = names.fields.get(name)
+        if field and (field == "task" or field not in found) and (field not in TIME or is_time(table, index, field)):
+            found.setdefault(field, []).append(index)
+    timed = "onset" in found or "order" in found
+    return {field: places for field, places in found.items() if timed or field not in TIME}
+
+
+def is_time(table: Table, index: int, field: str) -> bool:
+    """Return whether a column may hold what its name says: numbers, but for the name of a recording."""
+    cells = (str(row[index]).strip() for row in table.rows if row[index] is not None and row[index] is not ABSENT)
+    first = next((cell for cell in cells if cell), "")
+    return bool(first) and (field == "recording" or bool(NUMBER.fullmatch(first)))
+
+
+def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns:
+    """Return the columns that `--columns` names: the reference, then predictions, by name or by number from 1.
+
+    `CONDITION=COLUMN` names the condition of a prediction. Raises UserError if a column is missing or named twice, or
+    if it is unclear whether the first line is a header.
+    """
+    shown = option("--columns", stated)
+    if len(stated) < 2:
+        raise UserError(f"{shown}: expected the reference and at least one prediction.")
+    refuse_doubtful_header(table, stated)
+    split = [split_condition(column, table) for column in stated]
+    positions = [find_column(table, column) for _, column in split]
+    reference, *predictions = positions
+    titles = [condition or names.condition(normalize(column)) or normalize(column) for condition, column in split[1:]]
+    conditions = titles if len(predictions) > 1 or split[1][0] else [UNKNOWN]
+    if len(set(positions)) < len(positions) or len(set(conditions)) < len(conditions):
+        raise UserError(f"{shown}: a column or condition is named twice; name each once.")
+    keys = [(condition, UNKNOWN) for condition in conditions]
+    return Columns(reference, dict(zip(keys, predictions, strict=True)), field_positions(table, names))
+
+
+def refuse_doubtful_header(table: Table, stated: Sequence[str]) -> None:
+    """Raise UserError if the first line of a table may be a header or a sample."""
+    if table.samples or table.layout != "H" or len(table.rows) < 2:
+        return
+    places = [find_column(table, column) for column in stated]
+    first, *rest = [[str(row[i]) for i in places] for row in table.rows]
+    short = all(len(cell.split()) <= 3 and re.fullmatch(r"[\w \-/().]*", cell) for cell in first)
+    longer = sum(len(cell.split()) > 3 for row in rest for cell in row) > len(rest)
+    if short and (longer or all(" " not in cell for cell in first)):
+        raise UserError(
+            f"{table.path}, line 1: {', '.join(first)!r} may be a header or a sample; say --format=F (a header) or "
+            "--format=H (none)."
+        )
+
+
+def split_condition(column: str, table: Table) -> tuple[str, str]:
+    """Split `CONDITION=COLUMN` into the two; the condition is "" if a column has the whole name."""
+    condition, mark, rest = column.partition("=")
+    if not mark or normalize(column) in (table.names or ()):
+        return "", column
+    return normalize(condition), rest
+
+
+def find_column(table: Table, column: str) -> int:
+    """Return the position from 0 of a column given by name or by number from 1. Raises UserError if it is missing."""
+    name = normalize(column)
+    if name in (table.names or ()):
+        return table.names.index(name)
+    if column.isascii() and column.isdigit() and 1 <= int(column) <= table.width:
+        return int(column) - 1
+    offered = ", ".join(table.names) if table.names else f"1 to {table.width}"
+    raise UserError(f"{table.path}: there is no column {column!r}; the columns are {offered}.")
+
+
+def side_column(table: Table, side: str, stated: str | None, names: Names) -> int:
+    """Return the position of the texts in one of two files, which holds the `side` "reference" or "prediction".
+
+    Raises UserError if the column is unclear, or a file of predictions has references of its own.
+    """
+    if stated is not None:
+        return find_column(table, stated)
+    if table.titles is None and table.coded:
+        return 1
+    if table.width == 1:
+        return 0
+    known = Meanings(table, names)
+    own, outputs = [*known.references, *known.spoken], [*known.predictions, *known.heard]
+    if side == "prediction" and own and outputs:
+        raise UserError(f"{table.path}: has references of its own ({join_names(table.names)}); leave --reference out.")
+    words, fitting = (known.predictions, outputs) if side == "prediction" else (known.references, own)
+    for offered in (words, fitting, [name for name in known.plain if name in (*names.either, *names.maybe)]):
+        if len(offered) == 1:
+            return (known.bases if side == "prediction" else known.plain).index(offered[0])
+    found = spaced(table)
+    if len(found) != 1:
+        shown = join_names(table.titles) if table.names else f"{table.width} columns without names"
+        raise UserError(
+            f"{table.path}: no column can be recognized as the {side} among {shown}; its first rows are "
+            f"{table.first_rows()}; name both columns with {NAME_BOTH} (REFERENCE is a column of the file of "
+            "references, PREDICTION of the file of predictions), or say --format=P if the lines are no table."
+        )
+    return found[0]
+
+
+def parse_list(cell: str) -> list | None:
+    """Return the list that a cell holds in the notation of JSON, Python or NumPy; None if it holds text."""
+    text = cell.strip()
+    if not (text[:1] == "[" and text[-1:] == "]") or text[1:-1].strip().isdecimal():  # "[4]" marks a footnote
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:  # NumPy prints no commas; without commas, Python would join adjacent strings
+        return ast.literal_eval(re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", text))
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def one_text(items: Sequence[Any]) -> tuple[str | None, str]:
+    """Return one text for a list of texts, and a note on the conversion; the text is None if an item is no text.
+
+    Texts without spaces are tokens and are joined. Of other texts (references of a caption, hypotheses of a beam), the
+    first counts, because the audit compares scores against one text of a sentence.
+    """
+    items = [candidate_text(item) if isinstance(item, dict) else item for item in items]
+    if any(not isinstance(item, str) for item in items):
+        return None, ""
+    texts = list(dict.fromkeys(item.strip() for item in items))
+    if len(texts) < 2:
+        return (items[0] if items else ""), ""
+    if any(" " in text for text in texts):
+        return items[0], FIRST_OF_SEVERAL
+    return " ".join(items), JOINED
+
+
+def candidate_text(item: dict[str, Any]) -> Any:
+    """Return the text of a candidate in a list of the n best, an object with a text and a score; None without text."""
+    texts = [value for value in item.values() if isinstance(value, str)]
+    usual = [item[name] for name in ("text", "sentence", "hypothesis", "caption") if isinstance(item.get(name), str)]
+    return usual[0] if usual else texts[0] if len(texts) == 1 else None
+
+
+def text_of(value: Any, side: str, title: str, where: str) -> tuple[str, str]:
+    """Return a cell as one text, and a note on its conversion. Raises UserError if it is no text or list of texts."""
+    items = parse_list(value) if isinstance(value, str) else value if isinstance(value, list) else None
+    if items is None and isinstance(value, str):
+        refuse_surrogates(value, f"{where}: {title}")
+        if "<>" in value and value.strip("<>"):
+            return value.split("<>")[0].strip(), FIRST_OF_SEVERAL
+        return value, ""
+    found, how = one_text(items) if items is not None else (None, "")
+    if found is None:
+        shown = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        if items is not None and sum(isinstance(item, list) for item in items) > 1:
+            raise UserError(f"{where}: the {side} {title} is the list of lists {shown:.60}; {SEVERAL}.")
+        raise UserError(f"{where}: the {side} {title} is {shown:.60}; expected a text or a list of texts.")
+    refuse_surrogates(found, f"{where}: {title}")
+    return found, how
+
+
+def texts(
+    table: Table, index: int, side: str, changed: dict[str, set[int]], rows: Sequence[int] | None = None
+) -> list[str]:
+    """Return the texts of a column, or of some rows of it; `changed` gets note -> the rows that were converted.
+
+    A whole line is a text even if it begins and ends with a bracket. Raises UserError at a cell that is no text.
+    """
+    whole, found, place = table.layout in ("P", "K"), [], f"{table.path}, {table.unit}"  # of a bucket, this takes time
+    for row in range(len(table.rows)) if rows is None else rows:
+        value = table.rows[row][index]
+        if whole and isinstance(value, str):
+            found.append(value)
+            continue
+        where = f"{place} {table.numbers[row]}" + (f", id {table.rows[row][0]!r:.60}" if table.coded else "")
+        text, how = text_of(value, side, table.shown(index), where)
+        if how:
+            changed.setdefault(f"{side}s {how}", set()).add(row)
+        found.append(text)
+    return found
+
+
+def stated(table: Table, about: dict[str, list[int]]) -> dict[str, list[str]]:
+    """Return field -> the values of its columns; those of several columns are joined by `/`, without missing ones."""
+    found = {}
+    for name, places in about.items():
+        columns = [["" if c is None or c is ABSENT else str(c) for c in table.column(i)] for i in places]
+        rows = zip(*columns, strict=True)
+        found[name] = ["/".join(c for c in row if c.strip().lower() not in MISSING) or row[0] for row in rows]
+    return found
+
+
+def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Samples:
+    """Return the samples of a table. Raises UserError at a cell that is no text, or a row that repeats the header."""
+    refuse_header_below(table, [columns.reference, *columns.predictions.values()])
+    for index in sorted(columns.used()):
+        if ABSENT in table.column(index):
+            number = table.numbers[table.column(index).index(ABSENT)]
+            raise UserError(
+                f"{table.path}, {table.unit} {number}: has no {table.titles[index]!r}, but the first {table.unit} has "
+                f"it; add the name, or remove the {table.unit}."
+            )
+    references = texts(table, columns.reference, "reference", changed)
+    outputs = {key: texts(table, index, "prediction", changed) for key, index in columns.predictions.items()}
+    return Samples(table.path, references, outputs, stated(table, columns.about), table.numbers, table.unit)
+
+
+def refuse_header_below(table: Table, places: Sequence[int]) -> None:
+    """Raise UserError for a row of a CSV that is a header, as if two files were joined."""
+    head = table.names and [table.names[i] for i in places]
+    for number, row in zip(table.numbers, table.rows, strict=True) if table.layout in ("F", "H") else ():
+        cells = normalize_names(row[i] for i in places) if len(str(row[places[0]])) < 60 else []
+        if cells and (cells == head or (not head and len({*filter(built_in().is_usual, cells)}) > 1)):
+            shown = ", ".join(str(row[i]) for i in places)
+            raise UserError(
+                f"{table.path}, {table.unit} {number}: {shown!r:.80} is a header among the samples, as if two files "
+                "were joined; give each file to the command separately, with its header first."
+            )
+
+
+def refuse_unread_conditions(table: Table, used: set[int], numbers: Collection[int]) -> None:
+    """Raise UserError if only a column that is not used tells EEG from controls, in the rows of these numbers."""
+    kept = [row for number, row in zip(table.numbers, table.rows, strict=True) if number in numbers]
+    for index in sorted({*range(table.width)} - used):
+        fed = [fed_word(row[index]) if isinstance(row[index], str) else "" for row in kept]
+        if "eeg" in fed and "" not in fed and len({*fed}) > 1:
+            raise UserError(
+                f"{table.path}: the column {table.names[index] if table.names else index + 1!r} says what was fed "
+                f"({', '.join(dict.fromkeys(fed))}), and rows with different inputs are not judged together; rename "
+                "the column to eval_condition, or give one file for each value."
+            )
+
+
+def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = ()) -> str:
+    """Return a layout in words: its kind, the used and the unused columns; fields in `dropped` count as unused."""
+    used = columns.used(dropped)
+    unused = [table.shown(i) for i in range(table.width) if i not in used]
+    said = f"; reference {table.shown(columns.reference)}, prediction "
+    said += ", ".join(table.shown(i) for i in columns.predictions.values())
+    for title, fields in SAID.items():
+        places = [i for name in fields if name not in dropped for i in columns.about.get(name, [])]
+        said += f", {title} {' and '.join(table.shown(i) for i in places)}" if places else ""
+    said += f"; not used: {join_names(unused)}" if unused else ""
+    return f"{table.layout} ({table.kind}{said})"
+
+
+def read_metadata(path: str | os.PathLike[str]) -> csv.DictReader:
+    """Open a CSV of metadata; usual names of its columns become `reference`, `subject`, `task` or one of `METADATA`."""
+    names = built_in()
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+    titles = reader.fieldnames or ()
+    plain = normalize_names(titles)
+    known = [name for name in plain if names.form("reference", name)]
+    references = ["reference"] if "reference" in plain else (known or [n for n in plain if n in names.maybe])[:1]
+    found: list[str] = []
+    for name, title in zip(plain, titles, strict=True):
+        field = "reference" if name in references else names.fields.get(name, "")
+        usual = field in ("reference", "subject", "task") and field not in (*found, *(plain if name != field else ()))
+        found.append(field if usual else name if name in METADATA else title)
+    reader.fieldnames = found
+    return reader

@@ -1,0 +1,414 @@
+"""Read a predictions file of any layout, recognised by its content, and describe it in words."""
+
+import dataclasses
+import os
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from etils import epath
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import file_digest
+from eeg2text_jax.base.stores.buckets import at_hand
+from eeg2text_jax.instrument.predictions._containers import (
+    NO_TABLE,
+    TEXTS_ALONE,
+    Table,
+    csv_table,
+    hdf5_table,
+    json_table,
+    lines_table,
+)
+from eeg2text_jax.instrument.predictions._joins import Side, join_files
+from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table, notebook_lines, recurring_heads
+from eeg2text_jax.instrument.predictions._names import SIDES, Names, load_names
+from eeg2text_jax.instrument.predictions.columns import (
+    describe_columns,
+    join_names,
+    refuse_unread_conditions,
+    roles,
+    samples,
+    split_list,
+)
+from eeg2text_jax.instrument.predictions.file import (
+    HAN,
+    MODES,
+    UNKNOWN,
+    PredictionSet,
+    Samples,
+    complete,
+    is_own,
+    mode_name,
+    parse_predictions,
+    test_part,
+)
+from eeg2text_jax.instrument.predictions.packed import HDF5, TEXT, Lines
+
+FORMATS = ("jsonl", *LAYOUTS, "F", "H", "J", "P", "K")
+SIDE_FORMATS = ("P", "K", "F", "H", "J")  # layouts of files of references alone or predictions alone
+REFERENCE = (
+    "the true texts of files with outputs alone: lines, a table, JSON or HDF5, in the same order or by the same ids"
+)
+
+COLUMNS = "columns of the reference and of one or more predictions, by name or by number from 1; CONDITION=COLUMN says "
+COLUMNS += "what a prediction was made from"
+
+
+def add_options(add: Any) -> None:
+    """Add the options that say how files are read to a command; `add` is `add_argument` of its parser."""
+    add("--reference", type=epath.Path, metavar="FILE", help=REFERENCE)
+    add("--format", choices=FORMATS, help="layout of the files, if it is recognised wrongly")
+    add("--columns", type=split_list, metavar="REF,PRED", help=COLUMNS)
+    id_help = "columns by which predictions and references are joined; rows: row by row"
+    add("--id", type=split_list, metavar="COLUMNS", help=id_help)
+    add("--labels", type=split_list, metavar="TRUE,PRED", help="labels of printed references and predictions")
+    add("--names", type=epath.Path, metavar="FILE", help="further names of columns and labels, see docs/layouts.md")
+
+
+def options_of(flags: Any) -> dict[str, Any]:
+    """Return the arguments of `read_any` that the options of `add_options` state."""
+    return {"layout": flags.format, **{name: getattr(flags, name) for name in OPTIONS}}
+
+
+OPTIONS = ("columns", "reference", "id", "labels", "names")
+
+
+def read_any(
+    path: str | os.PathLike[str],
+    *,
+    layout: str | None = None,
+    columns: Sequence[str] | None = None,
+    mode: str | None = None,
+    groups: Sequence[str] = (),
+    reference: str | os.PathLike[str] | None = None,
+    id: Sequence[str] | None = None,
+    labels: Sequence[str] | None = None,
+    names: str | os.PathLike[str] | None = None,
+) -> PredictionSet:
+    """Read a predictions file as `selection.read_any` says; messages speak of the options of the command line."""
+    path = epath.Path(at_hand(path))
+    if layout is not None and layout not in FORMATS:
+        raise UserError(f"--format={layout}: there is no such layout; the layouts are {', '.join(FORMATS)}.")
+    mode = mode if mode is None else mode_name(mode)
+    if mode is not None and mode not in MODES:
+        raise UserError(f"--mode={mode}: there is no such mode; the modes are {', '.join(MODES)}.")
+    known = load_names(names)
+    lines = Lines(path)
+    if not lines.data.strip():
+        raise UserError(f"{path}: the file is empty.")
+    if reference is None and id is not None:
+        raise UserError(f"--id={','.join(id)}: joins two files; give the references with --reference=FILE.")
+    if reference is None and layout in ("P", "K"):
+        raise UserError(
+            f"--format={layout}: the file has only predictions; give their references with --reference=FILE."
+        )
+    if reference is None and (layout == "jsonl" or (not (layout or columns or labels) and is_own(lines))):
+        return in_mode(in_one_form(parse_predictions(lines)), mode)
+    changed: dict[str, set[int]] = {}  # note on converted texts -> rows
+    if reference is not None:
+        beside = Lines(at_hand(epath.Path(reference)))
+        found, described, notes = read_two(lines, beside, layout, columns, groups, id, known, changed)
+        found, part = test_part(found)
+    else:
+        table = table_of_file(lines, layout, known, columns or (), labels)
+        used = roles(table, known, columns, groups)
+        found, part = test_part(samples(table, used, changed))
+        notes = [*table.notes, *used.notes]
+        dropped = [name for name, kept in (("condition", found.conditions()), ("split", part)) if not kept]
+        described = describe_columns(table, used, dropped)
+    predictions = complete(found)
+    if reference is None and {p.eval_condition for p in predictions} == {UNKNOWN}:
+        refuse_unread_conditions(table, used.used(dropped), {*found.numbers})
+    if not predictions:
+        raise UserError(f"{path}: no predictions in the file.")
+    notes = (*notes, *filter(None, [part]), *(f"in {len(rows)} rows {note}" for note, rows in changed.items()))
+    read = PredictionSet(
+        predictions, {}, described, path, notes, (), found.groups(), lines.digest, "seed" in found.about
+    )
+    return in_mode(in_one_form(read), mode)
+
+
+def table_of_file(
+    lines: Lines,
+    layout: str | None,
+    names: Names,
+    columns: Sequence[str] = (),
+    labels: Sequence[str] | None = None,
+    *,
+    alone: bool = True,
+) -> Table:
+    """Return the table that a file holds: JSON, a CSV with a known header, printed text, another CSV, lines.
+
+    `alone`: the file has both sides; else it is one of two files, and `columns` has its column. Raises UserError if it
+    holds no table, with a hint at what it may be.
+    """
+    if lines.kind == HDF5:
+        return hdf5_table(lines)
+    plain = lines.kind == TEXT
+    if layout == "P" and plain:
+        return lines_table(lines, names, "P")
+    printed = notebook_lines(lines) if plain and alone else None
+    table, refusal = None, None
+    if printed is None and not labels and plain and layout in (None, "J", "K"):
+        try:
+            table = json_table(lines, names, alone=alone)
+        except UserError as error:
+            refusal = error
+    if layout == "J" and table is None:
+        raise refusal or UserError(f"{lines.path}: not JSON; leave --format out, or give the layout of this file.")
+    if table is None and refusal is None and printed is None and not labels and layout in (None, "F", "H"):
+        wanted = [column.partition("=")[2] or column for column in columns]
+        table = csv_table(lines, names, layout, wanted, alone=alone)
+    unsure = table is None or (table.layout == "H" and layout is None and alone)
+    if unsure and plain and layout in (None, *LAYOUTS):
+        texts, kind = (lines, "") if printed is None else (printed, "printed outputs of a notebook, ")
+        if found := labelled_table(lines.path, texts, names, labels, kind):
+            if not alone:
+                raise UserError(
+                    f"{lines.path}: is of layout {found.layout}, with references and predictions of its own; leave "
+                    "--reference out, or give a file that has only predictions."
+                )
+            return found
+    if table is None and (refusal or alone):
+        raise refusal or UserError(f"{lines.path}: {no_layout(printed or lines, layout, labels, printed is not None)}")
+    return table or lines_table(lines, names)
+
+
+def no_layout(texts: Iterable[str], layout: str | None, labels: Sequence[str] | None, is_notebook: bool) -> str:
+    """Return the message for a text that is no table and has no known labels."""
+    if labels:
+        return f"--labels={','.join(labels)}: no pairs of lines begin with these labels; copy them as they are printed."
+    heads = [repr(head) for head in recurring_heads(texts)]
+    if not (heads or is_notebook or layout in LAYOUTS):
+        return NO_TABLE.format(hint=TEXTS_ALONE)
+    said = f"; lines begin with {join_names(heads)}" if heads else ""
+    hint = f"no samples of known labels{said}; name the labels with --labels=TRUE,PREDICTED"
+    return f"a notebook whose printed outputs have {hint}." if is_notebook else NO_TABLE.format(hint=f"it has {hint}")
+
+
+def read_two(
+    lines: Lines, reference: Lines, layout: str | None, columns: Sequence[str] | None, groups: Sequence[str],
+    ids: Sequence[str] | None, names: Names, changed: dict[str, set[int]],
+) -> tuple[Samples, str, list[str]]:  # fmt: skip
+    """Return the samples of a file of predictions and a file of their references, the layout in words, and notes."""
+    if layout not in (None, *SIDE_FORMATS):
+        raise UserError(
+            f"--format={layout}: files of this layout hold references themselves; with --reference, expected "
+            f"{' or '.join(SIDE_FORMATS)}; set one of these, or leave --reference out."
+        )
+    if columns and len(columns) != 2:
+        raise UserError(
+            f"--columns={','.join(columns)}: with --reference, expected two columns: the reference's, in "
+            f"{reference.path}, and the prediction's, in {lines.path}; set --columns=REFERENCE,PREDICTION."
+        )
+    sides = []
+    for file, role, column in zip((reference, lines), SIDES, columns or (None, None), strict=True):
+        table = table_of_file(file, layout, names, [column] if column else [], alone=False)
+        if column and table.titles is None and table.layout in ("P", "K"):
+            raise UserError(
+                f"{file.path}: there is no column {column!r}, as each line of the file is a text; leave --columns out."
+            )
+        sides.append(Side(table, role, column, names, groups))
+    if layout == "K" and not all(side.keys for side in sides):
+        raise UserError(
+            f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {reference.path} have no "
+            "id; set --format=P to join them line by line."
+        )
+    found, described, notes = join_files(sides[1], sides[0], ids, changed)
+    return found, described, [*sides[1].table.notes, *sides[0].table.notes, *notes]
+
+
+def in_one_form(read: PredictionSet) -> PredictionSet:
+    """Convert all texts to the Unicode form NFC, and note how many samples had another form.
+
+    An é may be one character or two (NFC, NFD), which look the same and count as different in every metric.
+    """
+    changed = set()
+    rows = []
+    for row in read.predictions:
+        if not (row.reference.isascii() and row.prediction.isascii()):
+            reference, prediction = (unicodedata.normalize("NFC", text) for text in (row.reference, row.prediction))
+            if (reference, prediction) != (row.reference, row.prediction):
+                changed.add(row.sample_id)
+                row = dataclasses.replace(row, reference=reference, prediction=prediction)
+        rows.append(row)
+    if not changed:
+        return read
+    note = f"{len(changed)} samples have text in another Unicode form than NFC; they were brought to NFC to be compared"
+    return dataclasses.replace(read, predictions=rows, notes=(*read.notes, note))
+
+
+def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None = None) -> list[str]:
+    """Return notes on different files with the same bytes. Raises UserError if two paths are of one file."""
+    notes: list[str] = []
+    places: set[str] = set()
+    sizes: dict[int, list[epath.Path]] = defaultdict(list)
+    for path in (*paths, *([reference] if reference else [])):
+        place = os.path.realpath(path) if "://" not in str(path) else str(path)
+        if place in places:
+            raise UserError(f"{path}: the file is given twice; give each file once.")
+        places.add(place)
+        if os.path.isfile(place):  # not a pipe, which can be read once only
+            sizes[os.path.getsize(place)].append(path)
+    for same in sizes.values():
+        digests: dict[str, epath.Path] = {}
+        for path in same if len(same) > 1 else ():
+            other = digests.setdefault(file_digest(path), path)
+            if other != path:
+                notes.append(f"{path}: the file has the same bytes as {other}; one of them may be a copy.")
+    return notes
+
+
+def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
+    """Return the rows of one mode; rows of unknown mode get this mode. None returns all rows unchanged.
+
+    Raises UserError if no row is left.
+    """
+    if mode is None:
+        return read
+    stated = [dataclasses.replace(p, mode=mode) if p.mode == UNKNOWN else p for p in read.predictions]
+    kept = [p for p in stated if p.mode == mode]
+    if not kept:
+        raise UserError(
+            f"{read.path}: no {mode} predictions in the file, only {read.predictions[0].mode} ones; set "
+            f"--mode={read.predictions[0].mode}, or give another file."
+        )
+    return dataclasses.replace(read, predictions=kept, further=tuple(p for p in read.further if p.mode == mode))
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def describe(read: PredictionSet) -> str:
+    """Return a description of a file: a line with layout, counts, modes and conditions, then a line per note."""
+    modes = ", ".join(dict.fromkeys(p.mode for p in read.predictions))
+    conditions = ", ".join(dict.fromkeys(f"{p.train_condition} → {p.eval_condition}" for p in read.predictions))
+    sentences = len({p.sentence_id for p in read.predictions})
+    subjects = {p.subject for p in read.predictions} - {UNKNOWN}
+    repeated = f"; rows that repeat another row of the same subject: {twice}" if (twice := repetitions(read)) else ""
+    fed = "" if conditions == f"{UNKNOWN} → {UNKNOWN}" else f"; training → evaluation {conditions}"
+    first = (
+        f"{read.path}: layout {read.layout}; {count(len(read.predictions), 'prediction')} of "
+        f"{count(sentences, 'sentence')}, {count(len(subjects), 'subject') if subjects else 'unknown subjects'}; mode "
+        f"{modes}{fed}{repeated}."
+    )
+    notes = [*read.notes, *possible_faults(read)]
+    if empty := sum(not p.reference.strip() for p in read.predictions):
+        notes.append(
+            f"{empty} rows have an empty reference: `score` counts every word predicted there as wrong, and `audit` "
+            "refuses the file; remove the rows if they are no samples (such as a row of means)"
+        )
+    return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])
+
+
+FEW = 10  # with fewer distinct texts, their frequencies and their lack of spaces are not judged
+SPECIAL = re.compile(r"</?s>|<pad>|<unk>|<\|endoftext\|>|\[(?:PAD|SEP|CLS|UNK)\]")
+CURLY = re.compile("[\u2018\u2019\u201c\u201d]")
+STRAIGHT = re.compile("['\"]")
+HAN_OR_KANA = re.compile(f"[{HAN}\u3005-\u3007\u3040-\u30ff\u3105-\u312f]")  # letters only, with bopomofo
+
+
+def possible_faults(read: PredictionSet) -> list[str]:
+    """Return a sentence for each possible fault of a file."""
+    found = [*empty_halves(read), *repeated_half(read), *unexplained_repeats(read), *exchanged_columns(read)]
+    return [*found, *unequal_quotes(read), *scripts_without_spaces(read)]
+
+
+def empty_halves(read: PredictionSet) -> list[str]:
+    """Return notes on conditions and modes whose predictions are all empty; no note if all predictions are empty."""
+    cells = {(p.train_condition, p.eval_condition, p.mode): False for p in read.predictions}
+    cells |= {(p.train_condition, p.eval_condition, p.mode): True for p in read.predictions if p.prediction.strip()}
+    return [
+        f"every {mode} prediction under {train} → {evaluation} is empty; only the rest can be scored and judged"
+        for (train, evaluation, mode), filled in cells.items()
+        if not filled and any(cells.values())
+    ]
+
+
+def repeated_half(read: PredictionSet) -> list[str]:
+    """Return a note if the second half of the rows repeats the first, as if the file was appended to itself."""
+    rows = [(p.reference, p.prediction, p.mode, p.eval_condition, p.subject) for p in read.predictions]
+    half = len(rows) // 2
+    if half < 10 or len(rows) % 2 or rows[:half] != rows[half:] or len(set(rows[:half])) < 2:
+        return []
+    return [f"the second half of the file repeats its first {half} rows; it may have been written twice"]
+
+
+def repetitions(read: PredictionSet) -> int:
+    """Return how many rows with a known subject equal an earlier row in everything but the sample id."""
+    rows = [
+        hash((p.subject, p.task, p.sentence_id, p.train_condition, p.eval_condition, p.seed, p.mode, p.prediction))
+        for p in read.predictions
+        if p.subject != UNKNOWN
+    ]
+    return len(rows) - len(set(rows))
+
+
+def unexplained_repeats(read: PredictionSet) -> list[str]:
+    """Return a note if a subject has several rows of a sentence and no column states the encoder's input."""
+    counts = Counter(
+        (p.subject, p.task, p.sentence_id, p.train_condition, p.seed, p.mode)
+        for p in read.predictions
+        if p.eval_condition == UNKNOWN != p.subject
+    )
+    repeated = sum(count for count in counts.values() if count > 1)
+    if not repeated:
+        return []
+    return [
+        f"{repeated} rows share their subject and reference with another row, and no known column names the encoder's "
+        "input: all of them count as decoded from EEG; if some are of a control, say so in a column eval_condition"
+    ]
+
+
+def exchanged_columns(read: PredictionSet) -> list[str]:
+    """Return a note if reference and prediction seem exchanged, by repeated predictions or by special tokens."""
+    rows = read.predictions
+    references, predictions = (Counter(getattr(p, side) for p in rows) for side in ("reference", "prediction"))
+    usual = sorted(predictions.values())[len(predictions) // 2]
+    equally = sum(abs(count - usual) <= 0.25 * usual for count in predictions.values())
+    recur = usual > 1 and equally >= 0.8 * len(predictions) and len(references) > 0.9 * len(rows)
+    marked = [sum(bool(SPECIAL.search(text)) for text in side) / len(side) for side in (references, predictions)]
+    if len(predictions) >= FEW and recur:
+        reason = f"{len(predictions)} predictions recur about {usual} times each and the references hardly ever"
+    elif marked[0] >= 0.05 and not marked[1]:
+        reason = f"{marked[0]:.0%} of the references hold special tokens, and no prediction does"
+    else:
+        return []
+    beside = read.layout.startswith(("P (", "K ("))
+    cure = "exchange the two files" if beside else "name them with --columns=REFERENCE,PREDICTION"
+    return [f"are reference and prediction exchanged? {reason}; if so, {cure}"]
+
+
+def unequal_quotes(read: PredictionSet) -> list[str]:
+    """Return a note if one column has curly quotes and the other straight ones, which metrics treat as different."""
+    curly, straight = (
+        [sum(bool(kind.search(getattr(p, side))) for p in read.predictions) for side in ("reference", "prediction")]
+        for kind in (CURLY, STRAIGHT)
+    )
+    for mine, (side, other) in enumerate((("references", "predictions"), ("predictions", "references"))):
+        if curly[mine] and not curly[1 - mine] and straight[1 - mine]:
+            return [
+                f"{curly[mine]} {side} have curly quotes or apostrophes and the {other} straight ones: a word with "
+                "such a mark counts as wrong; use the same marks in both"
+            ]
+    return []
+
+
+def is_spaceless(text: str) -> bool:
+    """Return whether half of the letters of a text are Han or kana, which are written without spaces."""
+    return not text.isascii() and 2 * len(HAN_OR_KANA.findall(text)) >= max(1, sum(map(str.isalpha, text)))
+
+
+def scripts_without_spaces(read: PredictionSet) -> list[str]:
+    """Return a note if half of the references are in Han or kana (characters count as words), or have no spaces."""
+    texts = {p.reference for p in read.predictions}
+    if (found := sum(map(is_spaceless, texts))) and 2 * found >= len(texts):
+        return ["the references are in a script without spaces; each Han or kana character counts as a word"]
+    long = sum(len(text) >= 12 and len(text.split()) == 1 for text in texts)
+    if len(texts) >= FEW and 2 * long >= len(texts):
+        return [f"{long} of {len(texts)} references have no space: each counts as one word, right or wrong as a whole"]
+    return []

@@ -1,0 +1,459 @@
+"""Group predictions by condition, from one file or several; add metadata; labels (class, topic) of references."""
+
+import contextlib
+import dataclasses
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from etils import epath
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.clock import clock_of_rows, parse_time
+from eeg2text_jax.instrument.predictions._containers import Table
+from eeg2text_jax.instrument.predictions._names import built_in, normalize_names
+from eeg2text_jax.instrument.predictions.columns import read_metadata, roles, samples
+from eeg2text_jax.instrument.predictions.file import (
+    FIELDS,
+    OWN_NAMES,
+    UNKNOWN,
+    Prediction,
+    PredictionSet,
+    Samples,
+    Shared,
+    complete,
+    own_row,
+    sentence_key,
+)
+from eeg2text_jax.instrument.predictions.read import describe, in_mode, in_one_form
+from eeg2text_jax.instrument.predictions.read import read_any as read_file
+
+CLOCK_ARM = "the arm trained on clock"
+Row = TypeVar("Row", bound=Prediction)
+# Usual names of columns with the class, topic or story of a reference.
+LIKELY = tuple(
+    f"{first}{second}"
+    for second in ("class", "object", "category", "topic", "story", "label", "genre")
+    for first in ("", "expected ", "true ", "target ", "gold ")
+)
+MOST_DIVIDED = 0.1  # largest share of references with several labels; above it, labels describe rows, not references
+Labels = dict[str, dict[str, str]]  # column -> `sentence_key` -> label
+Counts = dict[str, Counter]  # `sentence_key` -> label -> number of rows
+
+
+def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
+    """Return evaluation condition -> rows of one arm (training condition): EEG first, then each control.
+
+    `arm` None takes the arm `eeg`, or the only arm. Other arms are left out, because their scores do not show whether
+    this model uses its EEG. Beside the arm `eeg`, the arm trained and tested on `clock` is kept: its input is only the
+    recording and the time of a sample, so it shows what time alone tells. Raises UserError if the arm is missing or was
+    not evaluated with EEG.
+    """
+    rows = list(rows)
+    arms = list(dict.fromkeys(row.train_condition for row in rows))
+    if arm is None:
+        arm = "eeg" if "eeg" in arms else arms[0] if len(arms) == 1 else None
+    if arm not in arms:
+        raise UserError(f"no arm trained on {arm or 'eeg'!r}; the file holds {', '.join(map(repr, arms))}; pass --arm.")
+    cells: dict[str, list[Prediction]] = defaultdict(list)
+    for row in rows:
+        if row.train_condition == arm:
+            cells[row.eval_condition].append(row)
+        elif (arm, row.train_condition, row.eval_condition) == ("eeg", "clock", "clock"):
+            cells[CLOCK_ARM].append(row)
+    if "eeg" not in cells and len(cells) > 1:
+        one, two, *_ = cells
+        raise UserError(
+            f"the arm {arm!r} was not evaluated with eeg, only with {', '.join(cells)}; which one is the control? Say "
+            f"--columns=REFERENCE,eeg={one},control={two} or the other way round, or write eeg in a column "
+            "eval_condition, or give one file for each condition."
+        )
+    first = "eeg" if "eeg" in cells else next(iter(cells))
+    return {first: cells.pop(first), **cells}
+
+
+def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Return condition -> rows of all arms (training conditions): EEG first, then two kinds of controls.
+
+    The arm trained on EEG gives a control for each other evaluation condition. Every other arm gives the control `the
+    arm trained on NAME`, evaluated with its training condition (`label_shuffle` with EEG). Raises UserError if no arm
+    was trained and evaluated with EEG.
+    """
+    found: dict[str, list[Row]] = {"eeg": []}
+    arms: dict[str, list[Row]] = {}
+    for row in rows:
+        train, evaluation = row.train_condition, row.eval_condition
+        if train == "eeg":
+            found.setdefault(evaluation, []).append(row)
+        elif evaluation == ("eeg" if train == "label_shuffle" else train):
+            arms.setdefault(f"the arm trained on {train}", []).append(row)
+    if not found["eeg"]:
+        raise UserError("no arm was trained and tested with eeg, so there is nothing to audit.")
+    return found | arms
+
+
+def read_conditions(
+    eeg: Path, controls: Sequence[Path], read: Callable[[Path], Any], arm: str | None = None
+) -> dict[str, list[Any]]:
+    """Return condition -> rows, from several files, EEG first; `read` returns the rows of a file.
+
+    A condition has the name of its file; if the file `eeg` has several evaluation conditions, their names are used. A
+    control file with several pairs (training condition, evaluation condition) gives a control for each pair that was
+    not evaluated with EEG. Raises UserError for a file given twice, or two conditions of one name.
+    """
+    paths = [eeg, *controls]
+    places = [path.resolve() for path in paths]
+    if twice := [path for path, place in zip(paths, places, strict=True) if places.count(place) > 1]:
+        raise UserError(
+            f"{twice[-1]}: the file is given twice, but a condition cannot be its own control; give another file."
+        )
+    cells = select_cells(read(eeg), arm)
+    names = names_of(paths)
+    conditions = {names[0]: next(iter(cells.values()))} if len(cells) == 1 else dict(cells)
+    for path, name in zip(controls, names[1:], strict=True):
+        for condition, rows in _control_cells(read(path), name).items():
+            if condition in conditions:
+                raise UserError(
+                    f"{path}: an earlier file holds the condition {condition!r} already; rename one of the two."
+                )
+            conditions[condition] = rows
+    return conditions
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """Return short distinct names of files: without suffix, and without the common beginning up to a `_`."""
+    stems = [path.stem for path in paths]
+    if len(set(stems)) < len(stems):
+        return [str(path) for path in paths]
+    parts = [stem.split("_") for stem in stems]
+    alike = len({len(p) for p in parts}) == 1  # names with different numbers of `_` are kept whole
+    while alike and len(paths) > 1 and all(len(p) > 1 and p[0] == parts[0][0] for p in parts):
+        parts = [p[1:] for p in parts]
+    return ["_".join(p) for p in parts]
+
+
+def _control_cells(rows: list[Prediction], name: str) -> dict[str, list[Prediction]]:
+    cells: dict[tuple[str, str], list[Prediction]] = defaultdict(list)
+    for row in rows:
+        cells[row.train_condition, row.eval_condition].append(row)
+    if len(cells) == 1:
+        return {name: rows}
+    return {f"{name}: {train}→{test}": found for (train, test), found in cells.items() if test != "eeg"}
+
+
+def account(read: PredictionSet) -> list[str]:
+    """Return what of a file is used and how: columns and joins, texts, mode, conditions, time, groups; then notes."""
+    first, *notes = describe(read).split("\n")
+    rows = read.predictions
+    modes = Counter(row.mode for row in rows)
+    fed = Counter((row.train_condition, row.eval_condition) for row in rows)
+    clock = clock_of_rows(rows)
+    known = f"known of {clock.known.sum()} rows; {clock.said_ranges()}"
+    unstated = "; say it with --mode" if UNKNOWN in modes else ""
+    named = "; none is named: all rows count as one condition" if {*fed} == {(UNKNOWN, UNKNOWN)} else ""
+    chosen = likely_groups(read)
+    return [
+        first,
+        "texts: as the file has them, in the Unicode form NFC; of a list or of several references, the first",
+        f"mode: {', '.join(f'{mode} ({n})' for mode, n in modes.items())}{unstated}",
+        f"conditions, training → evaluation: {', '.join(f'{a} → {b} ({n})' for (a, b), n in fed.items())}{named}",
+        f"time: {known if clock.known.any() else 'not known; columns recording, onset, duration, order would say it'}",
+        f"groups: {', '.join(chosen) if chosen else 'none that is known; --groups of audit names columns'}",
+        *clock.notes(repeated=True),
+        *notes,
+    ]
+
+
+def first_rows(read: PredictionSet, most: int = 10) -> list[tuple[str, str, str, str]]:
+    """Return the first rows of a file: subject, condition, reference and prediction."""
+    return [(p.subject, p.eval_condition, p.reference, p.prediction) for p in read.predictions[:most]]
+
+
+def join_metadata(
+    rows: Sequence[Prediction], path: str | os.PathLike[str], groups: Sequence[str] = ()
+) -> list[Prediction]:
+    """Return rows with `subject`, `task`, `n_words` and time (`CLOCK_COLUMNS`) from a CSV with a column `reference`.
+
+    A reference has one line in the CSV, or one line for each of its rows within one mode, pair of conditions and seed
+    (line k belongs to row k). Raises UserError if a number is invalid, a reference has another number of lines, the CSV
+    has no column `reference`, or it has neither a column to add nor one of `groups`.
+    """
+    path = Path(path)
+    lines = _metadata_lines(path, groups)
+    counts = Counter(map(_cell, rows))
+    seen: Counter = Counter()
+    joined = []
+    for row in rows:
+        cell = _cell(row)
+        found = lines.get(cell[0], [])
+        if len(found) not in (1, counts[cell]):
+            expected = "1" if counts[cell] == 1 else f"1 or {counts[cell]}"
+            raise UserError(
+                f"{path}: has {len(found)} lines for the reference {cell[0]!r:.60}; expected {expected}; add or remove "
+                "lines."
+            )
+        values = found[seen[cell]] if len(found) > 1 else found[0]
+        seen[cell] += 1
+        joined.append(dataclasses.replace(row, **values))
+    return joined
+
+
+def _cell(row: Prediction) -> tuple[str, str, str, str, int]:
+    return sentence_key(row.reference), row.mode, row.train_condition, row.eval_condition, row.seed
+
+
+def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    reader = read_metadata(path)
+    names = set(reader.fieldnames)
+    columns = names & {"subject", "task", "n_words"}
+    if "reference" not in names or not columns | names & {*groups, "onset", "order"}:
+        raise UserError(
+            f"{path}, line 1: columns are {', '.join(reader.fieldnames or ['none'])}; expected reference and at least "
+            "one of subject, task, n_words, onset, order."
+        )
+    lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in reader:
+        values: dict[str, Any] = {name: line[name] or "" for name in columns}
+        if "n_words" in columns:
+            if not (str(values["n_words"]).isdecimal() and len(values["n_words"]) < 19):
+                raise UserError(f"{path}, line {reader.line_num}: n_words is {values['n_words']!r}; expected a number.")
+            values["n_words"] = int(values["n_words"])
+        default = f"{line.get('subject') or 'all'}/{line.get('task') or 'all'}"
+        values |= parse_time(line, f"{path}, line {reader.line_num}", default=default)
+        lines[sentence_key(line["reference"] or "")].append(values)
+    return lines
+
+
+def groups_of(
+    read: PredictionSet, columns: Sequence[str], meta: str | os.PathLike[str] | None = None
+) -> tuple[Labels, list[str]]:
+    """Return column -> reference -> label, and notes on references with several labels.
+
+    A column of the CSV `meta` is preferred to one of the file. Raises UserError if a column is missing, or if more than
+    `MOST_DIVIDED` of the references have several labels: the labels then describe rows instead of references.
+    """
+    lines = list(read_metadata(meta)) if meta else []
+    found: Labels = {}
+    notes = []
+    for column in columns:
+        if lines and column in lines[0]:
+            counts = count_labels((line["reference"] or "", line[column] or "") for line in lines)
+        elif column in read.groups:
+            counts = read.groups[column]
+        elif column in FIELDS:
+            counts = count_labels((row.reference, str(getattr(row, column))) for row in read.predictions)
+        else:
+            where = f"{read.path} or {meta}" if meta else f"{read.path}"
+            raise UserError(f"--groups={column}: there is no such column in {where}; name one that the file has.")
+        divided = sum(len(labels) > 1 for labels in counts.values())
+        if divided > MOST_DIVIDED * len(counts):
+            raise UserError(
+                f"--groups={column}: {divided} of {len(counts)} references have several labels; expected one label for "
+                "each reference, such as its class, topic or story."
+            )
+        if divided:
+            notes.append(f"--groups={column}: {divided} references have several labels; the most frequent one counts")
+        found[column] = {reference: labels.most_common(1)[0][0] for reference, labels in counts.items()}
+    return found, notes
+
+
+def likely_groups(read: PredictionSet) -> list[str]:
+    """Return the `LIKELY` columns with one label per reference, and with 2 to (references / 2) distinct labels."""
+    found = []
+    for column, counts in read.groups.items():
+        labels = {label for own in counts.values() for label in own}
+        unique = all(len(own) == 1 for own in counts.values())
+        if column in LIKELY and 1 < len(labels) <= len(counts) / 2 and unique and "" not in labels:
+            found.append(column)
+    return found
+
+
+def count_labels(pairs: Iterable[tuple[str, str]]) -> Counts:
+    """Return `sentence_key` of a reference -> label -> number of pairs, from pairs (reference, label)."""
+    counts: Counts = defaultdict(Counter)
+    for reference, label in pairs:
+        counts[sentence_key(reference)][label.strip()] += 1
+    return counts
+
+
+# Predictions in Python: paths, `Prediction`s, pandas tables and lists of texts become rows of a predictions file.
+
+Given = Any  # predictions as a path, `Prediction`s, a pandas DataFrame, or texts
+ARGUMENTS = {"format": "layout"}  # option of the command -> argument, where the names differ
+LISTS = ("columns", "id", "labels", "groups")
+
+
+@contextlib.contextmanager
+def arguments() -> Iterator[None]:
+    """Let errors of the readers speak of arguments, `columns=["a", "b"]`, and not of `--columns=a,b`."""
+    try:
+        yield
+    except UserError as error:
+        spoken = re.sub(r"--([a-z]+)(?:=('[^']*'|[\w.,:=\"/-]*[\w\"]))?", _argument, str(error))
+        raise type(error)(spoken) from None
+
+
+def _argument(option: re.Match) -> str:
+    name, value = ARGUMENTS.get(option[1], option[1]), (option[2] or "").strip("'")
+    if not value:
+        return name
+    values = [one.strip('"') for one in value.split(",")]
+    shown = ", ".join(one if one.isupper() and len(one) > 1 else f'"{one}"' for one in values)
+    return f"{name}=[{shown}]" if name in LISTS else f"{name}={shown}"
+
+
+def read_any(
+    path: str | os.PathLike[str],
+    *,
+    layout: str | None = None,
+    columns: Sequence[str] | None = None,
+    mode: str | None = None,
+    groups: Sequence[str] = (),
+    reference: str | os.PathLike[str] | None = None,
+    id: Sequence[str] | None = None,
+    labels: Sequence[str] | None = None,
+    names: str | os.PathLike[str] | None = None,
+) -> PredictionSet:
+    """Read a predictions file of any layout in `read.FORMATS`.
+
+    Values that the file does not state are "unknown"; a missing sentence id is made from the reference.
+
+    Args:
+      path: the file, or its address in a bucket.
+      layout: a name in `FORMATS`; None recognises the layout by content.
+      columns: of a table or foreign JSON: the reference and one or more predictions, by name or by number from 1;
+        `CONDITION=COLUMN` states what a prediction was made from.
+      mode: the mode of rows that do not state one; rows of other modes are dropped.
+      groups: columns of a table or foreign JSON whose labels to keep, see `instrument/predictions/selection.py`.
+      reference: a file of references for a file that has only predictions, joined line by line or by id.
+      id: the columns by which the two files are joined, or `rows`; None: a key that both have.
+      labels: the labels of references and predictions in a printed text, if they are no known names.
+      names: a file with further names of columns and labels, of the form of `instrument/predictions/names.toml`.
+
+    Raises:
+      UserError: the file or a line of it cannot be read as its layout, or no row is of `mode`.
+
+    Examples:
+      >>> from eeg2text_jax import read_any
+      >>> rows = read_any("run/predictions.jsonl", mode="free_running").predictions
+      >>> sorted({row.eval_condition for row in rows})
+      ['eeg', 'noise', 'shuffled']
+    """
+    options: dict[str, Any] = {"columns": columns, "reference": reference, "id": id, "labels": labels, "names": names}
+    with arguments():
+        return read_file(path, layout=layout, mode=mode, groups=groups, **options)
+
+
+def as_set(
+    given: Given,
+    references: Any = None,
+    *,
+    mode: str | None = None,
+    name: str = "predictions",
+    columns: Sequence[str] | None = None,
+) -> PredictionSet:
+    """Return a `PredictionSet` of predictions that were given as Python objects.
+
+    Args:
+      given: the path of a predictions file; `Prediction`s; a DataFrame with the columns of a predictions file or others
+        that `read_any` recognises; or texts, one for each of `references`.
+      references: the true texts, if `given` is a list of texts; or the path of their file, if `given` is a path.
+      mode: the mode of rows that do not state one; None leaves it unknown.
+      name: the name of the argument in messages.
+      columns: the columns of the reference and of predictions in a file or DataFrame.
+
+    Raises:
+      UserError: columns are not recognised, texts and references differ in number, or there is no such file.
+    """
+    with arguments():
+        return _as_set(given, references, mode, name, columns)
+
+
+def _as_set(given: Given, references: Any, mode: str | None, name: str, columns: Sequence[str] | None) -> PredictionSet:
+    path = epath.Path(name)
+    if isinstance(given, str | os.PathLike):
+        _check_file(given, name)
+        if references is not None:
+            _check_file(references, "references")
+        return read_file(given, mode=mode, columns=columns, reference=references)
+    if isinstance(references, str | os.PathLike):
+        raise UserError(f"references is a path, and {name} is none; give paths for both, or a list of texts for both.")
+    if hasattr(given, "itertuples") and hasattr(given, "columns"):
+        if columns is None and set(OWN_NAMES) <= set(given.columns):
+            return in_mode(in_one_form(PredictionSet(_own_rows(given, path), {}, "table", path)), mode)
+        cells = given.astype(object).where(given.notna(), "").itertuples(index=False, name=None)
+        rows = [[value if isinstance(value, str | list) else str(value) for value in row] for row in cells]
+        table = Table(path, "F", "table", [*map(str, given.columns)], rows, range(len(rows)), "row")
+        usual = ["reference", "prediction"]  # preferred to other names, such as hypothesis
+        found = roles(table, built_in(), columns or (usual if {*usual} <= {*normalize_names(given.columns)} else None))
+        read = samples(table, found, {})
+    elif (given := list(given)) and isinstance(given[0], str):
+        count = "no" if references is None else len(references := list(references))
+        if count != len(given):
+            raise UserError(f"{name}: {len(given)} texts and {count} references; give as many references as texts.")
+        read = Samples(path, references, {(UNKNOWN, UNKNOWN): given}, unit="text")
+    else:
+        if given and not isinstance(given[0], Prediction):
+            kind = type(given[0]).__name__
+            raise UserError(
+                f"{name} is a list of {kind}; expected predictions, texts, a DataFrame or the path of a file."
+            )
+        return PredictionSet(given, {}, "rows", path)
+    made = PredictionSet(complete(read), {}, "table", path, seeds_stated="seed" in read.about)
+    return in_mode(in_one_form(made), mode)
+
+
+def _check_file(given: Any, name: str) -> None:
+    """Raise UserError for a text that is no path of a file; addresses of buckets pass."""
+    if not isinstance(given, str | os.PathLike) or not ("://" in str(given) or os.path.exists(given)):
+        raise UserError(
+            f"{name} is {str(given)!r:.80}, and there is no such file; give the path of a file, a DataFrame, or a list "
+            "of texts."
+        )
+
+
+def as_conditions(
+    eeg: Given,
+    controls: Any,
+    references: Any,
+    mode: str | None,
+    name: str,
+    columns: Sequence[str] | None = None,
+) -> tuple[list[Prediction], dict[str, list[Prediction]], bool]:
+    """Return the rows under EEG, control -> its rows, and whether all training seeds are stated.
+
+    `controls` is a mapping from names to predictions, or the predictions of one control. If it is empty, the other
+    conditions of a table or file `eeg` are the controls. Raises UserError for a table of several conditions beside
+    controls.
+    """
+    if not isinstance(controls, Mapping):
+        controls = {"control": controls}
+    given = {name: eeg, **controls}
+    sets = {key: as_set(value, references, mode=mode, name=key, columns=columns) for key, value in given.items()}
+    tables = {key for key, found in sets.items() if found.layout != "rows"}
+    for key in tables if controls else ():
+        fed = {row.eval_condition for row in sets[key].predictions}
+        if len(fed) > 1:
+            raise UserError(
+                f"{key}: the table holds the conditions {', '.join(sorted(fed))}; give a table for each condition, or "
+                "this table alone."
+            )
+    stated = all(found.seeds_stated for found in sets.values())
+    rows = {key: found.predictions for key, found in sets.items()}
+    if not controls and name in tables and len({row.eval_condition for row in rows[name]}) > 1:
+        with arguments():
+            cells = select_cells(rows[name])
+        rows = {name: cells.pop(next(iter(cells))), **cells}
+    return rows.pop(name), rows, stated
+
+
+def _own_rows(table: Any, path: epath.Path) -> list[Prediction]:
+    """Return the rows of a DataFrame with the columns of a predictions file; of a sample, its first hypothesis only."""
+    table = table.convert_dtypes().astype(object)  # keeps whole numbers in columns with missing values
+    rows, shared = table.where(table.notna(), None).to_dict("records"), Shared()
+    filled = ({key: value for key, value in row.items() if value is not None} for row in rows)
+    found = [own_row(row, path, number, shared) for number, row in enumerate(filled, 1)]
+    return [row for row in found if not row.hypothesis]

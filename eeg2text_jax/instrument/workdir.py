@@ -1,0 +1,424 @@
+"""The workdir of a run: its paths, its lock, and the digests of its finished files.
+
+`finished.json` has the SHA-256 of finished files; a file that was changed later is an error. `configuration.py` reads
+`config.json`; it is a separate module because scoring a file of the workdir reads no configuration.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from etils import epath
+
+from eeg2text_jax.base.errors import UserError, first_line
+from eeg2text_jax.base.files import (
+    content_digest,
+    file_digest,
+    files_below,
+    is_local,
+    locked,
+    parse_json,
+    partial_of,
+    write_text,
+)
+from eeg2text_jax.base.stores.buckets import is_address
+from eeg2text_jax.data.splits.split import parts_digest, read_split_file
+from eeg2text_jax.instrument.metrics.metric_names import WORDS_ENDPOINT
+from eeg2text_jax.instrument.predictions.file import Prediction, PredictionSet
+from eeg2text_jax.instrument.predictions.rankings import Ranking, RankingSet
+
+if TYPE_CHECKING:
+    from eeg2text_jax.base.kinds import Range
+
+# Files that a resumed run, scoring or exporting reads.
+OPENED = ("data.h5", "split.json", "tokenizer", "targets.npz", "waves.json")
+DECODED = ("predictions.jsonl", "rankings.jsonl", "channels.json", "metrics.jsonl")
+
+
+def _path(name: str) -> property:
+    """Return a property of `Workdir`: the path of its file or folder `name`."""
+    return property(lambda workdir: workdir.root / name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Workdir:
+    """The paths of a run's files, and the digests of those that are finished."""
+
+    root: epath.Path
+    config = _path("config.json")
+    data = _path("data.h5")
+    split = _path("split.json")
+    tokenizer = _path("tokenizer")
+    targets = _path("targets.npz")
+    rankings = _path("rankings.jsonl")
+    metrics = _path("metrics.jsonl")
+    predictions = _path("predictions.jsonl")
+    channels = _path("channels.json")
+    results = _path("results.json")
+    finished = _path("finished.json")
+
+    def record(self, *names: str) -> None:
+        """Store the digests of these files and folders, if they exist, in `finished.json`."""
+        self._replace_digests({name: self._digests(name) for name in names})
+
+    def unrecord(self, *names: str) -> None:
+        """Remove the digests of files that will be rewritten, in case a kill prevents the next `record`."""
+        self._replace_digests({name: {} for name in names})
+
+    def _replace_digests(self, digests: dict[str, dict[str, str]]) -> None:
+        """Replace digests in `finished.json`; `digests`: file or folder of the workdir -> path -> digest."""
+        before = self._recorded()
+        recorded = {path: digest for path, digest in before.items() if path.split("/")[0] not in digests}
+        for found in digests.values():
+            recorded |= found
+        if recorded != before:
+            write_text(self.finished, json.dumps(recorded, indent=1, sort_keys=True) + "\n")
+
+    def unrecorded(self, *names: str) -> list[str]:
+        """Return those of `names` that exist in the workdir but have no digest in `finished.json`."""
+        recorded = {path.split("/")[0] for path in self._recorded()}
+        return [name for name in names if name not in recorded and (self.root / name).exists()]
+
+    def check(self, *names: str) -> None:
+        """Raise UserError if an existing file or folder of `names` differs from its digests in `finished.json`."""
+        recorded = self._recorded()
+        for name in names:
+            expected = {path: digest for path, digest in recorded.items() if path.split("/")[0] == name}
+            found = self._digests(name) if expected else {}
+            if not found:
+                continue
+            for other in sorted(expected.keys() | found.keys()):
+                if expected.get(other) != found.get(other):
+                    raise UserError(
+                        f"{self.root / other}: is not what this run wrote ({self.finished} has another digest of it); "
+                        f"restore the file, or remove {self.root / name} to have it made again."
+                    )
+
+    def _digests(self, name: str) -> dict[str, str]:
+        """Return the digest of a file, or of every file of a folder, by path; {} if it does not exist."""
+        path = self.root / name
+        if path.is_dir():
+            return {f"{name}/{other}": file_digest(path / other) for other in files_below(path)}
+        return {name: file_digest(path)} if path.exists() else {}
+
+    def _recorded(self) -> dict[str, str]:
+        """Return the content of `finished.json`: digests by path; {} without the file."""
+        if not self.finished.exists():
+            return {}
+        recorded = read_object(self.finished, "restore the file, or remove it to use the outputs unchecked")
+        if not all(isinstance(digest, str) for digest in recorded.values()):
+            raise UserError(
+                f"{self.finished}: is damaged; expected a digest for each output of the run. Restore the file, or "
+                "remove it to use the outputs unchecked."
+            )
+        return recorded
+
+
+@contextlib.contextmanager
+def lock_workdir(root: str) -> Iterator[None]:
+    """Context manager that creates a workdir and holds its lock; a folder that stays empty is removed again.
+
+    A read-only folder needs no lock. Raises UserError if another process holds the lock, or the folder is no workdir.
+    """
+    folder = epath.Path(root)
+    check_ours(folder)
+    if is_read_only(folder):
+        yield
+        return
+    made = list(itertools.takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(folder / ".lock", str(folder)) if is_local(folder) else contextlib.nullcontext():
+            yield
+    finally:
+        with contextlib.suppress(OSError, ValueError):  # a folder is not empty
+            for path in made:
+                path.rmdir()
+
+
+def is_read_only(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a local folder exists and cannot be written."""
+    return is_local(folder) and os.path.isdir(folder) and not os.access(folder, os.W_OK)
+
+
+def verdict_in(folder: str | os.PathLike[str]) -> str:
+    """Return the verdict of an audited run and its sentence, from `audit.json`; "" before the audit."""
+    path = epath.Path(folder) / "audit.json"
+    if not path.exists():
+        return ""
+    try:
+        found = parse_json(path.read_text())
+        return f"**{found.get('headline') or found['verdict']}**: {found['sentence']}"
+    except (ValueError, KeyError, AttributeError) as error:
+        raise UserError(f"{path}: is no JSON of an audit; restore the file, or audit again.") from error
+
+
+def find_workdir(root: str) -> Workdir:
+    """Return the workdir of an existing run; raise UserError if the folder holds none."""
+    workdir = Workdir(epath.Path(root))
+    if not workdir.config.exists():
+        raise UserError(f"{root}: holds no run of eeg2text (no config.json); give the --workdir of a run.")
+    return workdir
+
+
+def check_unchanged(path: str | os.PathLike[str]) -> None:
+    """Raise UserError if a file of a workdir was changed since it was finished; any file outside of workdirs passes."""
+    path = epath.Path(path)
+    if is_local(path) and (path.parent / "config.json").exists():
+        Workdir(path.parent).check(path.name)
+
+
+def check_ours(root: epath.Path) -> None:
+    """Raise UserError if a folder is neither a workdir nor empty; the first files of a killed run are accepted."""
+    first = (partial_of(root / "config.json").name, ".lock")
+    if (root / "config.json").exists() or not root.exists():
+        return
+    if not root.is_dir() or any(path.name not in first for path in root.iterdir()):
+        raise UserError(f"{root} is not empty and holds no run of eeg2text; take another --workdir.")
+
+
+def read_object(path: epath.Path, advice: str) -> dict[str, Any]:
+    """Return the JSON object in a file; raise UserError, which ends with `advice`, if the file has none."""
+    try:
+        content = parse_json(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{path}: is not JSON ({first_line(error)}); {advice}.") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: expected a JSON object, found {content!r:.60}; {advice}.")
+    return content
+
+
+# What `config.json` of a workdir says: its paths, its fields of older versions, and the stages that depend on a field.
+#
+# It has paths relative to its own folder, so that a moved run finds its files and no path of the user's machine is in
+# it. Digests take their last part alone, so that equal runs in two folders have equal digests. An audit reads it, too,
+# so this module knows no section of the configuration, which would import all that reads recordings.
+
+HERE = "{workdir}"  # begins a path that is relative to the folder of `config.json`
+NO_PATHS = ("synthetic", "synthetic-fmri", "toy", "edits", "templates", "minilm")  # values with meanings of their own
+IN_SOURCE = ("data.fmri.exclude",)  # fields whose relative paths begin in the data source
+PLACES = (  # fields of a run's configuration that hold paths
+    "compilation_cache", "data.source", "data.synthetic_fmri.folder", "data.raw.texts", "data.fmri.transcripts",
+    "data.fmri.exclude", "split.path", "text.tokenizer", "model.checkpoint", "contrastive.text", "metrics.encoder",
+    "metrics.judge",
+)  # fmt: skip
+# Names of fields in version 0.1 -> their current names.
+RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
+REMOVED = ("audit.resamples", "audit.seed")  # fields of version 0.2
+
+
+def place_names(ranges: Mapping[str, "Range"]) -> list[str]:
+    """Return the dotted names of the fields that hold paths."""
+    return [name for name, found in ranges.items() if found.is_place]
+
+
+def is_path(value: Any, name: str = "") -> bool:
+    """Return whether a value of field `name` is a path of this machine, and no keyword, URL or name on the Hub."""
+    if not isinstance(value, str) or not value or value in NO_PATHS or is_address(value):
+        return False
+    return os.path.isabs(value) or (name not in IN_SOURCE and os.path.exists(value))
+
+
+def portable(document: Any, root: str | os.PathLike[str], names: Collection[str]) -> Any:
+    """Return the content of `config.json` in the folder `root`: nested dicts, with paths relative to that folder.
+
+    A path that begins with `~` stays.
+    """
+
+    def relative(value: str, name: str) -> str:
+        return f"{HERE}/{os.path.relpath(value, root)}" if is_path(value, name) else value
+
+    return _mapped(document, relative, names)
+
+
+def resolved(document: Any, root: str | os.PathLike[str], names: Collection[str]) -> Any:
+    """Return a configuration whose paths `portable` has made relative, with paths that exist on this machine."""
+
+    def absolute(value: str, name: str) -> str:
+        inside = value.removeprefix(f"{HERE}/")
+        return os.path.abspath(os.path.join(root, inside)) if inside != value else value
+
+    return _mapped(document, absolute, names)
+
+
+def without_folders(document: Any, names: Collection[str]) -> Any:
+    """Return a configuration with the last part of each path, for digests and for what is published."""
+    return _mapped(document, lambda value, name: value if name in IN_SOURCE else last_part(value), names)
+
+
+def last_part(value: str) -> str:
+    return value.rstrip("/").rpartition("/")[2]
+
+
+def is_same_place(now: Any, there: Any, name: str) -> bool:
+    """Return whether two values of the field `name` mean the same file or folder, which may have been moved since.
+
+    `there` is from a `config.json`, and `resolved`.
+    """
+    if now == there:
+        return True
+    if not (is_path(now, name) and isinstance(there, str)):
+        return False
+    if os.path.exists(there):
+        return os.path.exists(now) and os.path.samefile(now, there)
+    return last_part(now) == last_part(there)
+
+
+def _mapped(document: Any, change: Callable[[str, str], str], names: Collection[str], prefix: str = "") -> Any:
+    """Return a copy of nested dicts in which `change` replaces the texts in fields `names`."""
+    found = {}
+    for name, value in document.items():
+        dotted = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            found[name] = _mapped(value, change, names, f"{dotted}.")
+        else:
+            found[name] = change(value, dotted) if dotted in names and isinstance(value, str) else value
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """A stage of a run: its files, and the fields that it depends on in addition to the fields of earlier stages."""
+
+    products: tuple[str, ...]  # names or patterns of files in the workdir
+    fields: tuple[str, ...]  # dotted names of fields or sections
+
+
+# Stages by name, in order of execution. The fields of stage "" may always change. A field that is in no stage belongs
+# to training, the most expensive stage to repeat.
+STAGES = {
+    "data": Stage(
+        ("data.h5",),
+        ("data.source", "data.synthetic", "data.columns", "data.table", "data.recordings", "data.raw", "data.fmri",
+         "data.synthetic_fmri"),
+    ),
+    "split": Stage(("split.json",), ("split",)),
+    "tokenizer": Stage(("tokenizer",), ("text.tokenizer", "text.vocab_size", "model.checkpoint")),
+    "targets": Stage(("targets.npz",), ("contrastive.text", "contrastive.layer", "contrastive.hashed")),
+    "training": Stage(("checkpoints/step_*", "*/checkpoints/step_*", "wave_*", "waves.json"), ()),
+    "decoding": Stage(("predictions.jsonl", "rankings.jsonl"), ("grid.eval_conditions", "decode")),
+    "": Stage(
+        (),
+        ("audit", "compilation_cache", "grid.controls", "metrics", "parallel.heartbeat", "parallel.hosts",
+         "parallel.startup", "retrieval", "train.save_every", "train.save_epochs", "train.log_every", "train.profile",
+         "train.tracker"),
+    ),
+}  # fmt: skip
+
+
+def from_stage(name: str) -> list[str]:
+    """Return the names of a stage and of all later stages."""
+    names = list(STAGES)
+    return names[names.index(name) :]
+
+
+def stage_of(field: str) -> str:
+    """Return the first stage that depends on the field with this dotted name; "" if the field may always change."""
+    for name, stage in STAGES.items():
+        if any(field == prefix or field.startswith(f"{prefix}.") for prefix in stage.fields):
+            return name
+    return "training"
+
+
+def read_configuration(workdir: Workdir) -> dict[str, Any]:
+    """Return the content of `config.json` with paths on this machine, and renamed fields under their current names.
+
+    Raises UserError if the file is not JSON.
+    """
+    content = read_object(workdir.config, f"restore the file, remove {workdir.root} or take another --workdir")
+    for old, new in RENAMED.items():
+        (section, name), (_, renamed) = old.split("."), new.split(".")
+        if name in content.get(section, {}):
+            content[section][renamed] = content[section].pop(name)
+    for field in REMOVED:
+        section, _, name = field.partition(".")
+        content.get(section, {}).pop(name, None)
+    if content.get("audit", {}).get("endpoint") == "bleu-1":  # of version 0.2; a corpus score no longer decides
+        content["audit"]["endpoint"] = WORDS_ENDPOINT
+    return resolved(content, workdir.root, PLACES)
+
+
+def stored_digest(content: Mapping[str, Any], stage: str) -> str:
+    """Return a hash, 16 characters, of the values of all fields that a stage and the earlier stages depend on.
+
+    `content` is that of a `config.json`. Of a path only the last part counts.
+    """
+    later = from_stage(stage)[1:]
+    fields = _flat(without_folders(content, PLACES))
+    return content_digest({name: value for name, value in fields.items() if stage_of(name) not in later})[:16]
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested dicts as one, by dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return found
+
+
+# Verify by digests that a predictions file was written by the run of its workdir: a header could be forged.
+
+
+def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
+    """Return whether digests tie predictions or rankings to configuration, split and checkpoint of their workdir.
+
+    True if the workdir lists the file's digest, the file's header agrees with the configuration, the split and a
+    checkpoint, and every sample is in the test part. A workdir that is forged as a whole is not detected.
+    """
+    workdir = Workdir(epath.Path(found.path).parent)
+    needed = (workdir.config, workdir.split, workdir.finished)
+    name = (workdir.rankings if isinstance(found, RankingSet) else workdir.predictions).name
+    if isinstance(found, RankingSet):
+        rows: Sequence[Prediction | Ranking] = found.rows
+    else:
+        rows = found.predictions if found.layout == "jsonl" else []
+    if not rows or found.path.name != name or not all(path.exists() for path in needed):
+        return False
+    try:
+        recorded = read_object(workdir.finished, "restore the file")
+        document = read_configuration(workdir)
+        decoding, training = (stored_digest(document, stage) for stage in ("decoding", "training"))
+        split = read_split_file(workdir.split)
+    except (UserError, ValueError, TypeError):
+        return False
+    return (
+        recorded.get(found.path.name) == file_digest(found.path)
+        and recorded.get(workdir.split.name) == file_digest(workdir.split)
+        and found.header.get("config") == decoding
+        and found.header.get("split") == parts_digest(split.samples)
+        and {row.sample_id for row in rows} <= set(split.samples["test"])
+        and _has_checkpoint(workdir, found.header, training)
+    )
+
+
+def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
+    """Return how near in time dev and test samples are to training samples, from the workdir's split file.
+
+    None if the split file has no such record, or the predictions are of another split.
+    """
+    workdir = Workdir(epath.Path(found.path).parent)
+    if found.layout != "jsonl" or not workdir.split.exists():
+        return None
+    try:
+        split = read_split_file(workdir.split)
+    except UserError:
+        return None
+    return split.record.get("time") if found.header.get("split") == parts_digest(split.samples) else None
+
+
+def _has_checkpoint(workdir: Workdir, header: dict[str, Any], digest: str) -> bool:
+    """Return whether a checkpoint of the workdir records the header's split and the configuration digest `digest`."""
+    wanted = {"split": header.get("split"), "config": digest}
+    patterns = (f"{wave}checkpoints/step_*/info/metadata" for wave in ("", "*/"))  # a wave of arms may have a folder
+    for path in itertools.chain.from_iterable(map(workdir.root.glob, patterns)):
+        try:
+            info = parse_json(path.read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(info, dict) and wanted.items() <= info.items():
+            return True
+    return False

@@ -1,0 +1,320 @@
+"""Write a tuned judge to its folder (`judge.json`, `prompt.safetensors`), and read it again with all its checks."""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import content_digest, file_digest, parse_json, remove, replacing, write_text
+from eeg2text_jax.base.packages import OWN_VERSION, __version__
+from eeg2text_jax.base.stores.buckets import at_hand
+from eeg2text_jax.instrument.metrics.metric import Metric, check_same_length, ratio
+from eeg2text_jax.judge.frozen import Asker, Frozen, load_frozen
+from eeg2text_jax.judge.pairs import normalize
+from eeg2text_jax.judge.wording import Labels, Wording, label_ids
+from eeg2text_jax.models.pretrained.folder import open_safetensors, write_safetensors
+
+FORMAT = 1
+FILE, PROMPT = "judge.json", "prompt.safetensors"
+SOURCES = ("human labels", "controlled edits", "template pairs")
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Judge:
+    """A tuned judge: its soft prompt, and everything else that its scores depend on."""
+
+    checkpoint: str  # a folder (relative to the judge's folder if it begins with a dot), or a name on the Hub
+    weights: str  # SHA-256 of the model's weights
+    tokenizer: str  # class, vocabulary size and hash of the tokenizer
+    dtype: str  # of the computation
+    param_dtype: str  # of the frozen weights
+    wording: Wording
+    labels: Labels
+    prompt: np.ndarray  # float32 [P, D]
+    threshold: float  # the lowest score that counts as preserved
+    threshold_how: str  # a phrase that says how the threshold was chosen
+    exact: str  # "preserved": predictions without an error count as preserved; "exclude": they are left out
+    source: str  # origin of the labels, one of `SOURCES`
+    data: str  # SHA-256 of the pairs
+    about: dict[str, Any] = dataclasses.field(default_factory=dict)  # AUC etc.; no score depends on them
+    fsdp: bool = False  # the model's weights are divided over the devices
+    prompt_digest: str = ""  # SHA-256 of the prompt file; "" before it is written
+    intact: bool = True  # judge.json matches its SHA-256: nobody edited it
+
+    def signature(self, name: str) -> str:
+        """Return a text that names all that this judge's scores depend on; `name` is the name of its language model."""
+        wording, before = self.wording.name, self.wording.before
+        if before:
+            wording += f"|examples:[sha256:{hashlib.sha256(before.encode()).hexdigest()[:12]}]"
+        return (
+            f"judge:{name}[sha256:{self.weights[:12]}]|prompt:{len(self.prompt)}[sha256:{self.prompt_digest[:12]}]"
+            f"|wording:{wording}|labels:{','.join(self.labels.words)}|threshold:{self.threshold:.3f}|exact:{self.exact}"
+            f"|norm:lower,no-punctuation|empty:zero|source:{self.source.replace(' ', '-')}|version:{OWN_VERSION}"
+        )
+
+
+def write_judge(judge: Judge, folder: str | os.PathLike[str]) -> None:
+    """Write a judge's folder atomically; an existing folder is replaced."""
+    fields = dataclasses.asdict(judge)
+    for name in ("prompt", "prompt_digest", "intact"):  # kept elsewhere, or found on reading
+        del fields[name]
+    fields |= {"weights_sha256": fields.pop("weights"), "data_sha256": fields.pop("data")}
+    fields["wording"]["full_stop"] = judge.wording.full_stop
+    content = {"format": FORMAT, **fields, "version": __version__}
+    folder = epath.Path(folder)
+    with replacing(folder) as partial:
+        partial.mkdir(parents=True)
+        write_safetensors(Path(partial) / PROMPT, {"prompt": np.asarray(judge.prompt, np.float32)}, {})
+        content["prompt_sha256"] = file_digest(partial / PROMPT)
+        content["sha256"] = content_digest(content)
+        write_text(partial / FILE, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        remove(folder)  # a folder cannot be renamed onto one that has files
+
+
+def read_judge(folder: str | os.PathLike[str]) -> Judge:
+    """Read a judge's folder without its language model.
+
+    Raises UserError if the folder is not a judge, or a file in it is damaged.
+    """
+    folder = Path(at_hand(folder))
+    path = folder / FILE
+    try:
+        text = path.read_bytes().decode("utf8")
+    except OSError as error:
+        raise UserError(
+            f"{path}: there is no such file; give the folder DIR/judge that `eeg2text judge` wrote."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8; tune the judge again.") from error
+    try:
+        content = parse_json(text)
+    except ValueError as error:
+        raise UserError(f"{path}: is not JSON; tune the judge again or copy it anew.") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else type(content).__name__
+        raise UserError(
+            f"{path}: has the format {found!r:.40}; expected {FORMAT}, so another version wrote it; tune the judge "
+            "again."
+        )
+    fields = _Fields(path, content)
+    wording = _Fields(path, {"before": "", **fields("wording", dict)})
+    labels = _Fields(path, fields("labels", dict))
+    template = wording("template", str)
+    if "{reference}" not in template or "{hypothesis}" not in template:
+        raise UserError(f"{path}: wording.template lacks {{reference}} or {{hypothesis}}; tune the judge again.")
+    threshold = fields("threshold", float)
+    if not 0 <= threshold <= 1:
+        raise UserError(f"{path}: the threshold is {threshold}; expected a number from 0 to 1; copy the judge again.")
+    return Judge(
+        checkpoint=fields("checkpoint", str),
+        weights=fields("weights_sha256", str),
+        tokenizer=fields("tokenizer", str),
+        dtype=fields.one_of("dtype", DTYPES),
+        param_dtype=fields.one_of("param_dtype", DTYPES),
+        wording=Wording(wording("name", str), template, wording("before", str)),
+        labels=_labels(path, labels),
+        prompt=_read_prompt(folder / PROMPT, fields("prompt_sha256", str), bool(wording("before", str))),
+        threshold=threshold,
+        threshold_how=fields("threshold_how", str),
+        exact=fields.one_of("exact", ("preserved", "exclude")),
+        source=fields.one_of("source", SOURCES),
+        data=fields("data_sha256", str),
+        about=fields("about", dict),
+        fsdp=content.get("fsdp") is True,
+        prompt_digest=fields("prompt_sha256", str),
+        intact=content.pop("sha256", None) == content_digest(content),
+    )
+
+
+_KINDS = {dict: "an object", list: "a list", str: "text", float: "a number"}
+
+
+class _Fields:
+    """The fields of a JSON object; access raises UserError if a field has another type than expected."""
+
+    def __init__(self, path: Path, content: dict[str, Any]):
+        self._path, self._content = path, content
+
+    def __call__(self, name: str, kind: type) -> Any:
+        value = self._content.get(name)
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise UserError(
+                f"{self._path}: {name} is {value!r:.60}; expected {_KINDS[kind]}, so the file was changed; copy the "
+                "judge again."
+            )
+        return value
+
+    def one_of(self, name: str, known: tuple[str, ...]) -> str:
+        value = self(name, str)
+        if value not in known:
+            raise UserError(
+                f"{self._path}: {name} is {value!r:.60}; expected {' or '.join(known)}; copy the judge again."
+            )
+        return value
+
+
+def _labels(path: Path, fields: _Fields) -> Labels:
+    """Return the two answers of `judge.json`; raise UserError if they lack words or token ids."""
+    words, ids = fields("words", list), fields("ids", list)
+    whole = all(
+        isinstance(pieces, list) and pieces and all(type(i) is int and 0 <= i < 2**31 for i in pieces) for pieces in ids
+    )
+    if len(words) != 2 or len(ids) != 2 or not whole or not all(isinstance(word, str) for word in words):
+        raise UserError(f"{path}: labels are not two words with their token ids; tune the judge again.")
+    return Labels((words[0], words[1]), (tuple(ids[0]), tuple(ids[1])))
+
+
+def _read_prompt(path: Path, digest: str, empty: bool) -> np.ndarray:
+    """Return the prompt, float32 `[P, D]`; `P` may be 0 if `empty`. Raises UserError if content or SHA-256 is wrong."""
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file; copy the judge again.")
+    tensors = open_safetensors(path)
+    kinds = {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
+    dtype, shape = kinds.get("prompt", ("", ()))
+    if len(kinds) != 1 or dtype != "float32" or len(shape) != 2 or (0 in shape and not empty):
+        raise UserError(
+            f"{path}: holds {kinds!r:.100}; expected one tensor, prompt, float32 [P, D]; copy the judge again."
+        )
+    prompt = np.array(tensors["prompt"])
+    if not np.isfinite(prompt).all():
+        raise UserError(f"{path}: the prompt has numbers that are not finite; tune the judge again.")
+    if file_digest(path) != digest:
+        raise UserError(f"{path}: is not the prompt that {FILE} is about (another SHA-256); copy the judge again.")
+    return prompt
+
+
+def load_judged(folder: str | os.PathLike[str]) -> tuple[Judge, Frozen]:
+    """Load a judge with its language model.
+
+    Raises UserError if the judge cannot be read, was edited, or does not fit the checkpoint.
+    """
+    judge, path = read_judge(folder), Path(folder) / FILE
+    place = judge.checkpoint
+    if place.startswith("."):
+        place = os.path.normpath(Path(folder) / place)
+    frozen = load_frozen(place, judge.dtype, judge.param_dtype, judge.fsdp)
+    for what, ours, theirs in (
+        ("weights", frozen.digest, judge.weights),
+        ("tokenizer", frozen.tokenizer_digest, judge.tokenizer),
+    ):
+        if ours != theirs:
+            raise UserError(
+                f"{path}: was tuned on other {what} than {frozen.folder} has (the judge states {theirs:.60}, the "
+                f"folder has {ours:.60}); restore the model that the judge was tuned on, or tune the judge again."
+            )
+    width, expected = judge.prompt.shape[1], frozen.model.spec.d_model
+    if width != expected:
+        raise UserError(f"{path}: the prompt is {width} wide, {frozen.folder} is {expected}; tune the judge again.")
+    for word, ids in zip(judge.labels.words, judge.labels.ids, strict=True):
+        if label_ids(word, frozen.tokenizer, judge.wording if frozen.alone else None) != ids:
+            raise UserError(
+                f"{path}: the label {word!r:.40} has other token ids than the checkpoint's tokenizer gives; tune the "
+                "judge again."
+            )
+    if frozen.max_tokens(judge.wording, judge.labels, len(judge.prompt)) < 1:
+        raise UserError(
+            f"{path}: the prompt has {len(judge.prompt)} vectors, so {frozen.name} has no room for a pair; tune the "
+            "judge again with a shorter prompt."
+        )
+    if not judge.intact:
+        raise UserError(f"{path}: was changed since it was written (its SHA-256 is another); copy the judge again.")
+    return judge, frozen
+
+
+# LATTEScore as a metric: the percentage of samples whose meaning is kept, according to a tuned judge.
+#
+# A prediction that equals its reference after `normalize` counts as kept, or is left out (`exact` of the judge).
+# `lattescore-mean` is 100 times the mean score; the audit uses it, because it varies even if the percentage is 0.
+
+REMEMBERED = 1 << 20  # cache size in pairs
+
+
+class LatteScore(Metric):
+    """LATTEScore by a judge and its language model; a pair with a blank side counts as lost.
+
+    Args:
+      truncate: cut pairs that are longer than the model takes, instead of refusing them.
+    """
+
+    name = "lattescore"
+    columns = ("lattescore", "lattescore-mean")
+    statistic_names = ("preserved", "sum_score", "samples")
+
+    def __init__(self, judge: Judge, frozen: Frozen, truncate: bool = False):
+        self.signature = judge.signature(frozen.name)
+        self.source = judge.source
+        self._judge = judge
+        self._asker = Asker(frozen, judge.prompt, judge.wording, judge.labels, truncate)
+        self._known: dict[tuple[str, str], np.ndarray] = {}
+        self._blank: set[tuple[str, str]] = set()
+
+    def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        check_same_length(predictions, references)
+        return self._rows(list(zip(references, predictions, strict=True)))
+
+    def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        rows = self._rows([(reference, prediction) for prediction in predictions for reference in references])
+        return rows.reshape(len(predictions), len(references), 3)
+
+    def corpus(self, summed: np.ndarray) -> np.ndarray:
+        return 100.0 * ratio(summed[..., :2], summed[..., 2:], np.nan)
+
+    def notes(self) -> list[str]:
+        """Return notes for the reader of the scores."""
+        found = []
+        if self.source != "human labels":
+            found.append(f"lattescore: the judge was tuned on {self.source}, not on people's ratings.")
+        if self._blank:
+            found.append(f"lattescore: {len(self._blank)} pairs with a blank side count as meaning lost.")
+        if self._asker.encoder.cut:
+            found.append(f"lattescore: {self._asker.encoder.cut} pairs were longer than the model takes and were cut.")
+        return found
+
+    def _rows(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """Return (preserved, score, 1) of every (reference, prediction), `[N, 3]`; equal pairs are judged once."""
+        if len(self._known) > REMEMBERED:
+            self._known.clear()
+        asked = []
+        for pair in dict.fromkeys(pairs):
+            if pair in self._known:
+                continue
+            reference, prediction = map(normalize, pair)
+            if not reference or not prediction:
+                self._known[pair] = np.array([0.0, 0.0, 1.0])
+                self._blank.add(pair)
+            elif reference == prediction:
+                self._known[pair] = np.array([1.0, 1.0, 1.0]) * (self._judge.exact != "exclude")
+            else:
+                asked.append(pair)
+        scores = self._asker.scores(asked) if asked else ()
+        for pair, score in zip(asked, scores, strict=True):
+            self._known[pair] = np.array([float(score >= self._judge.threshold), score, 1.0])
+        return np.array([self._known[pair] for pair in pairs]).reshape(len(pairs), 3)
+
+
+class JudgeMetrics:
+    """A factory of LATTEScore that loads the judge in a folder once, with the interface of `MeaningMetrics`.
+
+    Raises UserError if the judge's files cannot be read, or do not fit the checkpoint that it was tuned from.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], truncate: bool = False):
+        self._metric = LatteScore(*load_judged(folder), truncate)
+
+    def __call__(self, references: Sequence[str]) -> list[Metric]:
+        """Return the metric; all calls share one instance and its cache of judged pairs."""
+        return [self._metric]
+
+    def notes(self) -> list[str]:
+        """Return notes for the reader of the scores."""
+        return self._metric.notes()

@@ -1,0 +1,300 @@
+"""Sentence similarity (Reimers and Gurevych 2019), and the factory of metrics that need a text encoder.
+
+Importing this module loads JAX, so it is imported only for these metrics.
+"""
+
+import csv
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.metrics.metric import Metric, check_same_length, ratio
+from eeg2text_jax.models.pretrained.encoders import LoadedEncoder, TextEmbedder, load_encoder, normalize, read_modules
+
+# BERTScore (Zhang et al. 2020): match every token to the most similar token of the other text.
+#
+# It equals the package bert-score 0.3.13 except for the following. A padding token is never the best match (in the
+# package its similarity is 0, so a row may depend on its batch). RoBERTa's first word has a space before it (in the
+# package it has none under transformers 5). Weights that make a figure 0/0 raise an error (package: 0). Blank text
+# scores 0 (package: an error under transformers 5). As in the package, `[CLS]` and `[SEP]` have weight 0, but tokens of
+# the other text may match them.
+#
+# Shapes: `N` pairs, `T` tokens, `D` width of the encoder.
+
+FIGURES = ("p", "r", "f")
+SIMILARITIES = 1 << 24  # number of similarities computed at once: 64 MB
+CACHE_BYTES = 1 << 29  # size of the cache of unit vectors
+
+
+class BertScore(Metric):
+    """BERTScore's precision, recall and F in percent, averaged over samples.
+
+    Args:
+      embedder: provides tokens and hidden states.
+      references: texts from which inverse document frequencies are counted, duplicates included; None: equal weights.
+      baseline: P, R and F of unrelated texts, from `read_baseline`; a figure x becomes (x - b) / (1 - b).
+      blank: a set to which (prediction, reference) is added if a side is blank; several metrics may share it.
+
+    Raises:
+      UserError: with idf weights, all tokens of some reference occur in every reference.
+    """
+
+    name = "bertscore"
+    columns = tuple(f"bertscore-{figure}" for figure in FIGURES)
+    statistic_names = (*(f"sum_{figure}" for figure in FIGURES), "samples")
+    least = -math.inf
+
+    def __init__(
+        self,
+        embedder: TextEmbedder,
+        *,
+        references: Sequence[str] | None = None,
+        baseline: tuple[np.ndarray, str] | None = None,
+        blank: set[tuple[str, str]] | None = None,
+    ):
+        self._embedder = embedder
+        tokenizer = embedder.loaded.tokenizer
+        self._unweighted = [i for i in (tokenizer.cls_token_id, tokenizer.sep_token_id) if i is not None]
+        self._blank = len(embedder.tokens([""])[0])  # number of tokens of a blank text, all special
+        self._idf = None if references is None else self._count(references)
+        self._known: dict[str, Embedded] = {}
+        self._blank_pairs = set() if blank is None else blank
+        self._bytes = 0
+        self._baseline = np.zeros(3) if baseline is None else baseline[0]
+        rescaled, before = ("no", "") if baseline is None else (baseline[1], "-before-rescaling")
+        self.signature = (
+            f"{embedder.describe()}|idf:{'no' if references is None else f'references-{len(references)}'}"
+            f"|special:unweighted-matchable|rescale:{rescaled}|empty:zero{before}|average:rows|like:bert-score-0.3.13"
+        )
+
+    def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        check_same_length(predictions, references)
+        known = self._embed([*predictions, *references])
+        found = dict.fromkeys(zip(predictions, references, strict=True), np.zeros(3))
+        for prediction, reference in found:
+            sides = known[prediction], known[reference]
+            if any(side.blank for side in sides):
+                self._blank_pairs.add((prediction, reference))
+            else:
+                found[prediction, reference] = match_tables([sides[0]], [sides[1]])[0, 0]
+        rows = [[*found[pair], 1.0] for pair in zip(predictions, references, strict=True)]
+        return np.array(rows).reshape(len(rows), 4)
+
+    def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        known = self._embed([*predictions, *references])
+        found = np.zeros((len(predictions), len(references), 4))
+        found[..., 3] = 1
+        rows, columns = (
+            [i for i, text in enumerate(texts) if not known[text].blank] for texts in (predictions, references)
+        )
+        if not rows or not columns:
+            return found
+        right = [known[references[j]] for j in columns]
+        longest = max(len(known[predictions[i]].states) for i in rows)
+        size = max(1, SIMILARITIES // (longest * sum(len(text.states) for text in right)))
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            found[np.ix_(part, columns, range(3))] = match_tables([known[predictions[i]] for i in part], right)
+        return found
+
+    def corpus(self, summed: np.ndarray) -> np.ndarray:
+        mean = ratio(summed[..., :3], summed[..., 3:], np.nan)
+        return 100.0 * (mean - self._baseline) / (1.0 - self._baseline)
+
+    def notes(self) -> list[str]:
+        """Return a note on the rescaled figures of pairs with a blank side, if there are such pairs."""
+        if not self._blank_pairs or not self._baseline.any():
+            return []
+        blank = self.corpus(np.array([0.0, 0.0, 0.0, 1.0]))
+        each = ", ".join(f"{name.upper()} {x:.1f}" for name, x in zip(FIGURES, blank, strict=True))
+        return [
+            f"bertscore: {len(self._blank_pairs)} distinct pairs have a blank side; they score 0, which --rescale "
+            f"turns into {each}. Look at the figures without --rescale, too."
+        ]
+
+    def _count(self, references: Sequence[str]) -> dict[int, float]:
+        """Return the inverse document frequencies log((M + 1) / (df + 1)) of the tokens of `M` references."""
+        texts = dict.fromkeys(references)
+        tokens = dict(zip(texts, self._embedder.tokens(list(texts)), strict=True))
+        n = len(references)
+        df = Counter(token for text in references for token in set(tokens[text].tolist()))
+        for text, ids in tokens.items():
+            if text.strip() and all(df[token] == n for token in ids.tolist()):
+                raise UserError(
+                    f"bertscore with --idf: every token of the reference {text!r:.60} is in all {n} references, so "
+                    "none has a weight; leave --idf out."
+                )
+        self._unseen = float(np.log(n + 1))
+        return {token: float(np.log((n + 1) / (count + 1))) for token, count in df.items()}
+
+    def _weights(self, ids: np.ndarray) -> np.ndarray:
+        """Return the weights of a text's tokens, float32 `[T]`: idf; without idf 1, or 0 for special tokens."""
+        if self._idf is not None:
+            return np.array([self._idf.get(token, self._unseen) for token in ids.tolist()], np.float32)
+        return np.array([token not in self._unweighted for token in ids.tolist()], np.float32)
+
+    def _embed(self, texts: Sequence[str]) -> dict[str, "Embedded"]:
+        """Return the embedding of every distinct text; embeddings are cached, up to `CACHE_BYTES`."""
+        found = {text: self._known.get(text) for text in texts}
+        new = [text for text, known in found.items() if known is None]
+        tokens = self._embedder.tokens(new)
+        for text, ids, states in zip(new, tokens, self._embedder.states(tokens), strict=True):
+            weights = self._weights(ids)
+            blank = not text.strip() or len(ids) <= self._blank or not weights.any()
+            unit = states / np.maximum(np.linalg.norm(states, axis=-1, keepdims=True), 1e-12)
+            found[text] = self._known[text] = Embedded(unit, weights / max(float(weights.sum()), 1e-38), blank)
+            self._bytes += unit.nbytes
+        while self._bytes > CACHE_BYTES:
+            self._bytes -= self._known.pop(next(iter(self._known))).states.nbytes
+        return found
+
+
+class Embedded(NamedTuple):
+    """The embedding of one text."""
+
+    states: np.ndarray  # unit vectors of the tokens, [T, D]
+    weights: np.ndarray  # weights of the tokens, which sum to 1, [T]
+    blank: bool = False  # whether no token of the text has a weight above 0
+
+
+def match_tables(predictions: Sequence[Embedded], references: Sequence[Embedded]) -> np.ndarray:
+    """Return P, R and F of `N` predictions against `M` references, `[N, M, 3]`.
+
+    One matrix product on the host compares all tokens with all tokens, so texts need no padding.
+    """
+    starts = [np.cumsum([0, *(len(text.states) for text in side[:-1])]) for side in (predictions, references)]
+    states, weights = (
+        [np.concatenate([getattr(text, what) for text in side]) for side in (predictions, references)]
+        for what in ("states", "weights")
+    )
+    similar = states[0] @ states[1].T
+    best_reference = np.maximum.reduceat(similar, starts[1], axis=1)  # per token of all predictions, [tokens, M]
+    best_prediction = np.maximum.reduceat(similar, starts[0], axis=0)  # per token of all references, [N, tokens]
+    precision = np.add.reduceat(best_reference * weights[0][:, None], starts[0], axis=0)
+    recall = np.add.reduceat(best_prediction * weights[1], starts[1], axis=1)
+    return np.stack([precision, recall, ratio(2 * precision * recall, precision + recall, 0.0)], axis=-1)
+
+
+def read_baseline(path: str | os.PathLike[str], layer: int) -> tuple[np.ndarray, str]:
+    """Return P, R and F of a layer from a baseline file of bert-score (lines `LAYER,P,R,F`), and its signature.
+
+    Raises UserError if the file cannot be read, or has no usable figures for this layer.
+    """
+    path = Path(path)
+    try:
+        rows = list(csv.DictReader(path.read_text("utf8").splitlines()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as a baseline of bert-score ({error}); check the path.") from error
+    found = next((row for row in rows if row.get("LAYER") == str(layer)), None)
+    if found is None:
+        raise UserError(
+            f"{path}: there is no row for layer {layer}; expected lines LAYER,P,R,F as bert-score has them."
+        )
+    try:
+        figures = np.array([float(found[name]) for name in "PRF"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: layer {layer} has no figures P, R and F; expected lines LAYER,P,R,F.") from error
+    if not np.all(figures < 1):
+        raise UserError(f"{path}: layer {layer} has the baseline {figures.max()}; it must be below 1.")
+    return figures, f"{path.stem},layer-{layer}"
+
+
+class Similarity(Metric):
+    """Mean cosine of sentence embeddings in percent, as in sentence-transformers; 0 for a sample with a blank side."""
+
+    name = "similarity"
+    columns = ("similarity",)
+    statistic_names = ("sum_cosine", "samples")
+    least = -math.inf
+
+    def __init__(self, embedder: TextEmbedder):
+        self._modules = read_modules(embedder.loaded.folder)
+        self._embedder = embedder
+        self._vectors: dict[str, np.ndarray] = {}
+        model = embedder.describe(self._modules.max_tokens)
+        self.signature = f"{model}|pooling:{self._modules.name}|cosine|empty:zero|average:rows"
+
+    def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        check_same_length(predictions, references)
+        cosines = np.einsum("nd,nd->n", self.vectors(predictions), self.vectors(references))
+        return np.stack([cosines, np.ones_like(cosines)], axis=-1)
+
+    def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        cosines = self.vectors(predictions) @ self.vectors(references).T
+        return np.stack([cosines, np.ones_like(cosines)], axis=-1)
+
+    def corpus(self, summed: np.ndarray) -> np.ndarray:
+        return 100.0 * ratio(summed[..., :1], summed[..., 1:], np.nan)
+
+    def vectors(self, texts: Sequence[str]) -> np.ndarray:
+        """Return unit-norm embeddings, float64 `[N, D]`; zeros for blank texts."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+        cased = [text.lower() for text in new] if self._modules.lower_case else new
+        states = self._embedder.states(self._embedder.tokens(cased, self._modules.max_tokens))
+        for text, state in zip(new, states, strict=True):
+            self._vectors[text] = normalize(self._modules.embed(state)) * bool(text.strip())
+        return np.stack([self._vectors[text] for text in texts])
+
+
+class MeaningMetrics:
+    """A factory of BERTScore and sentence similarity that loads the encoder once; call it with the references.
+
+    Args:
+      names: `bertscore`, `similarity` or both.
+      encoder: a checkpoint's folder, its name on the Hugging Face Hub, or `minilm`.
+      layer: the layer for BERTScore; None: the one that bert-score recommends. Similarity uses the last layer.
+      idf: weight tokens in BERTScore by inverse document frequency in the references.
+      rescale: a baseline file of bert-score.
+
+    Raises:
+      UserError: the encoder, layer or baseline does not exist.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        encoder: str,
+        *,
+        layer: int | None = None,
+        idf: bool = False,
+        rescale: str | os.PathLike[str] | None = None,
+    ):
+        self._made: list[Callable[[Sequence[str]], Metric]] = []
+        self._embedders: list[TextEmbedder] = []
+        self._metrics: list[Metric] = []
+        blank: set[tuple[str, str]] = set()
+        if "bertscore" in names:
+            embedder = self._embedder(load_encoder(encoder, layer))
+            baseline = None if rescale is None else read_baseline(rescale, embedder.loaded.encoder.spec.stack.layers)
+            self._made.append(
+                lambda references: BertScore(
+                    embedder, references=references if idf else None, baseline=baseline, blank=blank
+                )
+            )
+        if "similarity" in names:
+            shared = [embedder for embedder in self._embedders if embedder.loaded.is_whole]
+            similarity = Similarity((shared or [self._embedder(load_encoder(encoder, "last"))])[0])
+            self._made.append(lambda _: similarity)
+
+    def __call__(self, references: Sequence[str]) -> list[Metric]:
+        """Return the metrics for these references."""
+        self._metrics = [make(references) for make in self._made]
+        return self._metrics
+
+    def notes(self) -> list[str]:
+        """Return notes for readers of the scores."""
+        noted = [note for metric in self._metrics for note in metric.notes()]
+        if cut := sum(embedder.cut for embedder in self._embedders):
+            noted.append(f"{cut} times a text had more tokens than the encoder takes and was cut.")
+        return noted
+
+    def _embedder(self, loaded: LoadedEncoder) -> TextEmbedder:
+        """Return an embedder with this encoder; `notes` counts the texts that it cuts."""
+        self._embedders.append(TextEmbedder(loaded))
+        return self._embedders[-1]

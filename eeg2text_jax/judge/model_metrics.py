@@ -1,0 +1,108 @@
+"""Metrics that need a model (a text encoder or a judge): check their settings, and make the requested metrics."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.auditing.table import BY_NAME, Endpoint, named, of_metric
+from eeg2text_jax.instrument.metrics.metric import Metric
+from eeg2text_jax.instrument.metrics.metric_names import ENCODED, JUDGED
+
+if TYPE_CHECKING:  # the import takes 30 ms, which `eeg2text score` need not wait for
+    from eeg2text_jax.training.sections import Settings
+
+
+class Makers:
+    """A callable that makes metrics which need a model, for a list of references; each model is loaded once."""
+
+    def __init__(self, makers: Sequence[Any]):
+        self._makers = makers
+
+    def __call__(self, references: Sequence[str]) -> list[Metric]:
+        return [metric for make in self._makers for metric in make(references)]
+
+    def notes(self) -> list[str]:
+        """Return the notes of the metrics for the reader of the scores."""
+        return [note for make in self._makers for note in make.notes()]
+
+
+def makers_of(
+    metrics: Sequence[str],
+    encoder: str | None,
+    judge: str | None,
+    *,
+    layer: int | None = None,
+    idf: bool = False,
+    rescale: str | None = None,
+    truncate: bool = False,
+    spelled: str = "--{}",
+) -> Makers | None:
+    """Return `Makers` of those `metrics` that need a model; None if none does, and then JAX is not imported.
+
+    `encoder`, `layer`, `idf` and `rescale` are for metrics of a text encoder, `judge` and `truncate` for metrics of a
+    judge. `spelled` formats the name of a setting in messages. Raises UserError if a metric lacks its model, or a
+    setting is given without a metric that uses it.
+    """
+    encoded, judged = ([name for name in metrics if name in known] for known in (ENCODED, JUDGED))
+    if encoded and not encoder:
+        raise UserError(f"{encoded[0]} needs {spelled.format('encoder')}=NAME, a checkpoint's folder, or minilm.")
+    if judged and not judge:
+        raise UserError(f"{judged[0]} needs {spelled.format('judge')}=DIR/judge, which `eeg2text judge` writes.")
+    settings = {"encoder": encoder, "layer": layer, "idf": idf, "rescale": rescale}
+    others = {"judge": judge, "truncate": truncate}
+    for wanted, known, given in ((encoded, ENCODED, settings), (judged, JUDGED, others)):
+        for name, value in given.items():
+            if value not in (None, False, "") and not wanted:
+                raise UserError(
+                    f"{spelled.format(name)} is for {' and '.join(known)}; ask for one of them, or leave it out."
+                )
+    if not encoded and not judged:
+        return None
+    makers: list[Any] = []
+    if encoded:
+        from eeg2text_jax.judge._meaning import MeaningMetrics
+
+        makers.append(MeaningMetrics(list(dict.fromkeys(encoded)), encoder, layer=layer, idf=idf, rescale=rescale))
+    if judged:
+        from eeg2text_jax.judge._judge_folder import JudgeMetrics
+
+        makers.append(JudgeMetrics(judge, truncate))
+    return Makers(makers)
+
+
+def configured(config: "Settings") -> Makers | None:
+    """Return `Makers` of the metrics and endpoints in a configuration; None if none needs a model.
+
+    Raises UserError as `makers_of`, or if an endpoint is unknown.
+    """
+    settings = config.metrics
+    layer = None if settings.layer < 0 else settings.layer
+    return makers_of(_wanted(config), settings.encoder, settings.judge, layer=layer, spelled="config.metrics.{}")
+
+
+def _wanted(config: "Settings") -> list[str]:
+    """Return the names of the metrics and of the endpoints' metrics in a configuration."""
+    ends = (config.audit.endpoint, *config.audit.secondary)
+    return [*config.metrics.names, *(named(name, "audit.endpoint").metric for name in ends)]
+
+
+def check_configured(config: "Settings") -> None:
+    """Raise UserError if a run needs a text encoder or a judge that does not exist; load no weights."""
+    from eeg2text_jax.judge._judge_folder import read_judge
+    from eeg2text_jax.models.pretrained.folder import checkpoint_folder
+
+    encoder, judge, wanted = config.metrics.encoder, config.metrics.judge, set(_wanted(config))
+    for known, name, place, expected, read in (
+        (ENCODED, "encoder", encoder, "a checkpoint or minilm", checkpoint_folder),
+        (JUDGED, "judge", judge, "which `eeg2text judge` writes", read_judge),
+    ):
+        if used := wanted & {*known}:
+            if not place:
+                raise UserError(f"{min(used)} needs config.metrics.{name}, {expected}.")
+            read(place)
+
+
+def endpoints(names: Sequence[str], makers: Makers | None) -> list[Endpoint]:
+    """Return the endpoints (scores for an audit) with these names; `makers` makes metrics that need a model."""
+    made = {metric.name: metric for metric in makers([])} if makers else {}
+    return [BY_NAME[name] if name in BY_NAME else of_metric(named(name), made[named(name).metric]) for name in names]

@@ -1,0 +1,307 @@
+"""Attention of short sequences on a GPU: one kernel for each direction, written with Pallas for Triton.
+
+A block of threads computes one head of one sentence. It reads its head's columns of the rows `[N*T, H*Dh]` in place and
+writes its columns of the result, so that neither transposed copies nor attention weights go through memory. The
+backward pass computes the attention weights again.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+from jax.sharding import PartitionSpec
+
+from eeg2text_jax.base.devices.mesh import DATA, data_shards
+from eeg2text_jax.models._heads import Heads
+from eeg2text_jax.models.layers import draw_kept, drop
+
+# Largest number of positions, and largest width of a head, for which the kernels were measured. Longer rows may not fit
+# a block's registers.
+LONGEST, WIDEST = 64, 128
+KERNELS = "fused_attention"  # how the names of the kernels begin in a profile
+NARROWEST = 16  # rows and columns of the smallest matrix product of Triton
+
+
+def capabilities() -> list[str]:
+    """Return the compute capabilities of this machine's GPUs, such as "9.0", or "gfx90a" for an AMD GPU."""
+    gpus = jax.local_devices() if jax.default_backend() == "gpu" else []
+    return [str(getattr(gpu, "compute_capability", "")) for gpu in gpus]
+
+
+def supported() -> bool:
+    """Return whether the GPUs of this machine run the kernels: bfloat16 in Triton needs compute capability 8 (A100).
+
+    The result is True on a machine without a GPU, because such a machine can compile for a GPU.
+    """
+    return all(re.fullmatch(r"\d+\.\d+", found) and float(found) >= 8.0 for found in capabilities())
+
+
+def fits(batch: int, head_dim: int, n_queries: int, n_keys: int) -> bool:
+    """Return whether the kernels can compute attention of these sizes; `batch` counts the sentences of all devices."""
+    small = max(n_queries, n_keys) <= LONGEST and head_dim <= WIDEST
+    return small and batch % data_shards() == 0 and supported()
+
+
+def attend_fused(
+    shape: Heads,
+    queries: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    masks: Sequence[jax.Array],
+    dropout_key: jax.Array | None,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
+    """Return attention `[N*Tq, H*Dh]` of queries `[N*Tq, H*Dh]` over keys and values `[N*Tk, H*Dh]`.
+
+    The result equals `_heads.attend_apart` with the additive biases `masks`, each `[1, N or 1, Tq or 1, Tk]`, but the
+    gradient of `masks` is zero. Where the batch is divided over devices, each device runs the kernel on its own
+    sentences. `interpret` computes without a GPU, for tests.
+    """
+    shards, rate = data_shards(), shape.rate
+    lengths = len(queries) // shape.batch, len(keys) // shape.batch
+    kept = draw_kept((shape.heads, shape.batch, *lengths), rate, dropout_key)
+
+    def split(x: jax.Array) -> jax.Array:
+        return x.reshape(shape.batch // shards, -1, shape.heads, x.shape[1] // shape.heads)
+
+    def local(rows: tuple[jax.Array, ...], masks: tuple[jax.Array, ...], kept: jax.Array | None) -> jax.Array:
+        return _attend(rate, interpret, *map(split, rows), masks, kept).reshape(rows[0].shape)
+
+    given = (queries, keys, values), tuple(masks), None if kept is None else kept.astype(jnp.int8)
+    if shards == 1:
+        return local(*given)
+    rows, of_sentences, whole = PartitionSpec(DATA), PartitionSpec(None, DATA), PartitionSpec()
+    specs = (rows, tuple(of_sentences if mask.shape[1] > 1 else whole for mask in masks), of_sentences)
+    return jax.shard_map(local, in_specs=specs, out_specs=rows, axis_names={DATA}, check_vma=False)(*given)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attend(rate, interpret, queries, keys, values, masks, kept):
+    return _call(_forward, rate, interpret, (queries, keys, values), masks, kept, (queries,))[0]
+
+
+def _attend_forward(rate, interpret, queries, keys, values, masks, kept):
+    return _attend(rate, interpret, queries, keys, values, masks, kept), (queries, keys, values, masks, kept)
+
+
+def _attend_backward(rate, interpret, known, gradient):
+    *rows, masks, kept = known
+    found = _call(_backward, rate, interpret, (*rows, gradient), masks, kept, rows)
+    return *found, tuple(jnp.zeros_like(mask) for mask in masks), None
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def _call(
+    kernel: Callable[..., None],
+    rate: float,
+    interpret: bool,
+    rows: Sequence[jax.Array],
+    masks: tuple[jax.Array, ...],
+    kept: jax.Array | None,
+    like: Sequence[jax.Array],
+) -> Any:
+    """Run a kernel for every sentence and head; its results have the shapes and dtypes of `like`.
+
+    `rows` are queries, keys and values `[N, T, H, Dh]`, and in the backward pass the gradient `[N, Tq, H, Dh]`.
+    """
+    batch, n_queries, heads, head_dim = rows[0].shape
+    n_keys = rows[1].shape[1]
+    over_queries, over_keys = block_of(n_queries), block_of(n_keys)
+
+    def columns(x: jax.Array) -> pl.BlockSpec:
+        block = over_keys if x is rows[1] or x is rows[2] else over_queries
+        return pl.BlockSpec((None, block, None, block_of(head_dim)), lambda n, h: (n, 0, h, 0))
+
+    def mask(x: jax.Array) -> pl.BlockSpec:
+        each = x.shape[1] > 1
+        block = over_queries if x.shape[2] > 1 else 1
+        return pl.BlockSpec((None, None, block, over_keys), lambda n, h: (0, n if each else 0, 0, 0))
+
+    of_kept = [pl.BlockSpec((None, None, over_queries, over_keys), lambda n, h: (h, n, 0, 0))]
+    given = [*rows, *masks, *([] if kept is None else [kept])]
+    specs = [columns(x) for x in rows] + [mask(x) for x in masks] + (of_kept if kept is not None else [])
+    call = pl.pallas_call(
+        functools.partial(kernel, rate, (n_queries, n_keys, head_dim), len(masks), kept is not None),
+        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in like],
+        grid=(batch, heads),
+        in_specs=specs,
+        out_specs=[columns(x) for x in like],
+        interpret=interpret,
+        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
+        name=f"{KERNELS}{kernel.__name__}",
+    )
+    return call(*given)
+
+
+def block_of(length: int) -> int:
+    """Return the size of a block for an axis of this length: the next power of two, at least `NARROWEST`."""
+    return max(NARROWEST, pl.next_power_of_2(length))
+
+
+def inside(shape: tuple[int, ...], length: int | jax.Array, width: int | jax.Array) -> jax.Array:
+    """Return which elements of a block `shape` lie in an array `[length, width]`."""
+    rows, columns = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in (0, 1))
+    return (rows < length) & (columns < width)
+
+
+class _Loads:
+    """Loads of a block's operands, padded with zeros."""
+
+    def __init__(self, sizes: tuple[int, int, int]):
+        self.n_queries, self.n_keys, self.head_dim = sizes
+
+    def rows(self, ref: Any, length: int) -> jax.Array:
+        """Load `[T, Dh]` of one sentence and head."""
+        return plgpu.load(ref, mask=inside(ref.shape, length, self.head_dim), other=0.0)
+
+    def scores(self, ref: Any) -> jax.Array:
+        """Load `[Tq or 1, Tk]` of a mask, or of what dropout keeps."""
+        return plgpu.load(ref, mask=inside(ref.shape, self.n_queries, self.n_keys), other=0)
+
+
+def _weights(loads: _Loads, queries: jax.Array, keys: jax.Array, masks: Sequence[Any]) -> jax.Array:
+    """Return attention weights `[Tq, Tk]` in the dtype of queries; 0 at padded key positions."""
+    scores = plgpu.dot(queries, keys.T)
+    for mask in masks:
+        scores = scores + loads.scores(mask)
+    scores = jnp.where(inside(scores.shape, scores.shape[0], loads.n_keys), scores, -jnp.inf)
+    powers = jnp.exp(scores - jnp.max(scores, axis=1, keepdims=True))
+    return (powers / jnp.sum(powers, axis=1, keepdims=True)).astype(queries.dtype)
+
+
+def _dropped(weights: jax.Array, kept: jax.Array | None, rate: float) -> jax.Array:
+    return drop(weights.astype(jnp.float32), kept, rate).astype(weights.dtype)
+
+
+def _forward(rate, sizes, n_masks, drops, queries, keys, values, *more):
+    loads, masks, [*kept, mixed] = _Loads(sizes), more[:n_masks], more[n_masks:]
+    queries = loads.rows(queries, loads.n_queries)
+    keys, values = (loads.rows(x, loads.n_keys) for x in (keys, values))
+    weights = _weights(loads, queries, keys, masks)
+    found = plgpu.dot(_dropped(weights, loads.scores(kept[0]) != 0 if drops else None, rate), values)
+    _store(loads, mixed, found, loads.n_queries)
+
+
+def _backward(rate, sizes, n_masks, drops, queries, keys, values, gradient, *more):
+    loads, masks, rest = _Loads(sizes), more[:n_masks], more[n_masks:]
+    of_queries, of_keys, of_values = rest[-3:]
+    queries, gradient = (loads.rows(x, loads.n_queries) for x in (queries, gradient))
+    keys, values = (loads.rows(x, loads.n_keys) for x in (keys, values))
+    kept = loads.scores(rest[0]) != 0 if drops else None
+    weights = _weights(loads, queries, keys, masks)
+    _store(loads, of_values, plgpu.dot(_dropped(weights, kept, rate).T, gradient), loads.n_keys)
+    to_weights, of_weights = drop(plgpu.dot(gradient, values.T), kept, rate), weights.astype(jnp.float32)
+    along = jnp.sum(of_weights * to_weights, axis=1, keepdims=True)
+    to_scores = (of_weights * (to_weights - along)).astype(queries.dtype)
+    _store(loads, of_queries, plgpu.dot(to_scores, keys), loads.n_queries)
+    _store(loads, of_keys, plgpu.dot(to_scores.T, queries), loads.n_keys)
+
+
+def _store(loads: _Loads, ref: Any, found: jax.Array, length: int) -> None:
+    plgpu.store(ref, found.astype(ref.dtype), mask=inside(ref.shape, length, loads.head_dim))
+
+
+# Attention of a decoder step over the KV cache on a GPU, as one kernel written with Pallas for Triton.
+#
+# A block of threads computes one head of all beams of one sentence: the beams are query positions over one shared
+# cache, see `models.cache`. Keys and values are read once, in groups of positions, with the running maximum and sum of
+# FlashAttention (Dao et al. 2022); positions that are not written yet are not read.
+
+GROUP = 64  # entries of the cache that are read at once
+
+
+def fits_step(head_dim: int, beams: int) -> bool:
+    """Return whether the kernel can compute attention of these sizes."""
+    return beams <= LONGEST and head_dim <= WIDEST and supported()
+
+
+def attend_cached(
+    queries: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    bias: jax.Array,
+    filled: jax.Array,
+    *,
+    keys_last: bool,
+    interpret: bool = False,
+) -> jax.Array:
+    """Return attention `[B*K, H*Dh]` of K beams of B sentences, queries `[B*K, H*Dh]`, over a cache of E entries.
+
+    It has no gradient.
+
+    Args:
+      keys: `[B, H, Dh, E]` if `keys_last`, else `[B, H, E, Dh]`.
+      values: `[B, H, E, Dh]`.
+      bias: float32 `[B, H or 1, K or 1, E]`.
+      filled: int32, number of entries that are written and visible, at least 1; the rest is not read.
+      interpret: compute without a GPU, for tests.
+    """
+    batch, heads, entries, head_dim = values.shape
+    split = queries.astype(values.dtype).reshape(batch, -1, heads, head_dim)
+    beams, width = split.shape[1], block_of(head_dim)
+    whole = pl.next_power_of_2(-(-entries // GROUP) * GROUP)
+    rows = pl.BlockSpec((None, block_of(beams), None, width), lambda b, h: (b, 0, h, 0))
+    of_values = pl.BlockSpec((None, None, whole, width), lambda b, h: (b, h, 0, 0))
+    of_keys = pl.BlockSpec((None, None, width, whole), lambda b, h: (b, h, 0, 0)) if keys_last else of_values
+    each_head, each_beam = bias.shape[1] > 1, bias.shape[2] > 1
+    of_bias = pl.BlockSpec(
+        (None, None, block_of(beams) if each_beam else 1, whole), lambda b, h: (b, h if each_head else 0, 0, 0)
+    )
+    mixed = pl.pallas_call(
+        functools.partial(_kernel, (beams, entries, head_dim), keys_last),
+        out_shape=jax.ShapeDtypeStruct(split.shape, values.dtype),
+        grid=(batch, heads),
+        in_specs=[rows, of_keys, of_values, of_bias, pl.BlockSpec((1,), lambda b, h: (0,))],
+        out_specs=rows,
+        interpret=interpret,
+        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=2),
+        name=f"{KERNELS}_step",
+    )(split, keys, values, bias, filled.reshape(1))
+    return mixed.reshape(queries.shape).astype(queries.dtype)
+
+
+def _kernel(
+    sizes: tuple[int, int, int],
+    keys_last: bool,
+    queries: Any,
+    keys: Any,
+    values: Any,
+    bias: Any,
+    filled: Any,
+    mixed: Any,
+) -> None:
+    beams, entries, head_dim = sizes
+    within = inside(queries.shape, beams, head_dim)
+    asked, last = plgpu.load(queries, mask=within, other=0.0), jnp.minimum(filled[0], entries)
+
+    def read(i: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        found, greatest, total = carry
+        part, left = pl.ds(i * GROUP, GROUP), last - i * GROUP
+        if keys_last:
+            block = keys.at[:, part]
+            known = plgpu.load(block, mask=inside(block.shape, head_dim, left), other=0.0)
+        else:
+            block = keys.at[part, :]
+            known = plgpu.load(block, mask=inside(block.shape, left, head_dim), other=0.0).T
+        block = bias.at[:, part]
+        scores = plgpu.dot(asked, known) + plgpu.load(block, mask=inside(block.shape, beams, left), other=0.0)
+        scores = jnp.where(inside(scores.shape, scores.shape[0], left), scores, -jnp.inf)
+        highest = jnp.maximum(greatest, jnp.max(scores, axis=1, keepdims=True))
+        powers, shrink = jnp.exp(scores - highest), jnp.exp(greatest - highest)
+        block = values.at[part, :]
+        known = plgpu.load(block, mask=inside(block.shape, left, head_dim), other=0.0)
+        found = found * shrink + plgpu.dot(powers.astype(known.dtype), known)
+        return found, highest, total * shrink + jnp.sum(powers, axis=1, keepdims=True)
+
+    column = (asked.shape[0], 1)
+    nothing = jnp.zeros(asked.shape, jnp.float32), jnp.full(column, -jnp.inf), jnp.zeros(column, jnp.float32)
+    found, _, total = jax.lax.fori_loop(0, (last + GROUP - 1) // GROUP, read, nothing)
+    plgpu.store(mixed, (found / total).astype(mixed.dtype), mask=within)

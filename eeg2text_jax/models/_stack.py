@@ -1,0 +1,267 @@
+"""The transformer layer, and a stack of layers with position embeddings and norms: every encoder and decoder."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from eeg2text_jax.base.devices.mesh import data_shards, shard_rows
+from eeg2text_jax.models.attention import (
+    Attention,
+    Cache,
+    LayerCache,
+    RelativeBias,
+    Rotation,
+    history_bias,
+    mask_bias,
+    own_position,
+    padding_bias,
+)
+from eeg2text_jax.models.layers import (
+    MANY_ROWS,
+    Dense,
+    FeedForward,
+    LearnedPositions,
+    Norm,
+    check_length,
+    dropout,
+    product,
+    row_major,
+    sinusoidal_table,
+)
+from eeg2text_jax.models.nnx_bridge import Keep, map_layers, scan_layers, separate_layers, stack_layers
+from eeg2text_jax.models.spec import StackSpec
+
+Sublayer = Callable[[jax.Array, jax.Array | None], jax.Array]  # (rows, dropout key) -> rows added to the residual
+
+
+class Layer(nnx.Module):
+    """Self-attention, cross-attention in a decoder, and a feed-forward network, each with a residual and a norm.
+
+    Activations are rows `[R, D]`, the positions of all sentences, since a TPU computes and compiles matrix products of
+    two axes fastest (0.54 ms for BART-large's feed-forward network and its gradient by the compiler's estimate, 0.59
+    with three axes).
+    """
+
+    def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        self.self_attention = Attention(spec, dtype, rngs)
+        self.self_norm = Norm(spec, dtype)
+        if spec.decoder and not spec.alone:
+            self.cross_attention = Attention(spec, dtype, rngs)
+            self.cross_norm = Norm(spec, dtype)
+        self.ffn = FeedForward(spec, dtype, rngs)
+        self.ffn_norm = Norm(spec, dtype)
+        if spec.sandwich_norm:
+            self.self_norm_after, self.ffn_norm_after = Norm(spec, dtype), Norm(spec, dtype)
+        self.pre_norm, self.sandwich, self.rate = spec.pre_norm, spec.sandwich_norm, spec.dropout
+
+    def __call__(
+        self,
+        x: jax.Array,
+        batch: int,
+        self_biases: Sequence[jax.Array],
+        hidden: jax.Array | None = None,
+        hidden_bias: jax.Array | None = None,
+        dropout_key: jax.Array | None = None,
+        rotation: Rotation | None = None,
+    ) -> jax.Array:
+        """Apply the layer to all positions of N = `batch` sentences at once, rows `[N*T, D]`.
+
+        A decoder with cross-attention also reads the encoder output, rows `hidden [N*S, D]`. Biases are
+        `[H or 1, N or 1, Tq or 1, Tk]`.
+        """
+
+        def own(h: jax.Array, site: jax.Array | None) -> jax.Array:
+            return self.self_attention(h, h, batch, self_biases, site, rotation)
+
+        def cross(h: jax.Array, site: jax.Array | None) -> jax.Array:
+            return self.cross_attention(h, hidden, batch, (hidden_bias,), site)
+
+        return self._sublayers(x, own, None if hidden is None else cross, dropout_key)
+
+    def round_to_int8(self) -> None:
+        """Round all kernels to int8, and the rows that they are multiplied with."""
+        blocks = (self.self_attention, self.ffn, *((self.cross_attention,) if hasattr(self, "cross_attention") else ()))
+        for dense in (part for block in blocks for part in vars(block).values() if isinstance(part, Dense)):
+            dense.round_rows()
+
+    def step(
+        self,
+        x: jax.Array,
+        index: jax.Array,
+        cache: LayerCache,
+        own_bias: jax.Array,
+        cross_bias: jax.Array | None,
+        rotation: Rotation | None = None,
+        prompt: int = 0,
+    ) -> tuple[jax.Array, LayerCache]:
+        """Apply the layer to position `index` of K beams of B sentences: return rows `[B*K, D]` and the new cache.
+
+        The K beams of a sentence are K query positions over one shared cache. In a decoder-only model, `cross_bias` is
+        None, and the first `prompt` entries of the cache belong to the prompt.
+        """
+        attention = self.self_attention
+
+        def own(h: jax.Array, _: None) -> jax.Array:
+            nonlocal cache
+            cache = cache.remember(attention.keys(h, rotation), attention.value(h), index, prompt)
+            return attention.out(cache.own(attention.queries(h, rotation), own_bias, index, attention.cap))
+
+        def cross(h: jax.Array, _: None) -> jax.Array:
+            crossing = self.cross_attention
+            return crossing.out(cache.cross(crossing.queries(h), cross_bias))
+
+        x = self._sublayers(x, own, None if cross_bias is None else cross, None)
+        return x, cache
+
+    def _sublayers(self, x: jax.Array, own: Sublayer, cross: Sublayer | None, key: jax.Array | None) -> jax.Array:
+        """Apply self-attention `own`, cross-attention `cross` unless None, and the feed-forward network to rows `x`."""
+        sites = [None] * 3 if key is None else jax.random.split(key, 3)
+        after = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
+        x = self._around(self.self_norm, own, x, sites[0], after[0])
+        if cross is not None:
+            x = self._around(self.cross_norm, cross, x, sites[1])
+        return self._around(self.ffn_norm, self.ffn, x, sites[2], after[1])
+
+    def _around(
+        self, norm: Norm, sublayer: Sublayer, x: jax.Array, key: jax.Array | None, after: Norm | None = None
+    ) -> jax.Array:
+        """Apply a sublayer with its residual and norm; `after`, unless None, is a norm of the sublayer's output.
+
+        With layer norms, the sum and the norm's statistics are marked for storage, see `product`. Without marks, the
+        backward pass recomputes both from the sublayer's result. By the TPU compiler's estimates (batch 32), this would
+        make BART-large slower, 68.0 instead of 66.6 ms, but makes T5-large (RMS norms) faster, 124.9 instead of 126.6.
+        """
+        y = sublayer(norm(x) if self.pre_norm else x, key)
+        y = y if after is None else after(y)
+        x = shard_rows(row_major(x + dropout(y, self.rate, key, site=1)))
+        x = product(x) if norm.centered else x
+        return x if self.pre_norm else row_major(norm(x))
+
+
+class Stack(nnx.Module):
+    """Transformer layers, with position embeddings and norms before and after; parameters `[L, ...]` are stacked."""
+
+    def __init__(self, spec: StackSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        if spec.positions == "learned":
+            self.positions = LearnedPositions(spec, rngs)
+        elif spec.positions == "relative":
+            self.relative = RelativeBias(spec, rngs)
+        if spec.token_types:
+            init = jax.nn.initializers.normal(spec.init_std or spec.width**-0.5)
+            self.token_types = nnx.Param(init(rngs.params(), (spec.token_types, spec.width), jnp.float32))
+        if spec.embedding_norm:
+            self.embedding_norm = Norm(spec, dtype)
+        if spec.layers:
+            self.layers = stack_layers(lambda r: Layer(spec, dtype, r), rngs.params(), spec.layers)
+        if spec.final_norm:
+            self.final_norm = Norm(spec, dtype)
+        self.spec, self.dtype = spec, dtype
+
+    def __call__(
+        self,
+        x: jax.Array,
+        mask: jax.Array | None,
+        hidden: jax.Array | None = None,
+        hidden_mask: jax.Array | None = None,
+        *,
+        dropout_key: jax.Array | None = None,
+        remat: Keep | None = None,
+        unroll: bool = False,
+    ) -> jax.Array:
+        """Return hidden states `[B, T, D]` of all positions from embeddings `x [B, T, D]` and their mask `[B, T]`.
+
+        A decoder also reads the encoder output `hidden [B, S, D]` and its mask `[B, S]`.
+        """
+        start, end, keys = dropout_keys(dropout_key, self.spec.layers)
+        batch, length, width = x.shape
+        positions = jnp.arange(length)
+        seen, *learned = [bias.swapaxes(0, 1) for bias in self._self_biases(positions, positions, mask)]
+        rows, hidden_seen = None, None
+        if hidden is not None:
+            rows, hidden_seen = hidden.reshape(-1, hidden.shape[-1]), padding_bias(hidden_mask).swapaxes(0, 1)
+
+        def body(layer: Layer, x: jax.Array, key: jax.Array | None, shared: tuple) -> jax.Array:
+            (seen, hidden_seen), learned, rows = jax.lax.stop_gradient(shared[0]), *shared[1:]
+            return layer(x, batch, (seen, *learned), rows, hidden_seen, key)
+
+        x = shard_rows(self._embed(shard_rows(x), positions, length, start).reshape(-1, width))
+        if self.spec.layers:
+            shared, late = ((seen, hidden_seen), learned, rows), x.shape[0] // data_shards() < MANY_ROWS
+            options = {"dtype": self.dtype, "remat": remat, "unroll": unroll, "late": late}
+            x = scan_layers(self.layers, body, x, keys, shared, **options)
+        return shard_rows(self._finish(x, end).reshape(batch, length, width))
+
+    def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
+        """Make a decoder's KV cache for `B * beams` sequences from the encoder output `[B, S, D]` and its mask."""
+
+        def empty(layer: Layer) -> LayerCache:
+            attention = layer.cross_attention
+            keys, values = attention.key(hidden), attention.value(hidden)
+            return LayerCache.empty(self.spec.heads, keys, values, max_length * beams)
+
+        layers = tuple(map(empty, self.separate_layers()))
+        ancestors = jnp.zeros((mask.shape[0], beams, max_length), jnp.int32)
+        return Cache(layers, ancestors, mask)
+
+    def separate_layers(self) -> list[Layer]:
+        """Return the layers one by one, as `step` needs them."""
+        return separate_layers(self.layers, self.spec.layers)
+
+    def rounded_layers(self) -> Layer:
+        """Return the stacked layers with kernels in int8, see `Layer.round_to_int8`."""
+        return map_layers(self.layers, Layer.round_to_int8)
+
+    def step(self, layers: Sequence[Layer], x: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
+        """Decode one position: return hidden states `[B*K, D]` and the new cache from embeddings `[B*K, 1, D]`.
+
+        `layers` come from `separate_layers`, called outside of the loop over positions `index`.
+        """
+        positions = jnp.arange(cache.ancestors.shape[2])
+        ancestors = own_position(cache.ancestors, index)
+        own_bias = history_bias(ancestors, sum(self._self_biases(index[None], positions, None)))
+        cross_bias = padding_bias(cache.cross_mask)
+        x, memory = self._embed(x, index[None], positions.shape[0], None)[:, 0], []
+        for layer, before in zip(layers, cache.layers, strict=True):
+            x, after = layer.step(x, index, before, own_bias, cross_bias)
+            memory.append(after)
+        return self._finish(x, None), cache._replace(layers=tuple(memory), ancestors=ancestors)
+
+    @jax.named_scope("embeddings")
+    def _embed(self, x: jax.Array, positions: jax.Array, length: int, key: jax.Array | None) -> jax.Array:
+        """Add embeddings of token type and `positions [T] < length` to `x [N, T, D]`; apply norm and dropout."""
+        check_length(self.spec, length)
+        x = x.astype(self.dtype)
+        if self.spec.positions == "learned":
+            x = x + self.positions(positions).astype(self.dtype)[None]
+        elif self.spec.positions == "sinusoidal":
+            x = x + jnp.asarray(sinusoidal_table(length, self.spec.width), self.dtype)[positions][None]
+        if self.spec.token_types:
+            x = x + self.token_types[0].astype(self.dtype)[None, None]
+        if self.spec.embedding_norm:
+            x = self.embedding_norm(x)
+        return dropout(x, self.spec.embedding_dropout, key)
+
+    def _finish(self, x: jax.Array, key: jax.Array | None) -> jax.Array:
+        """Apply the final norm and the final dropout, if the spec has them."""
+        return dropout(self.final_norm(x) if self.spec.final_norm else x, self.spec.final_dropout, key)
+
+    def _self_biases(self, queries: jax.Array, keys: jax.Array, mask: jax.Array | None) -> list[jax.Array]:
+        """Return biases `[B or 1, H or 1, Tq or 1, Tk]` of self-attention: the mask, then T5's relative bias if any.
+
+        They are not added up here, so that every layer sums the gradient of the relative bias over the batch.
+        """
+        visible = jnp.ones((1, 1, 1, keys.shape[0]), bool) if mask is None else mask[:, None, None, :]
+        if self.spec.decoder:
+            visible = visible & (keys[None, :] <= queries[:, None])[None, None]
+        biases = [mask_bias(visible)]
+        return [*biases, self.relative(queries, keys)] if self.spec.positions == "relative" else biases
+
+
+def dropout_keys(key: jax.Array | None, layers: int) -> tuple:
+    """Return dropout keys of the embeddings, of the output, and `[L]` of the layers; three None if `key` is None."""
+    if key is None:
+        return None, None, None
+    before, after, within = jax.random.split(key, 3)
+    return before, after, jax.random.split(within, layers)

@@ -1,0 +1,92 @@
+"""BART: post-norm layers, learned positions with offset 2, a norm after the embeddings (Lewis et al. 2020)."""
+
+from transformers import BartConfig
+
+from eeg2text_jax.models.backbones.mapping import Rule, Table, attention, dense, norm
+from eeg2text_jax.models.spec import Seq2SeqSpec, StackSpec, head_dim
+
+CONFIG = BartConfig  # configuration class of models with random weights
+MODEL_TYPE = "bart"  # `model_type` in config.json of its checkpoints
+ARCHITECTURE = "BartForConditionalGeneration"  # the class of transformers that loads its checkpoints
+
+_PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
+
+
+def spec_from_config(config: BartConfig) -> Seq2SeqSpec:
+    """Return the description of the backbone that a Hugging Face configuration asks for."""
+    encoder, decoder = (_stack(config, side) for side in ("encoder", "decoder"))
+    return Seq2SeqSpec(
+        backbone="bart",
+        vocab_size=config.vocab_size,
+        encoder=encoder,
+        decoder=decoder,
+        pad_token=config.pad_token_id,
+        eos_token=config.eos_token_id,
+        start_token=config.decoder_start_token_id,
+        embedding_std=config.init_std,
+        embedding_scale=config.d_model**0.5 if config.scale_embedding else 1.0,
+        logits_bias="frozen",
+    )
+
+
+def _stack(config: BartConfig, side: str) -> StackSpec:
+    heads = getattr(config, f"{side}_attention_heads")
+    return StackSpec(
+        layers=getattr(config, f"{side}_layers"),
+        width=config.d_model,
+        heads=heads,
+        head_dim=head_dim(config.d_model, heads),
+        ffn=getattr(config, f"{side}_ffn_dim"),
+        activation=config.activation_function,
+        decoder=side == "decoder",
+        positions="learned",
+        max_positions=config.max_position_embeddings,
+        position_offset=2,
+        embedding_norm=True,
+        embedding_dropout=config.dropout,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        activation_dropout=config.activation_dropout,
+        init_std=config.init_std,
+    )
+
+
+def random_config(fields: dict) -> BartConfig:
+    """Return the configuration of a model with random weights; its decoder starts with the end token, as in BART."""
+    end = fields["eos_token_id"]
+    return CONFIG(**{"decoder_start_token_id": end, "forced_eos_token_id": end, **fields})
+
+
+def table(spec: Seq2SeqSpec) -> Table:
+    """Return the table that maps our parameters to the tensor names in BART's checkpoints."""
+    rules = shared_rules()
+    for side, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
+        rules += layer_rules(side, stack.layers)
+        rules += norm(f"backbone/{side}/embedding_norm", f"model.{side}.layernorm_embedding")
+        rules.append(Rule(f"backbone/{side}/positions/embedding", f"model.{side}.embed_positions.weight"))
+    return Table("BART", tuple(rules), ignored=(r"(model\.)?(en|de)coder\.version",), spellings=((r"^model\.", ""),))
+
+
+def shared_rules() -> list[Rule]:
+    """Return the rules (parameter -> tensor name) of embedding table and output bias; PEGASUS has the same."""
+    copies = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+    return [
+        Rule("backbone/shared/embedding", "model.shared.weight", tied=copies),
+        Rule("backbone/head/bias", "final_logits_bias", squeeze=True, optional=True),
+    ]
+
+
+def layer_rules(side: str, layers: int) -> list[Rule]:
+    """Return the rules (parameter -> tensor names) of layers of `side` (encoder or decoder); PEGASUS has the same."""
+    target, source = f"backbone/{side}/layers", f"model.{side}.layers.{{layer}}"
+    rules = [
+        *attention(f"{target}/self_attention", f"{source}.self_attn", _PROJECTIONS, layers),
+        *norm(f"{target}/self_norm", f"{source}.self_attn_layer_norm", layers),
+        *dense(f"{target}/ffn/inner", f"{source}.fc1", layers),
+        *dense(f"{target}/ffn/outer", f"{source}.fc2", layers),
+        *norm(f"{target}/ffn_norm", f"{source}.final_layer_norm", layers),
+    ]
+    if side == "decoder":
+        rules += attention(f"{target}/cross_attention", f"{source}.encoder_attn", _PROJECTIONS, layers)
+        rules += norm(f"{target}/cross_norm", f"{source}.encoder_attn_layer_norm", layers)
+    return rules

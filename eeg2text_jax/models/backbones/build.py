@@ -1,0 +1,211 @@
+"""Build models from the section `model` of the configuration: a language model (backbone) and a brain encoder."""
+
+import importlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from eeg2text_jax.base.errors import UserError, did_you_mean, first_line, one_line
+from eeg2text_jax.models.backbones import BACKBONES, DECODERS, ENCODER_DECODERS, ModelSettings, decoder_only
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.models.layers import ACTIVATIONS
+from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
+
+DTYPES = ("float32", "bfloat16")
+MOST_LAYERS = 1000  # the deepest language models have 126
+
+
+def build_model(config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any) -> Seq2SeqModel:
+    """Return a model with random weights, whose backbone has the fields `config.shape` and the tokenizer's vocabulary.
+
+    `config` is the section `model`; `feature_shape` is F, the numbers per word, or the (X, Y, Z) of volumes.
+
+    Raises:
+      UserError: an unknown backbone, dtype or field of `shape`, or a tokenizer without end or padding token.
+    """
+    spec = random_spec(config.backbone, dict(config.shape), tokenizer)
+    return model_around(spec, config, feature_shape, tokenizer)
+
+
+def model_around(
+    spec: Seq2SeqSpec, config: ModelSettings, feature_shape: int | Sequence[int], tokenizer: Any
+) -> Seq2SeqModel:
+    """Return a model of the backbone `spec` with the brain encoder and bridge that the section `model` describes."""
+    if config.dtype not in DTYPES:
+        raise UserError(f"config.model.dtype is {config.dtype!r}; it must be one of {', '.join(DTYPES)}.")
+    prompt = tokenizer(config.prompt, add_special_tokens=False)["input_ids"] if config.prompt else []
+    if prompt and max(prompt) >= (spec.encoder_vocab_size or spec.vocab_size):
+        raise UserError(
+            f"config.model.prompt has token {max(prompt)}, which the vocabulary of the encoder lacks; change the "
+            "prompt, or leave it out."
+        )
+    eeg = brain_spec(config, feature_shape, tuple(prompt), spec.d_model)
+    return Seq2SeqModel(spec, eeg, dtype=config.dtype, remat=config.remat, keep=config.keep)
+
+
+def brain_spec(
+    config: ModelSettings, feature_shape: int | Sequence[int], prompt: tuple[int, ...] = (), d_model: int = 0
+) -> EEGSpec:
+    """Return the description of the brain encoder that the section `model` asks for.
+
+    `d_model`, the width of the language model, is UniCoRN's width if `encoder_width` is 0. Raises UserError if
+    `encoder_width` is 0 for volumes, or not a multiple of the heads.
+    """
+    shape = (feature_shape,) if isinstance(feature_shape, int) else tuple(map(int, feature_shape))
+    unicorn, volume = config.encoder == "unicorn", shape if len(shape) > 1 else ()
+    if volume and not unicorn and not config.encoder_width:
+        raise UserError(
+            f"config.model.encoder_width is 0, but a volume of {math.prod(shape):,} voxels must be projected to a "
+            "smaller width; set encoder_width, for example to 256."
+        )
+    width = config.encoder_width or (d_model if unicorn else 0)
+    if unicorn and width % config.encoder_heads:
+        raise UserError(
+            f"config.model.encoder_heads is {config.encoder_heads}, which does not divide the width {width}; choose "
+            "another number of heads or an encoder_width."
+        )
+    own = config.unicorn
+    details: dict[str, Any] = {
+        "channels": tuple(own.channels) if volume else (),
+        "hidden": 0 if volume else own.hidden,
+        "activation": own.activation,
+        "positions": own.positions,
+        "bridge": own.bridge,
+    }
+    return EEGSpec(
+        features=math.prod(shape),
+        layers=0 if config.encoder == "none" else config.encoder_layers,
+        heads=config.encoder_heads,
+        ffn=config.encoder_ffn,
+        width=width,
+        dropout=config.dropout,
+        prompt=prompt,
+        kind=config.encoder,
+        volume=volume,
+        **(details if unicorn else {}),
+    )
+
+
+def backbone_module(name: str) -> Any:
+    """Return the module of the backbone `name`, or for a decoder-only model an object with the same interface.
+
+    Each has `spec_from_config`, `random_config` and `table`; PEGASUS also has `as_stored` and, like BERT2BERT,
+    `only_exported`.
+
+    Raises:
+      UserError: no such backbone.
+    """
+    if name not in BACKBONES:
+        raise UserError(f"config.model.backbone is {name!r}; it must be one of {', '.join(BACKBONES)}.")
+    if name in DECODERS:
+        return decoder_only.MODELS[name]
+    return importlib.import_module(f"eeg2text_jax.models.backbones.{name}")
+
+
+def backbone_of(config: PretrainedConfig) -> str | None:
+    """Return the name of the backbone that a Hugging Face configuration is for; None if it is not supported."""
+    return next((name for name in BACKBONES if config.model_type == backbone_module(name).MODEL_TYPE), None)
+
+
+def check_depth(fields: Any, where: str) -> None:
+    """Raise UserError if a configuration's fields ask for so many layers that building the model would never end."""
+    for name, value in fields.items() if isinstance(fields, dict) else ():
+        check_depth(value, f"{where}: {name}")
+        if name.endswith("layers") and isinstance(value, int | float) and value > MOST_LAYERS:
+            raise UserError(f"{where}: {name} is {value}; expected at most {MOST_LAYERS}.")
+
+
+def random_spec(backbone: str, shape: dict[str, Any], tokenizer: Any) -> Seq2SeqSpec:
+    """Return the description of a backbone with random weights.
+
+    Raises:
+      UserError: see `random_config` and `describe`; or the vocabulary is smaller than the tokenizer's.
+    """
+    check_depth(shape, "config.model.shape")
+    spec = describe(random_config(backbone, shape, tokenizer), backbone, "config.model.shape")
+    if len(tokenizer) > spec.vocab_size:  # for a larger token id, JAX would silently read the last row of the table
+        raise UserError(
+            f"config.model.shape: vocab_size is {spec.vocab_size}, but the tokenizer has {len(tokenizer)} tokens; "
+            "leave vocab_size out."
+        )
+    return spec
+
+
+def describe(config: PretrainedConfig, backbone: str, where: str) -> Seq2SeqSpec:
+    """Return the description of a backbone from its Hugging Face configuration, which error messages call by `where`.
+
+    Raises:
+      UserError: an unknown activation, a size below 1, an invalid dropout rate, or a missing or invalid token id.
+    """
+    try:
+        spec = backbone_module(backbone).spec_from_config(config)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise UserError(f"{where}: describes no {backbone} model ({first_line(error)}).") from error
+    for stack in filter(None, (spec.encoder, spec.decoder)):
+        _check_stack(stack, where)
+    tokens = {"pad": spec.pad_token, "eos": spec.eos_token, "decoder_start": spec.start_token}
+    for name, token in tokens.items() if spec.encoder else [("eos", spec.eos_token)]:
+        if not _whole(token) or not 0 <= token < spec.vocab_size:
+            raise UserError(
+                f"{where}: {name}_token_id is {token!r}; expected one token id below vocab_size, {spec.vocab_size} "
+                "(several end tokens for decoding go into generation_config.json)."
+            )
+    return spec
+
+
+def _check_stack(stack: StackSpec, where: str) -> None:
+    if stack.activation not in ACTIVATIONS:
+        known = ", ".join(sorted(ACTIVATIONS))
+        raise UserError(f"{where}: there is no activation {stack.activation!r} here; expected one of {known}.")
+    sizes = {"layers": stack.layers, "heads": stack.heads, "width": stack.width, "feed-forward width": stack.ffn}
+    for name, size in sizes.items():
+        if not _whole(size) or size < 1:
+            raise UserError(f"{where}: its {name} is {size!r}; expected a whole number, at least 1.")
+    if stack.kv_heads and stack.heads % stack.kv_heads:
+        raise UserError(
+            f"{where}: its {stack.heads} heads cannot share {stack.kv_heads} heads of keys equally; change one number."
+        )
+    for rate in (stack.dropout, stack.attention_dropout, stack.activation_dropout, stack.embedding_dropout):
+        if not 0 <= rate < 1:
+            raise UserError(f"{where}: a rate of dropout is {rate!r}; expected a number from 0 to below 1.")
+
+
+def random_config(backbone: str, shape: dict[str, Any], tokenizer: Any) -> PretrainedConfig:
+    """Return the Hugging Face configuration of a backbone with random weights.
+
+    Raises:
+      UserError: a field that the configuration class does not know.
+    """
+    module = backbone_module(backbone)
+    _check_fields(shape, module.CONFIG, getattr(module, "SIDES", ()))
+    bos = first_known(tokenizer.bos_token_id, tokenizer.cls_token_id)
+    eos = first_known(tokenizer.eos_token_id, tokenizer.sep_token_id)
+    if eos is None or (tokenizer.pad_token_id is None and backbone in ENCODER_DECODERS):
+        raise UserError("the tokenizer has no end or no padding token; set eos_token and pad_token in its folder.")
+    tokens = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": tokenizer.pad_token_id}
+    try:
+        return module.random_config({"vocab_size": len(tokenizer), **tokens, **shape})
+    except Exception as error:  # transformers checks some values, and raises many kinds of exceptions
+        raise UserError(f"config.model.shape makes no {module.CONFIG.__name__} ({one_line(error)}).") from error
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def first_known(*ids: int | None) -> int | None:
+    """Return the first token id that is not None."""
+    return next((i for i in ids if i is not None), None)
+
+
+def _check_fields(shape: dict[str, Any], config_class: type[PretrainedConfig], prefixes: tuple[str, ...]) -> None:
+    fields = {*config_class().to_dict(), *config_class.attribute_map}
+    known = fields | {prefix + name for prefix in prefixes for name in fields}
+    for name in shape:
+        if name not in known:
+            raise UserError(
+                f"config.model.shape has a field {name!r} that {config_class.__name__} does not know; "
+                f"{did_you_mean(name, sorted(known))}"
+            )

@@ -1,0 +1,205 @@
+"""Conversion between the tensors of a PyTorch checkpoint and our parameters, by one table of names per architecture.
+
+A parameter is named by its path in the nested dict (`backbone/encoder/layers/ffn/inner/kernel`), a tensor by its name
+in PyTorch. We stack the layers of an encoder or decoder in one array; PyTorch has one tensor for each layer, with the
+layer's number in its name (in our tables, `{layer}`). `match` reads a checkpoint and `export` writes one, both by the
+same table; nothing is matched by shape. `dense`, `norm` and `attention` make the rules of a table.
+"""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.base.errors import UserError
+
+Tensors = Mapping[str, np.ndarray]
+FLOATING = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One of our parameters, and the tensors of a checkpoint file in which it is stored."""
+
+    target: str  # path of the parameter
+    source: str  # name of the tensor; with "{layer}", one tensor for each layer of a stacked parameter
+    layers: int = 0  # number of layers of a stacked parameter; 0: it is not stacked
+    transpose: bool = False  # dense layers: [out, in] in the file, [in, out] here
+    squeeze: bool = False  # the tensor in the file has an additional first axis of size 1
+    optional: bool = False  # a file without the tensor gives zeros
+    tied: tuple[str, ...] = ()  # other names of the same tensor: files may hold any or all of them
+    otherwise: str = ""  # name of the tensor to read from a file that lacks `source`
+
+    def names(self) -> list[str]:
+        """Return the names of the tensors that make up the parameter, in the order of the layers."""
+        return [self.source.format(layer=i) for i in range(self.layers)] if self.layers else [self.source]
+
+    def oriented(self, tensor: np.ndarray) -> np.ndarray:
+        """Return a view of a tensor from the file in the shape of the parameter, or of one layer of it."""
+        tensor = tensor[0] if self.squeeze else tensor
+        return tensor.T if self.transpose else tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """The rules of an architecture: for every parameter, the tensors of a checkpoint in which it is stored."""
+
+    architecture: str  # name for messages
+    rules: tuple[Rule, ...]
+    ignored: tuple[str, ...] = ()  # regular expressions of names of tensors that the model does not use
+    spellings: tuple[tuple[str, str], ...] = ()  # (pattern, replacement) for names that some files spell differently
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where one parameter is read from: views on the memory-mapped file, in the orientation of the parameter."""
+
+    pieces: tuple[np.ndarray, ...]  # one for each layer of a stacked parameter, else one
+    stacked: bool
+    names: Sequence[str] = ()  # of the tensors in the file
+    where: str = ""  # the file or folder
+
+
+def dense(target: str, source: str, layers: int = 0, *, bias: bool = True) -> list[Rule]:
+    """Return the rules (parameter -> tensor names) of a dense layer, stored as `weight [out, in]` and `bias [out]`."""
+    kernel = Rule(f"{target}/kernel", f"{source}.weight", layers, transpose=True)
+    return [kernel, Rule(f"{target}/bias", f"{source}.bias", layers)] if bias else [kernel]
+
+
+def norm(target: str, source: str, layers: int = 0, *, bias: bool = True) -> list[Rule]:
+    """Return the rules of a layer norm, stored as `weight [D]` and `bias [D]`, or of an RMS norm, without `bias`."""
+    scale = Rule(f"{target}/scale", f"{source}.weight", layers)
+    return [scale, Rule(f"{target}/bias", f"{source}.bias", layers)] if bias else [scale]
+
+
+def attention(target: str, source: str, names: Mapping[str, str], layers: int, *, bias: bool = True) -> list[Rule]:
+    """Return the rules of attention's four dense layers; `names` maps query, key, value and out to PyTorch's names."""
+    parts = names.items()
+    return [rule for ours, own in parts for rule in dense(f"{target}/{ours}", f"{source}.{own}", layers, bias=bias)]
+
+
+def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, Source]:
+    """Return where each parameter of a table is stored in a checkpoint, by the parameter's path; nothing is copied.
+
+    Args:
+      tensors: the checkpoint's tensors by their names.
+      shapes: shapes of our parameters by path.
+      where: the checkpoint's folder or file, for messages.
+
+    Raises:
+      UserError: tensors are missing, unknown or wrongly shaped, or tied tensors differ; the message names all of them.
+    """
+    known = (name for rule in table.rules for name in (*rule.names(), *rule.tied))
+    spelled = {name: _spelling(name, table, tensors) for name in known}
+    found: dict[str, Source] = {}
+    missing, misshapen, differing, other = [], [], [], []
+    for rule in table.rules:
+        names = [spelled[name] for name in (*rule.names(), *rule.tied) if spelled[name] in tensors]
+        if rule.layers:
+            missing += [name for name in rule.names() if spelled[name] not in tensors]
+            pieces = names if len(names) == rule.layers else []
+        else:
+            if not names and rule.otherwise and spelled[rule.otherwise] in tensors:
+                names = [spelled[rule.otherwise]]
+            if not names and not rule.optional:
+                missing.append(rule.source)
+            differing += [f"{name} and {names[0]}" for name in names[1:] if not _same(tensors[name], tensors[names[0]])]
+            pieces = names[:1]
+        other += [f"{name} ({tensors[name].dtype})" for name in pieces if tensors[name].dtype.name not in FLOATING]
+        expected = shapes[rule.target]
+        wrong = [_misfit(name, tensors[name], rule, expected) for name in pieces]
+        misshapen += [text for text in wrong if text]
+        if pieces and not any(wrong):
+            arrays = tuple(rule.oriented(tensors[name]) for name in pieces)
+            found[rule.target] = Source(arrays, bool(rule.layers), pieces, where)
+        elif not pieces and rule.optional:
+            found[rule.target] = Source((np.broadcast_to(np.float32(0), expected),), False, [rule.source], where)
+    read = {*spelled.values()}
+    unused = [name for name in tensors if name not in read and not any(re.fullmatch(p, name) for p in table.ignored)]
+    _refuse(table, where, missing, unused, misshapen, differing, other)
+    return found
+
+
+def export(table: Table, params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return our parameters as tensors by PyTorch's names, views where possible: the inverse of `match`.
+
+    Tied copies are left out, as in safetensors files of transformers.
+    """
+    tensors = {}
+    flat = flatten(params)
+    for rule in table.rules:
+        array = np.asarray(flat[rule.target])
+        for name, piece in zip(rule.names(), array if rule.layers else [array], strict=True):
+            piece = piece.T if rule.transpose else piece
+            tensors[name] = piece[None] if rule.squeeze else piece
+    return tensors
+
+
+def flatten(params: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return nested parameters as a flat dict, path `a/b/c` -> leaf.
+
+    Flax has this function, too, but importing it takes seconds, and checking a command line needs this module.
+    """
+    flat: dict[str, Any] = {}
+    for name, value in params.items():
+        flat |= flatten(value, f"{above}{name}/") if isinstance(value, Mapping) else {above + name: value}
+    return flat
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested parameters from a flat dict, path `a/b/c` -> leaf."""
+    params: dict[str, Any] = {}
+    for path, value in flat.items():
+        *folders, leaf = path.split("/")
+        node = params
+        for folder in folders:
+            node = node.setdefault(folder, {})
+        node[leaf] = value
+    return params
+
+
+def _spelling(name: str, table: Table, tensors: Tensors) -> str:
+    """Return the spelling under which the file has the tensor `name` of the table; `name` if the file lacks it."""
+    for count in range(len(table.spellings) + 1):
+        for chosen in itertools.combinations(table.spellings, count):
+            spelled = name
+            for pattern, replacement in chosen:
+                spelled = re.sub(pattern, replacement, spelled)
+            if spelled in tensors:
+                return spelled
+    return name
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a is b or np.array_equal(a, b)
+
+
+def _misfit(name: str, tensor: np.ndarray, rule: Rule, expected: tuple[int, ...]) -> str:
+    shape = expected[1:] if rule.layers else expected
+    in_file = (1, *shape) if rule.squeeze else shape[::-1] if rule.transpose else shape
+    return "" if tensor.shape == in_file else f"{name} {list(tensor.shape)} instead of {list(in_file)}"
+
+
+def _refuse(table: Table, where: str, *names: list[str]) -> None:
+    missing, unused, misshapen, differing, other = names
+    problems = [
+        (missing, "the file lacks"),
+        (unused, "the model does not use these tensors of the file:"),
+        (misshapen, "wrongly shaped are"),
+        (differing, "these are one tensor in the model, whatever tie_word_embeddings says, but differ in the file:"),
+        (other, f"these are no floating-point numbers ({', '.join(FLOATING)}), or lack the scales that they need:"),
+    ]
+    if said := [f"{words} {_listed(names)}" for names, words in problems if names]:
+        raise UserError(
+            f"{where}: the tensors do not fit the {table.architecture} model that the configuration describes: "
+            f"{'; '.join(said)}. Use weights and configuration of one checkpoint."
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    names, most = sorted(names), 40
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

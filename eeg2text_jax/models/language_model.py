@@ -1,0 +1,442 @@
+"""Encoder-decoder language models, and the embedding table and output head that decoder-only ones use, too."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from eeg2text_jax.base.cpu import fenced
+from eeg2text_jax.base.devices.mesh import replicate, shard_rows
+from eeg2text_jax.models._heads import capped
+from eeg2text_jax.models._stack import Layer, Stack, dropout_keys
+from eeg2text_jax.models.attention import Cache, LayerCache, Rotation, history_bias, mask_bias, own_position
+from eeg2text_jax.models.layers import ACTIVATIONS, Norm, int8_of, int8_product, make_dense
+from eeg2text_jax.models.nnx_bridge import Keep, scan_layers
+from eeg2text_jax.models.spec import Seq2SeqSpec
+
+
+class Embedding(nnx.Module):
+    """Table of token embeddings `[V, D]`; the row of `frozen_token` gets no gradient from lookups."""
+
+    def __init__(self, spec: Seq2SeqSpec, rows: int, width: int, frozen_token: int | None, rngs: nnx.Rngs) -> None:
+        init = jax.nn.initializers.normal(spec.embedding_std)
+        self.embedding = nnx.Param(init(rngs.params(), (rows, width), jnp.float32))
+        self.scale, self.frozen_token = spec.embedding_scale, frozen_token
+
+    @jax.named_scope("embeddings")
+    def __call__(self, ids: jax.Array) -> jax.Array:
+        """Return the embeddings of token ids `[B, T]`, float32 `[B, T, D]`."""
+        x = shard_rows(self.embedding[...][ids]) * self.scale
+        if self.frozen_token is None:
+            return x
+        return jnp.where((ids == self.frozen_token)[..., None], jax.lax.stop_gradient(x), x)
+
+
+class Int8Table(NamedTuple):
+    """Table of the output head rounded to int8: `values * scale[:, None]`."""
+
+    values: jax.Array  # int8 [V, D]
+    scale: jax.Array  # float32 [V]
+
+
+class StepTable(NamedTuple):
+    """Table of the output head for the steps of a search; a GPU uses `padded`, which is made before the loop."""
+
+    values: jax.Array  # [V, D]
+    padded: jax.Array  # `_padded(values, 0)`
+
+
+@jax.custom_vjp
+def _head_product(x: jax.Array, table: jax.Array) -> jax.Array:
+    """Return the float32 products `[..., V]` of hidden states `[..., D]` with each row of the table `[V, D]`.
+
+    In the backward pass, except on TPUs, the gradient of the products is first rounded to the dtype of `x`, as in
+    PyTorch's autocast: a GPU would multiply float32 as TF32, at half the speed and with twice the memory traffic. A TPU
+    rounds the operands of a product itself, and XLA fuses the computation of the gradient with the products that use
+    it; rounding the gradient first took 1 of 75 ms (BART-large, batch 32).
+
+    CUDA GPUs multiply a table that is padded with zeros to a multiple of 64 rows. cuBLAS has no fast product for an
+    array with rows of 50,265 numbers: on an H100, padding saved 5.9 of 81.5 ms (BART-large, batch 128).
+    """
+    return jax.lax.platform_dependent(x, table, cuda=_padded_product, default=_plain_product)
+
+
+def _head_product_forward(x: jax.Array, table: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _head_product(x, table), (x, table)
+
+
+def _head_product_backward(known: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def rounded(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return _head_gradients(x, table, gradient.astype(x.dtype))
+
+    return jax.lax.platform_dependent(*known, gradient, tpu=_head_gradients, cuda=_padded_gradients, default=rounded)
+
+
+_head_product.defvjp(_head_product_forward, _head_product_backward)
+
+
+def _head_gradients(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the gradients of `x [..., D]` and the table `[V, D]` from the `gradient [..., V]` of their products."""
+    to_x = jnp.einsum("...v,vd->...d", gradient, table.astype(gradient.dtype))
+    to_table = jnp.einsum("...v,...d->vd", gradient, x.astype(gradient.dtype))
+    return to_x.astype(x.dtype), to_table.astype(table.dtype)
+
+
+def _plain_product(x: jax.Array, table: jax.Array) -> jax.Array:
+    return jnp.einsum("...d,vd->...v", x, table, preferred_element_type=jnp.float32)
+
+
+def _padded_product(x: jax.Array, table: jax.Array) -> jax.Array:
+    """Return `_plain_product(x, table)`, computed with a padded table."""
+    return _product_of_padded(x, table, _padded(table, 0))
+
+
+def _padded_gradients(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return `_head_gradients` with the gradient rounded to the dtype of `x`, computed with a padded table."""
+    to_x, to_table = _head_gradients(x, _padded(table, 0), _padded(gradient.astype(x.dtype), -1))
+    return to_x, to_table[: len(table)]
+
+
+def _padded(values: jax.Array, axis: int) -> jax.Array:
+    """Append zeros along an axis, to the next multiple of 64."""
+    widths = [(0, 0)] * values.ndim
+    widths[axis] = (0, -values.shape[axis] % 64)
+    return jnp.pad(values, widths)
+
+
+def _product_of_padded(x: jax.Array, values: jax.Array, padded: jax.Array) -> jax.Array:
+    return _plain_product(x, padded.astype(x.dtype))[..., : len(values)]
+
+
+def _product_of_values(x: jax.Array, values: jax.Array, _: jax.Array) -> jax.Array:
+    return _plain_product(x, values.astype(x.dtype))
+
+
+def logits_of(
+    x: jax.Array, table: jax.Array | StepTable | Int8Table, bias: jax.Array | None, cap: float = 0.0
+) -> jax.Array:
+    """Return float32 logits `[..., V]` of hidden states `[..., D]`, `cap * tanh(logit / cap)` unless `cap` is 0."""
+    if isinstance(table, Int8Table):
+        logits = int8_product(x, table.values)
+        logits = logits * table.scale.reshape(*[1] * (logits.ndim - 1), -1)
+    elif isinstance(table, StepTable):
+        logits = jax.lax.platform_dependent(x, *table, cuda=_product_of_padded, default=_product_of_values)
+    else:
+        logits = _head_product(x, table.astype(x.dtype))
+    logits = capped(logits, cap)
+    return logits if bias is None else logits + bias.reshape(*[1] * (logits.ndim - 1), -1)
+
+
+Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]
+ReadOut = Callable[[jax.Array, jax.Array, jax.Array | None, float], Any]  # (hidden states, table, bias, cap) -> result
+
+
+class Head(nnx.Module):
+    """The output head: hidden states `[..., D]` -> logits `[..., V]`, float32."""
+
+    def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        stack = spec.decoder
+        if spec.head_transform:
+            self.transform = make_dense(stack, stack.width, stack.width, dtype, rngs)
+            self.transform_norm = Norm(stack, dtype)
+        if not spec.tied_head:
+            init = jax.nn.initializers.normal(spec.embedding_std)
+            self.embedding = nnx.Param(init(rngs.params(), (spec.vocab_size, stack.width), jnp.float32))
+        if spec.logits_bias != "none":
+            self.bias = nnx.Param(jnp.zeros((spec.vocab_size,), jnp.float32))
+        self.spec, self.dtype = spec, dtype
+
+    @jax.named_scope("head_loss")
+    def table(self, tied: jax.Array) -> jax.Array:
+        """Return the head's own table, or the tied embeddings `[V, D]`, in the compute dtype."""
+        return replicate((tied if self.spec.tied_head else self.embedding[...]).astype(self.dtype))
+
+    @jax.named_scope("head_loss")
+    def step_table(self, tied: jax.Array) -> jax.Array | StepTable:
+        """Return the table for the steps of a search; call this before the loop."""
+        table = self.table(tied)
+        return StepTable(table, _padded(table, 0)) if len(table) % 64 else table
+
+    def int8_table(self, tied: jax.Array) -> Int8Table:
+        """Return the table rounded to int8, in place of `step_table`."""
+        return Int8Table(*int8_of(self.table(tied), axis=1))
+
+    @jax.named_scope("head_loss")
+    def __call__(self, x: jax.Array, table: jax.Array | StepTable | Int8Table, read_out: ReadOut = logits_of) -> Any:
+        """Return logits, or the result of another `read_out`; `table` is from one of the three methods above."""
+        if self.spec.head_transform:
+            x = self.transform_norm(ACTIVATIONS[self.spec.decoder.activation](self.transform(x)))
+        bias = None if self.spec.logits_bias == "none" else self.bias[...]
+        if self.spec.logits_bias == "frozen":
+            # BART's and PEGASUS's final_logits_bias is a buffer: loaded and added, but never trained.
+            bias = jax.lax.stop_gradient(bias)
+        return read_out(x * self.spec.head_scale, table, bias, self.spec.logits_cap)
+
+
+class EncoderDecoder(nnx.Module):
+    """An encoder-decoder that `spec` describes: BART, PEGASUS, T5 or BERT2BERT."""
+
+    def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        if spec.shared_embeddings:
+            frozen = spec.pad_token if spec.frozen_pad else None
+            self.shared = Embedding(spec, spec.vocab_size, spec.d_model, frozen, rngs)
+        else:
+            rows = spec.encoder_vocab_size or spec.vocab_size
+            self.encoder_embedding = Embedding(spec, rows, spec.encoder.width, spec.own_pads[0], rngs)
+            self.decoder_embedding = Embedding(spec, spec.vocab_size, spec.decoder.width, spec.own_pads[1], rngs)
+        self.encoder = Stack(spec.encoder, dtype, rngs)
+        if spec.encoder.width != spec.decoder.width:
+            self.projection = make_dense(spec.decoder, spec.encoder.width, spec.decoder.width, dtype, rngs)
+        self.decoder = Stack(spec.decoder, dtype, rngs)
+        self.head = Head(spec, dtype, rngs)
+        self.spec = spec
+
+    def embed(self, ids: jax.Array) -> jax.Array:
+        """Return the encoder's embeddings `[B, S, D]` of token ids `[B, S]`."""
+        return (self.shared if self.spec.shared_embeddings else self.encoder_embedding)(ids)
+
+    def embed_targets(self, ids: jax.Array) -> jax.Array:
+        """Return the decoder's embeddings `[B, T, D]` of token ids `[B, T]`."""
+        return self._table()(ids)
+
+    @jax.named_scope("encoder")
+    def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+        """Return the encoder output `[B, S, D]`, in the decoder's width, and the mask `[B, S]` of the embeddings.
+
+        `options` are keyword arguments of `Stack.__call__`.
+        """
+        hidden = self.encoder(embeddings, mask, **options)
+        return (hidden if self.spec.encoder.width == self.spec.decoder.width else self.projection(hidden)), mask
+
+    def decode(
+        self,
+        ids: jax.Array,
+        mask: jax.Array | None,
+        hidden: jax.Array,
+        hidden_mask: jax.Array,
+        *,
+        read_out: ReadOut = logits_of,
+        **options,
+    ) -> Any:
+        """Return logits `[B, T, V]`, or the result of another `read_out`, of right-shifted targets `ids [B, T]`.
+
+        `hidden [B, S, D]` and `hidden_mask` come from `encode`; `mask` of the targets may be None: all are real.
+        """
+        x = self.embed_targets(ids)
+        with jax.named_scope("decoder"):
+            x = self.decoder(x, mask, hidden, hidden_mask, **options)
+        return self.head(x, self.head.table(self._table().embedding[...]), read_out)
+
+    def int8_table(self) -> Int8Table:
+        """Return the table of the output head rounded to int8, for `decode_step`."""
+        return self.head.int8_table(self._table().embedding[...])
+
+    def decode_step(self, table: Int8Table | None = None) -> Step:
+        """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache).
+
+        `table`, from `int8_table`, replaces the output head's own.
+        """
+        layers = self.decoder.separate_layers()
+        table = self.head.step_table(self._table().embedding[...]) if table is None else table
+
+        def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
+            x = self.embed_targets(tokens[:, None])
+            with jax.named_scope("decoder"):
+                x, cache = self.decoder.step(layers, x, index, cache)
+            return fenced(lambda x: self.head(x, table), x, index >= 0), cache
+
+        return step
+
+    def _table(self) -> Embedding:
+        """Return the decoder's embedding table."""
+        return self.shared if self.spec.shared_embeddings else self.decoder_embedding
+
+
+# Decoder-only language models, with the interface of an encoder-decoder whose encoder is the identity.
+#
+# `hidden` is the embedded prompt with the recording in it, and the decoder starts at the prompt's last position.
+# Prompts are padded on the left, so this position is the same column in every row. The layers see prompt and target as
+# one sequence.
+
+
+def left_padded(x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return `x [B, S, D]` and its mask `[B, S]` with all real positions at the end of their rows, in order."""
+    order = jnp.argsort(mask, axis=1, stable=True)
+    return jnp.take_along_axis(x, order[:, :, None], axis=1), jnp.take_along_axis(mask, order, axis=1)
+
+
+class CausalStack(Stack):
+    """Stack of causal layers without cross-attention; local layers see a sliding window (Mistral, Gemma)."""
+
+    def __call__(  # type: ignore[override]  # one sequence, no context
+        self,
+        x: jax.Array,
+        mask: jax.Array,
+        *,
+        dropout_key: jax.Array | None = None,
+        remat: Keep | None = None,
+        unroll: bool = False,
+    ) -> jax.Array:
+        """Return hidden states `[B, T, D]` of all positions from embeddings `x [B, T, D]` and their mask `[B, T]`."""
+        start, end, keys = dropout_keys(dropout_key, self.spec.layers)
+        batch, length, width = x.shape
+        views = self._views(mask)
+
+        def body(layer: Layer, x: jax.Array, each: tuple, views: tuple) -> jax.Array:
+            key, local = each
+            bias, rotation = _view(jax.lax.stop_gradient(views), local)
+            return layer(x, batch, (bias,), dropout_key=key, rotation=rotation)
+
+        x = shard_rows(self._embed(shard_rows(x), jnp.arange(length), length, start).reshape(-1, width))
+        local = jnp.asarray(self.spec.local_layers) if self._mixed else None
+        x = scan_layers(self.layers, body, x, (keys, local), views, dtype=self.dtype, remat=remat, unroll=unroll)
+        return shard_rows(self._finish(x, end).reshape(batch, length, width))
+
+    def init_cache(self, hidden: jax.Array, mask: jax.Array, beams: int, max_length: int) -> Cache:
+        """Make a KV cache for `B * beams` sequences from prompts `hidden [B, S, D]` without their last position."""
+        batch, length, width = hidden.shape
+        before = mask.at[:, -1].set(False)
+        views = self._views(mask)
+        x, memory = self._embed(hidden, jnp.arange(length), length, None).reshape(-1, width), []
+        for layer, local in zip(self.separate_layers(), self._locals(), strict=True):
+            (bias, rotation), h = _view(views, local), layer.self_norm(x)
+            parts = layer.self_attention.keys(h, rotation), layer.self_attention.value(h)
+            keys, values = (part.reshape(batch, length, -1) for part in parts)
+            heads = self.spec.kv_heads or self.spec.heads
+            memory.append(LayerCache.after(heads, keys, values, max_length * beams))
+            x = layer(x, batch, (bias,), rotation=rotation)
+        ancestors = jnp.zeros((batch, beams, max_length), jnp.int32)
+        return Cache(tuple(memory), ancestors, before, hidden[:, -1])
+
+    def step(self, layers: Sequence[Layer], x: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
+        """Decode position `index` after the prompt: return hidden states `[B*K, D]` and the new cache.
+
+        `x [B*K, 1, D]` are embeddings; `layers` come from `separate_layers`.
+        """
+        ancestors = own_position(cache.ancestors, index)
+        length, prompt = ancestors.shape[2], cache.cross_mask.shape[1]
+        views = self._views_of_step(cache.cross_mask, ancestors, index)
+        x, memory = self._embed(x, index[None], prompt + length - 1, None)[:, 0], []
+        for layer, before, local in zip(layers, cache.layers, self._locals(), strict=True):
+            bias, rotation = _view(views, local)
+            x, after = layer.step(x, index, before, bias, None, rotation, prompt)
+            memory.append(after)
+        return self._finish(x, None), cache._replace(layers=tuple(memory), ancestors=ancestors)
+
+    @property
+    def _mixed(self) -> bool:
+        """Whether some layers are local (see a sliding window) and others are not."""
+        return len(set(self.spec.local_layers)) > 1
+
+    def _locals(self) -> tuple[bool | None, ...]:
+        """Return for each layer whether it is local (sees a window); all None if all layers are alike."""
+        return self.spec.local_layers if self._mixed else (None,) * self.spec.layers
+
+    def _views(self, mask: jax.Array) -> tuple:
+        """Return pairs of attention bias `[1, B, T, T]` and rotation of rows `[B*T]`, as `_used_views` selects them."""
+        places = _positions(mask)
+        order = jnp.arange(mask.shape[1])
+        far = mask[:, None, :] & (order[None, :] <= order[:, None])[None]
+        near = far & (places[:, :, None] - places[:, None, :] < self.spec.window)
+        return self._used_views(mask_bias(far)[None], mask_bias(near)[None], places.reshape(-1))
+
+    def _views_of_step(self, mask: jax.Array, ancestors: jax.Array, index: jax.Array) -> tuple:
+        """Return the pairs of `_views` for decoding position `index` after prompts with `mask [B, S]`.
+
+        Biases are `[B, 1, K, S + T*K]`, over the entries of the cache; rotations are of rows `[B*K]`.
+        """
+        (batch, beams), own = ancestors.shape[:2], jnp.arange(ancestors.shape[2])
+        here = mask.sum(axis=1, dtype=jnp.int32) + index  # --> [B]
+        distance = here[:, None] - _positions(mask)
+
+        def bias(seen: jax.Array, written: jax.Array) -> jax.Array:
+            prompt = jnp.broadcast_to(mask_bias(seen)[:, None, None], (batch, 1, beams, mask.shape[1]))
+            return jnp.concatenate([prompt, history_bias(ancestors, mask_bias(written)[None, None, None])], axis=-1)
+
+        far = bias(mask, own <= index)
+        near = bias(mask & (distance < self.spec.window), (own <= index) & (index - own < self.spec.window))
+        return self._used_views(far, near, jnp.repeat(here, beams))
+
+    def _used_views(self, far: jax.Array, near: jax.Array, positions: jax.Array) -> tuple:
+        """Return one (bias, rotation) if all layers are alike, or two: of local layers (`near`), of others (`far`)."""
+        spec = self.spec
+        local = near, Rotation.of(positions, spec.local_rotary or spec.rotary)
+        if all(spec.local_layers) and spec.local_layers:
+            return (local,)
+        others = far, Rotation.of(positions, spec.rotary)
+        return (local, others) if any(spec.local_layers) else (others,)
+
+
+def _view(views: tuple, local: jax.Array | bool | None) -> tuple[jax.Array, Rotation]:
+    """Return a layer's (bias, rotation) from `_used_views`; `local`: whether it is local, None if all are alike."""
+    if local is None:
+        return views[0]
+    if isinstance(local, bool):
+        return views[0] if local else views[1]
+    return jax.tree.map(lambda near, far: jnp.where(local, near, far), *views)
+
+
+def _positions(mask: jax.Array) -> jax.Array:
+    """Return the position of each real token among the real tokens of its row, `[B, S]`; 0 at padding before them."""
+    return jnp.maximum(jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1, 0)
+
+
+class CausalLM(nnx.Module):
+    """A decoder-only model that `spec` describes: Llama, Mistral, Qwen or Gemma."""
+
+    def __init__(self, spec: Seq2SeqSpec, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
+        self.shared = Embedding(spec, spec.vocab_size, spec.d_model, spec.pad_token if spec.frozen_pad else None, rngs)
+        self.decoder = CausalStack(spec.decoder, dtype, rngs)
+        self.head = Head(spec, dtype, rngs)
+        self.spec = spec
+
+    def embed(self, ids: jax.Array) -> jax.Array:
+        """Return the embeddings `[B, S, D]` of token ids `[B, S]`; ids out of range (at padding) are clipped."""
+        return self.shared(jnp.clip(ids, 0, self.spec.vocab_size - 1))
+
+    def encode(self, embeddings: jax.Array, mask: jax.Array, **options) -> tuple[jax.Array, jax.Array]:
+        """Return the embedded prompt `[B, S, D]` and its mask, padded on the left; no layer is applied."""
+        return left_padded(embeddings, mask)
+
+    def decode(
+        self,
+        ids: jax.Array,
+        mask: jax.Array | None,
+        hidden: jax.Array,
+        hidden_mask: jax.Array,
+        *,
+        read_out: ReadOut = logits_of,
+        **options,
+    ) -> Any:
+        """Return logits `[B, T, V]`, or the result of another `read_out`, of right-shifted targets `ids [B, T]`.
+
+        The last position of the prompt, `hidden [B, S, D]`, replaces the start token, the first column of `ids`.
+        """
+        x = jnp.concatenate([hidden, self.embed(ids[:, 1:]).astype(hidden.dtype)], axis=1)
+        later = jnp.ones_like(ids[:, 1:], bool) if mask is None else mask[:, 1:]
+        with jax.named_scope("decoder"):
+            x = self.decoder(x, jnp.concatenate([hidden_mask, later], axis=1), **options)
+        return self.head(x[:, hidden.shape[1] - 1 :], self.head.table(self.shared.embedding[...]), read_out)
+
+    def int8_table(self) -> Int8Table:
+        """Return the table of the output head rounded to int8, for `decode_step`."""
+        return self.head.int8_table(self.shared.embedding[...])
+
+    def decode_step(self, table: Int8Table | None = None) -> Step:
+        """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache).
+
+        `table`, from `int8_table`, replaces the output head's own.
+        """
+        layers = self.decoder.separate_layers()
+        table = self.head.step_table(self.shared.embedding[...]) if table is None else table
+
+        def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
+            start = jnp.repeat(cache.start, cache.ancestors.shape[1], axis=0)
+            x = jnp.where(index == 0, start, self.embed(tokens).astype(start.dtype))[:, None]
+            with jax.named_scope("decoder"):
+                x, cache = self.decoder.step(layers, x, index, cache)
+            return fenced(lambda x: self.head(x, table), x, index >= 0), cache
+
+        return step

@@ -1,1 +1,0 @@
-"""Files of predictions: the project's own, foreign layouts, and the choice of conditions in them."""

@@ -1,1 +1,0 @@
-"""Ahead-of-time estimates for devices that are not present: memory, communication and time."""

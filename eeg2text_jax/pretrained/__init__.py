@@ -1,1 +1,0 @@
-"""Read checkpoint files into our parameters, and write our parameters to such files."""

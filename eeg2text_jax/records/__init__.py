@@ -1,1 +1,0 @@
-"""Export results, predictions and data in formats of other tools."""

@@ -1,0 +1,147 @@
+"""Attribute a model's own free-running text to EEG channels: input times the gradient of the text's log-likelihood.
+
+The resulting map shows to which channels the likelihood is sensitive, not whether the text is right: a model that was
+trained on noise has a map, too, which is shown for comparison.
+"""
+
+import collections
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+from jax.sharding import Mesh
+from matplotlib.axes import Axes
+from matplotlib.patches import Circle
+from scipy.interpolate import RBFInterpolator
+
+from eeg2text_jax.base.files import write_text
+from eeg2text_jax.data.datafile import Place, electrodes_of
+from eeg2text_jax.decoding.generate import Inputs, program_of_arms
+from eeg2text_jax.instrument.predictions.file import Prediction
+from eeg2text_jax.models.functional import Seq2SeqModel
+from eeg2text_jax.runs.cells import over_slices, padded_labels, place_params, summed_nll
+from eeg2text_jax.training.metrics_log import Picture
+from eeg2text_jax.training.study import Study
+
+
+class ChannelShares:
+    """Share of each channel in the attribution, for each training condition; `add` takes the arms wave by wave.
+
+    `places` is empty, and nothing can be added, if the data file has no positions of electrodes or the run does not
+    decode under the condition `eeg`.
+    """
+
+    def __init__(self, study: Study):
+        self.places: list[Place] = electrodes_of(study.data) if "eeg" in study.config.grid.eval_conditions else []
+        self._of_arms: dict[str, list[np.ndarray]] = collections.defaultdict(list)  # shares [channels] of each arm
+
+    def add(self, study: Study, params: Any, mesh: Mesh, texts: Sequence[Sequence[str]]) -> None:
+        """Add the shares of the study's arms; `texts [A][N]` were decoded by the arms from the EEG of the test part."""
+        rows = study.split.parts["test"]
+        found = padded_labels(study, [text for own in texts for text in own]).reshape(len(study.arms), len(rows), -1)
+        program = attribution_program(study.model, mesh, study.config.decode.tensor_parallel)
+        params = place_params(study, params, mesh)
+
+        def run(fed: Inputs, shared: Inputs, _: Inputs) -> jax.Array:
+            return program(params, fed, shared)
+
+        sizes = over_slices(
+            study, rows, "eeg", mesh, run, "attribute texts to channels", found
+        )  # [A, N, F = channels * bands]
+        for arm, own in zip(study.arms, sizes, strict=True):
+            channels = own.reshape(len(rows), -1, len(self.places)).sum(axis=1, dtype=np.float64)
+            self._of_arms[arm.condition].append(mean_share(channels, study.data.subject[rows]))
+
+    def write(self, out: epath.Path) -> None:
+        """Write electrode positions, and for each training condition the channels' shares, mean over arms, as JSON."""
+        shares = {name: np.mean(own, axis=0).round(6).tolist() for name, own in self._of_arms.items()}
+        write_text(out, json.dumps({"electrodes": self.places, "shares": shares}) + "\n")
+
+
+def own_texts(study: Study, rows: Iterable[Prediction]) -> list[list[str]]:
+    """Return each arm's best free-running texts from EEG, a list `[A][N]` with the samples in the order of `rows`."""
+    own: dict[tuple[str, int], list[str]] = {(arm.condition, arm.seed): [] for arm in study.arms}
+    for row in rows:
+        if row.mode == "free_running" and row.eval_condition == "eeg" and not row.hypothesis:
+            own[row.train_condition, row.seed].append(row.prediction)
+    return list(own.values())
+
+
+def mean_share(sizes: np.ndarray, subjects: np.ndarray) -> np.ndarray:
+    """Return each channel's share of `sizes [N, channels]`: shares sum to 1 for each subject, then are averaged."""
+    of_subject = [sizes[subjects == name].mean(axis=0) for name in np.unique(subjects.astype(str))]
+    return np.mean([own / max(own.sum(), np.finfo(float).tiny) for own in of_subject], axis=0)
+
+
+@functools.lru_cache(maxsize=16)
+def attribution_program(model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool = False) -> Callable[..., jax.Array]:
+    """Return the jitted function `(params, fed, shared) -> |gradient * input|`, summed over words, `[A, B, F]`.
+
+    `fed` has `features [A, B, W, F]` and the texts `labels [A, B, T]` whose likelihood is differentiated.
+    """
+
+    def attribute(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
+        def loss(features: jax.Array) -> jax.Array:
+            hidden, mask = model.encode(params, {"features": features, **shared})
+            return jnp.sum(summed_nll(model, params, hidden, mask, fed["labels"]))
+
+        product = jax.grad(loss)(fed["features"]) * fed["features"]
+        return jnp.sum(jnp.where(shared["mask"][..., None], jnp.abs(product), 0.0), axis=1)
+
+    return program_of_arms(attribute, mesh, tensor_parallel)
+
+
+# Plot scalp maps: the head seen from above, with one value per electrode, interpolated between electrodes.
+
+POINTS = 120  # interpolated points along each side of the picture
+NAMED = 20  # largest number of channels whose names are drawn; more names would overlap
+EDGE = 1.15  # radius to which values are drawn; 1 is the plane through the ears and the bridge of the nose
+
+
+def map_figure(places: Sequence[Place], shares: Mapping[str, Sequence[float]]) -> Picture:
+    """Plot a head for each training condition in `shares`: each channel's share in percent, on one colour scale."""
+    figure = Picture(figsize=(2.1 * len(shares) + 0.6, 2.6), layout="constrained")
+    most = 100 * max(max(own) for own in shares.values())
+    flat = flattened(np.array([place[1:] for place in places]))
+    for axes, (name, own) in zip(figure.subplots(1, len(shares), squeeze=False)[0], shares.items(), strict=True):
+        image = _head(axes, flat, 100 * np.asarray(own), most)
+        if len(places) <= NAMED:
+            for (label, *_), (x, y) in zip(places, flat, strict=True):
+                axes.annotate(label, (x, y), (0, 4), textcoords="offset points", ha="center", fontsize=8)
+        axes.set_title(f"arm trained on {name}", fontsize=9)
+    figure.colorbar(image, ax=figure.axes, shrink=0.7, label="% of the sum over channels")
+    return figure
+
+
+def flattened(places: np.ndarray) -> np.ndarray:
+    """Return the azimuthal equidistant projection `[channels, 2]` of positions `[channels, 3]`; the top is (0, 0)."""
+    right, front, up = places.T
+    out = np.arctan2(np.hypot(right, front), up) / (np.pi / 2)
+    return np.stack([out * np.sin(np.arctan2(right, front)), out * np.cos(np.arctan2(right, front))], axis=1)
+
+
+def _head(axes: Axes, flat: np.ndarray, values: np.ndarray, most: float):
+    line = np.linspace(-EDGE, EDGE, POINTS)
+    grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
+    drawn = RBFInterpolator(flat, values, kernel="linear", degree=0, smoothing=1e-9)(grid).reshape(POINTS, POINTS)
+    style: dict[str, Any] = {"vmin": 0.0, "vmax": most, "cmap": "viridis"}
+    image = axes.imshow(drawn, origin="lower", extent=(-EDGE, EDGE, -EDGE, EDGE), interpolation="bilinear", **style)
+    image.set_clip_path(Circle((0, 0), EDGE, transform=axes.transData))
+    turn = np.linspace(0, 2 * np.pi, 200)
+    axes.plot(EDGE * np.sin(turn), EDGE * np.cos(turn), color="black", lw=1)
+    axes.plot((-0.12, 0, 0.12), (EDGE, EDGE + 0.14, EDGE), color="black", lw=1)  # the nose
+    axes.plot(*flat.T, "o", ms=3, color="black", markerfacecolor="white")
+    axes.set_aspect("equal")
+    axes.axis("off")
+    return image
+
+
+def read_map(path: epath.Path) -> tuple[list[Place], dict[str, list[float]]]:
+    """Return electrode positions, and channel shares by training condition, that `ChannelShares` wrote."""
+    found = json.loads(path.read_text())
+    return [tuple(place) for place in found["electrodes"]], found["shares"]

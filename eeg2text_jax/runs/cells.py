@@ -1,0 +1,416 @@
+"""Decode the test part in both modes, for every arm and evaluation condition, into rows of the predictions file.
+
+An arm is a trained model: one training condition (EEG or a control) and one seed.
+"""
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from eeg2text_jax.base.devices.arms import Divided, shard_map_arms
+from eeg2text_jax.base.devices.mesh import (
+    DATA,
+    FULLY_SHARDED,
+    REPLICATED,
+    arm_sharding,
+    fed_sharding,
+    frozen_shardings,
+    make_mesh,
+    own_rows,
+    put,
+    put_batch,
+    replicated,
+)
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.batches import given_prompts, make_batch
+from eeg2text_jax.data.clock import UNIT, known_time
+from eeg2text_jax.data.prompt import pad_ids
+from eeg2text_jax.data.text import decode_tokens, encode_targets
+from eeg2text_jax.decoding.generate import (
+    Generated,
+    Inputs,
+    Slice,
+    decode_dataset,
+    generate_arms,
+    plan_slices,
+    program_of_arms,
+    rounded_arms,
+    teacher_forced_program,
+)
+from eeg2text_jax.decoding.settings import GenerationSpec, TokenIds
+from eeg2text_jax.decoding.teacher_forced import TeacherForced, cut_at_end
+from eeg2text_jax.instrument.predictions.file import MODES, Prediction
+from eeg2text_jax.instrument.predictions.rankings import Candidates, Ranking, rounded
+from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel
+from eeg2text_jax.training.conditions import COPIES
+from eeg2text_jax.training.conditions.condition import ConditionContext, condition_inputs, fed_mask, stream_key
+from eeg2text_jax.training.sections import DecodeSettings
+from eeg2text_jax.training.study import Arm, Study, StudyArrays
+
+
+class BothModes(NamedTuple):
+    """Results of a batch in both modes; the fields have the names of the modes in the predictions file.
+
+    Leaves are `[A, B, ...]`, or `[B, ...]` for one arm; those of the free-running mode are `[A, B, R, ...]`, with
+    R = num_return_sequences hypotheses per sample, best first.
+    """
+
+    free_running: Generated
+    teacher_forced: TeacherForced
+
+
+CUTS = ("reference", "authors")  # values of decode.teacher_forced_cut
+
+
+class Cell(NamedTuple):
+    """An arm (training condition and seed) under one evaluation condition."""
+
+    arm: Arm
+    condition: str
+
+
+def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator[Prediction]:
+    """Decode the test part of the study under every evaluation condition, all arms at once.
+
+    Yields for every condition and arm the teacher-forced rows, then the free-running rows, in the order of the split.
+
+    Args:
+      params: each arm's parameters, `[A, ...]`; on several hosts, placed on `mesh`.
+      mesh: by default one device, which decodes the arms one after the other. Predictions do not depend on the mesh.
+    """
+    mesh = mesh or make_mesh(1, 1, jax.devices()[:1])
+    both_modes, rows = decoder_of(study, params, mesh), study.split.parts["test"]
+    for condition in study.config.grid.eval_conditions:
+        if condition in COPIES:
+            yield from copied_predictions(study, condition, rows)
+            continue
+        both = over_slices(study, rows, condition, mesh, both_modes, f"decode under {condition}")
+        for a, arm in enumerate(study.arms):
+            own = jax.tree.map(lambda leaf, a=a: leaf[a], both)
+            yield from cell_predictions(study, Cell(arm, condition), rows, own)
+
+
+def decoder_of(study: Study, params: Any, mesh: Mesh) -> Callable[[Inputs, Inputs, Inputs], BothModes]:
+    """Return the function `run` of `over_slices` that decodes in both modes with each arm's parameters `[A, ...]`."""
+    params = place_params(study, params, mesh)
+    decode = study.config.decode
+    spec = check_decoding(decode, study.model)
+    searching = rounded_arms(study.model, params, spec)
+
+    def both_modes(fed: Inputs, shared: Inputs, batch: Inputs) -> BothModes:
+        keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
+        options: dict[str, Any] = {"compactions": decode.compactions, "tensor_parallel": decode.tensor_parallel}
+        free = generate_arms(study.model, searching, fed, shared, spec, mesh, keys=keys, **options)
+        force = teacher_forced_program(study.model, mesh, decode.tensor_parallel)
+        return BothModes(
+            jax.tree.map(lambda x: x.reshape(x.shape[0], -1, spec.num_return_sequences, *x.shape[2:]), free),
+            force(params, fed, (shared, batch["labels"])),
+        )
+
+    return both_modes
+
+
+def over_slices(
+    study: Study,
+    rows: np.ndarray,
+    condition: str,
+    mesh: Mesh,
+    run: Callable[[Inputs, Inputs, Inputs], Any],
+    title: str,
+    texts: np.ndarray | None = None,
+) -> Any:
+    """Call `run(fed, shared, batch)` on batches of similar length; return its results, leaves `[A, N, ...]`.
+
+    The arguments are those of `slices_of`; `title` is the label of the progress display.
+    """
+    slices, decode = slices_of(study, rows, condition, mesh, run, texts)
+    return decode_dataset(slices, decode, title, axis=1, sentences=len(study.arms))
+
+
+def slices_of(
+    study: Study,
+    rows: np.ndarray,
+    condition: str,
+    mesh: Mesh,
+    run: Callable[[Inputs, Inputs, Inputs], Any],
+    texts: np.ndarray | None = None,
+) -> tuple[list[Slice], Callable[[Slice], Any]]:
+    """Return the batches of similar length, and the function that calls `run(fed, shared, batch)` on one of them.
+
+    Batches have `decode.batch_size` samples, rounded up to a multiple of the mesh's `data` axis.
+
+    Args:
+      rows: N samples, in the order of the results.
+      condition: evaluation condition of the features.
+      run: `fed` has each arm's `features [A, B, W, F]`, `shared` the mask `[B, W]` of real words and any prompts of
+        samples; `batch` is from `make_batch`.
+      texts: token ids of each arm's own texts `[A, N, T]`, which `fed` then has as `labels [A, B, T]`.
+    """
+    arrays = put(study.arrays._replace(texts=None), replicated(mesh))
+
+    def decode(part: Slice) -> Any:
+        shape = (part.words, study.config.text.max_tokens)
+        size = len(part.samples)
+        made = make_batch(study.samples, rows[part.samples], shape, size, own_rows(mesh, size))
+        batch = put_batch(made, mesh, size)
+        fed = {"features": feed_arms(study.arms, arrays, condition, batch, mesh)}
+        if texts is not None:
+            fed["labels"] = put(texts[:, part.samples], fed_sharding(mesh))
+        return run(fed, {"mask": fed_mask([condition], batch["mask"][None])[0], **given_prompts(batch)}, batch)
+
+    size = -(-study.config.decode.batch_size // mesh.shape[DATA]) * mesh.shape[DATA]
+    slices = plan_slices(study.samples.n_words()[rows], [words for words, _ in study.config.batch.buckets], size)
+    return slices, decode
+
+
+def check_decoding(decode: DecodeSettings, model: TokenIds) -> GenerationSpec:
+    """Return the generation settings of `config.decode` for a model. Raises UserError if a field cannot be used."""
+    if decode.teacher_forced_cut not in CUTS:
+        raise UserError(
+            f"decode.teacher_forced_cut is {decode.teacher_forced_cut!r}; expected one of {', '.join(CUTS)}."
+        )
+    return GenerationSpec.from_fields(decode.fields(), model)
+
+
+def place_params(study: Study, params: Any, mesh: Mesh) -> Any:
+    """Replicate each arm's parameters, in arrays `[A, ...]`, over the arm's devices, so no search step gathers them.
+
+    A frozen model that all arms share is replicated over all devices, or divided for `decode.tensor_parallel`.
+    """
+    where: Any = arm_sharding(mesh)
+    if isinstance(params, Divided):
+        rules = FULLY_SHARDED if study.config.decode.tensor_parallel else REPLICATED
+        where = Divided(where, frozen_shardings(params.frozen, mesh, rules))
+    return jax.jit(lambda params: params, out_shardings=where)(params)
+
+
+@jax.jit
+def sentence_keys(seed: int, sample_id: jax.Array) -> jax.Array:
+    """Return one PRNG key per sample, for sampling; it depends on `seed` and the sample, not on the batch."""
+    return jax.vmap(functools.partial(jax.random.fold_in, stream_key(seed, "sampling")))(sample_id)
+
+
+def feed_arms(
+    arms: Sequence[Arm], arrays: StudyArrays, condition: str, batch: Mapping[str, Any], mesh: Mesh
+) -> jax.Array:
+    """Return each arm's encoder input under an evaluation condition, `[A, B, W, F]`; an arm's seed determines noise."""
+    pairs = tuple((condition, arm.seed) for arm in arms)
+    keep = ("features", "mask", "sample_id", "subject", "donor", "clock", "neighbor")
+    return _feed_program(pairs, mesh)({name: batch[name] for name in keep if name in batch}, arrays)
+
+
+@functools.lru_cache(maxsize=64)
+def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[Any, StudyArrays], jax.Array]:
+    """Return the jitted function `(batch, arrays) -> encoder inputs [A, B, W, F]`, sharded over arms and rows."""
+
+    def feed(batch: Any, arrays: StudyArrays) -> jax.Array:
+        context = ConditionContext.of(batch, arrays.condition, arrays.means, jnp.zeros((), jnp.int32))
+        return condition_inputs(pairs, batch["features"], batch["mask"], context)
+
+    return jax.jit(feed, out_shardings=fed_sharding(mesh))
+
+
+def cell_predictions(study: Study, cell: Cell, rows: np.ndarray, decoded: BothModes) -> Iterator[Prediction]:
+    """Yield the predictions of one arm under one condition, mode by mode, from `decoded` (one entry per sample)."""
+    special = frozenset({*study.tokenizer.all_special_ids, study.model.start_token, study.model.pad_token})
+    forced = _forced_tokens(decoded.teacher_forced, study.config.decode.teacher_forced_cut, study.model.eos_token)
+    tokens = {
+        "teacher_forced": [_plain(sequence, special) for sequence in forced],
+        "free_running": [_plain(sequence, special) for sequence in _free_tokens(decoded.free_running)],
+    }
+    targets = [_plain(study.samples.targets[i], special) for i in rows]
+    for mode in MODES:
+        texts = decode_tokens(study.tokenizer, tokens[mode])
+        returned = len(texts) // len(rows)
+        for n, text in enumerate(texts):
+            k, hypothesis = divmod(n, returned)
+            fields = row_fields(study, cell, int(rows[k]), mode)
+            if mode == "teacher_forced":
+                scores = decoded.teacher_forced
+                fields |= {"nll": float(scores.nll[k]), "n_tokens": int(scores.n_tokens[k])}
+            if returned > 1:
+                fields["hypothesis"] = hypothesis
+            yield Prediction(**fields, prediction=text, prediction_tokens=tokens[mode][n], reference_tokens=targets[k])
+
+
+def copied_predictions(study: Study, condition: str, rows: np.ndarray) -> Iterator[Prediction]:
+    """Yield the predictions under a condition of `COPIES`: texts of training samples, the same for all arms."""
+    special = frozenset(study.tokenizer.all_special_ids)
+    for arm in study.arms:
+        for i in rows.tolist():
+            near = int(study.samples.copies[condition][i])
+            yield Prediction(
+                **row_fields(study, Cell(arm, condition), i, "free_running"),
+                prediction=str(study.data.sentence[near]),
+                prediction_tokens=_plain(study.samples.targets[near], special),
+                reference_tokens=_plain(study.samples.targets[i], special),
+            )
+
+
+def row_fields(study: Study, cell: Cell, i: int, mode: str) -> dict[str, Any]:
+    """Return the fields of a row of predictions or rankings that identify sample `i`, arm, condition and mode."""
+    data = study.data
+    donors = study.samples.donors if cell.condition == "shuffled" else None
+    return {
+        "sample_id": study.split.names[i],
+        "subject": str(data.subject[i]),
+        "task": str(data.task[i]),
+        "sentence_id": f"{data.task[i]}:{data.sentence_index[i]}",
+        "n_words": int(data.n_words[i]),
+        "train_condition": cell.arm.condition,
+        "eval_condition": cell.condition,
+        "seed": cell.arm.seed,
+        "mode": mode,
+        "reference": str(data.sentence[i]),
+        **({} if data.clock is None else known_time(data.clock, i)),
+        "story_time": (data.story_times[i] / UNIT).tolist() if data.is_windows else None,
+        "donor": None if donors is None else f"{data.task[donors[i]]}:{data.sentence_index[donors[i]]}",
+    }
+
+
+def _free_tokens(free: Generated) -> list[np.ndarray]:
+    """Return the tokens `[length]` of every hypothesis, without padding; hypotheses of one sample are adjacent."""
+    sequences = free.sequences.reshape(-1, free.sequences.shape[-1])
+    return [row[:length] for row, length in zip(sequences, free.lengths.reshape(-1), strict=True)]
+
+
+def _forced_tokens(forced: TeacherForced, cut: str, end: int) -> list[Sequence[int]]:
+    """Return each row's argmax tokens, cut to the reference's length if `cut` is "reference", then by `cut_at_end`."""
+    lengths = forced.n_tokens if cut == "reference" else np.full_like(forced.n_tokens, forced.tokens.shape[1])
+    return [cut_at_end(row[:length], [end]) for row, length in zip(forced.tokens, lengths, strict=True)]
+
+
+def _plain(tokens: Iterable[int], special: Collection[int]) -> list[int]:
+    """Return the tokens as a list without the `special` ones."""
+    return [token for token in map(int, tokens) if token not in special]
+
+
+# Sentence retrieval: score every candidate sentence for each recording, by the contrastive or the generative model.
+#
+# No text reaches the brain encoder; the contrastive model embeds candidates separately, by `study.text_targets`.
+
+COSINE = "cosine of the recording's and the sentence's embedding"
+
+
+def retrieve_grid(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
+    """Score all candidates for the test part under every evaluation condition, all arms at once.
+
+    Candidates are distinct sentences, including the sentences of the test part. Yields for every condition and arm one
+    row per sample, in the order of the split. A candidate's score is the cosine of its embedding with the model's
+    embedding of the recording; under `nearest_in_time` and `same_place`, with the embedding of the copied text.
+    """
+    params = place_params(study, params, mesh)
+    rows = study.split.parts["test"]
+    texts = _unit_vectors(study, candidates.references)  # --> [N, E]
+    program = embed_program(study.model, mesh)
+
+    def embed(fed: Inputs, shared: Inputs, _: Inputs) -> jax.Array:
+        return program(params, fed, shared)
+
+    for condition in study.config.grid.eval_conditions:
+        if condition in COPIES:
+            copied = study.data.sentence[study.samples.copies[condition][rows]].tolist()
+            embedded = [_unit_vectors(study, copied)] * len(study.arms)
+        else:
+            embedded = over_slices(study, rows, condition, mesh, embed, f"retrieve under {condition}")
+        for arm, vectors in zip(study.arms, embedded, strict=True):
+            scores = rounded(vectors.astype(np.float64) @ texts.T)
+            yield from cell_rankings(study, Cell(arm, condition), rows, scores, candidates, "contrastive")
+
+
+def _unit_vectors(study: Study, texts: Sequence[str]) -> np.ndarray:
+    """Return the embedding of each text, scaled to norm 1, float64 `[N, E]`."""
+    vectors = study.targets.vectors[study.targets.rows(texts)].astype(np.float64)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+@functools.lru_cache(maxsize=16)
+def embed_program(model: ContrastiveModel, mesh: Mesh) -> Callable[..., jax.Array]:
+    """Return the jitted function `(params, fed, shared) -> embeddings of recordings, [A, B, E]`."""
+
+    def embed(params: Any, fed: Inputs, shared: Inputs) -> jax.Array:
+        return model.embed(params, {**fed, **shared})
+
+    return shard_map_arms(embed, mesh)
+
+
+def cell_rankings(
+    study: Study, cell: Cell, rows: np.ndarray, scores: np.ndarray, candidates: Candidates, mode: str
+) -> Iterator[Ranking]:
+    """Yield one arm's rankings under one condition, from scores `[R, N]` of N candidates for the R samples `rows`."""
+    for i, own in zip(rows.tolist(), scores, strict=True):
+        yield Ranking(
+            **row_fields(study, cell, i, mode),
+            prediction=candidates.references[int(np.argmax(own))],
+            scores=own,
+            candidates=candidates,
+        )
+
+
+PRIOR_ROWS = 64  # largest number of dev recordings for a candidate's mean log-likelihood
+EVIDENCE = f"log-likelihood less its mean over up to {PRIOR_ROWS} recordings of dev under the same condition, nats"
+
+
+def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candidates) -> Iterator[Ranking]:
+    """Rank candidates by how much the recording raises their likelihood under a generative model.
+
+    The plain likelihood would favour short sentences. So a candidate's score is its log-likelihood given the recording
+    minus its mean log-likelihood given recordings of the dev part under the same condition: an estimate of pointwise
+    mutual information, in nats. No other test recording enters a score. Time grows with recordings times candidates.
+    """
+    params = place_params(study, params, mesh)
+    dev, test = study.split.parts["dev"], study.split.parts["test"]
+    prior = dev[np.unique(np.linspace(0, len(dev) - 1, min(PRIOR_ROWS, len(dev))).round().astype(int))]
+    labels = padded_labels(study, candidates.references)
+    program = likelihood_program(study.model, mesh, study.config.decode.tensor_parallel)
+
+    def run(fed: Inputs, shared: Inputs, _: Inputs) -> jax.Array:
+        # Rows come first because arrays are sharded along `data` by their first axis; each device has all texts.
+        texts = jnp.broadcast_to(labels[None], (len(shared["mask"]), *labels.shape))
+        return program(params, fed, (shared, texts))
+
+    for condition in study.config.grid.eval_conditions:
+        if condition in COPIES:  # its texts come from no model, so no likelihood is defined
+            continue
+        title = f"likelihoods under {condition}"
+        usual = over_slices(study, prior, condition, mesh, run, f"{title}, dev")
+        found = over_slices(study, test, condition, mesh, run, title)
+        evidence = usual.mean(axis=1, dtype=np.float64, keepdims=True) - found  # --> [A, R, N]
+        for arm, scores in zip(study.arms, evidence, strict=True):
+            yield from cell_rankings(study, Cell(arm, condition), test, rounded(scores), candidates, "likelihood")
+
+
+def padded_labels(study: Study, texts: Sequence[str]) -> np.ndarray:
+    """Return the padded token ids of every text, int32 `[N, T]`."""
+    most, alone = study.config.text.max_tokens, study.model.spec.encoder is None
+    ids = encode_targets(study.tokenizer, texts, most, alone)
+    return pad_ids(ids, max(map(len, ids)), study.model.pad_token)
+
+
+@functools.lru_cache(maxsize=16)
+def likelihood_program(model: Seq2SeqModel, mesh: Mesh, tensor_parallel: bool = False) -> Callable[..., jax.Array]:
+    """Return the jitted function `(params, fed, (shared, labels [B, N, T])) -> summed NLL [A, B, N]`, nats, float32.
+
+    Each recording is encoded once; candidates are then scored one after the other by teacher forcing.
+    """
+
+    def score(params: Any, fed: Inputs, rest: tuple[Inputs, jax.Array]) -> jax.Array:
+        shared, texts = rest
+        hidden, mask = model.encode(params, {**fed, **shared})
+        of_one = functools.partial(summed_nll, model, params, hidden, mask)
+        return jax.lax.map(of_one, texts.swapaxes(0, 1)).swapaxes(0, 1)
+
+    return program_of_arms(score, mesh, tensor_parallel)
+
+
+def summed_nll(model: Seq2SeqModel, params: Any, hidden: jax.Array, mask: jax.Array, labels: jax.Array) -> jax.Array:
+    """Return the negative log-likelihood of each text `labels [B, T]` given its encoded recording, nats `[B]`."""
+    logits = model.decode(params, model.shift_right(labels), hidden, mask).astype(jnp.float32)
+    picked = jnp.take_along_axis(logits, labels[:, :, None], axis=2)[:, :, 0]
+    losses = jax.nn.logsumexp(logits, axis=2) - picked
+    return jnp.sum(jnp.where(labels != model.pad_token, losses, 0.0), axis=1)

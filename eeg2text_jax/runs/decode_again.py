@@ -1,0 +1,329 @@
+"""Decode the rows of a finished run again, as evidence of their origin; nothing of the run's folder is executed.
+
+The folder may be a stranger's. From it come the configuration, the data and the checkpoints. The split, the tokenizer
+and other derived files are made again in a temporary folder, and the rows are compared with the file field by field.
+What the comparison cannot show is listed, see `Provenance.not_checked`.
+"""
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import json
+import math
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+from ml_collections import ConfigDict
+
+from eeg2text_jax.base.devices.arms import Divided
+from eeg2text_jax.base.devices.hosts import check_devices, to_host
+from eeg2text_jax.base.errors import UserError, named
+from eeg2text_jax.base.stores.buckets import at_hand, is_address
+from eeg2text_jax.data.splits.certificate import certify_data
+from eeg2text_jax.data.splits.methods import FROM_FILE, make_folds
+from eeg2text_jax.data.splits.split import Split, read_split_file, write_split_file
+from eeg2text_jax.instrument.auditing.notices import Level, Provenance
+from eeg2text_jax.instrument.predictions.file import PredictionSet, write_predictions
+from eeg2text_jax.instrument.predictions.rankings import RankingSet, write_rankings
+from eeg2text_jax.instrument.workdir import (
+    OPENED,
+    STAGES,
+    Workdir,
+    find_workdir,
+    is_of_its_run,
+    read_configuration,
+    read_object,
+)
+from eeg2text_jax.models.pretrained.folder import offline
+from eeg2text_jax.runs.opening import check_before
+from eeg2text_jax.runs.pipeline import (
+    candidates_of,
+    decoded_rows,
+    facts_of,
+    header_of_predictions,
+    header_of_rankings,
+    ranked_rows,
+)
+from eeg2text_jax.training.configuration import load_config, product
+from eeg2text_jax.training.grid_program import make_program, trained_params
+from eeg2text_jax.training.loop import DevLoss, waves
+from eeg2text_jax.training.metrics_log import curve, rows_of
+from eeg2text_jax.training.sections import Settings, checked_settings, fields, with_stored_steps
+from eeg2text_jax.training.study import Study, open_data, open_study
+
+TOLERANCE = 1e-3  # relative and absolute, for `COMPUTED` numbers of two devices, which sum in different orders
+COMPUTED = ("nll", "score", "scores")
+RANKS = ("rank", "stratum_rank")  # reading the file has checked that they follow from `scores`
+LOSS_TOLERANCE = 5e-3  # relative, for a loss on the dev part
+ABOVE_LOG = 0.1  # relative; the loss of a checkpoint on the train part may exceed the logged training loss by this
+MOST = 2000  # most samples of a part whose loss is computed
+
+
+class Again(NamedTuple):
+    """The provenance of rows that were decoded again, and the audit's options about the data of the run."""
+
+    provenance: Provenance
+    facts: dict[str, Any]  # training sentences, kind of recording, neighbors in time; computed from the data
+
+
+class Checks:
+    """Sentences on what was checked and what was not."""
+
+    def __init__(self) -> None:
+        self.checked: list[str] = []
+        self.not_checked: list[str] = []
+
+    def add(self, is_checked: bool, sentence: str) -> None:
+        (self.checked if is_checked else self.not_checked).append(sentence)
+
+
+def decode_again(found: PredictionSet | RankingSet) -> Again:
+    """Decode with the checkpoints beside a predictions or rankings file, and compare every row with the file.
+
+    Raises UserError if no finished run wrote the file, the run cannot be repeated, or something differs.
+    """
+    if not is_of_its_run(found):
+        raise UserError(
+            f"{found.path}: is not in the workdir of the run that wrote it, so it cannot be decoded again; give the "
+            "file in its workdir (with config.json, split.json, finished.json and checkpoints), or leave --again out."
+        )
+    root = epath.Path(at_hand(str(epath.Path(found.path).parent)))
+    with tempfile.TemporaryDirectory() as place, offline():
+        try:
+            return _decode_again(found, find_workdir(str(root)), Workdir(epath.Path(place)))
+        except UserError:
+            raise
+        except Exception as error:  # a forged folder can make any library raise anything
+            raise UserError(
+                f"{root}: cannot be decoded again ({named(error)[:300]}); leave --again out to audit the file as it is."
+            ) from error
+
+
+def _decode_again(found: PredictionSet | RankingSet, folder: Workdir, own: Workdir) -> Again:
+    """Do the work of `decode_again` for the workdir `folder`; `own` is an empty folder for what is made again."""
+    config, checks = own_settings(folder), Checks()
+    check_devices()
+    check_before(config)
+    if not product(folder, "training"):
+        raise UserError(f"{folder.root}: has no checkpoint, so nothing can be decoded again; leave --again out.")
+    folder.check(*OPENED, folder.metrics.name)
+    with contextlib.redirect_stdout(io.StringIO()):  # what a run prints when it makes these files
+        study = _open_again(config, folder, own, checks)
+    facts = facts_of(study)
+    study = dataclasses.replace(study, workdir=folder)
+    ranked = isinstance(found, RankingSet)
+    written = own.rankings if ranked else own.predictions
+    if ranked:
+        candidates = candidates_of(study)
+        write_rankings(written, header_of_rankings(study), ranked_rows(study, candidates))
+    else:
+        header = header_of_predictions(study)
+        _check_header(epath.Path(found.path), found.header, header)
+        write_predictions(written, header, decoded_rows(study))
+    count = compare_files(epath.Path(found.path), written)
+    checks.checked.insert(0, "the header and every field of every row are what these checkpoints, this configuration "
+                             f"and these data give again (computed numbers within {TOLERANCE:.1%})")  # fmt: skip
+    _check_losses(study, checks)
+    verb = "ranked by this command" if ranked else "by this command"
+    statement = f"{verb} with the checkpoints beside the file, and all {count} rows are the same"
+    provenance = Provenance(Level.DECODED_AGAIN, statement, tuple(checks.checked), tuple(checks.not_checked))
+    return Again(provenance, facts)
+
+
+def own_settings(folder: Workdir) -> Settings:
+    """Return the configuration of a workdir with our defaults in all fields on which no row depends.
+
+    So no cache, tracker, cluster or text encoder that a stranger names is used. Raises UserError if another field has
+    the address of a bucket or a server.
+    """
+    config = checked_settings(ConfigDict(read_configuration(folder)))
+    usual = dict(fields(load_config("default")))
+    kept = ("retrieval",)  # whether rankings were written
+    neutral = [name for name in STAGES[""].fields if name not in kept]
+    changes = {
+        name: value for name, value in usual.items() if any(name == n or name.startswith(f"{n}.") for n in neutral)
+    }
+    changes["compilation_cache"] = ""
+    config = config.changed(changes)
+    for name, value in fields(ConfigDict(config.document)):
+        if isinstance(value, str) and (is_address(value) or "://" in value):
+            raise UserError(
+                f"{folder.config}: {name} is {value!r:.100}, and --again reads from no address; copy it to this "
+                "machine and name the copy there, or leave --again out."
+            )
+    return config
+
+
+def _open_again(config: Settings, folder: Workdir, own: Workdir, checks: Checks) -> Study:
+    """Return the run's study with split, tokenizer and text targets made again in `own`; note what was checked."""
+    config = with_stored_steps(config, read_configuration(folder))
+    source, stated = config.data.source, read_split_file(folder.split)
+    if source == "synthetic":
+        checks.add(True, "the data were made again from data.synthetic")
+        changes = {}
+    else:
+        changes = {} if source.endswith(".h5") else {"data.source": str(folder.data)}
+        checks.add(
+            False,
+            f"where the data come from: {Path(source).name} was not prepared again, so the recordings may not be what "
+            "they are said to be",
+        )
+    opened = config.changed(changes)
+    if config.split.method == FROM_FILE:
+        data = open_data(opened, own)
+        split = stated.resolve(data)
+        write_split_file(own.split, certify_data(data, split, config.split.ratio))
+        number = _fold_number(folder, split, data)
+        checks.add(
+            bool(number), _said_of_fold(number) if number else "by which rule the split file divided the samples"
+        )
+    else:
+        checks.add(True, f"the split was made again (split.method={config.split.method}, seed {config.split.seed})")
+    _tokenizer(config, folder, own, checks)
+    study = open_study(opened, own)
+    if study.split.digest() != stated.resolve(study.data).digest():
+        raise UserError(
+            f"{folder.split}: is not the split that split.method={config.split.method} makes of the data, so these "
+            "test samples may have been trained on; leave --again out to audit the file as it is."
+        )
+    return dataclasses.replace(study, config=study.config.changed({"data.source": source}))
+
+
+def _said_of_fold(number: int) -> str:
+    return f"the split was made again: it is fold {number} of the division in folds.json"
+
+
+def _fold_number(folder: Workdir, split: Split, data: Any) -> int:
+    """Return which fold of `folds.json`, in the folder above, a split is, from 1; 0 if it is none."""
+    noted = folder.root.parent / "folds.json"
+    if not noted.exists():
+        return 0
+    about = read_object(noted, "restore the file")
+    with contextlib.suppress(UserError, KeyError, TypeError, ValueError):
+        rule = about["split"]
+        folds = make_folds(data, rule["method"], about["folds"], rule["ratio"], rule["seed"], rule["gap"])
+        digests = [fold.digest() for fold in folds]
+        return digests.index(split.digest()) + 1
+    return 0
+
+
+def _tokenizer(config: Settings, folder: Workdir, own: Workdir, checks: Checks) -> None:
+    """Copy the run's tokenizer if `open_study` cannot make it again: the place that it came from is not here."""
+    place = config.text.tokenizer or config.model.checkpoint
+    if not place:
+        checks.add(True, "the tokenizer was trained again on the sentences of the train part")
+    elif config.text.tokenizer and not Path(place).is_dir():
+        shutil.copytree(folder.tokenizer, own.tokenizer)
+        checks.add(False, f"the tokenizer, which is said to be {Path(place).name}")
+    else:
+        checks.add(True, f"the tokenizer is that of {Path(place).name}")
+    if config.model.checkpoint:
+        checks.add(False, f"what {Path(config.model.checkpoint).name}, with which training began, was trained on")
+
+
+def _check_header(path: epath.Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Raise UserError if the header of a file is not the one that this run would write."""
+    if place := first_difference(json.loads(json.dumps(ours)), dict(theirs)):
+        raise UserError(
+            f"{path}: {place} in its header is not what its configuration and data give; another version of "
+            "eeg2text_jax or of tokenizers may have written it. Leave --again out to audit the file as it is."
+        )
+
+
+def compare_files(theirs: epath.Path, ours: epath.Path) -> int:
+    """Compare two files of JSON lines line by line; return the number of rows.
+
+    Raises UserError if a line has other fields or values.
+    """
+    differing, count, first = 0, -1, ""
+    with theirs.open(encoding="utf8") as one, ours.open(encoding="utf8") as other:
+        lines = itertools.zip_longest((line for line in one if line.strip()), other)
+        for count, (line, own) in enumerate(lines):
+            place = "" if line == own else _line_difference(line, own)
+            differing += bool(place)
+            first = first or (place and f"line {count + 1}, {place}")
+    if differing:
+        raise UserError(
+            f"{theirs}: {differing} of {count} rows differ from what the checkpoints beside the file give, the first "
+            f"is {first}; another kind of device may change rows at a near tie. Remove the file and decode again, or "
+            "leave --again out to audit the file as it is."
+        )
+    return count
+
+
+def _line_difference(line: str | None, own: str | None) -> str:
+    if line is None or own is None:
+        return "which only one of the two has"
+    return first_difference(json.loads(own), json.loads(line))
+
+
+def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Return the name of the first field in which two JSON objects differ; "" if they agree."""
+    for name in {**ours, **theirs}:
+        one, other = ours.get(name), theirs.get(name)
+        if one != other and name not in RANKS and not (name in COMPUTED and _is_close(one, other)):
+            return name
+    return ""
+
+
+def _is_close(one: Any, other: Any) -> bool:
+    """Return whether two numbers, or two lists of numbers of equal length, differ by at most `TOLERANCE`."""
+    a, b = np.asarray(one, float), np.asarray(other, float)
+    return a.shape == b.shape and np.allclose(a, b, TOLERANCE, TOLERANCE)
+
+
+def _check_losses(study: Study, checks: Checks) -> None:
+    """Compare the losses of the checkpoints on train, dev and test with each other and with the log of the run.
+
+    Raises UserError if the loss on dev is not the lowest of the log.
+    """
+    log, below, above, apart = rows_of(study.workdir.metrics), [], [], []
+    for arm, losses in _losses(study).items():
+        steps, dev = curve(log, f"dev_loss/{arm}")
+        best = int(np.argmin([math.inf if value is None else value for value in dev]))
+        if abs(losses["dev"] - dev[best]) > LOSS_TOLERANCE * abs(dev[best]):
+            raise UserError(
+                f"{study.workdir.metrics}: the lowest dev_loss of {arm} is {dev[best]:.4f}, and its checkpoint gives "
+                f"{losses['dev']:.4f} on the dev part; leave --again out to audit the file as it is."
+            )
+        logged = _logged_loss(log, arm, steps[best - 1] if best else 0, steps[best])
+        said = f"{arm}: train {losses['train']:.3f} (log {logged:.3f}), test {losses['test']:.3f}"
+        is_trained = losses["train"] <= (1 + ABOVE_LOG) * logged
+        below.append(said)
+        above += [] if is_trained else [f"{arm}, {losses['train']:.3f} and not {logged:.3f}"]
+        apart += [arm] if losses["test"] < (1 - ABOVE_LOG) * losses["train"] else []
+    checks.add(True, "the loss of each checkpoint on the dev part is the lowest of the log")
+    if above:
+        checks.add(False, f"the log of the training: the loss on the train part is far above it ({'; '.join(above)})")
+    said = f"on which rows the checkpoints were trained; losses of their best parameters: {'; '.join(below)}"
+    if apart:
+        said += f". On the test part {', '.join(apart)} is far below the train part, as after training on the test part"
+    checks.add(False, said)
+
+
+def _losses(study: Study) -> dict[str, dict[str, float]]:
+    """Return the loss of each arm's best parameters by part, under the arm's training condition."""
+    found: dict[str, dict[str, float]] = {str(arm): {} for arm in study.arms}
+    for wave in waves(study):
+        params = trained_params(wave)
+        params = params.own if isinstance(params, Divided) else params
+        program = make_program(wave.config, wave.model, wave.arms, wave.placement.mesh)
+        for part, rows in wave.split.parts.items():
+            some = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST)).astype(int))]
+            values = to_host(DevLoss(wave, program, rows=rows if part == "dev" else some)(params))
+            for arm, value in zip(wave.arms, values, strict=True):
+                found[str(arm)][part] = float(value)
+    return found
+
+
+def _logged_loss(log: list[dict[str, Any]], arm: str, after: int, until: int) -> float:
+    """Return the mean logged training loss of an arm after step `after` and until step `until`."""
+    points = zip(*curve(log, f"loss/{arm}"), strict=True)
+    values = [value for step, value in points if after < step <= until and value is not None]
+    return float(np.mean(values)) if values else float("nan")

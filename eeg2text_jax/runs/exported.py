@@ -1,0 +1,352 @@
+"""Load an export of `eeg2text export` and decode raw features to the text that the run itself would produce."""
+
+import dataclasses
+import json
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+from eeg2text_jax.base.devices.arms import joined
+from eeg2text_jax.base.devices.mesh import make_mesh
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.stores.buckets import at_hand
+from eeg2text_jax.data.text import decode_tokens, load_tokenizer
+from eeg2text_jax.decoding.generate import Slice, generate_arms, plan_slices, rounded_arms
+from eeg2text_jax.decoding.settings import GenerationSpec
+from eeg2text_jax.instrument.workdir import Workdir, find_workdir, is_path, last_part, read_configuration, verdict_in
+from eeg2text_jax.models.backbones.build import random_config
+from eeg2text_jax.models.functional import Rounded, Seq2SeqModel
+from eeg2text_jax.models.nnx_bridge import Params
+from eeg2text_jax.models.pretrained.export import CardFacts, export_checkpoint, model_card
+from eeg2text_jax.models.pretrained.folder import Feeding, checkpoint_folder, read_feeding
+from eeg2text_jax.models.pretrained.load import checkpoint_config, load_pretrained
+from eeg2text_jax.runs.cells import sentence_keys
+from eeg2text_jax.runs.opening import open_finished
+from eeg2text_jax.training.loop import trained_arm
+from eeg2text_jax.training.sections import read_settings
+from eeg2text_jax.training.study import Arm, Study
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Exported:
+    """A trained model, its tokenizer, standardization and generation settings; `decode` turns features into text."""
+
+    model: Seq2SeqModel
+    params: Params
+    tokenizer: PreTrainedTokenizerBase
+    generation: GenerationSpec
+    feeding: Feeding  # how recordings are standardized, and the batch shapes of the run
+
+    def decode(
+        self,
+        features: Sequence[np.ndarray] | np.ndarray,
+        mask: np.ndarray | None = None,
+        *,
+        sample_ids: Sequence[int] | None = None,
+    ) -> list[str]:
+        """Return the free-running text of each recording; no target is involved.
+
+        The test samples of a run, in their order, give exactly the run's free-running predictions.
+
+        Args:
+          features: one array `[W, F]` of raw features for each recording, as in the data file; or `[N, W, F]`, with
+            `mask`. Recordings longer than the run's `data.max_words` are cut, with a warning.
+          mask: `[N, W]` bool, True at real words, which come first.
+          sample_ids: sample numbers in the data file, from which PRNG keys are made if `generation.do_sample`;
+            default: 0, 1, ...
+
+        Raises:
+          UserError: features have another width, dtype or shape, or are not finite; or the mask is missing or wrong.
+        """
+        recordings = _recordings(features, mask, len(self.feeding.mean))
+        lengths = np.array([len(words) for words in recordings], int)
+        if cut := int((lengths > self.feeding.max_words).sum()):
+            message = f"{cut} of {len(recordings)} recordings are cut to {self.feeding.max_words} words, as in the run."
+            warnings.warn(message, stacklevel=2)
+        ids = np.arange(len(recordings)) if sample_ids is None else np.asarray(sample_ids)
+        if ids.shape != lengths.shape:
+            raise UserError(
+                f"sample_ids has shape {list(ids.shape)}; expected [{len(recordings)}], one number for each recording."
+            )
+        lengths = np.minimum(lengths, self.feeding.max_words)
+        longer = [self.feeding.max_words] if (lengths > max(self.feeding.buckets)).any() else []
+        params = jax.tree.map(lambda leaf: leaf[None], joined(self.params))
+        params = rounded_arms(self.model, params, self.generation)
+        texts = [""] * len(recordings)
+        for part in plan_slices(lengths, [*self.feeding.buckets, *longer], self.feeding.batch_size):
+            decoded = self._decode_batch(params, [recordings[i] for i in part.samples], part, ids)
+            for i, text in zip(part.samples[: part.real], decoded, strict=True):
+                texts[i] = text
+        return texts
+
+    def prompts(self, features: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the decoder's input for recordings `[W, F]`: float32 `[N, S, D]` and its mask `[N, S]`.
+
+        For a decoder-only model, this is the prompt with the recording in it, padded on the left (`inputs_embeds` of
+        transformers); for an encoder-decoder, the output of the encoder (`encoder_outputs` of transformers).
+        """
+        features, mask = self._padded(_recordings(features, None, len(self.feeding.mean)))
+        hidden, real = self.model.encode(self.params, {"features": features, "mask": mask})
+        return np.asarray(hidden, np.float32), np.asarray(real)
+
+    def _padded(self, recordings: Sequence[np.ndarray], width: int = 0) -> tuple[jax.Array, jax.Array]:
+        """Standardize recordings; return them padded to `width` words (0: the longest), `[N, W, F]`, and their mask."""
+        words = [self.feeding.standardize(recording) for recording in recordings]
+        features = np.zeros((len(words), width or max(map(len, words)), len(self.feeding.mean)), np.float32)
+        for row, own in zip(features, words, strict=True):
+            row[: len(own)] = own
+        mask = np.arange(features.shape[1]) < np.array([[len(own)] for own in words])
+        return jnp.asarray(features), jnp.asarray(mask)
+
+    def _decode_batch(
+        self, params: Params | Rounded, recordings: Sequence[np.ndarray], part: Slice, ids: np.ndarray
+    ) -> list[str]:
+        """Return the texts of a slice's real samples, decoded with the same program as in a run."""
+        features, mask = self._padded(recordings, part.words)
+        draws = self.generation.do_sample
+        found = generate_arms(
+            self.model,
+            params,
+            {"features": features[None]},
+            {"mask": mask},
+            self.generation,
+            make_mesh(1, 1, jax.devices()[:1]),
+            keys=sentence_keys(self.feeding.seed, jnp.asarray(ids[part.samples], jnp.int32)) if draws else None,
+            compactions=self.feeding.compactions,
+        )
+        best = slice(0, part.real * self.generation.num_return_sequences, self.generation.num_return_sequences)
+        sequences, lengths = np.asarray(found.sequences[0])[best], np.asarray(found.lengths[0])[best]
+        special = {*self.tokenizer.all_special_ids, self.model.start_token, self.model.pad_token}
+        tokens = [[t for t in row[:n] if t not in special] for row, n in zip(sequences, lengths, strict=True)]
+        return decode_tokens(self.tokenizer, tokens)
+
+
+def load_export(name: str | Path) -> Exported:
+    """Load an export of `eeg2text export`: model, parameters, tokenizer, standardization and settings.
+
+    Args:
+      name: the folder, or its name on the Hugging Face Hub.
+
+    Raises:
+      UserError: the folder is not an export, a file is missing, or a file differs from its checksum.
+
+    Examples:
+      >>> import numpy as np
+      >>> from eeg2text_jax import load, load_export
+      >>> model = load_export(load("run").export("export"))
+      >>> texts = model.decode([np.zeros((4, 6)), np.ones((3, 6))])
+      >>> len(texts)
+      2
+    """
+    folder = checkpoint_folder(name)
+    feeding = read_feeding(folder)
+    model, params = load_pretrained(folder, dtype=feeding.dtype)
+    if model.eeg is None or model.eeg.features != len(feeding.mean):
+        raise UserError(f"{folder}: its EEG encoder is missing or of another run; export the run again.")
+    generation = GenerationSpec.from_checkpoint(folder, model)
+    return Exported(model, params, load_tokenizer(folder), generation, feeding)
+
+
+def _recordings(features: Any, mask: Any, width: int) -> list[np.ndarray]:
+    """Validate the input and return one array `[W, F]` per recording."""
+    whole = features if hasattr(features, "ndim") else None
+    if whole is not None and whole.ndim == 3:
+        return _unpadded(np.asarray(whole), mask, width)
+    if mask is not None:
+        raise UserError("mask goes with one array features [N, W, F]; recordings in a list have their own lengths.")
+    if whole is not None:
+        raise UserError(f"features has shape {list(whole.shape)}; expected a list of arrays [words, {width}].")
+    return [_checked(np.asarray(words), f"features[{i}]", width) for i, words in enumerate(features)]
+
+
+def _unpadded(features: np.ndarray, mask: Any, width: int) -> list[np.ndarray]:
+    if mask is None:
+        raise UserError(
+            "features [N, W, F] need mask [N, W], True at real words; or give a list with an array for each recording."
+        )
+    mask = np.asarray(mask)
+    if mask.shape != features.shape[:2] or mask.dtype != bool:
+        raise UserError(
+            f"mask is {mask.dtype} {list(mask.shape)}; expected bool {list(features.shape[:2])}, True at real words."
+        )
+    lengths = mask.sum(axis=1)
+    if not (mask == (np.arange(mask.shape[1]) < lengths[:, None])).all():
+        raise UserError("mask has a real word after a padded one; put the real words of each recording first.")
+    return [
+        _checked(row[:n], f"features[{i}]", width) for i, (row, n) in enumerate(zip(features, lengths, strict=True))
+    ]
+
+
+def _checked(words: np.ndarray, name: str, width: int) -> np.ndarray:
+    if words.ndim != 2 or words.shape[1] != width or not len(words):
+        raise UserError(f"{name} has shape {list(words.shape)}; expected [words, {width}] with at least one word.")
+    if not np.issubdtype(words.dtype, np.floating) and not np.issubdtype(words.dtype, np.integer):
+        raise UserError(f"{name} is of type {words.dtype}; expected numbers.")
+    with np.errstate(over="ignore"):
+        words = words.astype(np.float32)
+    if not np.isfinite(words).all():
+        raise UserError(f"{name} has values that are not finite as float32; leave those words out.")
+    return words
+
+
+# Export an arm of a finished run.
+
+
+def export_run(root: str, out: str, arm: str = "") -> Arm:
+    """Write the best parameters of one arm of the run in the workdir `root` to a checkpoint folder; return the arm.
+
+    `arm` is the arm's name as in `arm_number`. Raises UserError if `root` has no finished run, the arm does not exist,
+    or the folder `out` cannot be written.
+    """
+    study = finished_study(root)
+    number = arm_number(study.arms, arm)
+    write_export(study, study.arms[number], trained_arm(study, number), out)
+    return study.arms[number]
+
+
+def finished_study(root: str) -> Study:
+    """Return data, split and model of the run in `root`. Raises UserError if it is unfinished or a file was changed."""
+    root = at_hand(root)
+    workdir = find_workdir(root)
+    try:
+        config = read_settings(ConfigDict(read_configuration(workdir)))
+    except KeyError as error:
+        raise UserError(
+            f"{workdir.config}: has no field {error.args[0]!r}; another version wrote it, so use that version, or run "
+            "the configuration again in another --workdir."
+        ) from error
+    study = open_finished(config, root)
+    workdir.check("predictions.jsonl", "results.json")
+    return study
+
+
+def exported(study: Study, params: Params) -> Exported:
+    """Return one arm of a run as a model that decodes raw features, without writing a folder."""
+    feeding = _feeding(study)
+    generation = GenerationSpec.from_fields(study.config.decode.fields(), study.model)
+    return Exported(study.model, params, study.tokenizer, generation, feeding)
+
+
+def write_export(study: Study, arm: Arm, params: Params, out: str) -> None:
+    """Write the parameters of one arm, its configuration, tokenizer and model card to the folder `out`."""
+    feeding, model = _feeding(study), study.config.model
+    if is_path(feeding.base):
+        feeding = dataclasses.replace(feeding, base=os.path.relpath(feeding.base, out))
+    if model.checkpoint:
+        backbone: PretrainedConfig = checkpoint_config(checkpoint_folder(model.checkpoint), study.tokenizer)
+    else:
+        backbone = random_config(model.backbone, dict(model.shape), study.tokenizer)
+    export_checkpoint(
+        study.model,
+        joined(params),
+        backbone,
+        study.tokenizer,
+        out,
+        model_card(card_facts(study, arm, os.path.basename(os.path.normpath(out)))),
+        generation=GenerationSpec.from_fields(study.config.decode.fields(), study.model).to_fields(),
+        feeding=feeding,
+    )
+
+
+def _feeding(study: Study) -> Feeding:
+    """Return how raw features become the model's input. Raises UserError for a model that an export cannot feed."""
+    if study.config.objective != "generate":
+        raise UserError(
+            f"{study.workdir.root}: is a run of objective={study.config.objective}, whose model writes no text; it has "
+            "nothing to decode with or to export."
+        )
+    if len(study.data.feature_shape) > 1:
+        raise UserError(
+            f"{study.workdir.root}: is a run on volumes, which an export does not take yet; decode with "
+            "`eeg2text decode --workdir`."
+        )
+    if study.samples.prompts is not None:
+        raise UserError(
+            f"{study.workdir.root}: its prompts have fields of each sample (text.template), which an export does not "
+            "take; decode with `eeg2text decode --workdir`."
+        )
+    config, samples = study.config, study.samples
+    base = config.model.checkpoint if study.model.shared_frozen else ""
+    if study.model.shared_frozen and not (base and study.model.spec.encoder is None):
+        raise UserError(
+            f"{study.workdir.root}: its frozen language model has random weights or an encoder; an export holds no "
+            "frozen model, so model.checkpoint must name a decoder-only checkpoint."
+        )
+    return Feeding(
+        mean=samples.mean,
+        scale=samples.scale,
+        max_words=samples.max_words,
+        buckets=tuple(words for words, _ in config.batch.buckets),
+        batch_size=config.decode.batch_size,
+        compactions=config.decode.compactions,
+        seed=config.seed,
+        dtype=config.model.dtype,
+        features_are=study.data.features_are,
+        base=base,
+        base_dtype=config.model.frozen_dtype if base else "float32",
+        base_fingerprint=study.frozen_digest,
+    )
+
+
+def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
+    """Return what an arm's model card states: data, model, split, and scores if the run has any."""
+    scores, signatures = _scores(study.workdir, arm)
+    return CardFacts(
+        name=name,
+        backbone=study.config.model.backbone,
+        started_from=_published(study.config.model.checkpoint) or "random weights",
+        arm=f"{arm.condition}, seed {arm.seed}",
+        data=f"{last_part(study.config.data.source)}, {len(study.split.parts['train'])} training samples",
+        features=study.data.features_are,
+        n_features=study.data.n_features,
+        base=_published(study.config.model.checkpoint) if study.model.shared_frozen else "",
+        lora=study.config.optim.trainable == "lora",
+        int8=study.model.shared_frozen and study.config.model.frozen_dtype == "int8",
+        alone=study.model.spec.encoder is None,
+        split=study.split.digest(),
+        config_hash=study.config_digest,
+        scores=scores,
+        signatures=signatures,
+        verdict=verdict_in(study.workdir.root),
+    )
+
+
+def _published(checkpoint: str) -> str:
+    """Return a checkpoint's name on the Hub, or the last part of its path."""
+    return last_part(checkpoint) if is_path(checkpoint) else checkpoint
+
+
+def _scores(workdir: Workdir, arm: Arm) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return an arm's scores in `results.json`, a row per test condition and mode, and metric -> signature."""
+    if not workdir.results.exists():
+        return [], {}
+    rows: list[Any] = []
+    signatures: dict[str, Any] = {}
+    for cell in json.loads(workdir.results.read_text())["cells"]:
+        if (cell["train_condition"], cell["seed"]) != (arm.condition, arm.seed) or not cell["metrics"]:
+            continue
+        row = {"evaluated on": cell["eval_condition"], "mode": cell["mode"], "samples": cell["rows"]}
+        rows.append(row | {name: metric["value"] for name, metric in cell["metrics"].items()})
+        signatures |= {name: metric["signature"] for name, metric in cell["metrics"].items()}
+    return rows, signatures
+
+
+def arm_number(arms: tuple[Arm, ...], wanted: str) -> int:
+    """Return the index of the arm with the name `wanted` (`condition/seed`). Raises UserError if there is none.
+
+    Without a name, the index is that of the first arm trained on EEG, or 0 if no arm was.
+    """
+    names = [str(arm) for arm in arms]
+    if not wanted:
+        return next((i for i, arm in enumerate(arms) if arm.condition == "eeg"), 0)
+    if wanted not in names:
+        raise UserError(f"--arm is {wanted!r}; this run has {', '.join(names)}.")
+    return names.index(wanted)

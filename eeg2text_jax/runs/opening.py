@@ -1,0 +1,248 @@
+"""Open a run in its workdir: check the configuration, join the hosts, lock the folder, open data and model."""
+
+import contextlib
+import io
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+from etils import epath
+
+from eeg2text_jax.base.devices.hosts import (
+    check_code,
+    check_data,
+    initialize,
+    is_main,
+    main_first,
+    wait_for_all,
+    workdir_at,
+)
+from eeg2text_jax.base.errors import UserError, first_line
+from eeg2text_jax.base.files import parse_json
+from eeg2text_jax.data.splits.certificate import size_lines, verdict
+from eeg2text_jax.decoding.settings import GenerationSpec, unlike
+from eeg2text_jax.instrument.auditing.notices import MIN_JUDGED
+from eeg2text_jax.instrument.workdir import OPENED, Workdir, find_workdir, lock_workdir
+from eeg2text_jax.judge.model_metrics import check_configured
+from eeg2text_jax.models.backbones.build import random_spec
+from eeg2text_jax.models.functional import training_flops
+from eeg2text_jax.models.pretrained.folder import checkpoint_folder
+from eeg2text_jax.runs.cells import check_decoding
+from eeg2text_jax.training.configuration import (
+    UNKNOWN,
+    check_configuration,
+    differences,
+    forget,
+    load_config,
+    open_workdir,
+    product,
+    to_json,
+    write_configuration,
+)
+from eeg2text_jax.training.loop import bytes_of_an_arm, frozen_bytes
+from eeg2text_jax.training.sections import Settings, length_lines, notes
+from eeg2text_jax.training.study import Study, arms, check_encoder, open_study, placement_of
+
+
+@contextlib.contextmanager
+def open_run(config: Settings, root: str, make: bool = True) -> Iterator[Study]:
+    """Join the other hosts, lock a workdir until the block ends, and yield its study (data, split, model, ...).
+
+    `config` has settings from `sections.checked_settings`; `root` is a folder that all hosts share, or a bucket URL.
+    Missing files of the workdir are made if `make`; otherwise training must have begun, and nothing is changed. Raises
+    UserError if the configuration, the data or the folder is not usable.
+    """
+    initialize(config.parallel)
+    check_code(json.loads(to_json(config.document)))
+    if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(epath.Path(config.compilation_cache).expanduser()))
+    with contextlib.ExitStack() as stack:
+        root = workdir_at(root, stack)
+
+        def open_here() -> Study:
+            check_before(config)
+            if not make:
+                find_workdir(root)
+            if is_main():
+                stack.enter_context(lock_workdir(root))
+            return _open(config, root) if make else open_finished(config, root)
+
+        study = main_first(open_here)
+        check_data(data=study.data.digest(), split=study.split.digest(), tokenizer=study.tokenizer_digest)
+        for note in notes(study.config):
+            print(note)
+        yield study
+    wait_for_all("the first host has closed the workdir")
+
+
+def check_before(config: Settings) -> None:
+    """Check the fields whose check needs devices or a model, before any file is made; raise UserError for a bad one."""
+    check_configured(config)
+    _check_mesh(config, len(arms(config.grid)))
+    if config.objective == "contrastive":
+        check_encoder(config.contrastive)
+    if config.model.checkpoint:
+        checkpoint_folder(config.model.checkpoint)
+    else:
+        random_spec(config.model.backbone, dict(config.model.shape), AnyTokenizer())
+
+
+def _check_mesh(config: Settings, n_arms: int) -> None:
+    """Raise UserError if neither all arms nor any wave (a number of arms trained together) fits the device mesh."""
+    for fewer in range(n_arms - 1, 0, -1):
+        with contextlib.suppress(UserError):
+            placement_of(config, fewer)
+            return
+    placement_of(config, n_arms)
+
+
+class AnyTokenizer:
+    """A stand-in tokenizer, with which a model's shape can be computed before the run has its own tokenizer."""
+
+    bos_token_id = cls_token_id = 0
+    pad_token_id = 1
+    eos_token_id = sep_token_id = 2
+
+    def __len__(self) -> int:
+        return 3
+
+
+def _open(config: Settings, root: str) -> Study:
+    """Return the study and make missing files of the workdir; remove a new `config.json` if that fails."""
+    workdir = Workdir(epath.Path(root))
+    new = not workdir.config.exists()
+    try:
+        open_workdir(root, config)
+        workdir.check(*OPENED)
+        if is_main():
+            workdir.unrecord(*(name for name in OPENED if not (workdir.root / name).exists()))
+        study = open_study(config, workdir)
+        spec = check_decoding(config.decode, study.model)
+        if is_main() and config.objective == "generate" and (note := generation_note(config.model.checkpoint, spec)):
+            print(note)
+    except BaseException:
+        if new and is_main():
+            forget(workdir)
+        raise
+    if is_main():
+        write_configuration(workdir, study.config.document)  # which now has steps in place of epochs
+        workdir.record(*workdir.unrecorded(*OPENED))
+    return study
+
+
+def open_finished(config: Settings, root: str) -> Study:
+    """Return the study (data, split, model, ...) of a folder that has a checkpoint; change nothing.
+
+    Raises UserError if a file is missing, or the folder belongs to another configuration.
+    """
+    workdir = find_workdir(root)
+    check_configuration(workdir, config)
+    own_data = () if config.data.source.endswith(".h5") else (workdir.data,)
+    for path in (*own_data, workdir.split, workdir.tokenizer):
+        if not path.exists():
+            raise UserError(f"{path}: there is no such file, so training has not begun; `eeg2text train` makes it.")
+    if not product(workdir, "training"):
+        raise UserError(f"{root}: has no checkpoint; `eeg2text train` makes one.")
+    workdir.check(*OPENED, workdir.metrics.name)
+    study = open_study(config, workdir)
+    check_decoding(config.decode, study.model)
+    return study
+
+
+def generation_note(checkpoint: str, spec: GenerationSpec) -> str:
+    """Return a note on the settings in which a checkpoint's `generation_config.json` differs from `spec`; "" if none.
+
+    Raises UserError if the file is not a JSON object.
+    """
+    if not checkpoint or not (path := checkpoint_folder(checkpoint) / "generation_config.json").exists():
+        return ""
+    try:
+        stored = parse_json(path.read_text(encoding="utf8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({first_line(error)}); restore the file, or remove it.") from error
+    if not isinstance(stored, dict):
+        raise UserError(
+            f"{path}: contains {stored!r:.60}; expected a JSON object of settings; restore the file, or remove it."
+        )
+    names = ", ".join(unlike(stored, spec))
+    return f"{path}: is ignored in favour of config.decode, from which it differs in {names}." if names else ""
+
+
+# `eeg2text run --dry-run`: report what a run would do and cost, without writing its workdir.
+
+GIB = 1 << 30
+SIDE = 1024  # rows and columns of the matrices with which `product_pace` measures the device
+
+
+def dry_run(config: Settings, root: str) -> str:
+    """Return a report of what a run of this configuration in the workdir `root` would do.
+
+    The data are prepared in a temporary folder, because steps and cost depend on the number of samples. Raises
+    UserError if the configuration or the data is not usable.
+    """
+    check_before(config)
+    with tempfile.TemporaryDirectory(prefix="eeg2text_dry_") as folder:
+        with contextlib.redirect_stdout(io.StringIO()):
+            study = open_study(config, open_workdir(f"{folder}/run", config))
+        about = [*configuration_lines(study.config), *data_lines(study), *cost_lines(study)]
+    there = "which has files already, and would be resumed or refused" if os.path.exists(root) else "a new folder"
+    return "\n".join([*about, f"workdir: {root}, {there}; nothing was made."])
+
+
+def configuration_lines(config: Settings) -> list[str]:
+    """Return lines on the fields that differ from configs/default.py."""
+    ours, usual = (json.loads(to_json(one)) for one in (config.document, load_config("default")))
+    found = [line.replace(UNKNOWN, "no default").replace("there ", "default ") for line in differences(ours, usual)]
+    return [f"configuration: {len(found)} fields differ from the defaults", *(f"  {line}" for line in found)]
+
+
+def data_lines(study: Study) -> list[str]:
+    """Return lines on the samples, the parts of the split, what leaks between them, and the steps of an epoch."""
+    data = study.data
+    certificate = json.loads(study.workdir.split.read_text(encoding="utf8"))
+    texts = {name: len(set(data.sentence[rows])) for name, rows in study.split.parts.items()}
+    parts = [f"{name} {len(rows)} samples of {texts[name]} texts" for name, rows in study.split.parts.items()]
+    tested = texts["test"]
+    few = f"note: {tested} test texts; a verdict needs {MIN_JUDGED}: add data, or test each text once by --folds=5"
+    return [
+        f"data: {len(data)} samples of {len(set(data.subject))} subjects, {data.n_features} features a position "
+        f"({data.features_are.partition(';')[0]})",
+        f"split {study.config.split.method}: {', '.join(parts)}; {verdict(certificate)}",
+        *size_lines(certificate),
+        *([few] if tested < MIN_JUDGED else []),
+        *length_lines(study.config, len(study.split.parts["train"])),
+    ]
+
+
+def cost_lines(study: Study) -> list[str]:
+    """Return lines on the arms, the number of parameters, the minimum memory, and the time of the matrix products."""
+    config, model = study.config, study.model
+    weights = sum(leaf.size for leaf in jax.tree.leaves(model.shapes))
+    least = len(study.arms) * bytes_of_an_arm(study) + frozen_bytes(study)
+    words, tokens = config.batch.buckets[-1]
+    flops = config.train.steps * len(study.arms) * training_flops(model, config.batch.size, words, tokens)
+    pace = product_pace()
+    return [
+        f"arms: {', '.join(map(str, study.arms))}; {config.train.steps} steps of {config.batch.size} samples; tested "
+        f"with {', '.join(config.grid.eval_conditions)}",
+        f"model: {weights:,} parameters an arm; memory at least {least / GIB:.2f} GiB for all arms (parameters, "
+        "gradient, optimizer, best parameters; activations come on top, `eeg2text preflight` counts them)",
+        f"time: at most {flops / pace / 60:.1f} min of matrix products in training at {pace / 1e9:.0f} GFLOP/s, "
+        f"measured on {jax.devices()[0].device_kind}; compilation, decoding and scoring come on top",
+    ]
+
+
+def product_pace() -> float:
+    """Measure the speed of float32 matrix products on the first device, in FLOP/s."""
+    product = jax.jit(jnp.matmul)
+    matrix = jnp.ones((SIDE, SIDE), jnp.float32)
+    product(matrix, matrix).block_until_ready()
+    count, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < 0.3 or not count:
+        product(matrix, matrix).block_until_ready()
+        count += 1
+    return 2.0 * SIDE**3 * count / spent

@@ -1,0 +1,459 @@
+"""The stages of a run: prepare, train all arms, decode (free-running and teacher-forced), score, audit.
+
+Finished stages are skipped.
+"""
+
+import collections
+import dataclasses
+import functools
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from etils import epath
+
+from eeg2text_jax.base.devices.hosts import is_main, wait_for_all
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import write_text
+from eeg2text_jax.base.stores.buckets import address_of
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.splits.neighbors import high_neighbors, run_table
+from eeg2text_jax.data.splits.split import check_same_data, check_same_split, read_split_file, readings_of
+from eeg2text_jax.decoding.settings import search_name
+from eeg2text_jax.instrument.auditing.audit import audit
+from eeg2text_jax.instrument.auditing.notices import DECODED_HERE, RANKED_HERE, Judged
+from eeg2text_jax.instrument.auditing.report import write_report
+from eeg2text_jax.instrument.auditing.result import AuditResult, Section, result_text
+from eeg2text_jax.instrument.auditing.strata import length_strata
+from eeg2text_jax.instrument.metrics.metric_names import WORDS
+from eeg2text_jax.instrument.metrics.score import score_cells, score_rankings, write_results
+from eeg2text_jax.instrument.metrics.tables import (
+    NARROW_COLUMNS,
+    add_verdict,
+    markdown_text,
+    print_table,
+    score_table,
+    side_by_side,
+    table_markdown,
+    write_tables,
+)
+from eeg2text_jax.instrument.predictions.file import (
+    MODES,
+    Prediction,
+    read_predictions,
+    sentence_key,
+    write_predictions,
+)
+from eeg2text_jax.instrument.predictions.rankings import Candidates, Ranking, read_rankings, write_rankings
+from eeg2text_jax.instrument.predictions.selection import select_arms, select_cells
+from eeg2text_jax.instrument.workdir import DECODED, is_read_only, verdict_in
+from eeg2text_jax.judge.model_metrics import configured, endpoints
+from eeg2text_jax.runs._attributions import ChannelShares, map_figure, own_texts, read_map
+from eeg2text_jax.runs.cells import COSINE, EVIDENCE, decode_grid, rank_by_likelihood, retrieve_grid
+from eeg2text_jax.runs.opening import open_run
+from eeg2text_jax.training.configuration import write_configuration
+from eeg2text_jax.training.grid_program import trained_params
+from eeg2text_jax.training.loop import restore_log, train_arms, waves, write_reconstructions
+from eeg2text_jax.training.metrics_log import loss_figure, write_figure
+from eeg2text_jax.training.sections import GridSettings, Settings
+from eeg2text_jax.training.study import Study
+
+# Stages of a run that ranks candidate sentences (rank, score, audit), with functions that runs of text share.
+
+Row = TypeVar("Row", bound=Prediction)
+NO_AUDIT = "no arm was trained and tested with eeg, so there is nothing to audit."
+
+
+def is_ranked(config: Settings) -> bool:
+    """Return whether a run ranks candidate sentences; it may write texts as well."""
+    return config.objective == "contrastive" or config.retrieval.likelihood
+
+
+def candidates_of(study: Study) -> Candidates:
+    """Return the sentences to rank: the distinct ones of the test part, in the order of the data file."""
+    data = study.data
+    first: dict[str, int] = {}
+    for i in np.sort(study.split.parts["test"]).tolist():
+        first.setdefault(sentence_key(str(data.sentence[i])), i)
+    rows = list(first.values())
+    tasks, words = [str(data.task[i]) for i in rows], [int(data.n_words[i]) for i in rows]
+    return Candidates(
+        "test",
+        [str(data.sentence[i]) for i in rows],
+        [f"{data.task[i]}:{data.sentence_index[i]}" for i in rows],
+        tasks,
+        np.array(words, float),
+        length_strata(tasks, words),
+    )
+
+
+def header_of(study: Study) -> dict[str, Any]:
+    """Return the header of a predictions or rankings file: digests of inputs; kind of recording if not EEG."""
+    recording = {"recording": study.data.recording} if study.data.recording != "eeg" else {}
+    digests = {"config": study.config_digest, "split": study.split.digest(), "data": study.data.digest()}
+    return digests | recording
+
+
+def check_header(study: Study, header: dict[str, Any], path: epath.Path, verb: str) -> None:
+    """Raise UserError unless the rows in `path` were made with this run's split, data and configuration."""
+    check_same_split(study.split.digest(), header.get("split"), path)
+    check_same_data(study.data.digest(), header.get("data"), path)
+    if header.get("config") != study.config_digest:
+        raise UserError(
+            f"{path}: is of another run (configuration {header.get('config')}; expected {study.config_digest}); "
+            f"remove the file to {verb} again."
+        )
+
+
+def in_grid_order(study: Study, rows: Iterable[Row]) -> list[Row]:
+    """Sort rows by training condition, in the order of the run's arms, then by seed."""
+    places = {arm.condition: a for a, arm in reversed(list(enumerate(study.arms)))}
+    return sorted(rows, key=lambda row: (places[row.train_condition], row.seed))
+
+
+def can_audit(grid: GridSettings) -> bool:
+    """Return whether an arm is trained and tested with EEG."""
+    return "eeg" in grid.train_conditions and "eeg" in grid.eval_conditions
+
+
+def publish(
+    found: AuditResult,
+    judged: epath.Path,
+    rows: int,
+    table: str,
+    sections: Callable[[], Sequence[Section]] = tuple,
+    *,
+    suffix: str = "",
+    show: bool = True,
+) -> AuditResult:
+    """Write `audit.json`, then `report.html`, beside the file that was judged; print the verdict if `show`.
+
+    `rows` is the number of judged rows, `table` the scores in Markdown. `sections` returns the further sections of the
+    report; it is called once the audit is written. `suffix` is added to the names of both files.
+    """
+    found = dataclasses.replace(found, judged=Judged.of(judged, rows))
+    text = json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n"
+    write_text(judged.parent / f"audit{suffix}.json", text)
+    write_report(found, judged.parent / f"report{suffix}.html", sections=[Section("Scores", table), *sections()])
+    if not suffix:
+        add_verdict(judged.parent, verdict_in(judged.parent))
+    if show:
+        print(result_text(found))
+    return found
+
+
+def shows_finished(root: str | os.PathLike[str]) -> bool:
+    """Print table and verdict that a read-only folder of a finished run or of folds has; False for any other folder."""
+    folder = Path(root)
+    results, verdict = folder / "results.json", folder / "audit.json"
+    if not (is_read_only(folder) and results.exists()):
+        return False
+    print_table(json.loads(results.read_text()))
+    print(json.loads(verdict.read_text())["sentence"] if verdict.exists() else NO_AUDIT)
+    print(f"{folder}: is read-only, so nothing was written; the verdict is that of its audit.json.")
+    return True
+
+
+def rank(study: Study) -> None:
+    """Rank the candidate sentences with each arm's best parameters under every condition; write `rankings.jsonl`."""
+    header, candidates = header_of_rankings(study), candidates_of(study)
+    rows = ranked_rows(study, candidates)
+    if not is_main():
+        collections.deque(rows, maxlen=0)  # other hosts only take part in the computation
+        return
+    write_configuration(study.workdir, study.config.document)
+    study.workdir.unrecord(study.workdir.rankings.name)
+    write_rankings(study.workdir.rankings, header, rows)
+    study.workdir.record(study.workdir.rankings.name, *study.workdir.unrecorded(*DECODED))
+    print(f"wrote {study.workdir.rankings}: {len(candidates)} candidates")
+
+
+def header_of_rankings(study: Study) -> dict[str, Any]:
+    """Return the header of the rankings file, without the candidates: digests of its inputs, and what scores are."""
+    contrastive = study.config.objective == "contrastive"
+    return header_of(study) | {"scores": f"{COSINE}|{study.targets.signature}" if contrastive else EVIDENCE}
+
+
+def ranked_rows(study: Study, candidates: Candidates) -> Iterator[Ranking]:
+    """Yield rankings of `candidates` for each test sample, by every arm's best parameters under every condition."""
+    rank_wave = retrieve_grid if study.config.objective == "contrastive" else rank_by_likelihood
+    ranked = (rank_wave(wave, trained_params(wave), wave.placement.mesh, candidates) for wave in waves(study))
+    return itertools.chain.from_iterable(ranked)
+
+
+def read_ranked(study: Study) -> list[Ranking]:
+    """Read this run's rankings, sorted by `in_grid_order`. Raises UserError if it was changed or is of another run."""
+    path = study.workdir.rankings
+    study.workdir.check(path.name)
+    found = read_rankings(path)
+    check_header(study, found.header, path, "rank")
+    return in_grid_order(study, found.rows)
+
+
+def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
+    """Compute top-1, top-5 and ranks of rankings; return the content of `results.json`."""
+    return {"format": 1, "profile": "which sentence", "cells": score_rankings(rows)}
+
+
+def audit_ranked(config: Settings, rows: Iterable[Ranking], **facts: Any) -> AuditResult | None:
+    """Audit rankings as `config.retrieval` says; None if no arm was trained and tested with EEG.
+
+    `facts` are further keyword arguments of `audit`.
+    """
+    if not can_audit(config.grid):
+        return None
+    endpoint, margin = config.retrieval.endpoint, config.retrieval.margin or None
+    return audit_conditions(config, select_arms(rows), endpoint=endpoint, margin=margin, decoded=RANKED_HERE, **facts)
+
+
+def audit_conditions(config: Settings, conditions: dict[str, list[Any]], **options: Any) -> AuditResult:
+    """Audit EEG against the other conditions (name -> rows), with `config`'s deciding controls."""
+    return audit(conditions.pop("eeg"), conditions, deciding=config.grid.controls, **options)
+
+
+def judge_ranked(
+    config: Settings,
+    root: Any,
+    rows: Sequence[Ranking],
+    facts: Mapping[str, Any],
+    sections: Callable[[], Sequence[Section]] = tuple,
+    *,
+    show: bool = True,
+) -> AuditResult | None:
+    """Write the audit and the report of rankings into the folder `root`; print the verdict if `show`.
+
+    Rankings by likelihood have their own file names, because the audit of texts is in the same folder.
+    """
+    found = audit_ranked(config, rows, **facts)
+    if found is None:
+        print(NO_AUDIT)
+        return None
+    suffix = "" if config.objective == "contrastive" else "_likelihood"
+    table = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
+    return publish(found, epath.Path(root) / "rankings.jsonl", len(rows), table, sections, suffix=suffix, show=show)
+
+
+def judge_ranked_folds(
+    config: Settings,
+    place: Path,
+    folds: Sequence[Sequence[Ranking]],
+    header: dict[str, Any],
+    training_text: Sequence[str] | None = None,
+) -> AuditResult | None:
+    """Audit the rankings of all folds together; candidates are ranked, and sentences permuted, only within a fold."""
+    rows: list[Ranking] = []
+    for k, fold in enumerate(folds, 1):
+        candidates = dataclasses.replace(fold[0].candidates, name=f"fold {k}")
+        rows += [dataclasses.replace(row, task=f"{row.task}, fold {k}", candidates=candidates) for row in fold]
+    write_rankings(place / "rankings.jsonl", header, rows)
+    facts = {"training_text": training_text, "recording": header.get("recording", "eeg")}
+    return judge_ranked(config, place, rows, facts)
+
+
+CHANNELS = (
+    "The influence of each channel on the likelihood of the text that an arm (a training run) decoded from the EEG of "
+    "the test part: absolute gradient times input, summed over words and bands, as a share of all channels, averaged "
+    "over subjects. All arms are fed the same EEG, so a pattern that the arm trained on noise also has was not learned "
+    "from EEG. The map is no statistical test, and does not tell whether the model is right."
+)
+
+
+def run(config: Settings, root: str, *, fold: bool = False) -> None:
+    """Run all stages in the folder `root`, resuming an earlier run of the same configuration.
+
+    With `fold`, one of several folds, the audit is written but not printed, because the verdict is over all folds. Of a
+    finished run in a read-only folder, the results are printed.
+    Raises UserError if the configuration, the data or the folder is not usable.
+    """
+    with open_run(config, root) as study:
+        missing = [name for name in decoded_files(config) if not (study.workdir.root / name).exists()]
+        if missing:
+            train_arms(study)
+            decode(study, missing)
+        elif shows_finished(study.workdir.root):
+            return
+        restore_log(study)
+        if is_main():
+            results = score(study)
+            judge(study, results, show=not fold)
+        wait_for_all("end of run")
+
+
+def decoded_files(config: Settings) -> list[str]:
+    """Return the names of the files that decoding writes: rankings, predictions, or both."""
+    wanted = {"rankings.jsonl": is_ranked(config), "predictions.jsonl": config.objective == "generate"}
+    return [name for name, is_wanted in wanted.items() if is_wanted]
+
+
+def decode(study: Study, files: Sequence[str] | None = None) -> None:
+    """Decode with each arm's best parameters and write `files`; None: all of `decoded_files`."""
+    files = decoded_files(study.config) if files is None else files
+    if study.workdir.rankings.name in files:
+        rank(study)
+    if study.workdir.predictions.name in files:
+        predict(study)
+
+
+def predict(study: Study) -> None:
+    """Decode the test part with each arm's best parameters under every evaluation condition; write the file."""
+    header, shares = header_of_predictions(study), ChannelShares(study)
+    predictions = decoded_rows(study, shares)
+    if not is_main():
+        collections.deque(predictions, maxlen=0)  # other hosts only take part in the computation
+        return
+    write_configuration(study.workdir, study.config.document)
+    study.workdir.unrecord(study.workdir.predictions.name, study.workdir.channels.name)
+    write_predictions(study.workdir.predictions, header, predictions)
+    if shares.places:
+        shares.write(study.workdir.channels)
+    study.workdir.record(study.workdir.predictions.name, *study.workdir.unrecorded(*DECODED))
+    print(f"wrote {address_of(study.workdir.predictions)}")
+
+
+def header_of_predictions(study: Study) -> dict[str, Any]:
+    """Return the header of the predictions file: digests of its inputs, and how it was decoded."""
+    return header_of(study) | {
+        "tokenizer": study.tokenizer_digest,
+        "decode": study.config.decode.fields(),
+        "search": search_name(study.config.decode.num_beams, study.config.decode.do_sample),
+        "teacher_forced": "argmax at the reference's positions, cut at the first end token among them",
+    }
+
+
+def decoded_rows(study: Study, shares: ChannelShares | None = None) -> Iterator[Prediction]:
+    """Yield predictions of every arm under every condition; `shares` adds up each channel's influence on the text."""
+    return itertools.chain.from_iterable(_decode_wave(wave, shares) for wave in waves(study))
+
+
+def _decode_wave(study: Study, shares: ChannelShares | None) -> Iterator[Prediction]:
+    params, mesh, rows = trained_params(study), study.placement.mesh, []
+    for row in decode_grid(study, params, mesh):
+        if shares is not None and shares.places:
+            rows.append(row)
+        yield row
+    if shares is not None and shares.places:
+        shares.add(study, params, mesh, own_texts(study, rows))
+
+
+def score(study: Study) -> dict[str, Any]:
+    """Score the decoded rows; write `results.json`, `results.md` and `results.tex`; print the table.
+
+    Returns the content of `results.json`. Raises UserError if the rows were changed since they were written, or made
+    with another split, other data or another configuration.
+    """
+    config, workdir = study.config, study.workdir
+    workdir.check(*DECODED)
+    rows: Sequence[Prediction]
+    if config.objective == "contrastive":
+        rows = read_ranked(study)
+        title, results = "contrastive", ranked_results(rows)
+    else:
+        found = read_predictions(workdir.predictions)
+        check_header(study, found.header, workdir.predictions, "decode")
+        rows, title = in_grid_order(study, found.predictions), config.model.backbone
+        results = score_rows(config, rows, token_source=f"{title} ids, {study.tokenizer_digest}")
+        if is_ranked(config):
+            results["cells"] += score_rankings(read_ranked(study))
+    results["split"] = study.split.digest()
+    write_results(workdir.results, results)
+    workdir.record(workdir.results.name, *workdir.unrecorded(*DECODED))
+    write_tables(workdir.root, results, side_by_side(rows), title)
+    print_table(results)
+    return results
+
+
+def score_rows(config: Settings, rows: Sequence[Prediction], **options: Any) -> dict[str, Any]:
+    """Score rows with the word metrics and those in `config.metrics`; pass `options` to `score_cells`."""
+    names, makers = config.metrics.names, configured(config)
+    wanted = (*WORDS, *names) if names else None
+    results = score_cells(rows, metrics=wanted, meaning=makers if names else None, **options)
+    for note in makers.notes() if makers else ():
+        print(note)
+    return results
+
+
+def verdict_of(study: Study) -> AuditResult | None:
+    """Audit the arms trained on EEG: decoded with EEG against the other conditions; None if there is no such arm."""
+    if not can_audit(study.config.grid):
+        return None
+    if study.config.objective == "contrastive":
+        return audit_ranked(study.config, read_ranked(study), **facts_of(study))
+    return audit_rows(study.config, read_predictions(study.workdir.predictions).predictions, **facts_of(study))
+
+
+def facts_of(study: Study) -> dict[str, Any]:
+    """Return the audit's options about the data: training sentences, kind of recording, neighbors in time."""
+    path = study.workdir.split
+    return {
+        "training_text": [str(text) for text in study.data.sentence[study.split.parts["train"]]],
+        "recording": study.data.recording,
+        "warnings": high_neighbors(read_split_file(path).record.get("time") if path.exists() else None),
+    }
+
+
+def audit_rows(config: Settings, rows: Iterable[Prediction], **facts: Any) -> AuditResult:
+    """Audit rows that this run decoded, as `config.audit` says; `facts` are further keyword arguments of `audit`."""
+    conditions = select_cells(rows, "eeg")
+    endpoint, *secondary = endpoints((config.audit.endpoint, *config.audit.secondary), configured(config))
+    options = {"endpoint": endpoint, "secondary": secondary, "margin": config.audit.margin or None, **facts}
+    return audit_conditions(config, conditions, decoded=DECODED_HERE, **options)
+
+
+def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
+    """Write `audit.json` and `report.html`; print the verdict if `show`."""
+    config, workdir = study.config, study.workdir
+    sections = functools.cache(lambda: report_sections(study))
+    judged, found = workdir.rankings, None
+    if is_ranked(config):
+        rows = read_ranked(study)
+        found = judge_ranked(config, workdir.root, rows, facts_of(study), sections, show=show)
+    if config.objective == "generate":
+        judged, found = workdir.predictions, verdict_of(study)
+        if found is None:
+            print(NO_AUDIT)
+            return
+        count = sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
+        table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
+        publish(found, judged, count, table, sections, show=show)
+    if show and found is not None:
+        files = f"report.html, results.md, results.json, {judged.name}, audit.json"
+        print(f"everything is in {address_of(workdir.root)}: {files}")
+
+
+def report_sections(study: Study) -> list[Section]:
+    """Return the report's sections: data and, where the run has them, donors, losses, channels, reconstructions."""
+    root, metrics, channels = study.workdir.root, study.workdir.metrics, study.workdir.channels
+    sections = [data_section(study.data)]
+    sections += [Section("Donors", study.samples.donor_note)] if study.samples.donor_note else []
+    if not metrics.exists():
+        print(f"{metrics}: there is no such file, so the report has no curves.")
+        return sections
+    write_figure(loss_figure(metrics), root / "loss.png")
+    sections.append(Section("Loss", images=[root / "loss.png"]))
+    if channels.exists():
+        write_figure(map_figure(*read_map(channels)), root / "channels.png")
+        sections.append(Section("Which channels count", CHANNELS, [root / "channels.png"]))
+    if pictures := write_reconstructions(study):
+        sections.append(Section("Reconstruction before the text", images=pictures))
+    return sections
+
+
+def data_section(data: DataFile) -> Section:
+    """Return the report's section on the recordings: counts, dropped samples, features and notes."""
+    dropped = ", ".join(f"{reason} {n}" for reason, n in data.provenance.get("dropped", {}).items())
+    about = f"{len(data)} samples of {len(set(data.subject))} subjects and {len(set(data.sentence))} different texts"
+    lines = [f"{about}; dropped: {dropped or 'none'}.", f"Features: {data.features_are}."]
+    lines += data.provenance.get("notes", ())
+    if data.clock is not None and data.clock.ranges:
+        rows = [
+            f"| {markdown_text(name)} | {first:.10g} | {last:.10g} |"
+            for name, (first, last) in data.clock.ranges.items()
+        ]
+        heads = f"| recording | first sample ({data.clock.unit}) | last sample ({data.clock.unit}) |"
+        lines += [*data.clock.notes(), "\n".join([heads, "| --- | --- | --- |", *rows])]
+        lines += ["\n".join(["```", *table, "```"])] if (table := run_table(readings_of(data))) else []
+    return Section("Data", "\n\n".join(lines))

@@ -1,0 +1,201 @@
+"""Write data files from Python objects: MNE's Raw and Epochs, pandas DataFrames, and paths."""
+
+import dataclasses
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from eeg2text_jax.base.errors import UserError, did_you_mean
+from eeg2text_jax.base.kinds import read_section
+from eeg2text_jax.base.packages import library
+from eeg2text_jax.data.datafile import DataFile, electrodes, read_datafile
+from eeg2text_jax.data.prepare import prepare as prepare_sources
+from eeg2text_jax.data.raw.find import RawSpec
+from eeg2text_jax.data.raw.raw_samples import NOT_EEG, rereference
+from eeg2text_jax.data.raw.sentences import Flat, Levels, Reading, band_power, windows
+from eeg2text_jax.data.rows import SUBJECT, Columns, note_unused, write
+from eeg2text_jax.data.source import Tally
+from eeg2text_jax.data.source_settings import DataSettings, source_settings
+from eeg2text_jax.training.configuration import load_config
+from eeg2text_jax.training.sections import RANGES, fields, refusal
+
+Recordings = Any  # mne.io.Raw or several, mne.Epochs, a DataFrame, a path or several
+
+
+def prepare(
+    data: Recordings, out: str | os.PathLike[str], config: str | ConfigDict = "own", **changes: Any
+) -> DataFile:
+    """Write recordings to a data file, as `eeg2text prepare`, and open it.
+
+    Args:
+      data: `mne.io.Raw` with annotations (or a list), whose features are band power as in `config.data.raw`;
+        `mne.Epochs`, one sentence each, with metadata columns `sentence` (or `text`) and optionally `subject` and
+        `task`; a pandas DataFrame with columns `features` (`[W, F]` or `[F]`) and `sentence`; or paths that `eeg2text
+        prepare` reads.
+      out: path of the data file, `.h5`.
+      config: a configuration, its path or its name; only its section `data` is used.
+      **changes: fields of the configuration, `__` for dots: `data__raw__word="word"`.
+
+    Raises:
+      UserError: a field or the data is not usable.
+
+    Examples:
+      >>> import pandas
+      >>> from eeg2text_jax import prepare
+      >>> features = [[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]]]
+      >>> frame = pandas.DataFrame({"features": features, "sentence": ["a dog", "cats"]})
+      >>> prepare(frame, "frame.h5").sentence.tolist()
+      ['a dog', 'cats']
+    """
+    settings = changed(load_config(config) if isinstance(config, str) else config, changes)
+    section = read_section(DataSettings, settings.data)
+    several = list(data) if isinstance(data, list | tuple) else [data]
+    columns, tally = Columns(**section.columns), Tally()
+    if all(isinstance(one, str | os.PathLike) for one in several):
+        tally = prepare_sources(section, Path(out), [os.fspath(one) for one in several])
+    elif hasattr(data, "itertuples"):
+        note_unused(data.columns, columns, "data", tally)
+        write(out, data, columns=columns, tally=tally)
+    elif not isinstance(data, list | tuple) and hasattr(data, "metadata") and hasattr(data, "ch_names"):
+        spec = source_settings(RawSpec, section.raw, "data.raw")
+        names = channels_of(data, spec)
+        rows = epoch_rows(data, names, spec, columns, tally)
+        places = electrodes(data.info, names, spec.montage)
+        provenance = {"held": "mne.Epochs", **({"electrodes": places} if places else {})}
+        tally.notes += epoch_notes(data, columns)
+        write(out, rows, features_are=spec.features_are(names), provenance=provenance, tally=tally)
+    elif all(hasattr(one, "ch_names") and not hasattr(one, "metadata") for one in several):
+        tally = prepare_raws(several, Path(out), section)
+    else:
+        raise UserError(
+            f"data is {kind_of(data)}; expected mne.io.Raw (or a list of them), mne.Epochs (of several subjects: "
+            "concatenated, with a column `subject` in their metadata), a DataFrame or a path."
+        )
+    print("\n".join([*tally.notes, tally.report()]), file=sys.stderr)
+    return read_datafile(out)
+
+
+def kind_of(data: Any) -> str:
+    """Describe the type of an object and of its elements for a message: "a list of str"."""
+    inside = list(data.values()) if isinstance(data, dict) else list(data) if isinstance(data, list | tuple) else []
+    kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in inside))
+    return f"a {type(data).__name__}" + (f" of {kinds}" if kinds else "")
+
+
+def prepare_raws(raws: Sequence[Any], out: Path, section: DataSettings) -> Tally:
+    """Write MNE recordings to a data file, through temporary FIF files, and return the counts of its samples."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [str(path) for path in save_raws(raws, Path(folder))]
+        has_runs = len({Path(path).name for path in paths}) < len(paths)  # several recordings of one subject
+        names = section.raw["names"] or rf"{'(?P<run>[^/]+)/' if has_runs else ''}(?P<subject>[^/]+)_raw\.fif"
+        section = dataclasses.replace(section, raw={**section.raw, "names": names})
+        try:
+            tally = prepare_sources(section, out, paths)
+        except UserError as error:
+            raise type(error)(_hide_paths(str(error), folder)) from error
+        tally.notes = [_hide_paths(note, folder) for note in tally.notes]
+        return tally
+
+
+def _hide_paths(said: str, folder: str) -> str:
+    """Replace the path of a temporary file in a message by the number of its recording."""
+    return re.sub(rf"{re.escape(folder)}/(\d+)/[^:;,]*?_raw\.fif", r"recording \1", said)
+
+
+def epoch_notes(epochs: Any, columns: Columns) -> list[str]:
+    """Return notes for the user if epochs include time before the event, or if their subject is unknown."""
+    notes = []
+    if epochs.tmin < 0:
+        notes.append(
+            f"epochs begin {-epochs.tmin:g} s before their event, and this part counts as well; "
+            "epochs.crop(tmin=0) leaves it out."
+        )
+    if epochs.metadata is None or columns.subject not in epochs.metadata.columns:
+        notes.append(f"the metadata have no column {columns.subject!r}: all epochs are of one subject, {SUBJECT!r}.")
+    return notes
+
+
+def save_raws(raws: Sequence[Any], folder: Path) -> Iterator[Path]:
+    """Save recordings as `folder/NUMBER/SUBJECT_raw.fif`; yield the paths."""
+    for number, raw in enumerate(raws, 1):
+        subject = (raw.info["subject_info"] or {}).get("his_id") or f"S{number}"
+        path = folder / str(number) / f"{subject}_raw.fif"
+        path.parent.mkdir()
+        raw.save(path, verbose="error")
+        yield path
+
+
+def channels_of(epochs: Any, spec: RawSpec) -> list[str]:
+    """Return the channels of epochs that `data.raw.channels` and `data.raw.exclude` select; by default those of EEG.
+
+    Raises UserError if a selected channel is missing, or no channel is of EEG.
+    """
+    picks = library("mne", "mne").pick_types(epochs.info, meg=False, eeg=True, exclude=[])
+    found = [epochs.ch_names[place] for place in picks]
+    names = list(spec.channels) or [name for name in found if not NOT_EEG.match(name)]
+    names = [name for name in names if name not in spec.exclude]
+    missing = [name for name in names if name not in epochs.ch_names]
+    if missing or not names:
+        raise UserError(
+            f"the epochs have no channel {missing[0] if missing else 'of EEG'}; name the channels to use in "
+            "data.raw.channels."
+        )
+    return names
+
+
+def epoch_rows(
+    epochs: Any, names: Sequence[str], spec: RawSpec, columns: Columns, tally: Tally
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each epoch: the band power of its windows `[W, F]`, its sentence and further metadata.
+
+    Raises UserError if no metadata column has texts, a band is above half the sampling rate, or a channel is constant.
+    """
+    known = [] if epochs.metadata is None else list(epochs.metadata.columns)
+    text = next((name for name in (columns.sentence, spec.text) if name in known), None)
+    if text is None:
+        raise UserError(
+            f"the metadata of the epochs have the columns {', '.join(map(str, known)) or '(none)'}; expected "
+            f"{columns.sentence!r} with the text of each epoch; name another column in data.columns.sentence."
+        )
+    rate = float(epochs.info["sfreq"])
+    spec.check_rate(rate, "the epochs")
+    levels = Levels(names)
+    for volts, (_, about) in zip(epochs.get_data(picks=list(names)), epochs.metadata.iterrows(), strict=True):
+        levels.add(np.asarray(volts))
+        volts = rereference(np.asarray(volts), tuple(names), spec, "the epochs")
+        spans = windows(Reading("", 0.0, volts.shape[1] / rate), spec.window, spec.step)
+        named = {"subject": columns.subject, "task": columns.task, "sentence_index": columns.sentence_index}
+        row = {ours: about[theirs] for ours, theirs in named.items() if theirs in known}
+        try:
+            yield {**row, "features": band_power(volts, rate, spans, spec), "sentence": about[text]}
+        except Flat as flat:
+            raise UserError(
+                f"an epoch has a constant channel, {names[flat.args[0]]}, whose power has no logarithm; leave it out "
+                "with data.raw.exclude."
+            ) from flat
+    tally.notes += levels.notes()
+
+
+def changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:
+    """Return a copy of a configuration with new values; the names of fields have `.` or `__` between their parts.
+
+    Raises UserError if a field does not exist, or its value has another type or is out of range.
+    """
+    config = config.copy_and_resolve_references()
+    known = dict(fields(config))
+    for name, value in changes.items():
+        name = name.replace("__", ".")
+        if name not in known:
+            raise UserError(f"{name}: there is no such field of a configuration; {did_you_mean(name, known)}")
+        if name in RANGES and not RANGES[name].holds(value):
+            raise refusal(name, value)
+        with config.unlocked(), config.ignore_type():
+            config.update_from_flattened_dict({name: value})
+    return config.lock()

@@ -1,1 +1,0 @@
-"""Division of the samples into train, dev and test parts, and leakage between these parts."""

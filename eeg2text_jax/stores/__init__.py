@@ -1,1 +1,0 @@
-"""Buckets (gs://, s3://): commands work on local copies, and finished files are uploaded in order."""

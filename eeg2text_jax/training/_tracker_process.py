@@ -1,0 +1,46 @@
+"""The process of an experiment tracker: JSON lines from `metrics_log.Tracker` are logged with its package.
+
+It is a module of its own because `tracker` imports JAX, which this process must not load.
+"""
+
+import importlib
+import json
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+
+def feed(lines: Iterable[str]) -> None:
+    """Start the tracker's runs that the first line names, log the scalars of all further lines, finish the runs.
+
+    Raises ImportError if the tracker's package is missing; the message has the command that installs the package.
+    """
+    lines = iter(lines)
+    begin = json.loads(next(lines))
+    name = begin["package"]
+    try:
+        package = importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f"{error}; pip install 'eeg2text_jax[{name}]' installs it") from error
+    runs = {arm: _begin(package, begin, arm, identity) for arm, identity in begin["runs"].items()}
+    for line in lines:
+        row = json.loads(line)
+        for arm, scalars in row["rows"].items():
+            if scalars:
+                runs[arm].log(scalars, step=row["step"])
+    for run in runs.values():
+        run.finish()
+
+
+def _begin(package: ModuleType, begin: dict[str, Any], arm: str, identity: str) -> Any:
+    """Start a run of the tracker, or continue the run with this identity."""
+    options = {"project": begin["project"], "group": begin["group"], "config": begin["config"] | {"arm": arm}}
+    if package.__name__ == "wandb":
+        more = {"id": identity, "name": arm, "dir": begin["folder"], "reinit": "create_new"}
+        return package.init(**options, **more, resume="allow")
+    return package.init(**options, name=identity, resume="allow", embed=False)
+
+
+if __name__ == "__main__":
+    feed(sys.stdin)

@@ -1,0 +1,413 @@
+"""Choose donors: samples whose EEG (condition `shuffled`) or text (`label_shuffle`) replaces another sample's.
+
+A donor is in the same part as its sample, so train and test do not mix. Almost always, the donors are a permutation of
+the recordings, or of the texts, so the control has the same recordings, or texts, as the experiment. They are chosen
+once, on the host.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.data.clock import NO_TIME, known_clock, runs_of
+from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.splits.methods import text_names
+from eeg2text_jax.data.splits.neighbors import groups_of_readings
+from eeg2text_jax.data.splits.split import normalize, readings_of
+from eeg2text_jax.training.conditions.condition import stream_rng
+
+# What donor and sample have in common, in order of preference; later levels are used if no earlier one has a donor.
+LEVELS = ("same subject, task and length", "same subject and task", "same subject", "any subject")
+
+
+@dataclasses.dataclass(frozen=True)
+class DonorTable:
+    """The donor of each of N samples of the data file: the sample whose recording replaces its own under `shuffled`."""
+
+    donor: np.ndarray  # int64 [N], rows of the data file; -1 for samples that are in no part
+    level: np.ndarray  # int8 [N], index in `LEVELS`; -1 for samples that are in no part
+    n_words: np.ndarray  # int64 [N], number of words of every sample
+
+    def summary(self, rows: np.ndarray) -> str:
+        """Return a phrase about the donors of the samples `rows`: shares of the levels, and differences in length."""
+        shares = [(np.mean(self.level[rows] == level), name) for level, name in enumerate(LEVELS)]
+        levels = ", ".join(f"{share:.1%} {name}" for share, name in shares if share)
+        gap = np.abs(self.n_words[self.donor[rows]] - self.n_words[rows])
+        if not gap.any():
+            return levels
+        return f"{levels}; {np.mean(gap > 0):.1%} have another length, by {gap[gap > 0].mean():.1f} words on average"
+
+
+def donor_table(data: DataFile, parts: list[np.ndarray], seed: int) -> DonorTable:
+    """Return for each sample a donor: a sample of the same part with another sentence.
+
+    `parts` has the rows of each part. Samples of equal subject, task and number of words are shifted cyclically. A
+    sample left without a donor gets the sample of the nearest length from the same subject and task, else from the same
+    subject, else from any subject. Windows of a stimulus are shifted in order of time, and windows with a common
+    segment are no donors of each other. Raises UserError if a part has a single text.
+    """
+    text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
+    subject, task = (np.unique(names.astype(str), return_inverse=True)[1] for names in (data.subject, data.task))
+    clash = clashes(data, text, task)
+    donor, level = np.full(len(data), -1), np.full(len(data), -1, np.int8)
+    # A random stream for each part, so that the donors of a part do not depend on the other parts.
+    for part, rng in zip(parts, stream_rng(seed, "donors").spawn(len(parts)), strict=True):
+        if len(np.unique(text[part])) < 2:
+            raise UserError(
+                f"{data.path}: a part has a single text, so 'shuffled' has no other sentence to feed; give more "
+                "sentences, or leave the condition out."
+            )
+        stratum = np.stack([subject[part], task[part], data.n_words[part]], axis=1)
+        order = np.argsort(data.sentence_index[part], kind="stable") if data.is_windows else rng.permutation(len(part))
+        _pass_on(part[order], stratum[order], clash, rng, donor, level)
+        for i in part[donor[part] < 0]:
+            donor[i], level[i] = _nearest(i, part, clash, subject, task, data.n_words, rng)
+    return DonorTable(donor, level, data.n_words)
+
+
+def clashes(data: DataFile, text: np.ndarray, task: np.ndarray) -> Callable[[Any, Any], np.ndarray]:
+    """Return a function that tells whether two (arrays of) rows have the same text or, if windows, share a segment.
+
+    `text` and `task`, both int `[N]`, hold a number for the text and for the task of each sample.
+    """
+    if not data.is_windows:
+        return lambda a, b: text[a] == text[b]
+    start, stop = data.story_times.T
+    return lambda a, b: (text[a] == text[b]) | ((task[a] == task[b]) & (start[a] < stop[b]) & (start[b] < stop[a]))
+
+
+def label_rows(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
+    """Return for every sample the row whose sentence is its target under `label_shuffle`, int64 `[N]`.
+
+    Every distinct text of the train part is replaced by another train text of the same or nearest number of words. All
+    readings of a sentence get the same new text, and every text is used. Samples outside of the train part keep their
+    text. Raises UserError if the train part has a single text.
+    """
+    texts, first, text = np.unique([normalize(data.sentence[i]) for i in train], return_index=True, return_inverse=True)
+    if len(texts) < 2:
+        raise UserError(
+            f"{data.path}: the train part has a single text, so 'label_shuffle' has nothing to exchange; give more "
+            "sentences, or leave the condition out."
+        )
+    rng = stream_rng(seed, "label_rows")
+    length = np.array([len(data.sentence[i].split()) for i in train[first]])
+    order = np.lexsort((rng.random(len(texts)), length))
+    new = np.empty(len(texts), np.int64)
+    for group in _groups_of_two_or_more(length[order]):
+        new[order[group]] = np.roll(order[group], rng.integers(1, len(group)))
+    rows = np.arange(len(data))
+    rows[train] = train[first][new[text]]
+    return rows
+
+
+def _pass_on(rows, stratum, clash, rng, donor, level) -> None:
+    """Fill in `donor` and `level` for strata of samples in which a cyclic shift gives every sample a valid donor.
+
+    Row i of `stratum [n, k]` describes sample `rows[i]`; samples whose rows of `stratum` are equal form a stratum.
+    """
+    label = np.unique(stratum, axis=0, return_inverse=True)[1].reshape(-1)
+    order = np.argsort(label, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
+        group = rows[members]
+        for shift in rng.permutation(np.arange(1, len(group))):
+            lent = np.roll(group, shift)
+            if not clash(lent, group).any():
+                donor[group], level[group] = lent, 0
+                break
+
+
+def _nearest(i, part, clash, subject, task, length, rng) -> tuple[int, int]:
+    """Return the donor of sample `i` (another text, the closest length) and the index of its level in `LEVELS`."""
+    other = part[~clash(part, i)]
+    if not len(other):
+        raise UserError(
+            f"sample {i} shares text with all other samples of its part, so 'shuffled' has nothing to feed it; make "
+            "the parts larger, or leave the condition out."
+        )
+    same_subject = subject[other] == subject[i]
+    same_task = same_subject & (task[other] == task[i])
+    distance = np.abs(length[other] - length[i])
+    choices = (same_task & (distance == 0), same_task, same_subject, np.ones(len(other), bool))
+    level = next(level for level, allowed in enumerate(choices) if allowed.any())
+    near = other[choices[level] & (distance == distance[choices[level]].min())]
+    return int(rng.choice(near)), level
+
+
+def _groups_of_two_or_more(length: np.ndarray) -> list[np.ndarray]:
+    """Return index arrays of equal values in sorted lengths; a single value joins the group before or after it."""
+    runs = np.split(np.arange(len(length)), np.flatnonzero(np.diff(length)) + 1)
+    groups: list[np.ndarray] = []
+    for run in runs:
+        if groups and (len(run) == 1 or len(groups[-1]) == 1):
+            groups[-1] = np.concatenate([groups[-1], run])
+        else:
+            groups.append(run)
+    return groups
+
+
+def train_means(data: DataFile, train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each subject's mean features of a word over the rows `train`, and each sample's row in these means.
+
+    The means, float32 `[S + 1, *feature_shape]`, have a row for each subject in alphabetical order, then the mean of
+    all train words, which is also the row of a subject without train samples. The samples' rows are int32 `[N]`.
+    """
+    subjects, subject = np.unique(data.subject.astype(str), return_inverse=True)
+    sums = np.zeros((len(subjects), *data.feature_shape))
+    words = np.zeros(len(subjects))
+    for owner, features in _counted_once(data, train):
+        sums[subject[owner]] += features.sum(axis=0, dtype=np.float64)
+        words[subject[owner]] += len(features)
+    overall = sums.sum(axis=0) / words.sum()
+    each = (-1, *[1] * len(data.feature_shape))
+    seen = (words > 0).reshape(each)
+    means = np.concatenate([np.where(seen, sums / np.maximum(words, 1).reshape(each), overall), overall[None]])
+    return means.astype(np.float32), subject.astype(np.int32)
+
+
+def _counted_once(data: DataFile, train: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the row number and the features of each train sample; frames of overlapping windows are yielded once."""
+    end = -1
+    for i in train if data.starts is None else train[np.argsort(data.starts[train], kind="stable")]:
+        features = data.words(i)
+        if data.starts is not None:
+            features, end = features[max(0, end - data.starts[i]) :], max(end, data.starts[i] + len(features))
+        if len(features):
+            yield i, features
+
+
+# Inputs of the controls of time: `clock`, `neighbor`, `nearest_in_time`, `same_place`: when samples were recorded.
+
+# Number of sine and cosine waves of the time in the recording. The first period is twice the latest train sample, each
+# further period is half of the period before it.
+PERIODS = 10
+MOST_OWN = 512  # waves with phases of each recording's own
+MOST_ERROR = 0.1  # of a recording's length: a clock whose input tells the time less exactly is refused
+MOST_FITTED, RIDGE = 4000, 0.01  # train samples of this fit; its penalty: waves that hardly vary tell nothing
+NEEDS_TIME = f"condition {{!r}} cannot be fed, as {NO_TIME}; leave the condition out."
+Clash = Callable[[np.ndarray, np.ndarray], np.ndarray]  # see `clashes`
+TOLERANCE = 2  # number of words by which the length of a preferred neighbor may differ
+
+
+def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
+    """Return the features that `clock` feeds at every word of a sample, float32 `[N, F]`; zeros if its time is unknown.
+
+    They hold a one-hot code of the recording, sines and cosines of the time since its first sample; codes of subjects
+    who have several recordings; sines and cosines of the index and the share of the recording, if these are not
+    proportional to the time; and waves of the time whose phases are each recording's own. All have a mean square of
+    about 1. If F is too small, at least half of F are the waves of the longest periods, and the codes are projected on
+    random directions in the rest. Only the train part determines periods and codes; a recording without training
+    samples has neither a code nor waves of its own.
+    """
+    clock, width = known_clock(data, NEEDS_TIME.format("clock")), data.n_features
+    seen = sorted({name for name in clock.recording[train].tolist() if name})
+    since = np.nan_to_num(clock.since_first)
+    turns = _turns(since, train)
+    waves = _waves(turns)
+    waves = waves[:, : max(width - len(seen), (width + 1) // 2)]
+    free, rng = width - waves.shape[1], stream_rng(seed, "clock")
+    codes = np.sqrt(len(seen)) * (clock.recording[:, None] == np.array(seen, object))
+    if len(seen) > free:
+        codes = codes @ rng.standard_normal((len(seen), free)) / np.sqrt(len(seen))
+    forms = _further_forms(data, train, turns)[:, : free - codes.shape[1]]
+    own = _own_waves(clock.recording, turns, seen, min(free - codes.shape[1] - forms.shape[1], MOST_OWN), rng)
+    columns = np.concatenate([codes, waves, forms, own], axis=1)
+    found = np.zeros((len(data), width), np.float32)
+    found[clock.known, : columns.shape[1]] = columns[clock.known]
+    return found
+
+
+def _turns(place: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """Return the phases `[N, 1]` of a wave whose period is twice the latest place of the train part."""
+    return 2 * np.pi * place[:, None] / (2 * float(place[train].max()) or 1.0)
+
+
+def _waves(turns: np.ndarray) -> np.ndarray:
+    """Return cosine and sine of `PERIODS` periods, each half of the period before it, `[N, 2 * PERIODS]`."""
+    phases = turns * 2.0 ** np.arange(PERIODS)
+    return np.sqrt(2) * np.stack([np.cos(phases), np.sin(phases)], axis=2).reshape(len(turns), -1)
+
+
+def _further_forms(data: DataFile, train: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """Return codes of subjects who have several recordings, and waves of index and share unless `turns` has them."""
+    clock, found = data.clock, [np.zeros((len(data), 0))]
+    subjects = sorted(set(data.subject[train].tolist()))
+    pairs = {(s, r) for s, r in zip(data.subject[train], clock.recording[train], strict=True) if r}
+    if 1 < len(subjects) < len(pairs):
+        found.append(np.sqrt(len(subjects)) * (data.subject[:, None] == np.array(subjects, object)))
+    phases = [turns]
+    for form in ("index", "share"):
+        own = _turns(np.nan_to_num(clock.places[form]), train)
+        if not any(np.allclose(own[train], other[train], atol=1e-6) for other in phases):
+            phases.append(own)
+            found.append(_waves(own))
+    return np.concatenate(found, axis=1)
+
+
+def _own_waves(
+    recording: np.ndarray, turns: np.ndarray, seen: list[str], count: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return `count` waves, `[N, count]`, with random phases for each recording of `seen`; zeros for other recordings.
+
+    `turns` `[N, 1]` are the phases of the longest period. With these waves a linear layer tells the same stretch of two
+    recordings apart. Without them, small models learned blocks whose order differs between recordings more slowly from
+    the clock than from drift: in 2 of 12 trainings drift seemed to be content beyond its time.
+    """
+    rates = 2.0 ** rng.uniform(0, PERIODS - 3, count)
+    found = np.zeros((len(recording), count))
+    for name in seen:
+        rows = recording == name
+        found[rows] = np.sqrt(2) * np.cos(turns[rows] * rates + rng.uniform(0, 2 * np.pi, count))
+    return found
+
+
+def clock_note(data: DataFile, train: np.ndarray, features: np.ndarray) -> str:
+    """Return how well a linear fit on the train part reads time, recording and groups from `clock_features` `[N, F]`.
+
+    Raises UserError if it reads the time so badly that an arm trained on `clock` would be no control of time.
+    """
+    clock = known_clock(data, NEEDS_TIME.format("clock"))
+    rows = train[clock.known[train]]
+    if not len(rows):
+        raise UserError(f"{data.path}: {NEEDS_TIME.format('clock')}")
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_FITTED)).astype(int)]
+    since = clock.since_first
+    longest = {name: np.nanmax(since[own]) for name, own in clock.recordings().items() if clock.known[own].any()}
+    labels = {"recording": clock.recording, **groups_of_readings(readings_of(data))}
+    labels = {name: np.unique(column[rows].astype(str), return_inverse=True)[1] for name, column in labels.items()}
+    given = features[:, : len(longest) + 2 * PERIODS][rows]  # without the waves of each recording's own
+    time = _fitted(given, since[rows, None])[:, 0]
+    off = np.abs(time - since[rows]) / np.maximum([longest[name] for name in clock.recording[rows]], 1e-9)
+    said = [f"the time to within {np.median(off):.1%} of a recording's length (median)"]
+    for name, label in labels.items():
+        told = _fitted(given, np.eye(label.max() + 1)[label]).argmax(axis=1) == label
+        said.append(f"the {name} of {told.mean():.1%} of the samples")
+    note = f"clock: on the train part, a linear fit of its input tells {', '.join(said)}."
+    if np.median(off) > MOST_ERROR:
+        raise UserError(
+            f"{data.path}: {note} Expected at most {MOST_ERROR:.0%}: an arm trained on it would be no control of time. "
+            "Look at the onsets with `eeg2text check`, or leave the condition 'clock' out."
+        )
+    return note
+
+
+def _fitted(given: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return the ridge regression of `wanted` `[N, K]` on `given` `[N, C]` and a constant, at the same samples."""
+    spread = given - given.mean(axis=0, dtype=float)
+    gram = spread.T @ spread + RIDGE * len(given) * np.eye(given.shape[1])
+    return wanted.mean(axis=0) + spread @ np.linalg.solve(gram, spread.T @ (wanted - wanted.mean(axis=0)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Neighbors:
+    """The sample whose recording the condition `neighbor` feeds in place of each sample's own recording."""
+
+    donor: np.ndarray  # int64 [N], rows of the data file; -1 for samples that are in no part
+    note: str  # a sentence about the test part, for the user
+
+
+def same_place_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, str]:
+    """Return for each sample of `rows` the training row whose text `same_place` predicts, and a note for users.
+
+    It is the training sample at the nearest place in another recording: of the same task and run, if there is one. The
+    form of place (index, seconds, share) is the one that tells most texts of the train part.
+    """
+    clock = known_clock(data, NEEDS_TIME.format("same_place"))
+    text, run = text_names(data), runs_of(data.task, clock.recording)
+    fitted = train[np.linspace(0, len(train) - 1, min(len(train), MOST_FITTED)).astype(int)]
+
+    def copied(samples: np.ndarray, form: str) -> np.ndarray:
+        near = clock.at_same_place(samples, train, form, run)
+        return np.where(near >= 0, near, clock.at_same_place(samples, train, form))
+
+    def told(form: str) -> float:
+        near = copied(fitted, form)
+        return float(np.mean((near >= 0) & (text[near] == text[fitted])))
+
+    form = max(clock.places, key=told)
+    near = copied(rows, form)
+    if (near < 0).any():
+        own, _ = clock.nearest(rows, train)
+        near = np.where(near >= 0, near, np.where(own >= 0, own, train[0]))
+    right = np.mean(text[near] == text[rows])
+    return near, (
+        f"same_place: the training text at the same place (by {form}) of another recording is the text of {right:.1%} "
+        "of the test part."
+    )
+
+
+def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) -> Neighbors:
+    """Return for each sample the nearest sample in time with another sentence, of the same recording.
+
+    If its recording has none, it is the sample of another sentence at the nearest place of another recording.
+
+    For a test sample it may be any sample of the data file, for a dev sample any of train or dev; for a train sample it
+    is one of the train part. Samples whose length differs by at most `TOLERANCE` words are preferred, then samples of
+    any length, then the donor of `shuffled`. `parts` has the rows of train, dev and test; `donors [N]` are the donors
+    of `shuffled`.
+    """
+    clock = known_clock(data, NEEDS_TIME.format("neighbor"))
+    text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
+    clash = clashes(data, text, np.unique(data.task.astype(str), return_inverse=True)[1])
+    found, apart = donors.copy(), np.full(len(data), np.inf)
+    train, dev, test = parts
+    # What is fed in training, or chooses a checkpoint, holds nothing of the test part.
+    for part, among in ((train, train), (dev, np.concatenate([train, dev])), (test, np.arange(len(data)))):
+        # A neighbor within the tolerance replaces the neighbor of any length.
+        for tolerance in (np.inf, TOLERANCE):
+            near, distance = clock.nearest(
+                part,
+                among,
+                lambda i, others, most=tolerance: (
+                    clash(others, i) | (np.abs(data.n_words[others] - data.n_words[i]) > most)
+                ),
+            )
+            has = near >= 0
+            found[part[has]], apart[part[has]] = near[has], distance[has]
+        lone = part[~np.isfinite(apart[part])]
+        if len(lone):
+            elsewhere = _other_text_at_place(data, lone, among, clash)
+            found[lone] = np.where(elsewhere >= 0, elsewhere, found[lone])
+    return Neighbors(found, _describe(data, test, found, apart, clock.unit))
+
+
+def _other_text_at_place(data: DataFile, rows: np.ndarray, among: np.ndarray, clash: Clash) -> np.ndarray:
+    """Return the sample of another text at the nearest place of another recording, int `[R]`; -1: there is none."""
+    run, found, left = runs_of(data.task, data.clock.recording), np.full(len(rows), -1), np.arange(len(rows))
+    while len(left):  # each turn removes the candidates of the same text, which are at most one a recording and sample
+        near = data.clock.at_same_place(rows[left], among, "index", run)
+        left, near = left[near >= 0], near[near >= 0]
+        fits = ~clash(near, rows[left])
+        found[left[fits]] = near[fits]
+        left, among = left[~fits], np.setdiff1d(among, near[~fits])
+    return found
+
+
+def _describe(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.ndarray, unit: str) -> str:
+    near = np.isfinite(apart[test])
+    away = f"a median of {np.median(apart[test][near]):.3g} {unit} away" if near.any() else "so all get donors"
+    note = f"neighbor: {near.mean():.1%} of the test samples have a neighbor in their recording, {away}"
+    for name, labels in groups_of_readings(readings_of(data)).items():
+        differ = np.mean(labels[test] != labels[found[test]])
+        note += (
+            f"; {differ:.1%} of the pairs are of different groups ({name}): only in these pairs, the comparison with "
+            f"neighbor does not exclude what a clock tells about the {name}"
+        )
+    return f"{note}."
+
+
+def nearest_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, str]:
+    """Return for each sample of `rows` the training row whose text `nearest_in_time` predicts, and a note for users.
+
+    It is the training sample nearest in time in the same recording. If there is none, it is the training sample at the
+    same place of another recording, because this is what a model of time alone knows.
+    """
+    clock = known_clock(data, NEEDS_TIME.format("nearest_in_time"))
+    near, apart = clock.nearest(rows, train)
+    own = near >= 0
+    if not own.all():
+        near[~own] = same_place_texts(data, train, rows[~own])[0]
+    away = f", a median of {np.median(apart[own]):.3g} {clock.unit} away" if own.any() else ""
+    return near, f"nearest_in_time: {own.mean():.1%} of the test part has a training text in its recording{away}."

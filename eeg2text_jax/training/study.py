@@ -1,0 +1,489 @@
+"""The inputs of a run that stay fixed (data, split, tokenizer, arms, model), created in the workdir or read from it."""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+from transformers import PreTrainedTokenizerBase
+
+from eeg2text_jax.base.devices.mesh import Placement
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.files import replacing
+from eeg2text_jax.data.batches import Samples, feature_scale
+from eeg2text_jax.data.datafile import DataFile, read_datafile
+from eeg2text_jax.data.prepare import prepare
+from eeg2text_jax.data.prompt import has_fields, make_prompt, make_prompts
+from eeg2text_jax.data.splits.certificate import certify_data, part_table, size_lines, verdict
+from eeg2text_jax.data.splits.methods import make_split
+from eeg2text_jax.data.splits.split import PARTS, Split, read_split_file, write_split_file
+from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, train_tokenizer
+from eeg2text_jax.instrument.predictions.file import sentence_key
+from eeg2text_jax.instrument.workdir import Workdir
+from eeg2text_jax.models.backbones import LORA_TARGETS
+from eeg2text_jax.models.backbones.build import build_model
+from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel
+from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
+from eeg2text_jax.models.pretrained.folder import checkpoint_folder, fingerprint
+from eeg2text_jax.models.pretrained.load import model_from_checkpoint, read_config
+from eeg2text_jax.models.spec import LoraSpec
+from eeg2text_jax.training.conditions import NEAREST, SAME_PLACE
+from eeg2text_jax.training.conditions._donors import (
+    clock_features,
+    clock_note,
+    donor_table,
+    label_rows,
+    nearest_texts,
+    neighbor_table,
+    same_place_texts,
+    train_means,
+)
+from eeg2text_jax.training.conditions.condition import condition_key, needs, stream_key
+from eeg2text_jax.training.configuration import check_derived, fields_digest
+from eeg2text_jax.training.sections import ContrastiveSettings, GridSettings, Settings, length_lines, with_steps
+
+# The arms to train, their PRNG keys, and the constant arrays that every training step reads.
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """One training run. Arms of one seed share initial weights, batches and dropout; only the condition differs."""
+
+    condition: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.condition}/{self.seed}"
+
+
+class TextArrays(NamedTuple):
+    """Text embeddings on the device, the targets of the contrastive objective."""
+
+    vectors: jax.Array  # float32 [S, E], a row for each distinct sentence
+    sentence: jax.Array  # int32 [N], row of `vectors` for each sample
+    exchanged: jax.Array  # int32 [N], row of `vectors` for each sample under the condition `label_shuffle`
+
+
+class StudyArrays(NamedTuple):
+    """Constant inputs of every training step."""
+
+    dropout: jax.Array  # PRNG keys of dropout, [A]: one for each arm
+    condition: jax.Array  # scalar, the PRNG key from which all random conditions draw
+    means: jax.Array | None  # float32 [S + 1, F]: mean features of each subject, then of all; None: not needed
+    voxels: jax.Array | None = None  # float32, shape of one volume: 1 where the reconstruction loss counts; None: all 1
+    texts: TextArrays | None = None  # targets of the contrastive objective; None for any other objective
+    frozen: Any = (
+        None  # parameters that all arms share, see `base.devices.arms.Divided`; None: no parameters are shared
+    )
+
+
+def arms(config: GridSettings) -> tuple[Arm, ...]:
+    """Return the arms of `config.grid`: all training conditions of the first seed, then of the next seed."""
+    return tuple(Arm(name, int(seed)) for seed in config.seeds for name in config.train_conditions)
+
+
+def placement_of(settings: Settings, n_arms: int, devices: Sequence[jax.Device] | int | None = None) -> Placement:
+    """Return the mesh and the sharding of `n_arms` arms under these settings; see `Placement.choose`."""
+    return Placement.choose(settings.parallel, n_arms, settings.batch.size, settings.train.accumulate, devices)
+
+
+def init_keys(grid_arms: tuple[Arm, ...], config_seed: int) -> jax.Array:
+    """Return the keys of all arms' initial parameters, `[A]`; arms of one seed share a key."""
+    return _keys_by_seed(grid_arms, stream_key(config_seed, "init"))
+
+
+RNGS = {"threefry": "threefry2x32", "rbg": "rbg"}  # values of train.rng -> JAX's PRNG implementations
+
+
+def dropout_keys(grid_arms: tuple[Arm, ...], config_seed: int, rng: str) -> jax.Array:
+    """Return the dropout keys of all arms, `[A]`; arms of one seed share a key. `rng` is the field `train.rng`."""
+    if rng not in RNGS:
+        raise UserError(f"train.rng = {rng!r}; expected 'threefry' or 'rbg'.")
+    return _keys_by_seed(grid_arms, stream_key(config_seed, "dropout", RNGS[rng]))
+
+
+def _keys_by_seed(grid_arms: tuple[Arm, ...], root: jax.Array) -> jax.Array:
+    return jnp.stack([jax.random.fold_in(root, arm.seed) for arm in grid_arms])
+
+
+# Add prompt, LoRA adapters and frozen weights to a language model, as the settings of a run ask for.
+
+
+def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqModel:
+    """Return the model with the prompt, adapters and frozen weights that `config` asks for.
+
+    Raises UserError if the tokenizer has no chat template, or prompt, recording and text exceed the model's positions.
+    """
+    if config.optim.trainable in ("bridge", "lora"):
+        model = dataclasses.replace(model, shared_frozen=True)
+    if model.spec.encoder is not None:
+        return model
+    own = config.model.lora
+    decoder = dataclasses.replace(model.spec.decoder, int8=config.model.frozen_dtype == "int8")
+    if config.optim.trainable == "lora":
+        targets = tuple(LORA_TARGETS[name] for name in own.targets)
+        decoder = dataclasses.replace(decoder, lora=LoraSpec(own.rank, own.alpha, own.dropout, targets))
+    prompt = make_prompt(tokenizer, config.text.template, config.text.chat)
+    eeg = dataclasses.replace(model.eeg, prompt=prompt.before, prompt_after=prompt.after)
+    check_positions(model, config, len(prompt.before) + len(prompt.after))
+    return dataclasses.replace(model, spec=dataclasses.replace(model.spec, decoder=decoder), eeg=eeg)
+
+
+def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
+    """Raise UserError if `prompt` tokens, the longest recording and the longest text exceed the model's positions."""
+    recording, positions = max(words for words, _ in config.batch.buckets), model.spec.decoder.max_positions
+    longest = prompt + recording + max(config.text.max_tokens, config.decode.max_length)
+    if longest > positions:
+        raise UserError(
+            f"text.template: the prompt ({prompt} tokens), the recording ({recording} words) and the text need "
+            f"{longest} positions, but the model has {positions}; shorten the prompt, or lower data.max_words, "
+            "text.max_tokens or decode.max_length."
+        )
+
+
+def own_prompts(
+    template: str, chat: bool, data: DataFile, tokenizer: PreTrainedTokenizerBase
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the token ids before and after each of N recordings, int32 `[N, P]` each, as `make_prompts` does.
+
+    `template` has fields of samples, such as `{subject}`.
+    """
+    rows = [{"subject": str(subject), "task": str(task)} for subject, task in zip(data.subject, data.task, strict=True)]
+    return make_prompts(tokenizer, template, chat, rows)
+
+
+# Frozen sentence embeddings, the targets of the contrastive objective.
+#
+# There are two kinds: the mean over tokens of a text encoder's hidden states at one layer and (without an encoder)
+# hashed tf-idf. In hashed tf-idf each word has a fixed random sign vector, and a sentence is the sum of its words'
+# vectors, weighted by their rarity in the train part. Both are standardized per dimension over the distinct train
+# sentences.
+
+
+@dataclasses.dataclass(frozen=True)
+class TextTargets:
+    """Standardized embeddings of the distinct sentences, in the order of the data file."""
+
+    sentences: tuple[str, ...]  # S sentences, normalized by `sentence_key`
+    vectors: np.ndarray  # embeddings, float32 [S, E]
+    signature: str  # text: the encoder, its layer and the settings that made `vectors`
+
+    def rows(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the index of each text's row in `vectors`, int32 `[N]`."""
+        place = {text: row for row, text in enumerate(self.sentences)}
+        return np.array([place[sentence_key(str(text))] for text in texts], np.int32)
+
+    def arrays(self, config: Settings, data: DataFile, split: Split) -> TextArrays:
+        """Return the embeddings and, for each sample, the row of its sentence (also under `label_shuffle`)."""
+        sentence = self.rows(data.sentence)
+        exchanged = sentence
+        if "label_shuffle" in config.grid.train_conditions:
+            exchanged = sentence[label_rows(data, split.parts["train"], config.seed)]
+        return TextArrays(jnp.asarray(self.vectors), jnp.asarray(sentence), jnp.asarray(exchanged))
+
+
+def open_targets(config: Settings, path: epath.Path, data: DataFile, split: Split) -> TextTargets:
+    """Return the targets of `config.contrastive`, read from the file `path`, or computed and stored there.
+
+    Raises UserError if the encoder or layer does not exist, or all train sentences have the same embedding.
+    """
+    sentences = tuple(dict.fromkeys(sentence_key(str(text)) for text in data.sentence))
+    if not path.exists():
+        known = {sentence_key(str(data.sentence[i])) for i in split.parts["train"]}
+        train = np.array([text in known for text in sentences])
+        vectors, signature = embed(config.contrastive, sentences, train)
+        scaled = standardized(vectors, train)
+        with replacing(path) as partial, partial.open("wb") as file:
+            np.savez(file, vectors=scaled, signature=np.array(signature))
+        print(f"targets: {len(sentences)} sentences, {signature}")
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
+        targets = TextTargets(sentences, found["vectors"], str(found["signature"]))
+    if len(targets.vectors) != len(sentences):
+        raise UserError(
+            f"{path}: has {len(targets.vectors)} embeddings for {len(sentences)} sentences, so it was made for other "
+            "data; remove it to have it made again."
+        )
+    return targets
+
+
+def embed(settings: ContrastiveSettings, sentences: Sequence[str], train: np.ndarray) -> tuple[np.ndarray, str]:
+    """Return embeddings `[S, E]` before standardization, and text on how they were made; `train`: bool `[S]`."""
+    if settings.text:
+        return hidden_means(settings.text, settings.layer, sentences)
+    vectors = hashed_tfidf(sentences, train, settings.hashed)
+    return vectors, f"tf-idf of words, hashed to {settings.hashed} numbers|idf:train|standardized:train"
+
+
+def standardized(vectors: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """Standardize embeddings `[S, E]` over the train sentences (`train`, bool `[S]`); constant columns become 0."""
+    mean, deviation = vectors[train].mean(0), vectors[train].std(0)
+    varies = deviation > 1e-6 * np.maximum(np.abs(vectors[train]).max(0), 1e-30)
+    if not varies.any():
+        raise UserError(
+            "contrastive: the sentences of the train part all have the same embedding; change contrastive.text."
+        )
+    return np.where(varies, (vectors - mean) / np.where(varies, deviation, 1.0), 0.0).astype(np.float32)
+
+
+def check_encoder(settings: ContrastiveSettings) -> None:
+    """Raise UserError if the text encoder or its layer does not exist, without loading weights."""
+    if settings.text:
+        chosen_layer(settings.text, settings.layer)
+
+
+def chosen_layer(name: str, layer: int) -> int:
+    """Return the encoder layer whose output is used: `layer`, or the layer at two thirds of the depth if it is -1.
+
+    Raises UserError if the checkpoint or the layer does not exist.
+    """
+    config: Any = read_config(checkpoint_folder(name))
+    names = ("num_hidden_layers", "encoder_layers", "num_layers")  # fields with the number of layers
+    depth = next((int(value) for known in names if (value := getattr(config, known, None)) is not None), 0)
+    if layer > depth:
+        raise UserError(f"contrastive.layer is {layer}; {name} has layers 0 (its embeddings) to {depth}.")
+    return round(2 * depth / 3) if layer < 0 else layer
+
+
+def hidden_means(name: str, layer: int, sentences: Sequence[str]) -> tuple[np.ndarray, str]:
+    """Return mean hidden states `[S, E]` over each sentence's non-special tokens, and text on how they were made."""
+    embedder = TextEmbedder(load_encoder(name, chosen_layer(name, layer)))
+    special = np.array(sorted(embedder.loaded.tokenizer.all_special_ids))
+    ids = embedder.tokens(sentences)
+    means = []
+    for one, states in zip(ids, embedder.states(ids), strict=True):
+        real = ~np.isin(one, special)
+        means.append(states[real if real.any() else slice(None)].mean(0, dtype=np.float64))
+    return np.stack(means), f"{embedder.describe()}|mean over tokens|standardized:train"
+
+
+def hashed_tfidf(sentences: Sequence[str], train: np.ndarray, width: int) -> np.ndarray:
+    """Return unit-norm hashed tf-idf vectors, float64 `[S, width]`.
+
+    Weights are those of scikit-learn's TfidfVectorizer: `tf (1 + ln((1 + n) / (1 + df)))` over the `n` train
+    sentences. A word's signs come from its SHAKE-256 digest, so they are the same on every machine.
+    """
+    words = [re.findall(r"\w+", text.lower()) for text in sentences]
+    frequency = collections.Counter(word for own, known in zip(words, train, strict=True) if known for word in set(own))
+    n, signs = int(train.sum()), {}
+    vectors = np.zeros((len(sentences), width))
+    for row, own in enumerate(words):
+        for word, count in collections.Counter(own).items():
+            if word not in signs:
+                stream = hashlib.shake_256(word.encode()).digest(-(-width // 8))
+                signs[word] = 2.0 * np.unpackbits(np.frombuffer(stream, np.uint8))[:width] - 1.0
+            vectors[row] += count * (1 + math.log((1 + n) / (1 + frequency[word]))) * signs[word]
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """The inputs of a run that stay fixed: configuration, data, split, tokenizer, samples, arms and model."""
+
+    config: Settings
+    workdir: Workdir
+    data: DataFile
+    split: Split
+    tokenizer: PreTrainedTokenizerBase
+    samples: Samples
+    arms: tuple[Arm, ...]
+    model: Any  # Seq2SeqModel, ContrastiveModel, or in pretraining stages ReconstructionModel
+    arrays: StudyArrays
+    targets: TextTargets | None = None  # text embeddings, for the contrastive objective
+    before: "Study | None" = None  # the training stage whose best parameters initialize this one
+
+    @functools.cached_property
+    def placement(self) -> Placement:
+        """The device mesh and the sharding of the arrays of all arms."""
+        return placement_of(self.config, len(self.arms))
+
+    @functools.cached_property
+    def frozen_digest(self) -> str:
+        """The fingerprint of the checkpoint with the frozen weights; "" if the arms share no frozen weights."""
+        frozen = getattr(self.model, "shared_frozen", False) and self.config.model.checkpoint
+        return fingerprint(checkpoint_folder(self.config.model.checkpoint)) if frozen else ""
+
+    @property
+    def config_digest(self) -> str:
+        """A hash of all fields that predictions depend on."""
+        return fields_digest(self.config.document, "decoding")
+
+    @property
+    def tokenizer_digest(self) -> str:
+        return hashlib.sha256(self.tokenizer.backend_tokenizer.to_str().encode()).hexdigest()[:16]
+
+
+def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False) -> Study:
+    """Return the inputs of a run: read from the workdir, or created and stored in it.
+
+    With `other_texts`, the data file may differ from the data of the split in its sentences, and in nothing else, to
+    show that free-running predictions do not depend on the sentences. Raises UserError if the data source, the
+    tokenizer or a field of the configuration is not usable.
+    """
+    grid_arms = arms(config.grid)
+    data = open_data(config, workdir)
+    split = open_split(config, workdir, data, other_texts=other_texts)
+    n_train = len(split.parts["train"])
+    config = with_steps(config, n_train)
+    check_derived(workdir, config, n_train)
+    for line in length_lines(config, n_train):
+        print(line)
+    tokenizer = open_tokenizer(config, workdir, data, split)
+    build = model_from_checkpoint if config.model.checkpoint else build_model
+    model = adapted(build(config.model, data.feature_shape, tokenizer), config, tokenizer)
+    samples, means = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.encoder is None)
+    if samples.prompts is not None:
+        check_positions(model, config, sum(ids.shape[1] for ids in samples.prompts))
+    dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
+    arrays = StudyArrays(dropout, condition_key(config.seed), means)
+    study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
+    return _contrastive(study) if config.objective == "contrastive" else study
+
+
+def _contrastive(study: Study) -> Study:
+    """Return the study with text targets, and a contrastive model in place of the generative model."""
+    config = study.config
+    targets = open_targets(config, study.workdir.targets, study.data, study.split)
+    settings = config.contrastive
+    model = ContrastiveModel(
+        base=study.model,
+        width=settings.width,
+        outputs=targets.vectors.shape[1],
+        temperature=settings.temperature,
+        learn_temperature=settings.learn_temperature,
+    )
+    arrays = study.arrays._replace(texts=targets.arrays(config, study.data, study.split))
+    return dataclasses.replace(study, model=model, arrays=arrays, targets=targets)
+
+
+def open_data(config: Settings, workdir: Workdir) -> DataFile:
+    """Return the data file `config.data.source`, or the workdir's data file, made once from another source."""
+    source = config.data.source
+    if source.endswith(".h5"):
+        return read_datafile(source)
+    if not workdir.data.exists():
+        print(f"preparing {source} ...")
+        tally = prepare(config.data, workdir.data)
+        print("\n".join([*tally.notes, tally.report()]))
+    return read_datafile(workdir.data)
+
+
+def open_split(config: Settings, workdir: Workdir, data: DataFile, *, other_texts: bool = False) -> Split:
+    """Return the split of the data; it is made and stored in the workdir once.
+
+    Raises UserError if the stored split is of other data (see `open_study` for `other_texts`), or if a new split cannot
+    be made.
+    """
+    if workdir.split.exists():
+        found = read_split_file(workdir.split)
+        found.check_same_data(data, other_texts=other_texts)
+        return found.resolve(data, other_texts=other_texts)
+    split = make_split(data, **vars(config.split))
+    certificate = certify_data(data, split, config.split.ratio)
+    write_split_file(workdir.split, certificate)
+    print("\n".join([part_table(certificate), *size_lines(certificate), verdict(certificate)]))
+    return split
+
+
+def open_tokenizer(config: Settings, workdir: Workdir, data: DataFile, split: Split) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of `config.text` or of the checkpoint, or one trained on the sentences of the train part."""
+    if not workdir.tokenizer.exists():
+        folder = config.text.tokenizer or (config.model.checkpoint and checkpoint_folder(config.model.checkpoint))
+        if folder:
+            tokenizer = load_tokenizer(folder)
+        else:
+            tokenizer = train_tokenizer(data.sentence[split.parts["train"]], config.text.vocab_size)
+        with replacing(workdir.tokenizer) as partial:
+            tokenizer.save_pretrained(str(partial))
+    return load_tokenizer(workdir.tokenizer)
+
+
+def cuts(
+    config: Settings, data: DataFile, split: Split, tokenizer: PreTrainedTokenizerBase, alone: bool = False
+) -> Iterator[str]:
+    """Yield messages on how many samples have more words or tokens than the configuration keeps.
+
+    `alone` is for a decoder-only model. Raises UserError if a sample has more words than the widest bucket.
+    """
+    rows = np.concatenate(list(split.parts.values()))
+    words, most, widest = data.n_words[rows], config.data.max_words, max(words for words, _ in config.batch.buckets)
+    if min(words.max(), most) > widest:
+        raise UserError(
+            f"batch.buckets: the widest has {widest} words and a sample has {words.max()}; add a wider bucket, or "
+            f"cut longer samples with data.max_words={widest}."
+        )
+    most_tokens = config.text.max_tokens
+    too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens, alone)
+    if (words > most).any():
+        yield (
+            f"{np.sum(words > most)} of {len(rows)} samples have more than data.max_words={most} words (up to "
+            f"{words.max()}): further words are cut."
+        )
+    if too_long.any():
+        yield (
+            f"{too_long.sum()} of {len(rows)} sentences have more than text.max_tokens={most_tokens} tokens: "
+            "as targets they are cut."
+        )
+
+
+def make_samples(
+    config: Settings,
+    data: DataFile,
+    split: Split,
+    tokenizer: PreTrainedTokenizerBase,
+    pad_token: int,
+    *,
+    alone: bool = False,
+) -> tuple[Samples, jax.Array | None]:
+    """Return the samples that batches are made of, and the means `[S + 1, *feature_shape]` if a condition needs them.
+
+    The means are over the words of each of S subjects; the last row is over all words. `alone` is for a decoder-only
+    model.
+    """
+    train, text = split.parts["train"], config.text
+    scaling = feature_scale(data, train, config.data.standardize)
+    conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
+    needed = needs(sorted(conditions))
+    parts, test = [split.parts[name] for name in PARTS], split.parts["test"]
+    donors = donor_table(data, list(split.parts.values()), config.seed) if {"donor", "neighbor"} & needed else None
+    neighbors = neighbor_table(data, parts, donors.donor) if "neighbor" in needed else None
+    copies, copied = {}, []
+    for name, choose in ((NEAREST, nearest_texts), (SAME_PLACE, same_place_texts)):
+        if name in conditions:
+            copies[name] = np.full(len(data), -1)
+            copies[name][test], note = choose(data, train, test)
+            copied.append(note)
+    shuffled = f"shuffled, donors in the test part: {donors.summary(test)}." if "donor" in needed else ""
+    clock, told = None, ""
+    if "clock" in needed:
+        clock = clock_features(data, train, config.seed)
+        told = clock_note(data, train, clock)
+    donor_note = " ".join(filter(None, [shuffled, told, neighbors.note if neighbors else "", *copied]))
+    odd = [] if data.clock is None else data.clock.notes()
+    for note in filter(None, [scaling.note(), *odd, *cuts(config, data, split, tokenizer, alone), donor_note]):
+        print(note)
+    means, subject = train_means(data, train) if needed & {"means", "subject"} else (None, None)
+    samples = Samples(
+        data=data,
+        targets=encode_targets(tokenizer, data.sentence.tolist(), config.text.max_tokens, alone),
+        mean=scaling.mean,
+        scale=scaling.scale,
+        max_words=config.data.max_words,
+        pad_token=pad_token,
+        subject=subject if "subject" in needed else None,
+        donors=donors.donor if "donor" in needed else None,
+        clock=clock,
+        neighbors=neighbors.donor if neighbors else None,
+        copies=copies,
+        donor_note=donor_note,
+        label_rows=label_rows(data, train, config.seed) if "label_shuffle" in conditions else None,
+        prompts=own_prompts(text.template, text.chat, data, tokenizer) if has_fields(text.template) else None,
+    )
+    return samples, jnp.asarray((means - scaling.mean) / scaling.scale) if "means" in needed else None
