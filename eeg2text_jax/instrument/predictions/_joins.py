@@ -242,7 +242,8 @@ class Join:
             if len(texts_of[key]) > 1 and not grouped:
                 raise UserError(
                     f"{path}: the id {key!r:.60} has several references (ids: "
-                    f"{self.references.titles(self.of_references)}); {HOW}, or write {{id: [texts]}}, of which the first counts."
+                    f"{self.references.titles(self.of_references)}); {HOW}, or write "
+                    "{id: [texts]}, of which the first counts."
                 )
         if missing := [key for key in ids if key not in place_of]:
             raise UserError(
