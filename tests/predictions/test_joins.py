@@ -194,3 +194,31 @@ def test_the_best_of_several_columns_of_one_key_is_taken(write):
     found = read_any(write(outputs, "out.csv"), reference=write(json.dumps(keyed), "ref.json"))
     assert pairs(found) == PAIRS
     assert "joined by 'utt_id'" in describe(found)
+
+
+@pytest.mark.parametrize("bare", [[2], [2, 0]])
+def test_ids_before_a_tab_are_ids_where_a_line_has_no_tab(read, bare):
+    """An empty output had no tab, so that the ids were words, and rows were joined in the order of the files."""
+    outputs = "".join(f"U{'T' * i}\t{SAID[i]}\n" if i != 2 else "UTT\n" for i in SHUFFLED)
+    references = "".join(f"U{'T' * i}{' ' if i in bare[1:] else chr(9)}{text}\n" for i, text in enumerate(TRUE))
+    found = read(outputs, references)
+    assert pairs(found) == sorted((text, SAID[i] if i != 2 else "") for i, text in enumerate(TRUE))
+
+
+def test_of_several_rows_of_an_image_the_first_is_the_reference_if_its_id_is_stated(read):
+    outputs = json.dumps([{"img_id": f"{i}.jpg", "prediction": [SAID[i]]} for i in SHUFFLED])
+    rows = [(f"{i}.jpg", text) for i in range(N) for text in (TRUE[i], f"another {i}")]
+    references = table(("image", "caption"), rows)
+    with pytest.raises(UserError, match=r"several references .*, say --id=image,img_id: the first of them counts"):
+        read(outputs, references)
+    found = read(outputs, references, id=["image", "img_id"])
+    assert pairs(found) == PAIRS
+    assert "12 ids have several references; the first of them counts" in describe(found)
+
+
+@pytest.mark.parametrize(
+    "outputs", ['[{"picture":"a1.jpg","prediction":["a dog sits"]}]', "video,generated_caption\nC:/a/v1.mp4,a man\n"]
+)
+def test_outputs_beside_ids_of_any_name_are_outputs_without_references(write, outputs):
+    with pytest.raises(UserError, match=r"holds outputs without references .*--reference=FILE"):
+        read_any(write(outputs))

@@ -148,3 +148,15 @@ def test_labels_of_the_metadata_are_preferred_to_those_of_the_file(tmp_path):
     (tmp_path / "meta.csv").write_text("reference,topic\nreference 0,x\nreference 1,y\n")
     found, _ = groups_of(labelled([["a"], ["b"]]), ["topic"], tmp_path / "meta.csv")
     assert found["topic"] == {"reference 0": "x", "reference 1": "y"}
+
+
+def test_a_mark_of_each_side_before_one_noun_tells_a_header_and_is_proposed(tmp_path):
+    path = tmp_path / "file.tsv"
+    path.write_text(",Input Data,True thing,Predicted Thing\n0,ab,a one,a two\n1,bc,b one,b one\n".replace(",", "\t"))
+    with pytest.raises(UserError, match="such as --columns='True thing,Predicted Thing'"):
+        read_any(path)
+    rows = [(p.reference, p.prediction) for p in read_any(path, columns=["3", "4"]).predictions]
+    assert rows == [("a one", "a two"), ("b one", "b one")]
+    path.write_text(",said there,heard there\n0,a one,a two\n1,b one,b one\n".replace(",", "\t"))
+    with pytest.raises(UserError, match="may be a header or a sample; say --format=F"):
+        read_any(path, columns=["2", "3"])

@@ -145,10 +145,10 @@ def is_table(lines: Lines, rows: Sequence[Sequence[str]], delimiter: str) -> boo
     return coded or delimiter == "\t" or (close and len(set(map(tuple, rows))) >= FEW)
 
 
-def is_id(values: Sequence[Any]) -> bool:
-    """Return whether all values look like ids: distinct, without spaces, with a digit or `_`."""
+def is_id(values: Sequence[Any], code: re.Pattern[str] = CODED) -> bool:
+    """Return whether all values look like ids: distinct, without spaces, with a digit or `_` (or another `code`)."""
     texts = [str(value) for value in values]
-    return len(set(texts)) == len(texts) and all(CODED.search(v) and " " not in v for v in texts)
+    return len(set(texts)) == len(texts) and all(code.search(v) and " " not in v for v in texts)
 
 
 def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -237,7 +237,8 @@ def line_texts(lines: Lines) -> list[str]:
 def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     """Return the lines as texts, split from their ids if every line has one (`ID text` or `text (ID)`).
 
-    A first line such as `id text` is a header. `layout` P keeps whole lines.
+    A first line such as `id text` is a header. `layout` P keeps whole lines. Behind ids a tab may stand; if most
+    lines have it, ids need no digit.
     """
     texts = line_texts(lines)
     plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts], range(1, len(texts) + 1))
@@ -248,9 +249,10 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     if filled and all(matches):
         pairs = [(match[2], match[1]) for match in matches]
     else:
-        pairs = [tuple(text.partition(" ")[::2]) for text in filled]
+        pairs = [(*text.split(None, 1), "", "")[:2] for text in filled]
     ids = [key for key, _ in pairs]
-    if layout == "P" or not ids or len(set(ids)) < len(ids) or not all(CODED.search(k) and "\t" not in k for k in ids):
+    tabbed = 2 * sum(text.partition("\t")[0] == key for text, key in zip(filled, ids, strict=True) if "\t" in text)
+    if layout == "P" or not ids or len({*ids}) < len(ids) or not (tabbed > len(ids) or all(map(CODED.search, ids))):
         return plain
     return dataclasses.replace(plain, kind="texts by id", rows=pairs, numbers=range(1, len(pairs) + 1), coded=True)
 

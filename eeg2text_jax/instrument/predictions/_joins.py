@@ -25,6 +25,8 @@ FORMS = (  # ids may differ by case, in `1.0` for `1`, or in the prefixes of fai
     lambda key: re.sub(r"^[STHD]-(?=\d+$)", "", key),
     lambda key: re.sub(r"^(\d+)\.0$", r"\1", key),
 )
+ANY = re.compile("")
+STATED = ", as stated"
 ROWS, INDEX = "rows", "index"  # --id=rows joins row by row; an index is the weakest key
 HOW = "say --id=COLUMN to join by another column, --id=COLUMN,COLUMN by several, or --id=rows to join row by row"
 
@@ -42,7 +44,7 @@ class Side:
             self.keys.get(names.keys.get(name, ""), []).append(i)
         self.keys = {key: places for key, places in self.keys.items() if places}
         if table.titles is None:  # the key of ids without a name
-            ids = [i for i in range(table.width) if i != self.text and (table.coded or is_id(table.column(i)))]
+            ids = [i for i in range(table.width) if i != self.text and (table.coded or is_id(table.column(i), ANY))]
             self.keys = {"": ids[:1]} if ids else {}
         self.about = {f: i for f, i in field_positions(table, names).items() if f not in ("sample_id", "sentence_id")}
         self.about |= group_positions(table, groups)
@@ -143,7 +145,7 @@ class Join:
         if option_id is not None and [*map(normalize, option_id)] == [ROWS]:
             return dataclasses.replace(self, said="joined row by row, as stated")
         if option_id is not None:
-            return self.by(*self.stated(option_id), ", as stated")
+            return self.by(*self.stated(option_id), STATED)
         if "" in {*outputs.keys, *references.keys} and outputs.keys and references.keys:  # ids without a name
             pairs = [(ids, others) for ids in outputs.keys.values() for others in references.keys.values()]
             joins = [dataclasses.replace(self, of_outputs=ids[:1], of_references=others[:1]) for ids, others in pairs]
@@ -231,7 +233,9 @@ class Join:
         if not self.of_references:
             return self.parallel()
         ids, reference_ids = self.ids()
-        path, grouped = self.references.table.path, self.references.table.grouped
+        path, table = self.references.table.path, self.references.table
+        distinct = len({*ids}) == len(ids)  # what only the references repeat are several references of one text
+        grouped = table.grouped or (distinct and self.said.endswith(STATED))
         if ids == reference_ids and not grouped:
             return [*range(len(ids))]
         place_of: dict[str, int] = {}
@@ -240,10 +244,13 @@ class Join:
             place_of.setdefault(key, place)
             texts_of[key].add(str(self.references.table.rows[place][self.references.text]))
             if len(texts_of[key]) > 1 and not grouped:
+                both = [(table, self.of_references), (self.outputs.table, self.of_outputs)]
+                titles = dict.fromkeys(of.titles[i] for of, places in both for i in places if of.titles)
+                first = f"say {option('--id', titles)}" if distinct and titles else "write {id: [texts]}"
                 raise UserError(
                     f"{path}: the id {key!r:.60} has several references (ids: "
-                    f"{self.references.titles(self.of_references)}); {HOW}, or write "
-                    "{id: [texts]}, of which the first counts."
+                    f"{self.references.titles(self.of_references)}); {HOW}; if they are several references of one "
+                    f"text, {first}: the first of them counts."
                 )
         if missing := [key for key in ids if key not in place_of]:
             raise UserError(
@@ -261,7 +268,7 @@ class Join:
         counts = [len(side.table.rows) for side in sides]
         n = min(counts)
         if any(row[side.text] for side in sides for row in side.table.rows[n:]):
-            ids = [side.titles([i for places in side.keys.values() for i in places]) for side in sides[::-1]]
+            ids = [join_names([side.table.shown(i) for i in side.columns.values()]) for side in sides[::-1]]
             how = f" ({ids[0]}; {ids[1]}), or say --id=REFERENCE_ID,PREDICTION_ID to join by ids" if all(ids) else ""
             raise UserError(
                 f"{self.outputs.table.path}: {counts[0]} texts, and {counts[1]} references in "

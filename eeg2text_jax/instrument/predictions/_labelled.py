@@ -9,10 +9,11 @@ B   `Target string: R`, `Predicted string: P`, a line of `-`
 C   `start####`, `Predicted: P`, `True: R`, `end####`
 C1  `Predicted: P`, `True: R`, a line of `=`
 D   `target sentence: R`, `predicted sentence: P` over several lines, a line of `#`
-C2  other labels, closed by such lines or not, one a line or both on one line, alone or among the lines of a log
+C2  other labels, one a line or both on one line, alone or among other lines such as rulers and those of a log
 E   `target word: R<TAB>pred word: P`, one line per word
 """
 
+import bisect
 import dataclasses
 import functools
 import json
@@ -23,8 +24,9 @@ from collections.abc import Callable, Iterable, Sequence
 from etils import epath
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.predictions._containers import Columns, Table
-from eeg2text_jax.instrument.predictions._names import Names, normalize
+from eeg2text_jax.instrument.predictions._containers import RULE as MARKDOWN_RULE
+from eeg2text_jax.instrument.predictions._containers import Columns, Table, between_bars
+from eeg2text_jax.instrument.predictions._names import Names, normalize, normalize_names
 from eeg2text_jax.instrument.predictions.file import UNKNOWN
 from eeg2text_jax.instrument.predictions.packed import Lines
 
@@ -46,8 +48,8 @@ LABEL_WORDS = re.compile(
     r"(targets?|predicted|predictions?|preds?|true|truth|references?|ground truth|generated|decoded)\b"
 )
 WORD_PAIR = re.compile(r"target word: ?([^\t]*)\tpred word: ?([^\t]*)", re.IGNORECASE)
-FAIRSEQ = re.compile(r"([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?(.*)")
-COLON = re.compile(r"[:\uff1a](?!:|//)\**|\s=(?=\s)|\s[-=]>")
+TOOLS = re.compile(r"(?:([TH])-(\d+)\t(?:-?[\d.]+(?:e-?\d+)?\t)?|(\S+) +(ref|hyp)(?: |$))(.*)")  # fairseq, Kaldi
+COLON = re.compile(r"[:\uff1a](?!:|//)(?:=(?!=))?\**|\s=(?=\s)|=(?=\[)|\s[-=]>")
 BEFORE_COLON = re.compile(r"([A-Za-z][\w/.-]*(?:[ ]+[\w/.()-]+){0,3})\s*\**$")
 # Words that may stand before a label in a log, beside times, brackets, numbers and marks.
 BEFORE = {"info", "debug", "warning", "root", "sample", "samples", "example", "examples", "trial", "trials", "epoch"}
@@ -55,12 +57,12 @@ BEFORE |= {"epochs", "step", "batch", "idx", "id", "no", "utt"}
 # A line of a log, by a time, a name of a figure, or a mark that texts hardly have.
 LOG_LINE = re.compile(
     r"\d:\d\d|\d{4}-\d\d|\b(?:epochs?|steps?|loss|batch|iter\w*|wer|cer|per|bleu|rouge|lr|acc\w*|val|train\w*|info|debug"
-    r"|sav(?:ed?|ing)|load\w*)\b|[=|%]|\w\(|^\W*\[|\d/\d|^[\s\d.,+-]+$|^\s*#|\b(?:sample|example)\b.?\d",
+    r"|sav(?:ed?|ing)|load\w*)\b|[=|%]|\w\(|^\W*\[|^\s*`{3}|\d/\d|^[\s\d.,+-]+$|^\s*#|\b(?:sample|example)\b\W{0,3}\d",
     re.IGNORECASE,
 )
 EPOCH = re.compile(r"\bepoch\b\D{0,6}(\d+)", re.IGNORECASE)
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
-FEWEST = 3  # pairs that a log with other lines must have
+FEWEST = 2  # pairs that a text with other lines must have
 Pairs = tuple[list[dict[str, str]], list[int], list[str]]  # label -> text, number of the first line, notes
 
 
@@ -111,12 +113,12 @@ def labelled_table(
     """Return the samples of a printed text; None if no reference and prediction have labels.
 
     `labels`: those of references and predictions, instead of known names; `kind` is said before the labels. Raises
-    UserError for a damaged block, for an incomplete pair in a text that is no log, and for labels that may be several.
+    UserError for a damaged block, for a text that may go on below its line, and for labels that may be several.
     """
     lines = [ESCAPE.sub("", line) for line in texts]
     if labels is None and any(WORD_PAIR.fullmatch(line) for line in lines[:9]):
         return word_table(path, lines)
-    if labels is None and (table := fairseq_table(path, lines)):
+    if labels is None and (table := tool_table(path, lines) or bar_table(path, lines, names)):
         return table
     find = finder(names) if labels is None else stated_finder(labels)
     marks = [find(line) for line in lines]
@@ -128,12 +130,16 @@ def labelled_table(
     if not text.reference:
         return None
     rows, numbers, notes = on_one(text) if on_one_line else blocks(text, names) if text.closing else pairs(text)
-    epochs = {m[1] for i, line in enumerate(lines) if not marks[i] and (m := EPOCH.search(line))}
+    if not rows:
+        return None
+    ends = [i for i, line in enumerate(lines) if not marks[i] and EPOCH.search(line)]
+    epochs = {EPOCH.search(lines[ends[k - 1]])[1] for n in numbers if (k := bisect.bisect(ends, n - 1))}
     if len(epochs) > 1:
         notes.append(f"the pairs stand among lines of {len(epochs)} epochs; the pairs of all epochs are used")
     titles = {label.name: label.title for on_line in reversed(marks) for label in on_line}
     used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
     cells = without_quotes([[row.get(name, "") for name in used] for row in rows], len(text.core))
+    cells = [[*map(without_gaps, row)] for row in cells] if {*text.core} == {"ref", "hyp"} else cells
     layout = next((name for name, block in BLOCKS.items() if block == ({*text.core}, text.closing)), "C2")
     layout = "A2" if layout == "A" and any(map(TOKENS.match, map(text.head, range(len(lines))))) else layout
     kind = f"{kind}labelled lines"
@@ -142,11 +148,16 @@ def labelled_table(
 
 
 def is_prefix(text: str) -> bool:
-    """Return whether a text may stand before a label: brackets, words with digits, marks, and words of `BEFORE`."""
-    words = re.sub(r"\[[^\]]*\]|:", " ", text).split() if len(text) < 200 else [text]
+    """Return whether a text may stand before a label.
+
+    It has parts, apart by tabs and marks. A part has brackets, words with digits, marks and words of `BEFORE`; each but
+    the last may also be any single word, such as the name of a logger.
+    """
+    *names, last = re.split(r"\s[-|]\s|\t|:(?=\S)", re.sub(r"\[[^\]]*\]", " ", text)) if len(text) < 200 else [text]
+    words = [word for part in names if len(part.split()) > 1 for word in part.split()]
     return all(
         re.search(r"\d", word) or not re.search(r"[^\W_]", word) or re.sub(r"\W", "", word).lower() in BEFORE
-        for word in words
+        for word in [*words, *last.replace(":", " ").split()]
     )
 
 
@@ -163,18 +174,43 @@ def word_table(path: epath.Path, lines: Sequence[str]) -> Table:
     return Table(path, "E", "one line per word", titles, rows, numbers, roles=roles)
 
 
-def fairseq_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
-    """Return the targets and hypotheses that fairseq prints, `T-ID<TAB>R` and `H-ID<TAB>SCORE<TAB>P`; None if none."""
-    matches = [(number, line) for number, line in enumerate(map(FAIRSEQ.fullmatch, lines), 1) if line]
-    # of several hypotheses, the first is the best
-    targets, outputs = ({line[2]: line[3] for _, line in reversed(matches) if line[1] == letter} for letter in "TH")
-    if not targets or targets.keys() != outputs.keys():
+def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
+    """Return the pairs as fairseq (`T-ID<TAB>R`, `H-ID<TAB>SCORE<TAB>P`) or Kaldi (`ID ref R`, `ID hyp P`) prints them.
+
+    None if the ids of both sides differ, or there are none.
+    """
+    found = [(number, line) for number, line in enumerate(map(TOOLS.fullmatch, lines), 1) if line]
+    sides: list[dict[str, str]] = [{}, {}]
+    first: dict[str, int] = {}
+    for number, line in found:
+        key, text = (line[2], line[5]) if line[1] else (line[3], without_gaps(line[5]))
+        # of several hypotheses, the first is the best
+        sides[(line[1] or line[4]) in ("H", "hyp")].setdefault(key, text)
+        first.setdefault(key, number)
+    if not found or sides[0].keys() != sides[1].keys():
         return None
-    first = {line[2]: number for number, line in reversed(matches)}
-    keys = sorted(targets, key=lambda key: first[key])
-    rows, numbers = [(targets[key], outputs[key]) for key in keys], [first[key] for key in keys]
+    rows, fairseq = [tuple(side[key] for side in sides) for key in first], found[0][1][1]
     roles, kind = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {}), "lines of fairseq, the first hypothesis each"
-    return Table(path, "C2", kind, ["T", "H"], rows, numbers, roles=roles)
+    kind, titles = (kind, ["T", "H"]) if fairseq else ("lines of Kaldi", ["ref", "hyp"])
+    return Table(path, "C2", kind, titles, rows, [*first.values()], roles=roles)
+
+
+def without_gaps(text: str) -> str:
+    """Return the words of an aligned text, without the `***` that stands where the other text has a word."""
+    return " ".join(word for word in text.split() if not re.fullmatch(r"\*{3,}", word))
+
+
+def bar_table(path: epath.Path, lines: Sequence[str], names: Names) -> Table | None:
+    """Return the rows of tables with `|` and a known header that stand among other lines; None without a header."""
+    cells = [between_bars(line.split("|")) if "|" in line else [] for line in lines]
+    head = next((row for row in cells if len(row) > 1 and names.is_header(normalize_names(row))), None)
+    numbers = [i for i, row in enumerate(cells, 1) if head and row != head and len(row) == len(head)]
+    numbers = [i for i in numbers if i > cells.index(head) and not MARKDOWN_RULE.fullmatch(lines[i - 1])]
+    if not numbers:
+        return None
+    lost = sum(bool(re.search(r"\w", line)) for line in lines) - len(numbers) - cells.count(head)
+    notes = (f"{lost} other lines are not used",) if lost else ()
+    return Table(path, "F", "a table among other lines", head, [cells[i - 1] for i in numbers], numbers, notes=notes)
 
 
 def finder(names: Names) -> Callable[[str], list[Label]]:
@@ -248,16 +284,16 @@ def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
         Counter(filter(None, text.rules)).items(), key=lambda item: (item[1], item[0] == "end"), default=("", 0)
     )
     closing = "end" if closing == "start" else closing
-    if 2 * closed >= max(count, *predicted.values()) and not in_log(text):
+    most = max(count, *predicted.values())
+    alike = [name for name, n in predicted.items() if 2 * n >= closed]
+    published = ({reference, *alike}, closing) in BLOCKS.values()
+    if published and most <= 2 * closed <= 3 * most + 2 and not in_log(text):
         text.closing = closing
-        alike = [name for name, n in predicted.items() if 2 * n >= closed]
     else:
         alike = [name for name, n in predicted.items() if n == count]
-        alike = alike or [name for name, n in predicted.items() if 0.8 <= n / count <= 1.25][:1]
+        alike = alike or [min(predicted, key=lambda name: abs(predicted[name] - count))]
         if count < enough and 4 * count < filled:
             return False
-    if not alike:
-        return False
     equal = [name for name, n in references.items() if n == count]
     meant = {names.split_mode(name)[1] + names.condition(names.split_mode(name)[0]) for name in alike}
     if len(equal) > 1 or len(meant) < len(alike):
@@ -363,7 +399,7 @@ def blocks(text: Printed, names: Names) -> Pairs:
 def pairs(text: Printed) -> Pairs:
     """Return the samples whose labels are on lines of their own; each begins with the label that is first in the file.
 
-    Raises UserError if the other lines look like texts, and a sample is incomplete or a text goes on below its line.
+    A label without a partner is left out. Raises UserError if a text may go on below its line.
     """
     with_texts_below(text)
     order = [marks[0].name for marks in text.marks if marks and marks[0].name in (*text.core, *text.about)]
@@ -383,11 +419,6 @@ def pairs(text: Printed) -> Pairs:
             continue
         name = marks[0].name
         if name in row or (not row and name != order[0]):
-            if not log:
-                what = (
-                    f"a second {name!r} in the pair of line {begin + 1}" if row else f"{name!r} before its {order[0]!r}"
-                )
-                raise text.error(i, f"{what}; repair it.")
             lost.append(begin if row else i)
             row = {}
             if name != order[0]:
@@ -398,9 +429,10 @@ def pairs(text: Printed) -> Pairs:
             rows.append(row)
             numbers.append(begin + 1)
             row = {}
-    if row and not log:
-        raise text.error(begin, "the pair that begins here is incomplete; repair or remove it.")
     lost += [begin] if row else []
+    if len(lost) > len(rows):
+        what = "has no partner, as most of the labels here; repair the pairs, or name two labels with --labels."
+        raise text.error(lost[0], f"{text.lines[lost[0]].strip()!r:.60} {what}")
     follow = [i for i in strays if i and text.marks[i - 1] and not LOG_LINE.search(text.lines[i])]
     notes = unused_lines(text, strays, "other lines are not used", (follow or strays)[:1])
     return rows, numbers, [*notes, *unused_lines(text, lost, "labels without a partner are not used", lost[:1])]
@@ -468,4 +500,4 @@ def notebook_lines(file: Lines) -> list[str] | None:
 def recurring_heads(lines: Iterable[str]) -> list[str]:
     """Return words before colons or arrows that begin several lines, the most frequent first, for messages."""
     heads = Counter(mark[1] for line in lines if (mark := MARKED.match(line)))
-    return [head for head, count in heads.most_common() if count >= FEWEST]
+    return [head for head, count in heads.most_common() if count > 1]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, refuse_chat
+from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id, refuse_chat
 from eeg2text_jax.instrument.predictions._names import PHONEMES, TEXT, Names, built_in, normalize, normalize_names
 from eeg2text_jax.instrument.predictions.file import MISSING, MODE_FIELDS, UNKNOWN, Samples, fed_word, refuse_surrogates
 from eeg2text_jax.instrument.predictions.packed import read_text
@@ -186,9 +186,14 @@ def spaced(table: Table) -> list[int]:
 
 def unclear(table: Table, names: Names, meanings: Meanings) -> str:
     """Return the message that says which of reference and prediction is unclear, and how to name it."""
-    holding = [i for i, name in enumerate(table.names) if name not in names.fields.keys() | names.keys.keys()]
+    known = names.fields.keys() | names.keys.keys()
+    holding = [i for i, name in enumerate(table.names) if name not in known and not is_id(table.column(i))]
     sides = {"reference": meanings.references, "prediction": meanings.predictions}
-    if len(holding) == 1 and not meanings.references and all(isinstance(c, str) for c in table.column(holding[0])):
+    if (
+        len(holding) == 1
+        and not meanings.references
+        and all(isinstance(c, str | list) for c in table.column(holding[0]))
+    ):
         return (
             f"holds outputs without references (columns {join_names([repr(t) for t in table.titles])}); give its "
             "references with --reference=FILE."
@@ -209,9 +214,11 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
     ]
     if meanings.pairs or not taken or all(sides.values()) or not others:
         said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
+        twins = [table.titles[table.names.index(name)] for name in names.twins(table.names)]
+        example = f", such as {option('--columns', twins)}" if twins else ""
         return (
             f"{said} reference and prediction among {join_names(table.titles)}; its first rows are "
-            f"{table.first_rows()}; name two with {NAME_BOTH}."
+            f"{table.first_rows()}; name two with {NAME_BOTH}{example}."
         )
     title = table.titles[meanings.bases.index(taken[0])]
     present, missing = sides if meanings.references else [*sides][::-1]
@@ -289,14 +296,16 @@ def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns
 
 
 def refuse_doubtful_header(table: Table, stated: Sequence[str]) -> None:
-    """Raise UserError if the first line of a table may be a header or a sample."""
+    """Raise UserError if the first line of a table may be a header or a sample: names, or no number above numbers."""
     if table.samples or table.layout != "H" or len(table.rows) < 2:
         return
     places = [find_column(table, column) for column in stated]
     first, *rest = [[str(row[i]) for i in places] for row in table.rows]
     short = all(len(cell.split()) <= 3 and re.fullmatch(r"[\w \-/().]*", cell) for cell in first)
     longer = sum(len(cell.split()) > 3 for row in rest for cell in row) > len(rest)
-    if short and (longer or all(" " not in cell for cell in first)):
+    columns = [[str(cell) for cell in table.column(i)] for i in range(table.width)]
+    named = any(not NUMBER.fullmatch(top) and all(map(NUMBER.fullmatch, below)) for top, *below in columns)
+    if named or (short and (longer or all(" " not in cell for cell in first))):
         raise UserError(
             f"{table.path}, line 1: {', '.join(first)!r} may be a header or a sample; say --format=F (a header) or "
             "--format=H (none)."

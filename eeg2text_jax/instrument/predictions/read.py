@@ -185,7 +185,8 @@ def no_layout(texts: Iterable[str], layout: str | None, labels: Sequence[str] | 
     if not (heads or is_notebook or layout in LAYOUTS):
         return NO_TABLE.format(hint=TEXTS_ALONE)
     said = f"; lines begin with {join_names(heads)}" if heads else ""
-    hint = f"no samples of known labels{said}; name the labels with --labels=TRUE,PREDICTED"
+    alone = "" if is_notebook else f"; or, {TEXTS_ALONE}"
+    hint = f"no samples of known labels{said}; name the labels with --labels=TRUE,PREDICTED{alone}"
     return f"a notebook whose printed outputs have {hint}." if is_notebook else NO_TABLE.format(hint=f"it has {hint}")
 
 
