@@ -55,10 +55,10 @@ def files_of(paths: list[Path]) -> list[dict[str, str]]:
 
 def matches(source: str) -> list[Path]:
     """Return the paths that a glob matches, sorted. Raises UserError if there is none."""
-    found = sorted(map(Path, glob.glob(source, recursive=True)))
-    if not found:
+    paths = sorted(map(Path, glob.glob(source, recursive=True)))
+    if not paths:
         raise UserError(f"{source}: there is no such file or folder, and as a pattern it matches nothing.")
-    return found
+    return paths
 
 
 def is_pointer(path: Path) -> bool:
@@ -139,11 +139,13 @@ class Tally:
             pairs = [("", task) for task in sorted({task for _, task in pairs})]
         lines = [f"{'subject':<10} {'task':<8} {'read':>7} {'kept':>7} {'dropped':>8}"]
         for subject, task in [*pairs, ("", "")]:
-            kept = sum(n for key, n in self.kept.items() if subject in ("", key[0]) and task in ("", key[1]))
+            count = sum(n for key, n in self.kept.items() if subject in ("", key[0]) and task in ("", key[1]))
             drops = self.drops(subject, task)
             dropped = sum(drops.values())
             why = ", ".join(f"{reason} {n}" for reason, n in drops.items())
-            lines.append(f"{subject or 'all':<10} {task or 'all':<8} {kept + dropped:>7} {kept:>7} {dropped:>8}  {why}")
+            lines.append(
+                f"{subject or 'all':<10} {task or 'all':<8} {count + dropped:>7} {count:>7} {dropped:>8}  {why}"
+            )
         return "\n".join(map(str.rstrip, lines))
 
     def report(self) -> str:
