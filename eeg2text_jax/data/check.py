@@ -112,7 +112,7 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
         )
     findings.notes += mark_notes(outline.sentence)
     clock, words = outline.clock, outline.n_words
-    time = NO_TIME if clock is None else f"known of {clock.known.sum()} samples; {clock.said_ranges()}"
+    time = NO_TIME if clock is None else f"known of {clock.timed.sum()} samples; {clock.said_ranges()}"
     findings.notes += [] if clock is None else clock.notes()
     findings.table += [
         f"{len(outline)} samples of {len(set(outline.subject))} subjects, {len(set(outline.task))} tasks, "

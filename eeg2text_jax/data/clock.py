@@ -73,20 +73,20 @@ class Clock:
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the arrays `[N]` recording, onset, duration and order by name; empty if no sample has a known time."""
-        return {name: getattr(self, name) for name in CLOCK_COLUMNS if self.known.any()}
+        return {name: getattr(self, name) for name in CLOCK_COLUMNS if self.timed.any()}
 
     def __len__(self) -> int:
         return len(self.recording)
 
     @functools.cached_property
-    def known(self) -> np.ndarray:
+    def timed(self) -> np.ndarray:
         """Mask of samples whose recording is known and whose onset or order in it is known, bool `[N]`."""
         return (self.recording != "") & (np.isfinite(self.onset) | (self.order >= 0))
 
     @property
     def in_seconds(self) -> bool:
         """Whether all samples of known time have an onset; otherwise their order stands for the time."""
-        return bool(np.isfinite(self.onset[self.known]).all())
+        return bool(np.isfinite(self.onset[self.timed]).all())
 
     @property
     def unit(self) -> str:
@@ -100,9 +100,9 @@ class Clock:
         Time is counted from the first sample of each recording, because a recorder may count from its own start, from
         midnight or from 1970.
         """
-        begin = np.where(self.known, self.onset if self.in_seconds else self.order, np.nan)
+        begin = np.where(self.timed, self.onset if self.in_seconds else self.order, np.nan)
         for rows in self.recordings().values():
-            if self.known[rows].any():
+            if self.timed[rows].any():
                 begin[rows] -= np.nanmin(begin[rows])
         return np.stack([begin, begin + (np.nan_to_num(self.duration) if self.in_seconds else 0)], axis=1)
 
@@ -115,7 +115,7 @@ class Clock:
         """
         elapsed = self.spans[:, 0].copy()
         for rows in self.recordings().values():
-            rows = rows[self.known[rows]]
+            rows = rows[self.timed[rows]]
             rows = rows[np.argsort(elapsed[rows], kind="stable")]
             steps = np.diff(elapsed[rows])
             if (steps > 0).any():
@@ -127,7 +127,7 @@ class Clock:
     def ranges(self) -> dict[str, tuple[float, float]]:
         """First and last onset (order, without onsets) of each recording, as its source has them."""
         begin = self.onset if self.in_seconds else self.order.astype(float)
-        begins = {name: begin[rows[self.known[rows]]] for name, rows in self.recordings().items()}
+        begins = {name: begin[rows[self.timed[rows]]] for name, rows in self.recordings().items()}
         return {name: (float(times.min()), float(times.max())) for name, times in begins.items() if len(times)}
 
     def said_ranges(self, most: int = 3) -> str:
@@ -142,7 +142,7 @@ class Clock:
         """
         odd: dict[str, list[str]] = {"unit": [], "break": []}
         for name, rows in self.recordings().items() if self.in_seconds else ():
-            begin = np.sort(self.onset[rows[self.known[rows]]])
+            begin = np.sort(self.onset[rows[self.timed[rows]]])
             begin = np.unique(begin) if repeated else begin
             if len(steps := np.diff(begin)) == 0:
                 continue
@@ -181,7 +181,7 @@ class Clock:
         """
         index, last = np.full(len(self), np.nan), np.ones(len(self))
         for rows in self.recordings().values():
-            rows = rows[self.known[rows]]
+            rows = rows[self.timed[rows]]
             if not len(rows):
                 continue
             rank = np.argsort(np.argsort(self.spans[rows, 0], kind="stable"), kind="stable")
@@ -212,10 +212,10 @@ class Clock:
         """
         place, counterparts = self.places[form], np.full(len(rows), -1)
         label = np.zeros(len(self), int) if within is None else np.unique(within.astype(str), return_inverse=True)[1]
-        among = among[self.known[among]]
+        among = among[self.timed[among]]
         among = among[np.argsort(place[among], kind="stable")]
         names = np.unique((self.recording if apart is None else apart).astype(str), return_inverse=True)[1]
-        judged = np.flatnonzero(self.known[rows])
+        judged = np.flatnonzero(self.timed[rows])
         for name, group in {(names[rows[k]], label[rows[k]]): None for k in judged.tolist()}:
             here = judged[(names[rows[judged]] == name) & (label[rows[judged]] == group)]
             others = among[(names[among] != name) & (label[among] == group)]
@@ -240,10 +240,10 @@ class Clock:
         neighbors, distance = np.full(len(rows), -1), np.full(len(rows), np.inf)
         inside = np.zeros(len(self), bool)
         inside[among] = True
-        inside &= self.known
+        inside &= self.timed
         candidates = {name: members[inside[members]] for name, members in self.recordings().items()}
         for k, i in enumerate(rows.tolist()):
-            near = candidates.get(self.recording[i], among[:0]) if self.known[i] else among[:0]
+            near = candidates.get(self.recording[i], among[:0]) if self.timed[i] else among[:0]
             near = near[near != i]
             near = near if barred is None or not len(near) else near[~barred(i, near)]
             if len(near):
@@ -280,7 +280,7 @@ def order_likeness(clock: Clock, text: np.ndarray) -> float:
     """
     first = []
     for rows in clock.recordings().values():
-        rows = rows[clock.known[rows]]
+        rows = rows[clock.timed[rows]]
         rows = rows[np.argsort(clock.spans[rows, 0], kind="stable")]
         first.append({name: place for place, name in reversed(list(enumerate(text[rows].tolist())))})
     pairs = [(a, b) for a, b in itertools.combinations(first, 2) if len(a.keys() & b.keys()) >= FEWEST_COMMON]
@@ -294,7 +294,7 @@ def order_likeness(clock: Clock, text: np.ndarray) -> float:
 
 def known_clock(data: Any, purpose: str) -> Clock:
     """Return the recording times of a data file; raise UserError with the sentence `purpose` if none is known."""
-    if data.clock is None or not data.clock.known.any():
+    if data.clock is None or not data.clock.timed.any():
         raise UserError(f"{data.path}: {purpose}")
     return data.clock
 

@@ -56,7 +56,7 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
     with DataWriter(out, first.features.shape[1], source.features_are) as writer:
         writer.add(first)
         writer.add_all(counted)
-        about = {"reader": f"eeg2text_jax {__version__}", "samples": sum(tally.kept.values())}
+        about = {"reader": f"eeg2text_jax {__version__}", "samples": sum(tally.n_kept.values())}
         about |= {"not_used": tally.unused} if tally.unused else {}
         writer.provenance = {**source.provenance, **about}
     tally.notes += writer.clock().notes()

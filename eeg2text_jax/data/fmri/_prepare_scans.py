@@ -242,10 +242,10 @@ def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
             work.add(scan, run, writer)
             progress.advance(1, scan.stem)
         work.note()
-        if not tally.kept:
+        if not tally.n_kept:
             raise UserError(f"{root}: no window is left; {' '.join(tally.notes)}")
         writer.provenance = {**work.provenance(), "reader": f"eeg2text_jax {__version__}",
-                             "samples": sum(tally.kept.values())}  # fmt: skip
+                             "samples": sum(tally.n_kept.values())}  # fmt: skip
 
 
 class _Work:
@@ -370,7 +370,7 @@ class _Work:
                     text_group=spec.group_of(story.stimulus),
                     recording=scan.stem, onset=(start + spec.lag_tr) * scan.tr, duration=spec.window * scan.tr,
                 )  # fmt: skip
-                tally.kept[key] += 1
+                tally.n_kept[key] += 1
         if run.length < frames.stop + spec.lag_tr:
             self._oddities.append(
                 f"{scan.image.name} has {run.length} frames and its events go to frame {frames.stop + spec.lag_tr}: "

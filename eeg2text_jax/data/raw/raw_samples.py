@@ -402,7 +402,7 @@ class RawRecordings:
         if self._texts:
             self._texts.check_codes()
             self._tally.notes += self._texts.notes()
-        if not self._tally.kept:
+        if not self._tally.n_kept:
             drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
             dropped = [f"all were dropped ({drops}){self._why()}."] if drops else []
             reasons = [*problems, *dropped, *self._unmatched]

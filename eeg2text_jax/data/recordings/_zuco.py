@@ -366,7 +366,7 @@ class Recordings:
                 continue
             print(f"[{number}/{len(self._files)}] {file.path}: {len(samples)} samples", file=sys.stderr)
             yield from samples
-        if not self._tally.kept:
+        if not self._tally.n_kept:
             drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
             raise UserError(f"no sample to write: {problems[0] if problems else f'all were dropped ({drops}).'}")
         entries: dict[str, dict[str, int]] = {}  # task -> subject -> number of sentences, placeholders included

@@ -201,7 +201,7 @@ def blocks(
         begin = free.min(), free.max() + ratio[first]
         for k, start in zip((first, second), begin, strict=True):
             part[inside[(place[inside] >= start) & (place[inside] < start + ratio[k])]] = k
-    part[~clock.known] = LEFT_OUT
+    part[~clock.timed] = LEFT_OUT
     part = keep_one_part_per_text(data, part, at_least_one(len(set(text_names(data))), ratio))
     if unique_subjects:
         part = keep_one_part_per_unit(data, part, ratio, rng, "subjects", data.subject)
@@ -217,7 +217,7 @@ def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float)
     """
     clock = known_clock(data, NEEDS_TIME)
     texts = text_names(data)
-    stretch = np.where(clock.known, np.minimum((places(clock) * count).astype(int), count - 1), LEFT_OUT)
+    stretch = np.where(clock.timed, np.minimum((places(clock) * count).astype(int), count - 1), LEFT_OUT)
     sizes = [len(fold) for fold in np.array_split(np.arange(len(set(texts))), count)]
     stretch = keep_one_part_per_text(data, stretch, tuple(sizes))
     splits = []
@@ -237,7 +237,7 @@ def places(clock: Clock) -> np.ndarray:
     """Return each sample's place in its recording, from 0 (first, or time unknown) to below 1, float64 `[N]`."""
     place = np.zeros(len(clock))
     for rows in clock.recordings().values():
-        rows = rows[clock.known[rows]]
+        rows = rows[clock.timed[rows]]
         place[rows[np.argsort(clock.spans[rows, 0], kind="stable")]] = np.arange(len(rows)) / max(1, len(rows))
     return place
 

@@ -40,10 +40,10 @@ def time_leakage(
         `ranges`, first and last onset (or order) by recording; `notes` about onsets that are hardly seconds.
     """
     clock = readings.clock
-    if clock is None or not clock.known.any():
+    if clock is None or not clock.timed.any():
         return None
     rows = np.concatenate(list(parts.values()))
-    leakage: dict[str, Any] = {"unit": clock.unit, "known": float(clock.known[rows].mean()), "neighbors": {}}
+    leakage: dict[str, Any] = {"unit": clock.unit, "known": float(clock.timed[rows].mean()), "neighbors": {}}
     leakage["groups"] = {name: {} for name in groups}
     for judged in ("dev", "test"):
         near, apart = clock.nearest(parts[judged], parts["train"])
@@ -120,7 +120,7 @@ def run_table(readings: Readings) -> list[str]:
     clock, text = readings.clock, texts_of(readings)
     rows_of: dict[str, list[np.ndarray]] = {}
     for rows in clock.recordings().values():
-        rows = rows[clock.known[rows]]
+        rows = rows[clock.timed[rows]]
         if len(rows):
             run = runs_of(readings.task[rows[:1]], clock.recording[rows[:1]])[0]
             rows_of.setdefault(run, []).append(rows[np.argsort(clock.places["index"][rows], kind="stable")])
@@ -187,7 +187,7 @@ def one_block(readings: Readings, labels: np.ndarray) -> float | None:
     """
     clock, consecutive = readings.clock, []
     for rows in clock.recordings().values():
-        rows = rows[clock.known[rows]]
+        rows = rows[clock.timed[rows]]
         shown = labels[rows[np.argsort(clock.spans[rows, 0], kind="stable")]].tolist()
         blocks = Counter(label for label, _ in itertools.groupby(shown))
         if len(blocks) > 1:
