@@ -6,6 +6,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -209,6 +210,22 @@ PLACES = (  # fields of a run's configuration that hold paths
 # Names of fields in version 0.1 -> their current names.
 RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
 REMOVED = ("audit.resamples", "audit.seed")  # fields of version 0.2
+ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, and the values that say what it did
+    "data.raw.amplitude": False,
+    "data.raw.encoding": "",
+    "data.raw.montage": "",
+    "data.raw.seconds_per_character": 0.0,
+    "data.raw.skip": [],
+    "data.synthetic_fmri.drift": 0.0,
+    "data.synthetic_fmri.groups": 1,
+    "decode.cache_dtype": "",
+    "decode.tensor_parallel": False,
+    "decode.weights_dtype": "",
+    "parallel.heartbeat": 12,
+    "parallel.startup": 300,
+    "split.unique_sessions": False,
+    "train.best_by": "tokens",
+}
 
 
 def place_names(ranges: Mapping[str, "Range"]) -> list[str]:
@@ -325,7 +342,7 @@ def stage_of(field: str) -> str:
 
 
 def read_configuration(workdir: Workdir) -> dict[str, Any]:
-    """Return the content of `config.json` with paths on this machine, and renamed fields under their current names.
+    """Return the content of `config.json` with paths on this machine, and the fields of an older version as today's.
 
     Raises UserError if the file is not JSON.
     """
@@ -337,6 +354,11 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
     for field in REMOVED:
         section, _, name = field.partition(".")
         content.get(section, {}).pop(name, None)
+    for field, value in ADDED.items():
+        *sections, name = field.split(".")
+        section = functools.reduce(lambda part, key: part.get(key, {}), sections, content)
+        if section:
+            section.setdefault(name, value)
     if content.get("audit", {}).get("endpoint") == "bleu-1":  # of version 0.2; a corpus score no longer decides
         content["audit"]["endpoint"] = WORDS_ENDPOINT
     return resolved(content, workdir.root, PLACES)
@@ -345,11 +367,13 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
 def stored_digest(content: Mapping[str, Any], stage: str) -> str:
     """Return a hash, 16 characters, of the values of all fields that a stage and the earlier stages depend on.
 
-    `content` is that of a `config.json`. Of a path only the last part counts.
+    `content` is that of a `config.json`. Of a path only the last part counts. A field that does what version 0.2 did
+    without it is left out, so that the hashes of that version hold.
     """
     later = from_stage(stage)[1:]
     fields = _flat(without_folders(content, PLACES))
-    return content_digest({name: value for name, value in fields.items() if stage_of(name) not in later})[:16]
+    old = {name: value for name, value in fields.items() if name not in ADDED or value != ADDED[name]}
+    return content_digest({name: value for name, value in old.items() if stage_of(name) not in later})[:16]
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
