@@ -215,7 +215,7 @@ def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     own = _own_waves(clock.recording, turns, seen, min(free - codes.shape[1] - forms.shape[1], MOST_OWN), rng)
     columns = np.concatenate([codes, waves, forms, own], axis=1)
     found = np.zeros((len(data), width), np.float32)
-    found[clock.known, : columns.shape[1]] = columns[clock.known]
+    found[clock.timed, : columns.shape[1]] = columns[clock.timed]
     return found
 
 
@@ -269,12 +269,12 @@ def clock_note(data: DataFile, train: np.ndarray, features: np.ndarray) -> str:
     Raises UserError if it reads the time so badly that an arm trained on `clock` would be no control of time.
     """
     clock = known_clock(data, NEEDS_TIME.format("clock"))
-    rows = train[clock.known[train]]
+    rows = train[clock.timed[train]]
     if not len(rows):
         raise UserError(f"{data.path}: {NEEDS_TIME.format('clock')}")
     rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_FITTED)).astype(int)]
     since = clock.since_first
-    longest = {name: np.nanmax(since[own]) for name, own in clock.recordings().items() if clock.known[own].any()}
+    longest = {name: np.nanmax(since[own]) for name, own in clock.recordings().items() if clock.timed[own].any()}
     labels = {"recording": clock.recording, **groups_of_readings(readings_of(data))}
     labels = {name: np.unique(column[rows].astype(str), return_inverse=True)[1] for name, column in labels.items()}
     given = features[:, : len(longest) + 2 * PERIODS][rows]  # without the waves of each recording's own
