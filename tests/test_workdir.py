@@ -13,7 +13,7 @@ import pytest
 from eeg2text_jax.base import files
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import replacing
-from eeg2text_jax.instrument.workdir import Workdir, find_workdir, lock_workdir, stage_of
+from eeg2text_jax.instrument.workdir import ADDED, Workdir, find_workdir, lock_workdir, stage_of
 from eeg2text_jax.training.configuration import fields_digest, forget, load_config, open_workdir
 from eeg2text_jax.training.sections import RANGES, read_settings
 
@@ -43,6 +43,27 @@ def test_a_workdir_keeps_the_configuration_of_what_is_finished(begun):
     with pytest.raises(UserError, match=said):
         open_workdir(root, config)
     assert json.loads(workdir.config.read_text())["train"]["steps"] == 400
+
+
+def test_a_workdir_of_version_0_2_is_as_it_was(begun):
+    """The hashes are those that version 0.2.0 gives for its demonstration."""
+    hashes = {"data": "c29268708d7e783c", "split": "982f0475c5e05e8d", "tokenizer": "aa5173b40ac21be6"}
+    hashes |= {"targets": "f972c7d7726bee0e", "training": "1e6a6e77f2b5d68e", "decoding": "5e74c8b34f791134"}
+    assert {stage: fields_digest(load_config(DEMO), stage) for stage in hashes} == hashes
+    workdir, root, config = begun
+    content = json.loads(workdir.config.read_text())
+    for field in ADDED:
+        *sections, name = field.split(".")
+        section = content
+        for part in sections:
+            section = section[part]
+        del section[name]
+    content["audit"] |= {"resamples": 10000, "seed": 0, "endpoint": "bleu-1"}
+    finish(workdir, "data.h5", "split.json", "tokenizer", "checkpoints/step_10/x", "predictions.jsonl")
+    workdir.config.write_text(json.dumps(content))
+    assert open_workdir(root, config) == workdir
+    with pytest.raises(UserError, match=r"split\.json was made with split\.unique_sessions \(now True, there False\)"):
+        open_workdir(root, config.changed({"split.unique_sessions": True}))
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,10 @@ def check_addresses(arguments: Sequence[str]) -> None:
         if {before, argument.split("=")[0]} & {f"--{option}" for option in STATEMENTS}:
             continue
         # `ranges` checks the URLs of configuration fields.
-        found = re.match(r"(?!--config\.).*?(?:^|=)(([A-Za-z][A-Za-z0-9+.-]*)://(.*))", argument)
-        if not found or found[2] in ("gs", "s3"):
+        address = re.match(r"(?!--config\.).*?(?:^|=)(([A-Za-z][A-Za-z0-9+.-]*)://(.*))", argument)
+        if not address or address[2] in ("gs", "s3"):
             continue
-        url, scheme, rest = found.groups()
+        url, scheme, rest = address.groups()
         if scheme.lower() in ("gs", "s3"):
             raise UserError(f"{argument}: expected {scheme} in small letters; write {scheme.lower()}://{rest}.")
         if scheme.lower() == "file":
@@ -228,4 +228,4 @@ def _send(store: Store, address: Address, path: Path) -> None:
 def with_urls(text: str) -> str:
     """Replace paths in the bucket cache by their URLs, in a sentence."""
     start = re.escape(str(cache_folder().absolute()))
-    return re.sub(rf"{start}/[^\s:;,'\"]+", lambda found: address_of(found[0]), text)
+    return re.sub(rf"{start}/[^\s:;,'\"]+", lambda path: address_of(path[0]), text)

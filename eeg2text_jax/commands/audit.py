@@ -108,9 +108,9 @@ def read_plan(flags: argparse.Namespace) -> str:
             raise UserError(f"{flags.plan}: {name} is {value!r}; expected {expected[1]}{modes}.")
     defaults = parse(["--eeg", str(flags.eeg)])
     for name in PLANNED:
-        planned, given = values.get(name, getattr(defaults, name)), getattr(flags, name)
-        if given not in (getattr(defaults, name), planned):
-            raise UserError(f"--{name}={given}: the plan {flags.plan} has {planned!r}; leave --{name} out.")
+        planned, current = values.get(name, getattr(defaults, name)), getattr(flags, name)
+        if current not in (getattr(defaults, name), planned):
+            raise UserError(f"--{name}={current}: the plan {flags.plan} has {planned!r}; leave --{name} out.")
         setattr(flags, name, planned)
     check_ranges(flags)
     return f"fixed by {flags.plan.name} of {written} (SHA-256 {file_digest(flags.plan)[:12]})"
@@ -140,13 +140,13 @@ def deciding_of(names: str, controls: Collection[str]) -> list[str] | None:
 
     Raises UserError if a name is not a control of the files.
     """
-    found = [name.strip() for name in names.split(",")] if names else None
-    for name in found or ():
+    deciding = [name.strip() for name in names.split(",")] if names else None
+    for name in deciding or ():
         if name not in controls:
             raise UserError(
                 f"--deciding={names}: {name!r} is not a control of these files; expected some of {', '.join(controls)}."
             )
-    return found
+    return deciding
 
 
 def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
@@ -155,10 +155,12 @@ def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
 
     def read(path: Path) -> list[Prediction]:
         check_unchanged(path)
-        found = read_any(path, mode=flags.mode, groups=groups or LIKELY, **reading(flags))
-        print(describe(found))
-        sets.append(found)
-        return join_metadata(found.predictions, flags.meta, groups) if flags.meta else found.predictions
+        prediction_set = read_any(path, mode=flags.mode, groups=groups or LIKELY, **reading(flags))
+        print(describe(prediction_set))
+        sets.append(prediction_set)
+        return (
+            join_metadata(prediction_set.predictions, flags.meta, groups) if flags.meta else prediction_set.predictions
+        )
 
     groups = flags.groups.split(",") if flags.groups else []
     endpoint, *secondary = endpoints_of(flags.endpoint)
@@ -189,7 +191,9 @@ def audit_texts(flags: argparse.Namespace, plan: str) -> AuditResult:
     files = tuple(
         JudgedFile(str(one.path), one.digest, len(one.predictions), tuple(describe(one).splitlines())) for one in sets
     )
-    return dataclasses.replace(result, judged=Judged(files), seeds_stated=all(found.seeds_stated for found in sets))
+    return dataclasses.replace(
+        result, judged=Judged(files), seeds_stated=all(prediction_set.seeds_stated for prediction_set in sets)
+    )
 
 
 def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
@@ -222,7 +226,7 @@ def audit_rankings(flags: argparse.Namespace, plan: str) -> AuditResult:
         stated_by=stated_by(sets),
         **(about_again(again, flags) if again else {}),
     )
-    files = tuple(JudgedFile(str(found.path), file_digest(found.path), len(found.rows)) for found in sets)
+    files = tuple(JudgedFile(str(rankings.path), file_digest(rankings.path), len(rankings.rows)) for rankings in sets)
     return dataclasses.replace(result, judged=Judged(files))
 
 
@@ -232,9 +236,9 @@ def decoded_again(sets: Sequence[PredictionSet | RankingSet]) -> "Again":
 
     first, *others = map(decode_again, sets)
     origin = first.provenance
-    for found, again in zip(sets[1:], others, strict=True):
+    for file, again in zip(sets[1:], others, strict=True):
         checked, not_checked = (
-            tuple(f"{found.path.name}: {line}" for line in lines)
+            tuple(f"{file.path.name}: {line}" for line in lines)
             for lines in (again.provenance.checked, again.provenance.not_checked)
         )
         origin = dataclasses.replace(
@@ -265,12 +269,12 @@ def endpoints_of(text: str) -> list[Endpoint]:
         raise UserError(f"--endpoint={text}: an endpoint is given twice; expected each one once.")
     models = dict(zip(names, (name.partition(":")[2] for name in text.split(",")), strict=True))
     functions = [name for name in text.split(",") if ":" in name and name.partition(":")[0] not in ENDPOINTS]
-    known = [name for name in names if models[name] == "" or name in ENDPOINTS]
-    metrics = [named(name).metric for name in known]
-    encoder = next((models[name] for name in known if ENDPOINTS[name].metric in ENCODED), None)
-    judge = next((models[name] for name in known if ENDPOINTS[name].metric in JUDGED), None)
+    built_in = [name for name in names if models[name] == "" or name in ENDPOINTS]
+    metrics = [named(name).metric for name in built_in]
+    encoder = next((models[name] for name in built_in if ENDPOINTS[name].metric in ENCODED), None)
+    judge = next((models[name] for name in built_in if ENDPOINTS[name].metric in JUDGED), None)
     makers = makers_of(metrics, encoder or None, judge or None, spelled="--endpoint=NAME:{}")
-    made = iter(endpoints(known, makers))
+    made = iter(endpoints(built_in, makers))
     return [function_endpoint(name) if name in functions else next(made) for name in text.split(",")]
 
 
@@ -322,7 +326,7 @@ def _add_decided(group: argparse._ArgumentGroup) -> None:
     endpoint += f"({WORDS_ENDPOINT}); bertscore-f:ENCODER and similarity:ENCODER take a checkpoint or minilm, "
     endpoint += "lattescore-mean:DIR the folder DIR/judge of `eeg2text judge`"
     add("--endpoint", default=WORDS_ENDPOINT, metavar="NAMES", help=endpoint)
-    margins = ", ".join(f"{name} {found.margin:g}" for name, found in ENDPOINTS.items())
+    margins = ", ".join(f"{name} {entry.margin:g}" for name, entry in ENDPOINTS.items())
     add("--margin", type=float, help=f"smallest difference that matters, in points of the endpoint ({margins})")
     deciding = "controls that decide, separated by commas; default: all but time_reversed, phase_randomized and the "
     deciding += "controls of time, which answer other questions"
@@ -334,8 +338,8 @@ def _add_decided(group: argparse._ArgumentGroup) -> None:
 def parse(argv: list[str]) -> argparse.Namespace:
     """Return the arguments. Raises UserError for a value out of range, or a missing output folder."""
     flags = make_parser().parse_args(argv)
-    given = any(argument.split("=")[0] == "--proof" for argument in argv)
-    flags.proof = checked_proof(flags.proof or (" " if given else ""))
+    has_proof = any(argument.split("=")[0] == "--proof" for argument in argv)
+    flags.proof = checked_proof(flags.proof or (" " if has_proof else ""))
     check_ranges(flags)
     for out in (flags.json, flags.html, flags.write_plan):
         if out and not out.parent.is_dir():

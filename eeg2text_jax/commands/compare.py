@@ -67,9 +67,9 @@ class Systems:
         ]
 
 
-def two_sided(found: Contrast) -> float:
+def two_sided(pair: Contrast) -> float:
     """Return the two-sided p of a contrast."""
-    return min(1.0, 2 * min(found.p, found.p_less))
+    return min(1.0, 2 * min(pair.p, pair.p_less))
 
 
 def compare_systems(
@@ -116,21 +116,21 @@ def file_tables(flags: argparse.Namespace) -> list[tuple[Sequence[str], Rows]]:
     """Return the tables of systems and of pairs for files of predictions."""
     systems: dict[str, list[Prediction]] = {}
     for path, name in zip(flags.systems, names_of(flags.systems), strict=True):
-        found = read_any(path, mode=flags.mode, **options_of(flags))
-        print(describe(found))
-        systems[name] = next(iter(select_cells(found.predictions).values()))
+        prediction_set = read_any(path, mode=flags.mode, **options_of(flags))
+        print(describe(prediction_set))
+        systems[name] = next(iter(select_cells(prediction_set.predictions).values()))
     endpoint, *others = endpoints_of(flags.endpoint)
     if others:
         raise UserError(f"--endpoint={flags.endpoint}: expected one endpoint.")
-    found = compare_systems(systems, endpoint=endpoint, mode=flags.mode)
-    for note in found.notes:
+    comparison = compare_systems(systems, endpoint=endpoint, mode=flags.mode)
+    for note in comparison.notes:
         print(f"{note}.")
-    print(f"{endpoint.label} in points, {found.sentences} sentences; p of a pair is two-sided\n")
+    print(f"{endpoint.label} in points, {comparison.sentences} sentences; p of a pair is two-sided\n")
     if flags.json:
-        rows = {"systems": _records(SYSTEM_HEADINGS, found.system_rows())}
-        rows["pairs"] = _records(PAIR_HEADINGS, found.pair_rows())
+        rows = {"systems": _records(SYSTEM_HEADINGS, comparison.system_rows())}
+        rows["pairs"] = _records(PAIR_HEADINGS, comparison.pair_rows())
         write_text(flags.json, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
-    return [(SYSTEM_HEADINGS, found.system_rows()), (PAIR_HEADINGS, found.pair_rows())]
+    return [(SYSTEM_HEADINGS, comparison.system_rows()), (PAIR_HEADINGS, comparison.pair_rows())]
 
 
 def _records(heads: Sequence[str], rows: Rows) -> list[dict[str, str]]:

@@ -49,7 +49,7 @@ def time_figure(data: DataFile) -> Any:
     axes = figure.subplots()
     colors = colormaps["tab20"](np.arange(len(names)) % 20)
     for y, (_, rows) in enumerate(shown):
-        rows = rows[clock.known[rows]]
+        rows = rows[clock.timed[rows]]
         begin, end = clock.spans[rows].T
         width = np.maximum(end - begin, 0.6 if clock.unit == "samples" else 0.2)
         axes.barh(np.full(len(rows), y), width, left=begin, height=0.8, color=colors[label[rows]])
@@ -75,23 +75,23 @@ def place_figure(data: DataFile) -> Any:
     clock, text = data.clock, texts_of(readings_of(data))
     lines: dict[str, list[tuple[str, np.ndarray]]] = {}
     for name, rows in clock.recordings().items():
-        rows = rows[clock.known[rows]]
+        rows = rows[clock.timed[rows]]
         if len(rows):
             run = str(runs_of(data.task[rows[:1]], clock.recording[rows[:1]])[0])
             lines.setdefault(run, []).append((name, rows[np.argsort(clock.places["index"][rows], kind="stable")]))
     shown = list(lines.items())[:MOST_NAMED]
-    sizes = [min(len(own), MOST_LINES) for _, own in shown]
+    sizes = [min(len(recordings), MOST_LINES) for _, recordings in shown]
     figure = Figure(figsize=(9, 1 + 0.5 * len(shown) + 0.12 * sum(sizes)), layout="constrained")
     panels = figure.subplots(len(shown), squeeze=False, gridspec_kw={"height_ratios": sizes})[:, 0]
-    for axes, (run, own) in zip(panels, shown, strict=True):
-        own = own[:MOST_LINES]
-        image = np.full((len(own), max(len(rows) for _, rows in own)), np.nan)
+    for axes, (run, recordings) in zip(panels, shown, strict=True):
+        recordings = recordings[:MOST_LINES]
+        image = np.full((len(recordings), max(len(rows) for _, rows in recordings)), np.nan)
         first: dict[str, int] = {}
-        for y, (_, rows) in enumerate(own):
+        for y, (_, rows) in enumerate(recordings):
             image[y, : len(rows)] = [first.setdefault(text[i], len(first)) for i in rows]
         axes.imshow(image, aspect="auto", interpolation="nearest", cmap="viridis")
         axes.set_title(f"{run}: {len(lines[run])} recordings", fontsize=8)
-        axes.set_yticks(range(len(own)), [name for name, _ in own], fontsize=5)
+        axes.set_yticks(range(len(recordings)), [name for name, _ in recordings], fontsize=5)
     panels[-1].set_xlabel("place in the recording (index); color: the text")
     return figure
 
@@ -107,11 +107,11 @@ def part_cells(data: DataFile, split: Split) -> np.ndarray:
     part = np.full(len(data), len(PARTS))  # at first, all samples count as discarded
     for k, name in enumerate(PARTS):
         part[split.parts[name]] = k
-    found = np.zeros((subject.max() + 1, text.max() + 1, len(PARTS) + 1), bool)
-    found[subject, text, part] = True
-    n_parts = found[..., :-1].sum(axis=-1)
-    cases = [n_parts > 1, n_parts == 1, found[..., -1]]
-    return np.select(cases, [len(_COLOURS) - 1, found.argmax(axis=-1) + 2, 1], 0)
+    present = np.zeros((subject.max() + 1, text.max() + 1, len(PARTS) + 1), bool)
+    present[subject, text, part] = True
+    n_parts = present[..., :-1].sum(axis=-1)
+    cases = [n_parts > 1, n_parts == 1, present[..., -1]]
+    return np.select(cases, [len(_COLOURS) - 1, present.argmax(axis=-1) + 2, 1], 0)
 
 
 def split_map(data: DataFile, ratio: tuple[float, float, float], seed: int) -> Any:
@@ -274,8 +274,8 @@ def check(argv: Sequence[str]) -> int:
     findings = check_datafile(flags.data)
     print(findings.text())
     outline = None if findings.problems else read_outline(flags.data)
-    known = outline is not None and outline.clock is not None
-    if known and (table := run_table(readings_of(outline))):
+    timed = outline is not None and outline.clock is not None
+    if timed and (table := run_table(readings_of(outline))):
         print("\n" + "\n".join(table))
     if flags.condition and not findings.problems:
         from eeg2text_jax.training.conditions.condition import condition_lines  # imports JAX
@@ -284,7 +284,7 @@ def check(argv: Sequence[str]) -> int:
     for flag, out, figure in (("time", flags.time, time_figure), ("places", flags.places, place_figure)):
         if not out or outline is None:
             continue
-        if not known:
+        if not timed:
             raise UserError(
                 f"--{flag}={out}: {flags.data} does not say when samples were recorded; leave --{flag} out, or "
                 "prepare the file again with columns of recording and onset or order."
@@ -433,11 +433,11 @@ def labels_of_samples(data: DataFile, path: Path) -> dict[str, np.ndarray]:
     lines = list(read_metadata(path))
     if not lines or "reference" not in lines[0] or len(lines[0]) < 2:
         raise UserError(f"{path}: expected a CSV with the columns reference and one or more groups.")
-    found = {}
+    labels = {}
     for column in lines[0].keys() - {"reference"}:
         label = {sentence_key(line["reference"] or ""): (line[column] or "").strip() for line in lines}
         try:
-            found[column] = np.array([label[sentence_key(text)] for text in data.sentence], object)
+            labels[column] = np.array([label[sentence_key(text)] for text in data.sentence], object)
         except KeyError as error:
             raise UserError(f"{path}: has no line for the sentence {error.args[0]!r:.60}; add one.") from None
-    return found
+    return labels

@@ -90,19 +90,19 @@ def _scaling(arguments: Arguments, wanted: str) -> int:
     from eeg2text_jax.commands.preflight.scaling import scaling, slices, to_text
 
     options = arguments.options
-    if given := [f"--{name}={options[name]}" for name in ("effort", "largest") if options[name]]:
-        raise UserError(f"{given[0]} does not work with several slices; remove it, or name one slice.")
+    if unusable := [f"--{name}={options[name]}" for name in ("effort", "largest") if options[name]]:
+        raise UserError(f"{unusable[0]} does not work with several slices; remove it, or name one slice.")
     rows = options["chip-batch"]
     if rows and not (rows.isdecimal() and 1 <= int(rows) <= 65536):
         raise UserError(
             f"--chip-batch={rows}: expected the rows of the batch on one chip, a whole number from 1 to 65,536; leave "
             "it out to have batch.size on every slice."
         )
-    kept = epath.Path(options["json"]) if options["json"] else None
+    path = epath.Path(options["json"]) if options["json"] else None
     say = functools.partial(print, file=sys.stderr, flush=True)
-    found = scaling(arguments.settings, slices(wanted), int(rows or 0), kept, say)
-    print(to_text(found))
-    return 0 if found.recommended else 1
+    scaled = scaling(arguments.settings, slices(wanted), int(rows or 0), path, say)
+    print(to_text(scaled))
+    return 0 if scaled.recommended else 1
 
 
 def bench(argv: list[str]) -> int:

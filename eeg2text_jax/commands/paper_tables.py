@@ -71,11 +71,11 @@ class PaperTable:
 def _read_tables() -> dict[str, PaperTable]:
     """Read published.tsv: lines of a table are its `=title`, its `=places`, its `=columns`, then its rows."""
     lines = Path(__file__).with_name("published.tsv").read_text(encoding="utf8").splitlines()
-    found: dict[str, list[list[str]]] = {}
+    lines_of: dict[str, list[list[str]]] = {}
     for name, *cells in (line.split("\t") for line in lines):
-        found.setdefault(name, []).append(cells)
+        lines_of.setdefault(name, []).append(cells)
     tables = {}
-    for name, ((_, title), (_, *places), (_, texts, *heads), *rows) in found.items():
+    for name, ((_, title), (_, *places), (_, texts, *heads), *rows) in lines_of.items():
         columns = tuple((group, head) for group, _, head in (text.rpartition("|") for text in heads))
         tables[name] = PaperTable(title, tuple(places), columns, int(texts), tuple(map(tuple, rows)))
     return tables
@@ -129,9 +129,9 @@ def rows_of_run(workdir: Path, profile: str = "paper") -> dict[tuple[str, str, s
     """Return ("", training condition, evaluation condition, mode) -> scores of a run; none if it is not finished."""
     if not finished(workdir):
         return {}
-    found = predictions_of(workdir)
-    source = str(found.header.get("tokenizer", "unstated"))
-    return grouped_rows(score_cells(found.predictions, profile=profile, token_source=source)["cells"])
+    prediction_set = predictions_of(workdir)
+    source = str(prediction_set.header.get("tokenizer", "unstated"))
+    return grouped_rows(score_cells(prediction_set.predictions, profile=profile, token_source=source)["cells"])
 
 
 def verdicts(workdirs: Sequence[Path]) -> Table:
@@ -143,24 +143,24 @@ def verdicts(workdirs: Sequence[Path]) -> Table:
 def _verdict_row(folder: Path) -> list[str]:
     path = folder / "audit.json"
     try:
-        found: dict[str, Any] = parse_json(path.read_text(encoding="utf8"))
-        main = next(c["contrast"] for c in found["comparisons"] if c["contrast"]["control"] == found["deciding"])
+        audit: dict[str, Any] = parse_json(path.read_text(encoding="utf8"))
+        main = next(c["contrast"] for c in audit["comparisons"] if c["contrast"]["control"] == audit["deciding"])
         p = max(main["p"], main["p_seeds"] or 0.0)
-        figures = f"{main['effect']:+.2f}", interval_text(main["interval_90"]), p_cell(p), f"{found['mde']:.2f}"
+        figures = f"{main['effect']:+.2f}", interval_text(main["interval_90"]), p_cell(p), f"{audit['mde']:.2f}"
     except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise UserError(f"{path}: has no verdict of this version; run `eeg2text run` to its end there.") from error
-    return [folder.name, found["headline"], *figures]
+    return [folder.name, audit["headline"], *figures]
 
 
 def joined(workdirs: Sequence[Path], profile: str = "paper") -> Table:
     """Return one table of any finished runs: model, tasks, split, mode, conditions, and every figure of a profile."""
-    columns, described, found = BLEU_ROUGE if profile == "paper" else COLUMNS, ("run", "model", "tasks", "split"), []
+    columns, described, lines = BLEU_ROUGE if profile == "paper" else COLUMNS, ("run", "model", "tasks", "split"), []
     for workdir in workdirs:
         about = [workdir.name, *_described(workdir)]
         for (_, train, test, mode), row in rows_of_run(workdir, profile).items():
-            found.append(([*about, mode.replace("_", "-"), train, test], row))
-    columns = tuple(column for column in columns if any(row.values(column[2]) for _, row in found))
-    rows = [[*texts, *(summary(row.values(figure), 2) for *_, figure in columns)] for texts, row in found]
+            lines.append(([*about, mode.replace("_", "-"), train, test], row))
+    columns = tuple(column for column in columns if any(row.values(column[2]) for _, row in lines))
+    rows = [[*texts, *(summary(row.values(figure), 2) for *_, figure in columns)] for texts, row in lines]
     heads = [("", head) for head in (*described, "mode", "training", "evaluation")]
     title = f"Finished runs, profile {profile}; several seeds: mean ± standard deviation"
     return Table(title, [*heads, *((group, name) for group, name, _ in columns)], [rows], len(heads))
@@ -214,19 +214,19 @@ def fair_table(name: str, out: Path) -> Table:
     for run, row in zip(runs_of(name), TABLES[name].rows, strict=True):
         cells = rows_of_run(out / run.name)
         rows[tuple(row[:2])] = [
-            [whose, *_figures(found.values(figure) if found else [] for *_, figure in FAIR_COLUMNS)]
+            [whose, *_figures(scores.values(figure) if scores else [] for *_, figure in FAIR_COLUMNS)]
             for whose, condition, mode in (
                 (MADE, "eeg", "free_running"),
                 (f"{MADE}, w/tf", "eeg", "teacher_forced"),
                 (f"{MADE}, noise", "noise", "free_running"),
             )
-            for found in [cells.get(("", condition, condition, mode))]
+            for scores in [cells.get(("", condition, condition, mode))]
         ]
     return paper_table(name, rows)
 
 
 def _figures(values: Any) -> list[str]:
-    return [f"{statistics.mean(found):.2f}" if found else "-" for found in values]
+    return [f"{statistics.mean(numbers):.2f}" if numbers else "-" for numbers in values]
 
 
 # Beginnings of the three sentences that Table 4 of Jo et al. shows.
@@ -280,8 +280,8 @@ def judges_table(workdirs: Sequence[Path]) -> Table:
     sections = []
     for workdir in workdirs:
         results = judge_results(workdir)
-        baselines, own = classifiers_of(results)
-        rows = judge_rows(results, {name: name for name in (*baselines, own)})
+        baselines, judge = classifiers_of(results)
+        rows = judge_rows(results, {name: name for name in (*baselines, judge)})
         sections.append([[workdir.name, name, *figures] for name, figures in rows.items()])
     return Table("Judges: AUC-ROC", [("", "run"), *TABLES["latte-4"].columns], sections, 2)
 
@@ -304,9 +304,9 @@ def latte_auc_table(out: Path) -> Table:
     for workdir, wanted in ((first, approaches[:3]), (second, approaches[3:])):
         if finished(workdir):
             results = judge_results(workdir)
-            baselines, own = classifiers_of(results)
+            baselines, judge = classifiers_of(results)
             names = dict(
-                zip([*baselines, own] if len(wanted) > 1 else [own], (name for name, _ in wanted), strict=True)
+                zip([*baselines, judge] if len(wanted) > 1 else [judge], (name for name, _ in wanted), strict=True)
             )
             for (name, size), (parameters, *auc) in zip(wanted, judge_rows(results, names).values(), strict=True):
                 rows[name, size] = [[f"{MADE}, {parameters}", *auc]]
@@ -318,12 +318,12 @@ def latte_speakers_table(out: Path) -> Table:
     (run,) = runs_of("latte-5")
     results = judge_results(out / run.name) if finished(out / run.name) else {}
     table = (results.get("second_test") or {}).get("speakers") or results.get("speakers") or {"speakers": []}
-    own = [
+    speakers = [
         [MADE, line["name"], line["etiology"], line["severity"], str(line["n"]),
          *(f"{line[name]:.1f}" for name in ("word_accuracy", "human", "latte"))]
         for line in sorted(table["speakers"], key=lambda line: line["word_accuracy"])
     ]  # fmt: skip
-    return paper_table("latte-5", {}, [own])
+    return paper_table("latte-5", {}, [speakers])
 
 
 def pairs_table(name: str, pairs: Sequence[Pair], parts: Parts) -> Table:
@@ -334,9 +334,9 @@ def pairs_table(name: str, pairs: Sequence[Pair], parts: Parts) -> Table:
         by_severity = {severity.lower(): n for severity, n in tables["speakers_by_severity"].items()}
         rows["# Speakers",] = [[MADE, *(str(by_severity.get(s, "-")) for s in ("mild", "moderate", "severe"))]]
     elif name == "latte-2":
-        chosen = [counts[part] for part in ("train", "test", "dev")]
-        rows["# Examples",] = [[MADE, *(str(part["pairs"]) for part in chosen)]]
-        rows["Meaning Preserved",] = [[MADE, *(f"{100 * p['preserved'] / p['pairs']:.1f}%" for p in chosen)]]
+        columns = [counts[part] for part in ("train", "test", "dev")]
+        rows["# Examples",] = [[MADE, *(str(part["pairs"]) for part in columns)]]
+        rows["Meaning Preserved",] = [[MADE, *(f"{100 * p['preserved'] / p['pairs']:.1f}%" for p in columns)]]
     else:
         for label, of in tables["labels"].items():
             rows[label, "yes" if of["preserved"] else "no"] = [[MADE, f"{of['pairs']} ({of['percent']:.0f}%)"]]
@@ -369,7 +369,7 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
     as some of its figures suggest.
     """
     readings, kind = readings_of(data), 0 if data.is_windows else 1
-    found: dict[tuple[str, str], list[float]] = {}
+    rates_of: dict[tuple[str, str], list[float]] = {}
     why: dict[str, str] = {}
     for method in "abcdef":
         for seed in seeds:
@@ -385,14 +385,14 @@ def leakage_rows(data: DataFile, seeds: Sequence[int], ratio: Sequence[float]) -
                 if name in leaked.tslr_over_all:
                     rates[f"TSLR, {name}{OVER_ALL}"] = leaked.tslr_over_all[name]
             for rate, value in rates.items():
-                found.setdefault((rate, method), []).append(100 * value)
+                rates_of.setdefault((rate, method), []).append(100 * value)
     rows = []
-    for rate in dict.fromkeys(rate for rate, _ in found):
+    for rate in dict.fromkeys(rate for rate, _ in rates_of):
         # The paper compares fMRI texts by story segment, and EEG texts by the sentence's index in the task.
         plain = rate.removesuffix(OVER_ALL)
         printed = plain in (BSLR, f"TSLR, {SEGMENT if data.is_windows else SENTENCE_ID}")
         for method in "abcdef":
-            values = () if method in why else tuple(found[rate, method])
+            values = () if method in why else tuple(rates_of[rate, method])
             average = _published_average(plain.partition(",")[0], method, kind) if printed else None
             rows.append(LeakageRow(rate, method, values, average, why.get(method, "")))
     return rows
@@ -421,7 +421,7 @@ def leakage_table(data: Sequence[DataFile], seeds: Sequence[int] = (1, 2, 3, 4))
             if row.values:
                 sides[kind] = [f"{value:.2f}" for value in (*row.values, row.average)]
     rows = {key: [[MADE, *(" / ".join(pair) for pair in zip(*sides, strict=True))]] for key, sides in cells.items()}
-    over_all = [[MADE, *key, *found[0][1:]] for key, found in rows.items() if key[0].endswith(OVER_ALL)]
+    over_all = [[MADE, *key, *lines[0][1:]] for key, lines in rows.items() if key[0].endswith(OVER_ALL)]
     return paper_table("fair-1", rows, [over_all])
 
 

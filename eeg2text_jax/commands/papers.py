@@ -41,7 +41,7 @@ def leakage(argv: Sequence[str]) -> int:
     rows = leakage_rows(read_outline(flags.data), seeds, flags.ratio)
     print(leakage_text(rows, seeds))
     if flags.json:
-        written = [{**dataclasses.asdict(found), "average": found.average} for found in rows]
+        written = [{**dataclasses.asdict(row), "average": row.average} for row in rows]
         write_text(flags.json, json.dumps(written, indent=1) + "\n")
         print(f"wrote {flags.json}")
     return 0
@@ -59,13 +59,13 @@ def table(argv: Sequence[str]) -> int:
     judges = [folder for folder in flags.workdirs if (folder / "judge").is_dir()]
     runs = [folder for folder in flags.workdirs if folder not in judges]
     judged = verdicts(runs)
-    found = [*([joined(runs, flags.profile)] if runs else []), *([judges_table(judges)] if judges else [])]
-    for made in (*found, *([judged] if judged.rows else [])):
+    tables = [*([joined(runs, flags.profile)] if runs else []), *([judges_table(judges)] if judges else [])]
+    for made in (*tables, *([judged] if judged.rows else [])):
         show(made)
     for path in flags.out:
-        if len(found) > 1:
+        if len(tables) > 1:
             raise UserError(f"--out={path}: runs and judges are two tables; write them one by one.")
-        write_table(path, found[0], [": ".join(row[:2]) for row in judged.rows])
+        write_table(path, tables[0], [": ".join(row[:2]) for row in judged.rows])
         print(f"wrote {path}")
     return 0
 
@@ -136,14 +136,16 @@ def reproduce(argv: Sequence[str]) -> int:
         made.make_demo_data(wanted)
     made.make_runs(wanted, flags.part, environment)
     print()
-    found, notes = made.table_of(wanted), footnotes(flags.table)
-    show(found)
+    result, notes = made.table_of(wanted), footnotes(flags.table)
+    show(result)
     judged = verdicts([flags.out / run.name for run in wanted.runs])
     if judged.rows:
         show(judged)
     print("\n".join(f"- {note}" for note in notes))
     for suffix in (".md", ".tex", ".csv"):
-        write_table(flags.out / f"{flags.table}{suffix}", found, [*(": ".join(row[:2]) for row in judged.rows), *notes])
+        write_table(
+            flags.out / f"{flags.table}{suffix}", result, [*(": ".join(row[:2]) for row in judged.rows), *notes]
+        )
     print(f"wrote {flags.table}.md, .tex and .csv in {flags.out}")
     return 0
 

@@ -57,8 +57,8 @@ def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[s
     developer, _, name = about.model.rpartition("/")
     for condition, seed in arms:
         cells = [cell for cell in results["cells"] if (cell["train_condition"], cell["seed"]) == (condition, seed)]
-        found = [entry for cell in cells for entry in _results(cell, about)]
-        if not found:
+        entries = [entry for cell in cells for entry in _results(cell, about)]
+        if not entries:
             continue
         arm = f"{name}-{condition}-seed{seed}"
         record = {
@@ -85,7 +85,7 @@ def records(results: dict[str, Any], about: About) -> Iterator[tuple[str, dict[s
                     "seed": str(seed),
                 },
             },
-            "evaluation_results": found,
+            "evaluation_results": entries,
         }
         digest = content_digest(record | {"retrieved_timestamp": ""})
         identity = uuid.UUID(hex=digest[:32], version=4)  # equal records get the same name
@@ -211,8 +211,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def _verdict(path: Path) -> dict[str, str]:
     """Return `verdict` and `verdict_sentence` of an audit's JSON file; {} if there is no file."""
     try:
-        found = parse_json(path.read_bytes())
-        return {"verdict": str(found["verdict"]), "verdict_sentence": str(found["sentence"])}
+        audit = parse_json(path.read_bytes())
+        return {"verdict": str(audit["verdict"]), "verdict_sentence": str(audit["sentence"])}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError) as error:
@@ -275,15 +275,17 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def write_prediction_table(found: PredictionSet, out: Path) -> None:
+def write_prediction_table(prediction_set: PredictionSet, out: Path) -> None:
     """Write all predictions as Parquet, with the header as metadata. Raises UserError if pyarrow is not installed."""
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     kinds = {"int64": pa.int64(), "float64": pa.float64(), "list": pa.list_(pa.int64()), "span": pa.list_(pa.float64())}
     schema = pa.schema(
         [(name, kinds[_KINDS[name]] if name in _KINDS else pa.string()) for name in _COLUMNS],
-        metadata={b"eeg2text": json.dumps(found.header).encode()},
+        metadata={b"eeg2text": json.dumps(prediction_set.header).encode()},
     )
-    columns = [[getattr(row, name) for row in (*found.predictions, *found.further)] for name in _COLUMNS]
+    columns = [
+        [getattr(row, name) for row in (*prediction_set.predictions, *prediction_set.further)] for name in _COLUMNS
+    ]
     table = pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
     with replacing(out) as partial:
         pq.write_table(table, str(partial), write_page_checksum=True)
@@ -317,12 +319,12 @@ def read_results(path: Path) -> dict[str, Any]:
     return content
 
 
-def _check(found: Any, wanted: Mapping[str, Any], where: str) -> None:
-    """Raise UserError, which begins with `where`, unless `found` is a dict with the fields `wanted` (name -> type)."""
-    if not isinstance(found, dict):
-        raise UserError(f"{where}: expected an object, found {found!r:.40}; score again.")
+def _check(content: Any, wanted: Mapping[str, Any], where: str) -> None:
+    """Raise UserError, which begins with `where`, unless `content` is a dict with fields `wanted` (name -> type)."""
+    if not isinstance(content, dict):
+        raise UserError(f"{where}: expected an object, found {content!r:.40}; score again.")
     for name, kind in wanted.items():
-        value = found.get(name)
+        value = content.get(name)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             expected = _KIND_WORDS.get(kind, "a number")
             raise UserError(f"{where}: {name} is {str(value)[:40]!r}, expected {expected}; score again.")

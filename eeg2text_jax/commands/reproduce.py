@@ -86,11 +86,11 @@ class Wanted:
             runs = [Run("fair", f"model=unicorn,data={data}") for data in ("narratives", "zuco")]
         else:
             runs = [run for run in self.runs if run.config != "judge"]
-        found = {}
+        sections = {}
         for run in runs:
             name = load_config(f"{run.config}:{run.argument}").data.source
-            found[self.data / name] = load_config(self.place(run)).data
-        return found
+            sections[self.data / name] = load_config(self.place(run)).data
+        return sections
 
     def command(self, run: Run) -> list[str]:
         """Return the arguments of `eeg2text` that make a run."""
@@ -102,8 +102,12 @@ class Wanted:
             return [*name, *test, *(_demo_judge(run) if self.demo else ()), *self.overrides]
         config = load_config(f"{run.config}:{run.argument}")
         name.append(f"--config.data.source={self.data / config.data.source}")
-        own = self.checkpoints / Path(self.checkpoint(run)).name if self.checkpoints else None
-        return [*name, *([f"--config.model.checkpoint={own}"] if own and not self.demo else []), *self.overrides]
+        checkpoint = self.checkpoints / Path(self.checkpoint(run)).name if self.checkpoints else None
+        return [
+            *name,
+            *([f"--config.model.checkpoint={checkpoint}"] if checkpoint and not self.demo else []),
+            *self.overrides,
+        ]
 
 
 def _demo_judge(run: Run) -> list[str]:
@@ -236,7 +240,7 @@ def make_demo_data(wanted: Wanted) -> None:
 
 def spoken_pairs(count: int, seed: int) -> list[Pair]:
     """Return made-up pairs of ten speakers, with the columns of LATTEScore's tables."""
-    causes, found = ("MS", "Cleft Palate", "ALS", "PLS", "VCP", "DS"), []
+    causes, pairs = ("MS", "Cleft Palate", "ALS", "PLS", "VCP", "DS"), []
     for i, pair in enumerate(toy_pairs(count, seed)):
         speaker = i % 10
         spoken = dataclasses.replace(
@@ -249,8 +253,8 @@ def spoken_pairs(count: int, seed: int) -> list[Pair]:
             id=str(i),
             kind="",
         )
-        found.append(spoken)
-    return found
+        pairs.append(spoken)
+    return pairs
 
 
 def make_runs(wanted: Wanted, part: tuple[int, int], environment: dict[str, str]) -> None:

@@ -222,8 +222,8 @@ def add_flags(cells: Sequence[dict[str, Any]], rows_of: RowsOf) -> None:
             cell["flags"] = [{"code": "empty_half", "level": "severe", "message": message}]
             continue
         cell["flags"] = [
-            {"code": found.code, "level": "severe" if found.bars else "warning", "message": found.message}
-            for found in file_notices(title_of(cell), rows)
+            {"code": notice.code, "level": "severe" if notice.bars else "warning", "message": notice.message}
+            for notice in file_notices(title_of(cell), rows)
         ]
 
 

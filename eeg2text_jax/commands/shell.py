@@ -17,15 +17,15 @@ from eeg2text_jax.training.shipped import shipped, summary
 def configs(argv: Sequence[str]) -> int:
     """List the bundled configurations; `show NAME` prints one, `copy NAME` writes it to a file for editing."""
     arguments = _parse_configs(argv)
-    known = shipped()
+    bundled = shipped()
     if arguments.action is None:
-        for name, path in known.items():
+        for name, path in bundled.items():
             print(f"{name:<12} {summary(path)}")
         print("\n`--config=NAME` uses one unchanged; `eeg2text configs copy NAME` writes it to a file for editing.")
         return 0
-    if arguments.name not in known:
-        raise UserError(f"{arguments.name}: there is no such configuration; {did_you_mean(arguments.name, known)}")
-    text = known[arguments.name].read_text(encoding="utf8")
+    if arguments.name not in bundled:
+        raise UserError(f"{arguments.name}: there is no such configuration; {did_you_mean(arguments.name, bundled)}")
+    text = bundled[arguments.name].read_text(encoding="utf8")
     if arguments.action == "show":
         print(text, end="")
         return 0

@@ -6,6 +6,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -73,8 +74,8 @@ class Workdir:
         """Replace digests in `finished.json`; `digests`: file or folder of the workdir -> path -> digest."""
         before = self._recorded()
         recorded = {path: digest for path, digest in before.items() if path.split("/")[0] not in digests}
-        for found in digests.values():
-            recorded |= found
+        for path_digests in digests.values():
+            recorded |= path_digests
         if recorded != before:
             write_text(self.finished, json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
@@ -88,11 +89,11 @@ class Workdir:
         recorded = self._recorded()
         for name in names:
             expected = {path: digest for path, digest in recorded.items() if path.split("/")[0] == name}
-            found = self._digests(name) if expected else {}
-            if not found:
+            actual = self._digests(name) if expected else {}
+            if not actual:
                 continue
-            for other in sorted(expected.keys() | found.keys()):
-                if expected.get(other) != found.get(other):
+            for other in sorted(expected.keys() | actual.keys()):
+                if expected.get(other) != actual.get(other):
                     raise UserError(
                         f"{self.root / other}: is not what this run wrote ({self.finished} has another digest of it); "
                         f"restore the file, or remove {self.root / name} to have it made again."
@@ -151,8 +152,8 @@ def verdict_in(folder: str | os.PathLike[str]) -> str:
     if not path.exists():
         return ""
     try:
-        found = parse_json(path.read_text())
-        return f"**{found.get('headline') or found['verdict']}**: {found['sentence']}"
+        audit = parse_json(path.read_text())
+        return f"**{audit.get('headline') or audit['verdict']}**: {audit['sentence']}"
     except (ValueError, KeyError, AttributeError) as error:
         raise UserError(f"{path}: is no JSON of an audit; restore the file, or audit again.") from error
 
@@ -209,11 +210,27 @@ PLACES = (  # fields of a run's configuration that hold paths
 # Names of fields in version 0.1 -> their current names.
 RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
 REMOVED = ("audit.resamples", "audit.seed")  # fields of version 0.2
+ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, and the values that say what it did
+    "data.raw.amplitude": False,
+    "data.raw.encoding": "",
+    "data.raw.montage": "",
+    "data.raw.seconds_per_character": 0.0,
+    "data.raw.skip": [],
+    "data.synthetic_fmri.drift": 0.0,
+    "data.synthetic_fmri.groups": 1,
+    "decode.cache_dtype": "",
+    "decode.tensor_parallel": False,
+    "decode.weights_dtype": "",
+    "parallel.heartbeat": 12,
+    "parallel.startup": 300,
+    "split.unique_sessions": False,
+    "train.best_by": "tokens",
+}
 
 
 def place_names(ranges: Mapping[str, "Range"]) -> list[str]:
     """Return the dotted names of the fields that hold paths."""
-    return [name for name, found in ranges.items() if found.is_place]
+    return [name for name, limits in ranges.items() if limits.is_place]
 
 
 def is_path(value: Any, name: str = "") -> bool:
@@ -270,14 +287,14 @@ def is_same_place(now: Any, there: Any, name: str) -> bool:
 
 def _mapped(document: Any, change: Callable[[str, str], str], names: Collection[str], prefix: str = "") -> Any:
     """Return a copy of nested dicts in which `change` replaces the texts in fields `names`."""
-    found = {}
+    mapped = {}
     for name, value in document.items():
         dotted = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            found[name] = _mapped(value, change, names, f"{dotted}.")
+            mapped[name] = _mapped(value, change, names, f"{dotted}.")
         else:
-            found[name] = change(value, dotted) if dotted in names and isinstance(value, str) else value
-    return found
+            mapped[name] = change(value, dotted) if dotted in names and isinstance(value, str) else value
+    return mapped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -325,7 +342,7 @@ def stage_of(field: str) -> str:
 
 
 def read_configuration(workdir: Workdir) -> dict[str, Any]:
-    """Return the content of `config.json` with paths on this machine, and renamed fields under their current names.
+    """Return the content of `config.json` with paths on this machine, and the fields of an older version as today's.
 
     Raises UserError if the file is not JSON.
     """
@@ -337,6 +354,11 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
     for field in REMOVED:
         section, _, name = field.partition(".")
         content.get(section, {}).pop(name, None)
+    for field, value in ADDED.items():
+        *sections, name = field.split(".")
+        section = functools.reduce(lambda part, key: part.get(key, {}), sections, content)
+        if section:
+            section.setdefault(name, value)
     if content.get("audit", {}).get("endpoint") == "bleu-1":  # of version 0.2; a corpus score no longer decides
         content["audit"]["endpoint"] = WORDS_ENDPOINT
     return resolved(content, workdir.root, PLACES)
@@ -345,38 +367,40 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
 def stored_digest(content: Mapping[str, Any], stage: str) -> str:
     """Return a hash, 16 characters, of the values of all fields that a stage and the earlier stages depend on.
 
-    `content` is that of a `config.json`. Of a path only the last part counts.
+    `content` is that of a `config.json`. Of a path only the last part counts. A field that does what version 0.2 did
+    without it is left out, so that the hashes of that version hold.
     """
     later = from_stage(stage)[1:]
     fields = _flat(without_folders(content, PLACES))
-    return content_digest({name: value for name, value in fields.items() if stage_of(name) not in later})[:16]
+    old = {name: value for name, value in fields.items() if name not in ADDED or value != ADDED[name]}
+    return content_digest({name: value for name, value in old.items() if stage_of(name) not in later})[:16]
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested dicts as one, by dotted names."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in content.items():
-        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return found
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
 
 
 # Verify by digests that a predictions file was written by the run of its workdir: a header could be forged.
 
 
-def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
+def is_of_its_run(read: PredictionSet | RankingSet) -> bool:
     """Return whether digests tie predictions or rankings to configuration, split and checkpoint of their workdir.
 
     True if the workdir lists the file's digest, the file's header agrees with the configuration, the split and a
     checkpoint, and every sample is in the test part. A workdir that is forged as a whole is not detected.
     """
-    workdir = Workdir(epath.Path(found.path).parent)
+    workdir = Workdir(epath.Path(read.path).parent)
     needed = (workdir.config, workdir.split, workdir.finished)
-    name = (workdir.rankings if isinstance(found, RankingSet) else workdir.predictions).name
-    if isinstance(found, RankingSet):
-        rows: Sequence[Prediction | Ranking] = found.rows
+    name = (workdir.rankings if isinstance(read, RankingSet) else workdir.predictions).name
+    if isinstance(read, RankingSet):
+        rows: Sequence[Prediction | Ranking] = read.rows
     else:
-        rows = found.predictions if found.layout == "jsonl" else []
-    if not rows or found.path.name != name or not all(path.exists() for path in needed):
+        rows = read.predictions if read.layout == "jsonl" else []
+    if not rows or read.path.name != name or not all(path.exists() for path in needed):
         return False
     try:
         recorded = read_object(workdir.finished, "restore the file")
@@ -386,28 +410,28 @@ def is_of_its_run(found: PredictionSet | RankingSet) -> bool:
     except (UserError, ValueError, TypeError):
         return False
     return (
-        recorded.get(found.path.name) == file_digest(found.path)
+        recorded.get(read.path.name) == file_digest(read.path)
         and recorded.get(workdir.split.name) == file_digest(workdir.split)
-        and found.header.get("config") == decoding
-        and found.header.get("split") == parts_digest(split.samples)
+        and read.header.get("config") == decoding
+        and read.header.get("split") == parts_digest(split.samples)
         and {row.sample_id for row in rows} <= set(split.samples["test"])
-        and _has_checkpoint(workdir, found.header, training)
+        and _has_checkpoint(workdir, read.header, training)
     )
 
 
-def neighbors_of_run(found: PredictionSet) -> dict[str, Any] | None:
+def neighbors_of_run(read: PredictionSet) -> dict[str, Any] | None:
     """Return how near in time dev and test samples are to training samples, from the workdir's split file.
 
     None if the split file has no such record, or the predictions are of another split.
     """
-    workdir = Workdir(epath.Path(found.path).parent)
-    if found.layout != "jsonl" or not workdir.split.exists():
+    workdir = Workdir(epath.Path(read.path).parent)
+    if read.layout != "jsonl" or not workdir.split.exists():
         return None
     try:
         split = read_split_file(workdir.split)
     except UserError:
         return None
-    return split.record.get("time") if found.header.get("split") == parts_digest(split.samples) else None
+    return split.record.get("time") if read.header.get("split") == parts_digest(split.samples) else None
 
 
 def _has_checkpoint(workdir: Workdir, header: dict[str, Any], digest: str) -> bool:

@@ -115,7 +115,7 @@ def repeats(data: "DataFile", likeness: str = "correlation", positions: int = PO
     """
     if likeness not in MAPS:
         raise UserError(f"--repeats={likeness}: expected one of {', '.join(MAPS)}.")
-    if data.is_windows or data.clock is None or not data.clock.known.any():
+    if data.is_windows or data.clock is None or not data.clock.timed.any():
         what = "holds scans of stories" if data.is_windows else "does not say in which recording a sample is"
         raise UserError(f"{data.path}: {what}; --repeats needs EEG with a column of recordings, and onset or order.")
     groups, order = recorded(data, positions)
@@ -133,7 +133,7 @@ def recorded(data: "DataFile", positions: int) -> tuple[list[Recorded], float]:
     clock = data.clock
     text = np.unique([" ".join(s.split()).casefold() for s in data.sentence], return_inverse=True)[1]
     names, run = np.unique(clock.recording.astype(str), return_inverse=True)
-    rows = np.flatnonzero(clock.known)
+    rows = np.flatnonzero(clock.timed)
     several = np.bincount(np.unique(np.stack([text[rows], run[rows]]), axis=1)[0], minlength=text.max() + 1) > 1
     rows = rows[several[text[rows]]]
     if not len(rows):

@@ -56,19 +56,19 @@ def test_two_files_get_a_verdict_and_a_report_that_names_no_visitor(upload, tmp_
         "control": upload(table([(h[0], c[1]) for h, c in zip(hostile, pairs(0.0, 0), strict=True)]), "noise.csv"),
     }
     found = answer("judge", uploads, mode="free_running")
-    assert found.found["verdict"].startswith("uses EEG"), found.found
-    assert found.found["color"] == "good"
-    shown = interface.verdict(found.found)
+    assert found.content["verdict"].startswith("uses EEG"), found.content
+    assert found.content["color"] == "good"
+    shown = interface.verdict(found.content)
     assert "Origin of the outputs: stated: the visitor states" in shown
     assert "<ul>" in shown
     assert "--" not in shown.split("</div>")[0]
     assert interface.OPTIONS not in shown
     unstated = answer("judge", uploads)
-    assert unstated.found["verdict"].startswith(interface.UNPROVEN)
-    assert f"can be stated above, under <i>{interface.OPTIONS}</i>" in interface.verdict(unstated.found)
+    assert unstated.content["verdict"].startswith(interface.UNPROVEN)
+    assert f"can be stated above, under <i>{interface.OPTIONS}</i>" in interface.verdict(unstated.content)
     assert found.report.lower().startswith("<!doctype html>")
     assert hashlib.sha256(Path(uploads["eeg"]).read_bytes()).hexdigest() in found.report
-    for text in (found.report, interface.verdict(found.found), interface.report(found.report)):
+    for text in (found.report, interface.verdict(found.content), interface.report(found.report)):
         assert "secret" not in text
         assert str(tmp_path) not in text
         assert not re.search(r"<(script>alert|img src=x)", text)
@@ -78,10 +78,10 @@ def test_two_files_get_a_verdict_and_a_report_that_names_no_visitor(upload, tmp_
 def test_what_was_read_is_shown_and_columns_can_be_chosen(upload):
     rows = [(r, p, f"{p} again") for r, p in pairs(0.5)]
     uploads = {"eeg": upload(table(rows, ("truth", "generated", "output")), "file.csv")}
-    refused = answer("look", uploads).found
+    refused = answer("look", uploads).content
     assert "several columns may be the prediction (generated, output)" in refused["refused"]
     assert refused["columns"] == ["truth", "generated", "output"]
-    found = answer("look", uploads, columns=["truth", "output"]).found
+    found = answer("look", uploads, columns=["truth", "output"]).content
     assert found["rows"] == {"eeg": 48}
     assert [e[-1] for e in found["examples"]] == [row[2] for row in rows[:10]]
     page = interface.reading(found)
@@ -93,7 +93,7 @@ def test_what_was_read_is_shown_and_columns_can_be_chosen(upload):
 def test_the_page_says_what_the_command_says(upload, capsys):
     """What was read is one function, for `eeg2text read`, too."""
     path = upload(table(pairs(0.5)), "eeg")
-    said = answer("look", {"eeg": path}).found["said"]
+    said = answer("look", {"eeg": path}).content["said"]
     assert main(["read", path]) == 0
     printed = capsys.readouterr().out
     for line in said:
@@ -107,16 +107,16 @@ def test_the_page_says_what_the_command_says(upload, capsys):
 
 def test_columns_of_a_table_without_names_are_chosen_by_name_or_number(upload):
     uploads = {"eeg": upload(table(pairs(0.5), ("what", "said")), "file.csv")}
-    refused = answer("look", uploads).found
+    refused = answer("look", uploads).content
     assert refused["columns"] == ["what", "said", "column 1", "column 2"]
     assert "choose the columns under" in interface.refusal(refused)
-    assert answer("look", uploads, columns=["what", "said"]).found["rows"] == {"eeg": 48}
-    assert answer("look", uploads, columns=["column 1", "column 2"]).found["rows"] == {"eeg": 49}
+    assert answer("look", uploads, columns=["what", "said"]).content["rows"] == {"eeg": 48}
+    assert answer("look", uploads, columns=["column 1", "column 2"]).content["rows"] == {"eeg": 49}
 
 
 def test_a_zip_with_one_file_of_text_is_read(upload):
     uploads = {"eeg": upload(zipped(table(pairs(0.5)), "folder/a.csv"), "file.zip")}
-    assert answer("look", uploads).found["rows"] == {"eeg": 48}
+    assert answer("look", uploads).content["rows"] == {"eeg": 48}
 
 
 def test_the_verdict_is_the_second_column_of_a_table():
@@ -128,10 +128,10 @@ def test_the_verdict_is_the_second_column_of_a_table():
 def test_references_may_be_a_file_of_their_own(upload):
     references, outputs = (("\n".join(side) + "\n").encode() for side in zip(*pairs(0.5), strict=True))
     uploads = {"eeg": upload(outputs, "a"), "references": upload(references, "b")}
-    assert answer("look", uploads).found["rows"] == {"eeg": 48}
+    assert answer("look", uploads).content["rows"] == {"eeg": 48}
     uploads.pop("references")
-    assert "give its references" in answer("look", uploads).found["refused"]
-    page = interface.refusal(answer("look", uploads).found)
+    assert "give its references" in answer("look", uploads).content["refused"]
+    page = interface.refusal(answer("look", uploads).content)
     assert "Predictions, line 2: " in page or "Predictions: " in page
     assert "add its references under" in page
 
@@ -181,7 +181,7 @@ HOSTILE = {
 def test_a_hostile_file_is_one_sentence(upload, name):
     data, message = HOSTILE[name]
     data = data() if callable(data) else data
-    found = answer("look", {"eeg": upload(data, "../..".replace("/", "_"))}).found
+    found = answer("look", {"eeg": upload(data, "../..".replace("/", "_"))}).content
     assert re.search(message, found["refused"]), found
     assert "\n" not in found["refused"]
     assert "Traceback" not in found["refused"]
@@ -189,16 +189,16 @@ def test_a_hostile_file_is_one_sentence(upload, name):
 
 def test_limits_of_rows_bytes_and_time_are_sentences(upload, monkeypatch):
     many = {"eeg": upload(table(pairs(0.5)), "many.csv")}
-    assert "48 rows; this page takes 40" in answer("look", many, rows=40).found["refused"]
+    assert "48 rows; this page takes 40" in answer("look", many, rows=40).content["refused"]
     monkeypatch.setattr(interface, "PATIENCE", 1000)
     more = {"eeg": upload(table(pairs(0.5) * 100), "more.csv")}
-    assert "takes more than 1 s" in answer("judge", more, seconds=1).found["refused"]
+    assert "takes more than 1 s" in answer("judge", more, seconds=1).content["refused"]
     monkeypatch.setattr(interface, "PATIENCE", 0)
-    assert "takes more than 60 s" in answer("look", many).found["refused"]
+    assert "takes more than 60 s" in answer("look", many).content["refused"]
     monkeypatch.setattr(interface, "BYTES", 1000)
-    assert "this page takes files of" in answer("look", many).found["refused"]
-    assert "upload the file again" in answer("look", {"eeg": "/nowhere/at/all"}).found["refused"]
-    assert "add one first" in answer("look", {"eeg": None}).found["refused"]
+    assert "this page takes files of" in answer("look", many).content["refused"]
+    assert "upload the file again" in answer("look", {"eeg": "/nowhere/at/all"}).content["refused"]
+    assert "add one first" in answer("look", {"eeg": None}).content["refused"]
 
 
 def test_a_visitor_with_many_jobs_waits_for_all_others_after_each(monkeypatch):
@@ -220,7 +220,7 @@ def test_a_visitor_with_many_jobs_waits_for_all_others_after_each(monkeypatch):
         for i, job in enumerate(asked):
             state = next(job, None)
             if isinstance(state, interface.Answer):
-                answers[i] = state.found
+                answers[i] = state.content
     assert begun == ["greedy 0", "second 3", "third 5", "greedy 1", "second 4"]
     assert "2 jobs of yours run or wait already" in answers.pop(2)["refused"]
     assert len(answers) == 5
@@ -253,7 +253,7 @@ def test_a_job_that_sleeps_is_killed_though_nobody_asks(monkeypatch, tmp_path):
     assert isinstance(next(job), interface.Progress)
     assert process.wait(timeout=20) == -9
     *_, last = job
-    assert "takes more than 1 s" in last.found["refused"]
+    assert "takes more than 1 s" in last.content["refused"]
 
 
 def test_a_visitor_is_an_address_or_a_network_of_ipv6():
@@ -275,7 +275,7 @@ def test_a_worker_that_dies_is_one_sentence_and_an_abandoned_one_is_ended(upload
     abandoned.close()
     assert started[0].returncode is not None
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    assert "a fault of the program" in answer("look", uploads).found["refused"]
+    assert "a fault of the program" in answer("look", uploads).content["refused"]
 
 
 def test_the_names_of_columns_are_told_for_tables_and_json(tmp_path):

@@ -249,7 +249,7 @@ def time_of(*controls):
     aligned = align(conditions)
     found = audit(conditions.pop("eeg"), conditions)
     comparisons = [Comparison(c.contrast, verdicts[c.control]) for c in found.comparisons]
-    return answer_time(aligned, comparisons, known=True)[0]
+    return answer_time(aligned, comparisons, timed=True)[0]
 
 
 BARRED, USES = Verdict.NOT_JUDGEABLE, Verdict.USES_EEG

@@ -112,12 +112,12 @@ def test_strong_and_weak_scaling(compiling):
 
 def test_it_resumes_from_the_file(compiling, tmp_path):
     kept, said = epath.Path(tmp_path / "scaling.json"), []
-    first = scaling.scaling(tiny_settings(**CONFIG), slices("v5e:2x2"), kept=kept, say=said.append)
-    again = scaling.scaling(tiny_settings(**CONFIG), slices("v5e:2x2,v5e:2x4"), kept=kept, say=said.append)
+    first = scaling.scaling(tiny_settings(**CONFIG), slices("v5e:2x2"), path=kept, say=said.append)
+    again = scaling.scaling(tiny_settings(**CONFIG), slices("v5e:2x2,v5e:2x4"), path=kept, say=said.append)
     assert [name for name, _ in compiling] == ["v5e:2x2", "v5e:2x4"]
     assert again.rows[0] == first.rows[0]
     assert said[-1].endswith("2 of 2 slices done")  # of two threads
-    scaling.scaling(tiny_settings(**CONFIG, optim__lr=0.5), slices("v5e:2x2"), kept=kept, say=said.append)
+    scaling.scaling(tiny_settings(**CONFIG, optim__lr=0.5), slices("v5e:2x2"), path=kept, say=said.append)
     assert [name for name, _ in compiling][2:] == ["v5e:2x2"]  # of another configuration
 
 
@@ -126,7 +126,7 @@ def test_another_file_is_left_alone(content, compiling, tmp_path):
     kept = tmp_path / "report.json"
     kept.write_text(content)
     with pytest.raises(UserError, match="is not the table of an earlier preflight"):
-        scaling.scaling(tiny_settings(**CONFIG), slices("v5e:2x2"), kept=epath.Path(kept))
+        scaling.scaling(tiny_settings(**CONFIG), slices("v5e:2x2"), path=epath.Path(kept))
     assert kept.read_text() == content
     assert not compiling
 

@@ -234,11 +234,11 @@ def decode(study: Study, params: Any, steps: int) -> dict[str, Any]:
     works: list[BatchWork] = []
     moments, before = [time.perf_counter()], None
     for part in (slices * steps)[:steps]:
-        found: BothModes = decode_slice(part)
+        batch: BothModes = decode_slice(part)
         if before is not None:
             works.append(_decoded(before))
             moments.append(time.perf_counter())
-        before = found
+        before = batch
     works.append(_decoded(before))
     moments.append(time.perf_counter())
     figures = rates(works, moments)
@@ -250,9 +250,9 @@ def decode(study: Study, params: Any, steps: int) -> dict[str, Any]:
     }
 
 
-def _decoded(found: BothModes) -> BatchWork:
+def _decoded(batch: BothModes) -> BatchWork:
     """Return the size of a decoded batch of one arm, after waiting for it."""
-    lengths = to_host(found.free_running.lengths)[0]
+    lengths = to_host(batch.free_running.lengths)[0]
     return BatchWork(lengths.shape[0], int(lengths.sum()), 0, 0, lengths.shape[0])
 
 
@@ -278,7 +278,7 @@ def lines(report: dict[str, Any]) -> list[str]:
     """Return the report as at most ten lines."""
     machine, config, train = report["machine"], report["config"], report["train"]
     devices = f"{machine['mesh']}, {machine['hosts']} hosts" if machine["hosts"] > 1 else machine["mesh"]
-    found = [
+    text_lines = [
         f"{devices}; {machine['processor']}; {in_words(machine['versions'])}",
         f"{config['model']['backbone']}, {config['model']['dtype']}; arms {', '.join(report['arms'])}; batch "
         f"{config['batch']['size']}, of decoding {config['decode']['batch_size']}; data {report['data']}",
@@ -289,14 +289,14 @@ def lines(report: dict[str, Any]) -> list[str]:
         f"input   {train['input_samples_per_second']:.0f} samples/s, made by one host while nothing else computes",
     ]
     if decode := report.get("decode"):
-        found += [
+        text_lines += [
             f"decode  {decode['samples_per_second']:.2f} sentences/s and {decode['tokens_per_second']:.1f} tokens/s of "
             f"each arm, {decode['beams']} beams and teacher forcing",
             f"decode  a batch takes {decode['p50_ms']:.1f} ms (p90 {decode['p90_ms']:.1f})",
             f"decode  {_gib(decode['memory_bytes'])} a device at most so far; compiled in "
             f"{decode['compile_seconds']:.1f} s, with the first batches",
         ]
-    return found
+    return text_lines
 
 
 def _share(share: float | None) -> str:
@@ -313,9 +313,9 @@ EXPECTED = "expected what `eeg2text bench --config=... --json=FILE` wrote"
 def read_baseline(path: str) -> dict[str, Any]:
     """Return an earlier report; raise UserError if the file is none."""
     try:
-        found = parse_json(Path(path).read_text(encoding="utf8"))
-        if isinstance(found, dict) and all(isinstance(found[name], dict) for name in ("machine", "config", "train")):
-            return found
+        report = parse_json(Path(path).read_text(encoding="utf8"))
+        if isinstance(report, dict) and all(isinstance(report[name], dict) for name in ("machine", "config", "train")):
+            return report
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"--baseline={path}: cannot be read ({first_line(error)}); {EXPECTED}.") from error
     raise UserError(f"--baseline={path}: is no such report; {EXPECTED}.")
@@ -323,14 +323,14 @@ def read_baseline(path: str) -> dict[str, Any]:
 
 def compared(report: dict[str, Any], old: dict[str, Any]) -> list[str]:
     """Return lines with the ratios of a report to an earlier one, and in what the two differ besides."""
-    found = ["now / baseline:"]
+    ratios = ["now / baseline:"]
     for stage in ("train", "decode"):
         now, then = report.get(stage, {}), old.get(stage, {})
         for name, (unit, more) in FIGURES.items():
             if now.get(name) and then.get(name):
                 ratio = now[name] / then[name]
                 word = "same" if abs(ratio - 1) < 0.01 else "better" if (ratio > 1) == more else "worse"
-                found.append(
+                ratios.append(
                     f"  {stage:<7} {ratio:6.3f}  {word:<6}  {unit}: {_number(now[name])}, was {_number(then[name])}"
                 )
     other = []
@@ -338,7 +338,7 @@ def compared(report: dict[str, Any], old: dict[str, Any]) -> list[str]:
         other += differences({name: report.get(name)}, {name: old.get(name)})
     volatile = re.compile(r"machine\.gpus")  # clocks and temperatures
     other = [line for line in other if not volatile.match(line)]
-    return found + ([f"  differs: {line}" for line in other] or ["  same machine, versions and configuration"])
+    return ratios + ([f"  differs: {line}" for line in other] or ["  same machine, versions and configuration"])
 
 
 def _number(value: float) -> str:

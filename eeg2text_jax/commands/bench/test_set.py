@@ -78,17 +78,17 @@ def decode_all(work: Work, program: jax.stages.Wrapped, lengths: Lengths, size: 
         return compiled[part.words](*feed(work, lengths, part))
 
     start = time.perf_counter()
-    found = decode_dataset(slices, decode, f"{len(lengths.words)} sentences")
+    hypotheses = decode_dataset(slices, decode, f"{len(lengths.words)} sentences")
     seconds = time.perf_counter() - start
     ends = np.minimum(lengths.tokens + 1, LONGEST)  # includes the start token
-    if not np.array_equal(found.lengths[:, 0], ends):
+    if not np.array_equal(hypotheses.lengths[:, 0], ends):
         raise AssertionError("a sentence did not end at its forced end token")
     return {
         "sentences": len(lengths.words),
         "sentences_per_second": len(lengths.words) / seconds,
         "compile_seconds": compiling,
         "steps_needed": float((ends - 1).mean()),
-        "steps_taken": float(found.steps.mean()),
+        "steps_taken": float(hypotheses.steps.mean()),
     }
 
 

@@ -93,12 +93,12 @@ def alternate(
     """
     seconds: dict[tuple[str, Key], list[float]] = defaultdict(list)
     for _ in range(repeats):
-        for key, given in inputs.items():
+        for key, argument in inputs.items():
             for name, run in contestants.items():
                 if warm_each:
-                    run(given)
+                    run(argument)
                 start = time.perf_counter()
-                run(given)
+                run(argument)
                 seconds[name, key].append(time.perf_counter() - start)
     return dict(seconds)
 
@@ -148,10 +148,10 @@ def by_part(data: ProfileData, hlo: str) -> dict[str, float]:
 
     Concurrent operations (on a CPU) all count. The operations inside a loop count, the loop itself does not.
     """
-    parts, known = parts_of(hlo), {line.name for _, line in parse_module(hlo).lines()}
+    parts, names = parts_of(hlo), {line.name for _, line in parse_module(hlo).lines()}
     spent: dict[str, float] = defaultdict(float)
     for name, nanoseconds in _operations(data, re.match(r"HloModule ([\w.-]+)", hlo)[1]):
-        if name in parts or name not in known:
+        if name in parts or name not in names:
             spent[parts.get(name, OTHER)] += nanoseconds / 1e6
     return dict(sorted(spent.items(), key=lambda part: -part[1]))
 

@@ -143,10 +143,10 @@ def make_work(
 
     `sentences` is the `path` for `sentence_lengths`; with `remat`, training computes layers again, see `Seq2SeqModel`.
     """
-    chosen = SHAPES[shape]
-    config = chosen.bart_config()
-    model = Seq2SeqModel(bart.spec_from_config(config), chosen.eeg_spec(), dtype=dtype, remat=remat)
-    samples = make_samples(chosen, sentences, model.pad_token)
+    model_shape = SHAPES[shape]
+    config = model_shape.bart_config()
+    model = Seq2SeqModel(bart.spec_from_config(config), model_shape.eeg_spec(), dtype=dtype, remat=remat)
+    samples = make_samples(model_shape, sentences, model.pad_token)
     plan = EpochPlan(samples.n_words(), samples.n_tokens(np.arange(SENTENCES)), buckets, size, seed=0)
     full = [(tuple(bucket), rows) for rows, bucket in plan.epoch(0) if len(rows) == size]
     counts, first = Counter(bucket for bucket, _ in full), dict(reversed(full))

@@ -211,8 +211,8 @@ def refused_bytes(message: str, arguments: int) -> int | None:
     added then.
     """
     for pattern, besides in ((_USED, 0), (_TEMPORARIES, arguments)):
-        if found := pattern.search(message):
-            return int(float(found[1]) * _UNITS[found[2]]) + besides
+        if amount := pattern.search(message):
+            return int(float(amount[1]) * _UNITS[amount[2]]) + besides
     return None
 
 

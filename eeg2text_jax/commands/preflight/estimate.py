@@ -54,17 +54,17 @@ def second_size(start: int, first: int, step: int, limit: int) -> int:
 
 
 def largest_batch(
-    compile_bytes: Callable[[int], int], known: Mapping[int, int], step: int, limit: int, compilations: int = 5
+    compile_bytes: Callable[[int], int], compiled: Mapping[int, int], step: int, limit: int, compilations: int = 5
 ) -> LargestBatch:
     """Search for the largest batch size, a multiple of `step`, whose program needs at most `limit` bytes.
 
-    `compile_bytes` compiles a batch size and returns its bytes on one device; `known` has the bytes of two sizes.
+    `compile_bytes` compiles a batch size and returns its bytes on one device; `compiled` has the bytes of two sizes.
     Memory is approximately affine in the batch size, so a line through the two known sizes gives the size to compile.
     Then the line through the two sizes nearest to the limit gives the next size. The search ends when the last size
     fits and this line gives no far larger size. The result is always a compiled size; at most `compilations` new sizes
     are compiled.
     """
-    tried, confirmed = dict(known), False
+    tried, confirmed = dict(compiled), False
     estimate = promise(tried, step, limit)
     while compilations and estimate >= step:
         if estimate not in tried:
@@ -159,14 +159,14 @@ class ProgramReport:
     @property
     def crossing(self) -> dict[str, int]:
         """Bytes of the results of collectives on one device in one execution, by mesh axis."""
-        found = self.compiled.collectives if self.compiled else None
-        return bytes_by_axis(found) if found else {}
+        collectives = self.compiled.collectives if self.compiled else None
+        return bytes_by_axis(collectives) if collectives else {}
 
     @property
     def across_arms(self) -> list[str]:
         """Collectives across the mesh axis of the arms; there must be none, because arms would wait for each other."""
-        found = (self.compiled.collectives if self.compiled else None) or ()
-        return [f"{c.op} of {c.bytes} bytes" for c in found if ARM in c.axes]
+        collectives = (self.compiled.collectives if self.compiled else None) or ()
+        return [f"{c.op} of {c.bytes} bytes" for c in collectives if ARM in c.axes]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,9 +219,9 @@ def estimate(
     outline, on_tpu = make_outline(config), topology.chip.platform == "tpu"
     target = TARGETS.get(topology.name.split(":")[0]) if not on_tpu and has_gpu_compiler() else None
     devices = tpu_devices(topology) if on_tpu else gpu_devices(topology) if target else topology.shape[0]
-    placement, found = placement_of(outline.config, len(outline.arms), devices), None
+    placement, batch = placement_of(outline.config, len(outline.arms), devices), None
     if on_tpu:
-        programs, found = _compile_for_tpu(outline, placement, topology.chip, effort, say, largest)
+        programs, batch = _compile_for_tpu(outline, placement, topology.chip, effort, say, largest)
     else:
         programs = _compile_for_gpu(outline, placement, topology.chip, target, say)
     return Report(
@@ -231,7 +231,7 @@ def estimate(
         arms=[str(arm) for arm in outline.arms],
         bucket=outline.bucket,
         programs=programs,
-        largest=found,
+        largest=batch,
         effort=effort if on_tpu else "full" if target else None,
     )
 
@@ -281,9 +281,9 @@ def _compile_for_tpu(
         if other != size:
             second = pool.submit(train, other)
         compiled = [task.result() for task in compiling]
-        known = {size: compiled[0].total, other: second.result().total}
+        bytes_of = {size: compiled[0].total, other: second.result().total}
     programs = [_program_report(task, taken, chip) for task, taken in zip(tasks, compiled, strict=True)]
-    return programs, largest_batch(lambda n: train(n).total, known, step, limit) if largest else None
+    return programs, largest_batch(lambda n: train(n).total, bytes_of, step, limit) if largest else None
 
 
 def usable(chip: Chip) -> int:

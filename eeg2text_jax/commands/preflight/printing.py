@@ -20,14 +20,14 @@ GIB = 2**30
 
 def clock_lines(program: ProgramReport, chip: Chip) -> list[str]:
     """Return lines with the compiler's time estimate of a program; for a search, also of one decoding step."""
-    found, task = program.estimate, program.task
-    rate = 1e3 * task.tokens / found.bound
-    name = _by_cost_models() if isinstance(found, GpuEstimate) else "estimated by the compiler, not measured"
+    estimate, task = program.estimate, program.task
+    rate = 1e3 * task.tokens / estimate.bound
+    name = _by_cost_models() if isinstance(estimate, GpuEstimate) else "estimated by the compiler, not measured"
     lines = [
-        f"  {name}: {found.bound:.1f} ms, {program.share_of_peak:.1%} of the chip's peak, {rate:.0f} tokens/s",
-        *_estimate_lines(found, chip, digits=1),
+        f"  {name}: {estimate.bound:.1f} ms, {program.share_of_peak:.1%} of the chip's peak, {rate:.0f} tokens/s",
+        *_estimate_lines(estimate, chip, digits=1),
     ]
-    steps = _Steps.of(task, found)
+    steps = _Steps.of(task, estimate)
     if steps:
         share = steps.share_of_peak(chip)
         mean = "" if len(steps.each) == 1 else " on average"
@@ -54,10 +54,10 @@ class _Steps:
     each: tuple[tuple[Loop, Estimate], ...]
 
     @classmethod
-    def of(cls, task: Task, found: Estimate) -> "_Steps | None":
+    def of(cls, task: Task, estimate: Estimate) -> "_Steps | None":
         """Return the loops that run at least once; None if the task is no search."""
-        loops = task.loops[: len(found.turns)]
-        each = tuple((loop, turn) for loop, turn in zip(loops, found.turns, strict=True) if loop.steps)
+        loops = task.loops[: len(estimate.turns)]
+        each = tuple((loop, turn) for loop, turn in zip(loops, estimate.turns, strict=True) if loop.steps)
         return cls(each) if each else None
 
     @property
@@ -75,27 +75,31 @@ class _Steps:
         return 1e3 * flops / chip.flops / (self.mean * self.number)
 
 
-def _estimate_lines(found: Estimate, chip: Chip, digits: int) -> list[str]:
+def _estimate_lines(estimate: Estimate, chip: Chip, digits: int) -> list[str]:
     """Return lines with the memory traffic, the parts of the model, and the instructions without an estimate."""
-    traffic = f"{found.moved / 1e9:.2f} GB to and from HBM take {1e3 * found.moved / chip.bandwidth:.{digits}f} ms"
-    what = f"    each loop takes the larger of its estimate (in all {found.milliseconds:.{digits}f} ms) and its traffic"
-    lines = [f"{what} ({traffic})"] if found.moved else []
-    lines += parts_table(found.parts, digits)
-    if isinstance(found, GpuEstimate):
-        lines.append(f"    {found}")
-    if found.missing:
-        kinds = sorted(found.missing.items(), key=lambda kind: -kind[1].instructions)
+    traffic = (
+        f"{estimate.moved / 1e9:.2f} GB to and from HBM take {1e3 * estimate.moved / chip.bandwidth:.{digits}f} ms"
+    )
+    what = (
+        f"    each loop takes the larger of its estimate (in all {estimate.milliseconds:.{digits}f} ms) and its traffic"
+    )
+    lines = [f"{what} ({traffic})"] if estimate.moved else []
+    lines += parts_table(estimate.parts, digits)
+    if isinstance(estimate, GpuEstimate):
+        lines.append(f"    {estimate}")
+    if estimate.missing:
+        kinds = sorted(estimate.missing.items(), key=lambda kind: -kind[1].instructions)
         named = ", ".join(f"{kind} {count.instructions}" for kind, count in kinds[:4])
         lines.append(
-            f"    without an estimate: {found.missing_instructions} instructions, {found.missing_executions:.0%} of the"
-            f" executions ({named}{', ...' if len(kinds) > 4 else ''})"
+            f"    without an estimate: {estimate.missing_instructions} instructions, {estimate.missing_executions:.0%}"
+            f" of the executions ({named}{', ...' if len(kinds) > 4 else ''})"
         )
-    for what, count in found.uncounted.items():
+    for what, count in estimate.uncounted.items():
         lines.append(
             f"    not in the time: {what}, {count.executions} executions that write {count.bytes / GIB:.2f} GiB, at"
             f" least {1e3 * count.bytes / chip.bandwidth:.2f} ms at {chip.bandwidth / 1e9:.0f} GB/s"
         )
-    if size := found.asynchronous_bytes:
+    if size := estimate.asynchronous_bytes:
         lines.append(
             f"    of these, copies beside the computation move {size / GIB:.2f} GiB,"
             f" {1e3 * size / chip.bandwidth:.2f} ms at {chip.bandwidth / 1e9:.0f} GB/s"
@@ -118,43 +122,47 @@ def clock_json(program: ProgramReport, chip: Chip) -> dict[str, Any]:
 
     For a search, `step` is the mean over its decoding steps, and `step.sizes` has a step with each size of the cache.
     """
-    found, task = program.estimate, program.task
-    told = {
+    estimate, task = program.estimate, program.task
+    figures = {
         "what_it_is": "the compiler's model of the time, not a measurement",
         "share_of_peak": program.share_of_peak,
-        "tokens_per_second": 1e3 * task.tokens / found.bound,
-        **_times_json(found, chip),
+        "tokens_per_second": 1e3 * task.tokens / estimate.bound,
+        **_times_json(estimate, chip),
     }
-    if isinstance(found, GpuEstimate):
-        told |= {"what_it_is": _by_cost_models(), "launches": found.launches}
-        told |= {"launches_by_the_host": dataclasses.asdict(found.launched) if found.launched else None}
-        told |= {"replaced": found.replaced, "modelled": found.modelled}
-    if steps := _Steps.of(task, found):
+    if isinstance(estimate, GpuEstimate):
+        figures |= {"what_it_is": _by_cost_models(), "launches": estimate.launches}
+        figures |= {"launches_by_the_host": dataclasses.asdict(estimate.launched) if estimate.launched else None}
+        figures |= {"replaced": estimate.replaced, "modelled": estimate.modelled}
+    if steps := _Steps.of(task, estimate):
         sizes = [
             {"positions": loop.positions, "steps": loop.steps, **_times_json(turn, chip)} for loop, turn in steps.each
         ]
-        told["step"] = {"milliseconds": steps.mean, "share_of_peak": steps.share_of_peak(chip), "steps": steps.number}
-        told["step"]["sizes"] = sizes
-    return told
+        figures["step"] = {
+            "milliseconds": steps.mean,
+            "share_of_peak": steps.share_of_peak(chip),
+            "steps": steps.number,
+        }
+        figures["step"]["sizes"] = sizes
+    return figures
 
 
-def _times_json(found: Estimate, chip: Chip) -> dict[str, Any]:
+def _times_json(estimate: Estimate, chip: Chip) -> dict[str, Any]:
     return {
-        "milliseconds": found.bound,
-        "milliseconds_estimated_by_the_compiler": found.milliseconds,
-        "milliseconds_that_loops_wait_for_memory": found.waiting,
-        "hbm_bytes": found.moved,
-        "milliseconds_by_part": found.parts,
-        "dearest_instructions": [dataclasses.asdict(cost) for cost in found.costs[:20]],
+        "milliseconds": estimate.bound,
+        "milliseconds_estimated_by_the_compiler": estimate.milliseconds,
+        "milliseconds_that_loops_wait_for_memory": estimate.waiting,
+        "hbm_bytes": estimate.moved,
+        "milliseconds_by_part": estimate.parts,
+        "dearest_instructions": [dataclasses.asdict(cost) for cost in estimate.costs[:20]],
         "without_estimate": {
-            "instructions": found.missing_instructions,
-            "share_of_executions": found.missing_executions,
-            "asynchronous_copies_bytes": found.asynchronous_bytes,
-            "asynchronous_copies_milliseconds": 1e3 * found.asynchronous_bytes / chip.bandwidth,
-            "by_kind": {kind: dataclasses.asdict(count) for kind, count in found.missing.items()},
+            "instructions": estimate.missing_instructions,
+            "share_of_executions": estimate.missing_executions,
+            "asynchronous_copies_bytes": estimate.asynchronous_bytes,
+            "asynchronous_copies_milliseconds": 1e3 * estimate.asynchronous_bytes / chip.bandwidth,
+            "by_kind": {kind: dataclasses.asdict(count) for kind, count in estimate.missing.items()},
             "uncounted": {
                 what: dataclasses.asdict(count) | {"least_milliseconds": 1e3 * count.bytes / chip.bandwidth}
-                for what, count in found.uncounted.items()
+                for what, count in estimate.uncounted.items()
             },
         },
     }

@@ -106,23 +106,25 @@ def slices(wanted: str) -> list[Topology]:
 
     Raises UserError if a name is not a known TPU type or slice.
     """
-    found: list[Topology] = []
+    topologies: list[Topology] = []
     for name in dict.fromkeys(wanted.lower().split(",")):
         every = [parse_topology(f"{name}:{shape}") for shape in SLICES.get(name, ())]
-        found += [topology for topology in every if math.prod(topology.shape) <= MOST_CHIPS] or [parse_topology(name)]
-    for topology in found:
+        topologies += [topology for topology in every if math.prod(topology.shape) <= MOST_CHIPS] or [
+            parse_topology(name)
+        ]
+    for topology in topologies:
         if topology.chip.platform != "tpu":
             raise UserError(
                 f"--topology={wanted}: {topology.name} is no TPU; a table of several slices is for TPUs only."
             )
-    return found
+    return topologies
 
 
 def scaling(
     config: Settings,
     wanted: Sequence[Topology],
     rows: int = 0,
-    kept: epath.Path | None = None,
+    path: epath.Path | None = None,
     say: Callable[[str], None] = print,
 ) -> Scaling:
     """Compile the training step of the largest bucket for each slice with full effort, two at a time.
@@ -132,14 +134,14 @@ def scaling(
       wanted: TPU slices.
       rows: rows of the batch on a chip, so that the global batch grows with the slice (weak scaling); 0: the global
         batch is `batch.size` on every slice (strong scaling).
-      kept: JSON file in which each finished row is kept; the same call resumes from it.
+      path: JSON file in which each finished row is kept; the same call resumes from it.
       say: prints progress.
 
     Raises:
-      UserError: the configuration is not usable, libtpu is not installed, or `kept` is not such a file.
+      UserError: the configuration is not usable, libtpu is not installed, or `path` is not such a file.
     """
     require_libtpu()
-    outline, known, lock = make_outline(config), _read(kept), threading.Lock()
+    outline, finished, lock = make_outline(config), _read(path), threading.Lock()
     batches, refused = {}, {}
     for topology in wanted:
         try:
@@ -152,20 +154,20 @@ def scaling(
         batch = batches[topology]
         asked = [dataclasses.asdict(outline.config), topology.name, batch, compiler_versions("tpu")]
         key = content_digest(asked)[:16]
-        if key not in known:
+        if key not in finished:
             say(f"{topology.name}: compiling, batch {batch} ...")
             row = dataclasses.asdict(compiled_row(outline, topology, batch))
             with lock:
-                known[key] = row
-                if kept is not None:
-                    table = {"versions": compiler_versions("tpu"), "scaling": known}
-                    write_text(kept, json.dumps(table, indent=1) + "\n")
+                finished[key] = row
+                if path is not None:
+                    table = {"versions": compiler_versions("tpu"), "scaling": finished}
+                    write_text(path, json.dumps(table, indent=1) + "\n")
         say(f"{topology.name}: {next(done)} of {len(batches)} slices done")
-        return Row(**{**known[key], "mesh": tuple(known[key]["mesh"])})
+        return Row(**{**finished[key], "mesh": tuple(finished[key]["mesh"])})
 
     with ThreadPoolExecutor(2) as pool:  # the compiler uses about 1.5 cores
-        found = list(pool.map(one, batches))
-    return Scaling(outline.config, len(outline.arms), outline.bucket, found, refused)
+        table_rows = list(pool.map(one, batches))
+    return Scaling(outline.config, len(outline.arms), outline.bucket, table_rows, refused)
 
 
 def _batch_size(outline: Outline, chips: int, rows: int) -> int:
@@ -219,30 +221,30 @@ def exposed_communication(compiled: Compiled, computing: float, bandwidth: float
 HEADINGS = "slice,chips,mesh,batch,rows a chip,memory,step,exposed,traffic,hidden,of peak,samples/s,chip-hours"
 
 
-def to_text(found: Scaling) -> str:
+def to_text(scaled: Scaling) -> str:
     """Return the table for the terminal, with the recommendation and what the figures mean."""
-    words, tokens = found.bucket
-    table = [HEADINGS.split(","), *map(_cells, found.rows)]
+    words, tokens = scaled.bucket
+    table = [HEADINGS.split(","), *map(_cells, scaled.rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [
-        f"{found.arms} arms, {words} words and {tokens} tokens; compiled with full effort, not run",
+        f"{scaled.arms} arms, {words} words and {tokens} tokens; compiled with full effort, not run",
         f"figures are of {in_words(compiler_versions('tpu'))}",
         "",
     ]
     lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
-    lines += [f"{name}: left out, {reason}" for name, reason in found.refused.items()]
-    peak = max((row.share_of_peak for row in found.rows if row.good), default=0.0)
-    small = [row.topology for row in found.rows if row.good and row.share_of_peak < TOO_FEW * peak]
+    lines += [f"{name}: left out, {reason}" for name, reason in scaled.refused.items()]
+    peak = max((row.share_of_peak for row in scaled.rows if row.good), default=0.0)
+    small = [row.topology for row in scaled.rows if row.good and row.share_of_peak < TOO_FEW * peak]
     lines += ["", LEGEND]
     if small:
         lines.append(f"too few rows a chip (share of peak below {TOO_FEW:.0%} of the best): {', '.join(small)}")
-    if best := found.recommended:
+    if best := scaled.recommended:
         lines.append(
             f"recommended: {best.topology}, parallel.mesh={best.mesh[0]},{best.mesh[1]}, batch.size={best.batch}: the "
             f"fastest slice with at most {MAX_COST_RATIO} times the least chip-hours, by these estimates"
         )
-        if not found.config.train.epochs:
-            samples = found.config.train.steps * found.config.batch.size
+        if not scaled.config.train.epochs:
+            samples = scaled.config.train.steps * scaled.config.batch.size
             lines.append(
                 f"  the configuration's {samples:,} samples take {best.chip_hours(samples):.2f} chip-hours there"
             )
@@ -275,14 +277,14 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _read(kept: epath.Path | None) -> dict[str, Any]:
-    """Return the rows that the file `kept` has; none without such a file."""
-    if kept is None or not kept.exists():
+def _read(path: epath.Path | None) -> dict[str, Any]:
+    """Return the rows that the file `path` has; none without such a file."""
+    if path is None or not path.exists():
         return {}
     try:
-        return parse_json(kept.read_text())["scaling"]
+        return parse_json(path.read_text())["scaling"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{kept}: is not the table of an earlier preflight of several slices, so it cannot be resumed; give --json "
+            f"{path}: is not the table of an earlier preflight of several slices, so it cannot be resumed; give --json "
             "another name, or delete the file."
         ) from error

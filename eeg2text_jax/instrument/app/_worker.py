@@ -66,25 +66,25 @@ def read(path: Path, request: Request) -> PredictionSet:
     reference = Path(REFERENCES) if Path(REFERENCES).is_file() else None
     columns = request.get("columns") or []
     numbers = [name.removeprefix(NUMBERED) for name in columns if name.startswith(NUMBERED)]
-    chosen = {"columns": columns or None, "layout": None}
+    stated = {"columns": columns or None, "layout": None}
     if numbers and len(numbers) == len(columns):  # columns by number: the first line is a sample
-        chosen = {"columns": numbers, "layout": None if reference else "H"}
-    found = read_any(path, mode=request.get("mode"), groups=LIKELY, reference=reference, **chosen)
-    if len(found.predictions) > (most := request.get("rows", ROWS)):
+        stated = {"columns": numbers, "layout": None if reference else "H"}
+    prediction_set = read_any(path, mode=request.get("mode"), groups=LIKELY, reference=reference, **stated)
+    if len(prediction_set.predictions) > (most := request.get("rows", ROWS)):
         raise UserError(
-            f"{path}: {len(found.predictions)} rows; this page takes {most} at most; judge the file with "
+            f"{path}: {len(prediction_set.predictions)} rows; this page takes {most} at most; judge the file with "
             "`eeg2text audit` on your machine."
         )
-    return found
+    return prediction_set
 
 
 def look(request: Request) -> dict[str, Any]:
     """Read the files; return notes on how they were read, their numbers of rows, some rows, and names of columns."""
-    found = [read(path, request) for path in files()]
-    examples = [(str(one.path), *row) for one in found for row in first_rows(one, EXAMPLES)]
-    rows = {str(one.path): len(one.predictions) for one in found}
-    said = [line for one in found for line in account(one)]
-    return {"said": said, "rows": rows, "examples": examples, "columns": titles(found[0].path)}
+    sets = [read(path, request) for path in files()]
+    examples = [(str(one.path), *row) for one in sets for row in first_rows(one, EXAMPLES)]
+    rows = {str(one.path): len(one.predictions) for one in sets}
+    said = [line for one in sets for line in account(one)]
+    return {"said": said, "rows": rows, "examples": examples, "columns": titles(sets[0].path)}
 
 
 def judge(request: Request) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Progress:
 class Answer:
     """The result of a finished or refused job."""
 
-    found: dict[str, Any]  # JSON answer of the worker; a refused job has the reason, a sentence, as `refused`
+    content: dict[str, Any]  # JSON answer of the worker; a refused job has the reason, a sentence, as `refused`
     report: str = ""  # HTML, "" without a report
 
 
@@ -200,8 +200,8 @@ def _work(folder: Path, request: dict[str, Any], limit: int) -> Iterator[Progres
     if process.returncode or not answer.is_file():
         yield _refused(FAILED.format(do="read" if request["do"] == "look" else "judge"))
         return
-    found = json.loads(answer.read_text(encoding="utf8"))
-    yield Answer(found, report.read_text(encoding="utf8") if report.is_file() else "")
+    content = json.loads(answer.read_text(encoding="utf8"))
+    yield Answer(content, report.read_text(encoding="utf8") if report.is_file() else "")
 
 
 def _start(folder: Path) -> subprocess.Popen:
@@ -285,8 +285,8 @@ iframe.report { width: 100%; height: 70vh; border: 1px solid #8884; background: 
 """
 
 
-def refusal(found: Mapping[str, Any]) -> str:
-    return f'<div class="said refused" role="alert">{text(on_page(found["refused"]), 600)}</div>'
+def refusal(content: Mapping[str, Any]) -> str:
+    return f'<div class="said refused" role="alert">{text(on_page(content["refused"]), 600)}</div>'
 
 
 def on_page(sentence: str) -> str:
@@ -302,24 +302,25 @@ def progress(state: Progress) -> str:
     return f'<p class="said" role="status">{text(state.line)} ({state.seconds:.0f} s)</p>'
 
 
-def reading(found: Mapping[str, Any]) -> str:
+def reading(content: Mapping[str, Any]) -> str:
     """Return the worker's answer to `look` as HTML: notes on how the files were read, and some rows."""
     heads = ["file", "subject", "condition", "reference", "prediction"]
-    told = [i for i in range(len(heads)) if i > 2 or {row[i] for row in found["examples"]} - {"unknown"}]
-    examples = table([[row[i] for i in told] for row in (heads, *found["examples"])])  # narrow screens have little room
-    lines = "".join(f"<p>{text(on_page(line), 2000)}</p>" for line in found["said"])
+    # Narrow screens have little room.
+    columns = [i for i in range(len(heads)) if i > 2 or {row[i] for row in content["examples"]} - {"unknown"}]
+    examples = table([[row[i] for i in columns] for row in (heads, *content["examples"])])
+    lines = "".join(f"<p>{text(on_page(line), 2000)}</p>" for line in content["said"])
     return f'<div class="said"><h3>What was read</h3>{lines}{examples}</div>'
 
 
-def verdict(found: Mapping[str, Any]) -> str:
+def verdict(content: Mapping[str, Any]) -> str:
     """Return the worker's answer to `judge` as HTML: the verdict with what limits it, and tables."""
-    limits = "".join(f"<li>{text(on_page(limit), 2000)}</li>" for limit in found["limits"])
-    if found["verdict"].startswith(UNPROVEN):
+    limits = "".join(f"<li>{text(on_page(limit), 2000)}</li>" for limit in content["limits"])
+    if content["verdict"].startswith(UNPROVEN):
         limits += f"<li>Mode and proof can be stated above, under <i>{OPTIONS}</i>; then judge again.</li>"
-    tables = "".join(table(list(zip(*rows, strict=True))) for rows in found["tables"])  # a column of each condition
+    tables = "".join(table(list(zip(*rows, strict=True))) for rows in content["tables"])  # a column of each condition
     return (
-        f'<div class="said"><div class="judged {found["color"]}"><b>{text(found["verdict"])}</b>'
-        f"<p>{text(on_page(found['sentence']), 2000)}</p><ul>{limits}</ul></div>"
+        f'<div class="said"><div class="judged {content["color"]}"><b>{text(content["verdict"])}</b>'
+        f"<p>{text(on_page(content['sentence']), 2000)}</p><ul>{limits}</ul></div>"
         f"{tables}</div>"
     )
 
@@ -374,8 +375,8 @@ def uploads(eeg: str | None, control: str | None, references: str | None) -> dic
 
 
 def request_of(reference: str, prediction: str, mode: str, proof: str = "") -> dict[str, Any]:
-    chosen = [name for name in (reference, prediction) if name and name != GUESSED]
-    return {"columns": chosen if len(chosen) == 2 else None, "mode": MODES.get(mode), "proof": proof}
+    columns = [name for name in (reference, prediction) if name and name != GUESSED]
+    return {"columns": columns if len(columns) == 2 else None, "mode": MODES.get(mode), "proof": proof}
 
 
 def visitor_of(visit: Any) -> str:
@@ -459,12 +460,12 @@ def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator],
             if isinstance(state, Progress):
                 yield progress(state), keep, keep, "", "", keep
                 continue
-            columns = [GUESSED, *dict.fromkeys(state.found["columns"])]
+            columns = [GUESSED, *dict.fromkeys(state.content["columns"])]
             selects = [gr.update(choices=columns, visible=len(columns) > 1)] * 2
-            if "refused" in state.found:  # open the options: a choice there may make the file readable
-                yield refusal(state.found), *selects, "", "", gr.update(open=True)
+            if "refused" in state.content:  # open the options: a choice there may make the file readable
+                yield refusal(state.content), *selects, "", "", gr.update(open=True)
             else:
-                yield reading(state.found), *selects, "", "", keep
+                yield reading(state.content), *selects, "", "", keep
 
     def judge(
         eeg, control, references, reference, prediction, mode, proof, visit: gr.Request
@@ -473,10 +474,10 @@ def _actions(gr: Any) -> tuple[Callable[..., Iterator], Callable[..., Iterator],
         for state in run("judge", uploads(eeg, control, references), request, visitor=visitor_of(visit)):
             if isinstance(state, Progress):
                 yield progress(state), ""
-            elif "refused" in state.found:
-                yield refusal(state.found), ""
+            elif "refused" in state.content:
+                yield refusal(state.content), ""
             else:
-                yield verdict(state.found), report(state.report)
+                yield verdict(state.content), report(state.report)
 
     return look, judge, forget
 
@@ -536,13 +537,13 @@ def field_table(page: str) -> tuple[list[str], list[list[str | float | None]]]:
     if start is None:
         return [], []
     head = rows[start]
-    chosen = [head.index(name) for name in FIELD_COLUMNS if name in head]
+    places = [head.index(name) for name in FIELD_COLUMNS if name in head]
     body = []
     for row in rows[start + 2 :]:
         if len(row) != len(head) or {"set", "verdict"} <= set(row):
             break
-        body.append([figure(row[i]) for i in chosen])
-    return ["p, at most" if head[i] == "p" else head[i] for i in chosen], body
+        body.append([figure(row[i]) for i in places])
+    return ["p, at most" if head[i] == "p" else head[i] for i in places], body
 
 
 def figure(cell: str) -> str | float | None:

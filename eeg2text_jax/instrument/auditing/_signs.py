@@ -114,39 +114,39 @@ class _Rows:
         subjects: Sequence[str],
         choices: Sequence[str],
     ) -> None:
-        own = [words(text) for text in references]
-        numbers = {key: number for number, key in enumerate(sorted(set(own) - {()}, key=_hash))}
-        kept = [(numbers[own[s]], i) for i, s in enumerate(np.asarray(sentence).tolist()) if own[s]]
-        sizes = np.bincount([s for s, _ in kept], minlength=len(numbers))
+        truths = [words(text) for text in references]
+        numbers = {key: number for number, key in enumerate(sorted(set(truths) - {()}, key=_hash))}
+        rows = [(numbers[truths[s]], i) for i, s in enumerate(np.asarray(sentence).tolist()) if truths[s]]
+        sizes = np.bincount([s for s, _ in rows], minlength=len(numbers))
         looked = max(1, int((np.cumsum(sizes) <= MANY).sum()))  # whole sentences
-        kept = sorted((_hash(words(texts[i])), s, _tokens(texts[i]), texts[i], i) for s, i in kept if s < looked)
-        self.n = len(kept)
-        places = [i for *_, i in kept]
+        rows = sorted((_hash(words(texts[i])), s, _tokens(texts[i]), texts[i], i) for s, i in rows if s < looked)
+        self.n = len(rows)
+        places = [i for *_, i in rows]
         self.pairs = [(references[int(sentence[i])], texts[i]) for i in places]
         self.words = [words(texts[i]) for i in places]
-        self.own = [own[int(sentence[i])] for i in places]
-        self.tokens = [(said, _tokens(references[int(sentence[i])])) for _, _, said, _, i in kept]
-        self.sentence = np.array([s for _, s, *_ in kept], int)
+        self.true = [truths[int(sentence[i])] for i in places]
+        self.tokens = [(said, _tokens(references[int(sentence[i])])) for _, _, said, _, i in rows]
+        self.sentence = np.array([s for _, s, *_ in rows], int)
         self.choices = {words(text) for text in choices}
         self.listed = np.array([said in numbers or said in self.choices for said in self.words], bool)
-        self.errors = np.array([Levenshtein.distance(a, b) for a, b in zip(self.words, self.own, strict=True)])
-        self.lengths = np.array([len(key) for key in self.own])
+        self.errors = np.array([Levenshtein.distance(a, b) for a, b in zip(self.words, self.true, strict=True)])
+        self.lengths = np.array([len(key) for key in self.true])
         self.rates = self.errors / self.lengths
-        self.held = np.array([_holds(said, true) for said, true in zip(self.words, self.own, strict=True)], bool)
+        self.held = np.array([_holds(said, true) for said, true in zip(self.words, self.true, strict=True)], bool)
         names = np.unique([subjects[i] for i in places], return_inverse=True)[1]
         self.readers = sorted((np.flatnonzero(names == reader) for reader in np.unique(names)), key=list)
 
-    def sentences(self, chosen: np.ndarray) -> int:
-        """Return the number of sentences among the chosen rows, bool `[n]`."""
-        return len(set(self.sentence[chosen].tolist()))
+    def sentences(self, rows: np.ndarray) -> int:
+        """Return the number of sentences among these rows, bool `[n]`."""
+        return len(set(self.sentence[rows].tolist()))
 
-    def shown(self, chosen: Iterable[int]) -> tuple[tuple[str, str], ...]:
-        """Return two of the chosen rows, of two sentences if they can be had."""
-        found: dict[int, tuple[str, str]] = {}
-        chosen = [int(row) for row in chosen]
-        for row in chosen:
-            found.setdefault(int(self.sentence[row]), self.pairs[row])
-        return tuple([*found.values(), *(self.pairs[row] for row in chosen[1:])][:2])
+    def shown(self, rows: Iterable[int]) -> tuple[tuple[str, str], ...]:
+        """Return two of these rows, of two sentences if they can be had."""
+        pairs: dict[int, tuple[str, str]] = {}
+        rows = [int(row) for row in rows]
+        for row in rows:
+            pairs.setdefault(int(self.sentence[row]), self.pairs[row])
+        return tuple([*pairs.values(), *(self.pairs[row] for row in rows[1:])][:2])
 
 
 def _hash(key: Sequence[str]) -> tuple[int, Sequence[str]]:
@@ -157,10 +157,10 @@ def _hash(key: Sequence[str]) -> tuple[int, Sequence[str]]:
 @functools.lru_cache(MANY)
 def _tokens(text: str) -> tuple[str, ...]:
     """Return the words and marks of a text, less final marks."""
-    found = TOKENS.findall(characters_apart(unmarked(text)))
-    while found and not found[-1][0].isalnum():
-        found.pop()
-    return tuple(found)
+    tokens = TOKENS.findall(characters_apart(unmarked(text)))
+    while tokens and not tokens[-1][0].isalnum():
+        tokens.pop()
+    return tuple(tokens)
 
 
 def _right(expected: Sequence[str], said: Sequence[str]) -> np.ndarray:
@@ -181,9 +181,9 @@ def _words_follow_the_target(rows: _Rows) -> Sign | None:
     it. What a recording tells of a sentence, its kind, its form, the class or the length of its words, is told of the
     words on both sides; and what a language model adds follows the predicted word.
     """
-    before, own = _equal_words(places := _wrong_after_wrong(rows))
+    before, predicted = _equal_words(places := _wrong_after_wrong(rows))
     after, _ = _equal_words(_wrong_after_wrong(rows, backwards=True))
-    usual = max(1.0, own.ratio, after.ratio)
+    usual = max(1.0, predicted.ratio, after.ratio)
     bound = usual * before.expected
     if before.kinds < KINDS or before.ratio < FOLLOWS * usual or before.equal < bound + SURE * bound**0.5:
         return None
@@ -194,7 +194,7 @@ def _words_follow_the_target(rows: _Rows) -> Sign | None:
         "looks_teacher_forced",
         Weight.CONTRADICTED,
         f"wrong words follow the true word before them: after the same true word two are equal {before.ratio:.1f} "
-        f"times as often as their sentences explain ({own.ratio:.1f} times after the same predicted word, "
+        f"times as often as their sentences explain ({predicted.ratio:.1f} times after the same predicted word, "
         f"{after.ratio:.1f} before the same true word), as in {a[4]!r} after a true {a[2]!r}; so each word was "
         "predicted from the target (teacher forcing)",
         (rows.pairs[a[5]], rows.pairs[b[5]]),
@@ -207,18 +207,18 @@ def _wrong_after_wrong(rows: _Rows, *, backwards: bool = False) -> Places:
     Each: sentence, true word in this place, true and predicted word before it, the wrong word, and its row.
     `backwards`: sentences are read from their end.
     """
-    found: dict[tuple, tuple] = {}
+    places: dict[tuple, tuple] = {}
     step = -1 if backwards else 1
     for row in range(min(rows.n, 2 * SOME)):
-        true, said = rows.own[row][::step], rows.words[row][::step]
+        true, said = rows.true[row][::step], rows.words[row][::step]
         for op in Levenshtein.opcodes(true, said):
             if op.tag != "replace":
                 continue
             for i, j in zip(range(op.src_start, op.src_end), range(op.dest_start, op.dest_end), strict=False):
                 if i and j and true[i - 1] != said[j - 1]:
                     place = (int(rows.sentence[row]), true[i], true[i - 1], said[j - 1], said[j], row)
-                    found.setdefault((*place[:3], said[j]), place)
-    return sorted(sorted(found.values(), key=lambda place: _hash(place[1:5]))[:SOME])
+                    places.setdefault((*place[:3], said[j]), place)
+    return sorted(sorted(places.values(), key=lambda place: _hash(place[1:5]))[:SOME])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,16 +243,16 @@ def _equal_words(places: Places) -> tuple[_Pairs, _Pairs]:
     if len(places) < KINDS:
         return _Pairs(), _Pairs()
     columns = [*zip(*places, strict=True)][:5]
-    sentence, true, before, own, wrong = (np.unique(column, return_inverse=True)[1] for column in columns)
-    same_before, same_own, same = (one[:, None] == one for one in (before, own, wrong))
+    sentence, true, before, said, wrong = (np.unique(column, return_inverse=True)[1] for column in columns)
+    same_before, same_said, same = (one[:, None] == one for one in (before, said, wrong))
     apart = (sentence[:, None] != sentence) & (true[:, None] != true)
-    plain = apart & ~same_before & ~same_own
+    plain = apart & ~same_before & ~same_said
     # Among the words of each sentence: how many are compared with a word, and how many equal it, [place, sentence].
     starts = np.flatnonzero(np.diff(sentence, prepend=-1))
     compared, equal = (np.add.reduceat(one.astype(np.float32), starts, axis=1) for one in (plain, plain & same))
 
-    def pairs(chosen: np.ndarray) -> _Pairs:
-        a, b = np.nonzero(np.triu(chosen, 1))
+    def pairs(mask: np.ndarray) -> _Pairs:
+        a, b = np.nonzero(np.triu(mask, 1))
         others = compared[a, sentence[b]] + compared[b, sentence[a]]
         a, b, others = (one[others > 0] for one in (a, b, others))
         expected = (equal[a, sentence[b]] + equal[b, sentence[a]]) / others
@@ -261,7 +261,7 @@ def _equal_words(places: Places) -> tuple[_Pairs, _Pairs]:
         shown = (int(a[hits[0]]), int(b[hits[0]])) if len(hits) else (0, 0)
         return _Pairs(len(hits), float(expected.sum()), len(kinds), shown)
 
-    return pairs(apart & same_before & ~same_own), pairs(apart & ~same_before & same_own)
+    return pairs(apart & same_before & ~same_said), pairs(apart & ~same_before & same_said)
 
 
 def _marks_of_the_target(rows: _Rows) -> Sign | None:
@@ -275,27 +275,27 @@ def _marks_of_the_target(rows: _Rows) -> Sign | None:
     if _by_letters(rows):
         return None
     kinds = [set(reference) for _, reference in rows.tokens]
-    own: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(4))
+    by_sentence: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(4))
     other: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(4))
     right: list[int] = []
     for place, row in enumerate(order):
         said, reference = rows.tokens[row]
-        found = _islands(reference, said)
+        counts = _islands(reference, said)
         near = [order[i] for i in range(max(0, place - NEIGHBORS // 2), min(len(order), place + NEIGHBORS // 2 + 1))]
         near = [i for i in near if rows.sentence[i] != rows.sentence[row]]
-        if not found[1] or not near:
+        if not counts[1] or not near:
             continue
         alike = max(near, key=lambda i: (len(kinds[row] & kinds[i]) / len(kinds[row] | kinds[i]), -i))
         strangers = [i for i in near if rows.sentence[i] == rows.sentence[alike]][:STRANGERS]
-        own[rows.sentence[row]] += found
+        by_sentence[rows.sentence[row]] += counts
         other[rows.sentence[row]] += np.mean([_islands(reference, rows.tokens[i][0]) for i in strangers], axis=0)
-        right += [row] if found[0] else []
-    if len(own) < MARK_SENTENCES:
+        right += [row] if counts[0] else []
+    if len(by_sentence) < MARK_SENTENCES:
         return None
-    mine, theirs = np.stack([*own.values()]), np.stack([other[s] for s in own])
-    mark, by_chance, error = _shares(mine, theirs)
-    word = mine[:, 2].sum() / max(1, mine[:, 3].sum())
-    if mine[:, 1].sum() < MIN_MARKS or mark <= word or mark - by_chance < max(MARKS, SURE_MARKS * error):
+    of_targets, theirs = np.stack([*by_sentence.values()]), np.stack([other[s] for s in by_sentence])
+    mark, by_chance, error = _shares(of_targets, theirs)
+    word = of_targets[:, 2].sum() / max(1, of_targets[:, 3].sum())
+    if of_targets[:, 1].sum() < MIN_MARKS or mark <= word or mark - by_chance < max(MARKS, SURE_MARKS * error):
         return None
     return Sign(
         "looks_teacher_forced",
@@ -328,8 +328,8 @@ def _islands(reference: Sequence[str], said: Sequence[str]) -> np.ndarray:
 def _by_letters(rows: _Rows) -> bool:
     """Return whether wrong words differ from the true words in few letters, as in typing or spelling."""
     wrong = np.flatnonzero(rows.errors)[:SOME].tolist()
-    pairs = [(" ".join(rows.words[row]), " ".join(rows.own[row])) for row in wrong]
-    letters = sum(Levenshtein.distance(*pair) for pair in pairs) / max(1, sum(len(own) for _, own in pairs))
+    pairs = [(" ".join(rows.words[row]), " ".join(rows.true[row])) for row in wrong]
+    letters = sum(Levenshtein.distance(*pair) for pair in pairs) / max(1, sum(len(true) for _, true in pairs))
     return bool(letters < BY_LETTERS * rows.errors[wrong].sum() / max(1, rows.lengths[wrong].sum()))
 
 
@@ -344,38 +344,38 @@ def _copies(rows: _Rows) -> Sign | None:
     these), or if the references have no such marks: an honest decoder without errors looks the same.
     """
     long = rows.lengths >= LONG
-    for whose, mine in [("", np.arange(rows.n)), *((" of one reader", mine) for mine in rows.readers)]:
-        mine = mine[long[mine]]
-        enough = len(mine) >= FEW_ROWS and rows.sentences(mine) >= FEW_SENTENCES
-        if enough and rows.held[mine].sum() >= ALL_ROWS * len(mine):
-            return _copied(rows, mine, whose)
+    for whose, indices in [("", np.arange(rows.n)), *((" of one reader", indices) for indices in rows.readers)]:
+        indices = indices[long[indices]]
+        enough = len(indices) >= FEW_ROWS and rows.sentences(indices) >= FEW_SENTENCES
+        if enough and rows.held[indices].sum() >= ALL_ROWS * len(indices):
+            return _copied(rows, indices, whose)
     return None
 
 
-def _copied(rows: _Rows, mine: np.ndarray, whose: str) -> Sign | None:
-    """Return what rows `mine` show, nearly all of which hold their reference."""
+def _copied(rows: _Rows, indices: np.ndarray, whose: str) -> Sign | None:
+    """Return what rows `indices` show, nearly all of which hold their reference."""
     others = rows.listed[~rows.held]
     if whose and 2 * others.sum() >= len(others):
         return None  # one good reader, where all choose among the sentences of the file
-    chosen = bool(rows.choices) or bool(others.any())
-    letter = np.array([_holds(*rows.tokens[row]) for row in mine.tolist()])
-    inner = np.array([any(not token[0].isalnum() for token in rows.tokens[row][1]) for row in mine.tolist()])
-    sure = not whose and not chosen and letter.sum() >= ALL_ROWS * len(mine) and inner.mean() >= PRINTED
+    from_list = bool(rows.choices) or bool(others.any())
+    letter = np.array([_holds(*rows.tokens[row]) for row in indices.tolist()])
+    inner = np.array([any(not token[0].isalnum() for token in rows.tokens[row][1]) for row in indices.tolist()])
+    sure = not whose and not from_list and letter.sum() >= ALL_ROWS * len(indices) and inner.mean() >= PRINTED
     return Sign(
         "target_copies",
         Weight.CONTRADICTED if sure else Weight.ODD,
-        f"{rows.held[mine].sum()} of {len(mine)} predictions{whose} hold their reference "
+        f"{rows.held[indices].sum()} of {len(indices)} predictions{whose} hold their reference "
         + (
             "to the letter, punctuation included: a column was read twice, or the targets were written out"
             if sure
             else "word for word: a column was read twice, the targets were written out, or the decoder makes no errors"
         ),
-        rows.shown(mine[rows.held[mine]]),
+        rows.shown(indices[rows.held[indices]]),
     )
 
 
-def _holds(said: Sequence[str], own: Sequence[str]) -> bool:
-    return f" {' '.join(own)} " in f" {' '.join(said)} "
+def _holds(said: Sequence[str], true: Sequence[str]) -> bool:
+    return f" {' '.join(true)} " in f" {' '.join(said)} "
 
 
 # Odd -----------------------------------------------------------------------------
@@ -390,20 +390,20 @@ def _whole_or_lost(rows: _Rows) -> Sign | None:
     long = rows.lengths >= LONG
     near = long & (rows.held | (rows.rates <= NEAR))
     middle, lost = long & ~near & (rows.rates <= MIDDLE), long & ~near & (rows.rates > MIDDLE)
-    chosen = np.zeros(rows.n, bool)
-    for mine in rows.readers:
-        if near[mine].sum() > GAP * middle[mine].sum() and lost[mine].sum() >= LOST * len(mine):
-            chosen[mine] = near[mine]
-    enough = chosen.sum() >= A_FEW * rows.n and rows.sentences(chosen) >= FEW_SENTENCES
+    whole = np.zeros(rows.n, bool)
+    for of_reader in rows.readers:
+        if near[of_reader].sum() > GAP * middle[of_reader].sum() and lost[of_reader].sum() >= LOST * len(of_reader):
+            whole[of_reader] = near[of_reader]
+    enough = whole.sum() >= A_FEW * rows.n and rows.sentences(whole) >= FEW_SENTENCES
     if not enough or 2 * (rows.listed & lost).sum() >= lost.sum():
         return None
     return Sign(
         "whole_or_lost",
         Weight.ODD,
-        f"{chosen.sum()} of {rows.n} predictions are nearly or wholly right, {middle.sum()} right in part, and "
+        f"{whole.sum()} of {rows.n} predictions are nearly or wholly right, {middle.sum()} right in part, and "
         f"{lost.sum()} hold next to nothing of their reference: targets in some rows, or readers who attended or not; "
         "if the decoder chose from a list, give it with --choices",
-        rows.shown([*np.flatnonzero(chosen)[:1], *np.flatnonzero(lost)[:1]]),
+        rows.shown([*np.flatnonzero(whole)[:1], *np.flatnonzero(lost)[:1]]),
     )
 
 
@@ -440,22 +440,22 @@ def _given_beginning(rows: _Rows) -> Sign | None:
     half of the sentences share, such as "a man" of captions, tell nothing.
     """
     for k in range(MOST_WORDS, 0, -1):
-        able = [row for row in range(rows.n) if len(rows.own[row]) >= k + LEFT]
-        found = [row for row in able if rows.words[row][:k] == rows.own[row][:k]]
-        if len(able) < FEW_ROWS or len(found) < max(NEAR_ALL * len(able), rows.n / 2):
+        able = [row for row in range(rows.n) if len(rows.true[row]) >= k + LEFT]
+        begun = [row for row in able if rows.words[row][:k] == rows.true[row][:k]]
+        if len(able) < FEW_ROWS or len(begun) < max(NEAR_ALL * len(able), rows.n / 2):
             continue
-        beginnings = Counter({int(rows.sentence[row]): rows.own[row][:k] for row in able}.values())
+        beginnings = Counter({int(rows.sentence[row]): rows.true[row][:k] for row in able}.values())
         if max(beginnings.values()) > HALF * beginnings.total() or len(beginnings) < FEW_SENTENCES:
             continue
-        rest = [_right(rows.own[row][k:], rows.words[row][k:]) for row in found]
+        rest = [_right(rows.true[row][k:], rows.words[row][k:]) for row in begun]
         following, later = float(np.mean([right[0] for right in rest])), float(np.concatenate(rest).mean())
         if max(following, later) <= HALF:
             return Sign(
                 "target_beginning",
                 Weight.ODD,
-                f"{len(found)} of {len(able)} predictions begin with the first {f'{k} words' if k > 1 else 'word'} of "
+                f"{len(begun)} of {len(able)} predictions begin with the first {f'{k} words' if k > 1 else 'word'} of "
                 f"their reference, and of the words that follow {later:.0%} are right: a tag or number of the sentence "
                 "stands on both sides, or the decoder was given these words",
-                rows.shown(found),
+                rows.shown(begun),
             )
     return None

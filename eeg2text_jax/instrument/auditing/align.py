@@ -104,19 +104,19 @@ def align(
     """
     notes: list[str] = []
     mode = mode or _shared_mode(conditions)
-    chosen = {name: _one_mode(name, list(rows), mode, notes) for name, rows in conditions.items()}
-    for name, rows in chosen.items():
+    rows_of = {name: _one_mode(name, list(rows), mode, notes) for name, rows in conditions.items()}
+    for name, rows in rows_of.items():
         _check_rows(name, rows)
-    first, *others = chosen
-    keys = {name: [key(row.reference) for row in rows] for name, rows in chosen.items()}
+    first, *others = rows_of
+    keys = {name: [key(row.reference) for row in rows] for name, rows in rows_of.items()}
     if shortened := sum(_match_shortened(keys, first, other) for other in others):
         notes.append(f"{shortened} references end earlier in one file than in the other; the shorter ones count")
     if not rows_alike:
-        _keep_sentences(chosen, keys, notes)
+        _keep_sentences(rows_of, keys, notes)
     for other in others:
-        _check_same(chosen, keys, first, other, common or not rows_alike)
-    left_out = _keep_shared(chosen, keys) if common else []
-    return _assemble(chosen, keys, notes, left_out)
+        _check_same(rows_of, keys, first, other, common or not rows_alike)
+    left_out = _keep_shared(rows_of, keys) if common else []
+    return _assemble(rows_of, keys, notes, left_out)
 
 
 def without_unknown(row: Prediction) -> Prediction:
@@ -172,20 +172,20 @@ def _match_shortened(keys: Keys, first: str, other: str) -> int:
     return len(set(same.values()))
 
 
-def _readings(chosen: Chosen, keys: Keys) -> tuple[dict[str, list[tuple[int, str, str]]], bool]:
+def _readings(rows_of: Chosen, keys: Keys) -> tuple[dict[str, list[tuple[int, str, str]]], bool]:
     """Return condition -> (seed, sentence key, subject) of each row, and whether every row states its subject.
 
     If a row does not, all subjects are "".
     """
-    known = all(row.subject for rows in chosen.values() for row in rows)
+    stated = all(row.subject for rows in rows_of.values() for row in rows)
     readings = {
-        name: [(row.seed, text, row.subject if known else "") for row, text in zip(rows, keys[name], strict=True)]
-        for name, rows in chosen.items()
+        name: [(row.seed, text, row.subject if stated else "") for row, text in zip(rows, keys[name], strict=True)]
+        for name, rows in rows_of.items()
     }
-    return readings, known
+    return readings, stated
 
 
-def _check_same(chosen: Chosen, keys: Keys, first: str, other: str, common: bool) -> None:
+def _check_same(rows_of: Chosen, keys: Keys, first: str, other: str, common: bool) -> None:
     """Raise UserError if two conditions share no reference or, unless `common`, differ in references or row counts."""
     a, b = set(keys[first]), set(keys[other])
     if not a & b:
@@ -199,7 +199,7 @@ def _check_same(chosen: Chosen, keys: Keys, first: str, other: str, common: bool
             f"the references differ: {first} has {len(a)} sentences and {other} {len(b)}, of which {len(a & b)} are in "
             f"both (only {first if missing in a else other} has {missing!r:.60}); {remedy}."
         )
-    pair = {first: chosen[first], other: chosen[other]}
+    pair = {first: rows_of[first], other: rows_of[other]}
     readings, with_subject = _readings(pair, keys)
     if Counter(readings[first]) != Counter(readings[other]):
         what = "sentence, subject and seed" if with_subject else "sentence and seed"
@@ -208,40 +208,40 @@ def _check_same(chosen: Chosen, keys: Keys, first: str, other: str, common: bool
             shown = [", ".join(labels[:3]) + (" ..." if len(labels) > 3 else "") for labels in subjects]
             what += f" (no subject label in common: {' and '.join(shown)})"
         raise UserError(
-            f"{first} has {len(chosen[first])} rows and {other} {len(chosen[other])}, and they differ in the number of "
-            f"rows for some {what}; {remedy}."
+            f"{first} has {len(rows_of[first])} rows and {other} {len(rows_of[other])}, and they differ in the number "
+            f"of rows for some {what}; {remedy}."
         )
 
 
-def _keep_sentences(chosen: Chosen, keys: Keys, notes: list[str]) -> None:
+def _keep_sentences(rows_of: Chosen, keys: Keys, notes: list[str]) -> None:
     """Drop the rows of sentences that some condition lacks; add a note on their number to `notes`."""
     everywhere = set.intersection(*map(set, keys.values()))
     if dropped := len(set().union(*keys.values()) - everywhere):
         notes.append(f"{dropped} sentences are not in all files and are left out")
     for name, texts in keys.items():
-        chosen[name] = [row for row, text in zip(chosen[name], texts, strict=True) if text in everywhere]
+        rows_of[name] = [row for row, text in zip(rows_of[name], texts, strict=True) if text in everywhere]
         keys[name] = [text for text in texts if text in everywhere]
 
 
-def _keep_shared(chosen: Chosen, keys: Keys) -> list[tuple[str, int, int]]:
+def _keep_shared(rows_of: Chosen, keys: Keys) -> list[tuple[str, int, int]]:
     """Drop rows that some condition lacks; return (name, rows dropped, rows before) of conditions that lost rows."""
-    readings, _ = _readings(chosen, keys)
+    readings, _ = _readings(rows_of, keys)
     shared = functools.reduce(operator.and_, map(Counter, readings.values()))
     if not shared:
         raise UserError(
             "the conditions share no row (same sentence, subject and seed); give files of the same test set."
         )
     left_out = []
-    for name, rows in chosen.items():
-        left, kept = shared.copy(), []
+    for name, rows in rows_of.items():
+        left, shared_rows = shared.copy(), []
         # If a condition has more rows of a reading than the others, the first by their text are kept.
         for row, reading in sorted(zip(rows, readings[name], strict=True), key=lambda pair: _row_order(pair[0])):
             if left[reading] > 0:
                 left[reading] -= 1
-                kept.append((row, reading[1]))
-        if len(kept) < len(rows):
-            left_out.append((name, len(rows) - len(kept), len(rows)))
-        chosen[name], keys[name] = map(list, zip(*kept, strict=True))
+                shared_rows.append((row, reading[1]))
+        if len(shared_rows) < len(rows):
+            left_out.append((name, len(rows) - len(shared_rows), len(rows)))
+        rows_of[name], keys[name] = map(list, zip(*shared_rows, strict=True))
     return left_out
 
 
@@ -250,11 +250,11 @@ def _row_order(row: Prediction) -> tuple[int, tuple[str, ...], str]:
     return row.seed, words(row.prediction), row.prediction
 
 
-def _assemble(chosen: Chosen, keys: Keys, notes: list[str], left_out: list[tuple[str, int, int]]) -> Aligned:
+def _assemble(rows_of: Chosen, keys: Keys, notes: list[str], left_out: list[tuple[str, int, int]]) -> Aligned:
     """Assign sentences to strata, drop sentences that are alone in their stratum, and return the aligned conditions."""
-    first, order = next(iter(chosen)), sorted(set().union(*map(set, keys.values())))
-    tasks, n_words, shown = _describe(chosen, keys, order, notes)
-    strata, readers = _strata(chosen[first], keys[first], order, tasks, n_words, notes)
+    first, order = next(iter(rows_of)), sorted(set().union(*map(set, keys.values())))
+    tasks, n_words, shown = _describe(rows_of, keys, order, notes)
+    strata, readers = _strata(rows_of[first], keys[first], order, tasks, n_words, notes)
     keep = exchangeable(strata)
     if not keep.all():
         notes.append(f"{(~keep).sum()} sentences are alone in their task; they have no content null and are left out")
@@ -263,18 +263,18 @@ def _assemble(chosen: Chosen, keys: Keys, notes: list[str], left_out: list[tuple
             f"{first}: has only {keep.sum()} sentences that can be exchanged with each other; at least {MIN_SENTENCES} "
             "are needed for a test, 30 for a verdict, and about 100 to find small effects."
         )
-    kept = np.flatnonzero(keep).tolist()
-    place = {order[old]: new for new, old in enumerate(kept)}
-    seeds = tuple(sorted({row.seed for row in chosen[first]}))
-    ids = {row.sentence_id: place.get(text, -1) for n in chosen for row, text in zip(chosen[n], keys[n], strict=True)}
+    sentences = np.flatnonzero(keep).tolist()
+    place = {order[old]: new for new, old in enumerate(sentences)}
+    seeds = tuple(sorted({row.seed for row in rows_of[first]}))
+    ids = {row.sentence_id: place.get(text, -1) for n in rows_of for row, text in zip(rows_of[n], keys[n], strict=True)}
     return Aligned(
-        references=tuple(shown[order[old]] for old in kept),
-        tasks=tuple(tasks[old] for old in kept),
+        references=tuple(shown[order[old]] for old in sentences),
+        tasks=tuple(tasks[old] for old in sentences),
         readers=readers[keep],
         n_words=n_words[keep],
-        strata=np.unique(divided(strata[keep], [order[old] for old in kept]), return_inverse=True)[1],
+        strata=np.unique(divided(strata[keep], [order[old] for old in sentences]), return_inverse=True)[1],
         seeds=seeds,
-        conditions=tuple(_condition(name, rows, keys[name], place, seeds, ids) for name, rows in chosen.items()),
+        conditions=tuple(_condition(name, rows, keys[name], place, seeds, ids) for name, rows in rows_of.items()),
         notes=tuple(notes),
         left_out=tuple(left_out),
     )
@@ -328,7 +328,7 @@ def _strata(
 
 
 def _describe(
-    chosen: Chosen, keys: Keys, order: Sequence[str], notes: list[str]
+    rows_of: Chosen, keys: Keys, order: Sequence[str], notes: list[str]
 ) -> tuple[list[str], np.ndarray, dict[str, str]]:
     """Return the task and the number of words of each sentence, and key -> text of the sentence.
 
@@ -336,7 +336,7 @@ def _describe(
     references doesn't change the strata.
     """
     tasks, texts = defaultdict(set), defaultdict(set)
-    for name, rows in chosen.items():
+    for name, rows in rows_of.items():
         for row, text in zip(rows, keys[name], strict=True):
             tasks[text].update({row.task} - {""})
             texts[text].add(row.reference)

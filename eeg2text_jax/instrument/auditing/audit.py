@@ -157,10 +157,10 @@ def audit(
     Examples:
       >>> from eeg2text_jax import audit, read_any
       >>> rows = read_any("run/predictions.jsonl").predictions
-      >>> own = [row for row in rows if row.train_condition == "eeg"]
-      >>> conditions = {name: [row for row in own if row.eval_condition == name] for name in ("eeg", "noise")}
-      >>> found = audit(conditions.pop("eeg"), conditions)
-      >>> found.verdict.value == "uses EEG"
+      >>> trained = [row for row in rows if row.train_condition == "eeg"]
+      >>> conditions = {name: [row for row in trained if row.eval_condition == name] for name in ("eeg", "noise")}
+      >>> result = audit(conditions.pop("eeg"), conditions)
+      >>> result.verdict.value == "uses EEG"
       False
     """
     options = dataclasses.replace(options or Options(), **changes)
@@ -175,7 +175,7 @@ def audit(
     aligned = align({options.name: eeg, **controls}, mode=mode, common=options.common)
     result = Audit(aligned, options).result()
     # Likelihoods are in teacher-forced rows, which a run has beside the free-running ones that are judged.
-    bits = [found for name, rows in controls.items() if (found := eeg_bits(eeg, name, rows)) is not None]
+    bits = [gain for name, rows in controls.items() if (gain := eeg_bits(eeg, name, rows)) is not None]
     return dataclasses.replace(result, seeds_stated=seeds_stated, notes=[*thinned, *result.notes], bits=bits)
 
 
@@ -197,14 +197,14 @@ class Audit:
         self.cells = [
             fill(condition, aligned.references, self.strata.members, self.scores) for condition in aligned.conditions
         ]
-        growth = (aligned.n_words, self.strata.kept, self.perfect)
+        growth = (aligned.n_words, self.strata.sentences, self.perfect)
         self.clock = clock_of_rows(aligned.eeg.rows)
         self.growth = 0.0 if self.ranked else variance_growth(aligned.eeg, *growth)
 
     def result(self) -> AuditResult:
         """Return the verdict with everything that leads to it."""
         aligned, options = self.aligned, self.options
-        own, pairs = self.contrasts()
+        singles, pairs = self.contrasts()
         signs = self._signs()
         contradicted = [f"{aligned.eeg.name}: {s.message}" for s in signs if s.weight is Weight.CONTRADICTED]
         origin = provenance_of(
@@ -216,13 +216,13 @@ class Audit:
         )
         looks = None if self.ranked else [notices.look_of(condition) for condition in aligned.conditions]
         limits = self._notices(signs, looks)
-        comparisons = self._decide(own[0], pairs, limits, origin)
+        comparisons = self._decide(singles[0], pairs, limits, origin)
         main = deciding_one(comparisons)
         labels = {column: labels_of(aligned, of, column) for column, of in (options.groups or {}).items()}
         groups = self._groups(labels, comparisons)
         ruling, time = self._ruling(main, comparisons, groups, labels, limits)
         deciding = [c.contrast for c in comparisons if not c.question]
-        mde = self.mde(deciding, own[0])
+        mde = self.mde(deciding, singles[0])
         secondary, notes = self._secondary(comparisons)
         reported, more = ([], []) if self.ranked else reported_scores(aligned, self.strata.members)
         adjusted = holm([*(c.decisive_p for c in deciding), *(s.contrast.decisive_p for s in secondary)])
@@ -232,7 +232,7 @@ class Audit:
         odd = [f"{aligned.eeg.name}: {s.message}" for s in signs if s.weight is Weight.ODD]
         return AuditResult(
             verdict=ruling,
-            sentence=in_words(main, own[0], mde, self.margin, ruling.recording),
+            sentence=in_words(main, singles[0], mde, self.margin, ruling.recording),
             limits=limits_of(ruling, main, limits, origin, time, odd),
             metric=self.endpoint.label,
             signature=self.endpoint.signature,
@@ -246,7 +246,7 @@ class Audit:
             n_strata=len(self.strata.members),
             alike=aligned.alike,
             seeds=aligned.seeds,
-            conditions=self._summaries(own, looks),
+            conditions=self._summaries(singles, looks),
             comparisons=comparisons,
             secondary=secondary,
             reported=reported,
@@ -265,21 +265,21 @@ class Audit:
 
     def contrasts(self) -> tuple[list[Contrast], list[Contrast]]:
         """Return every condition against its own null, EEG first, and EEG against every control."""
-        own = [self._contrast(self.cells, [i]) for i in range(len(self.cells))]
-        return own, [self._contrast(self.cells, [0, i]) for i in range(1, len(self.cells))]
+        singles = [self._contrast(self.cells, [i]) for i in range(len(self.cells))]
+        return singles, [self._contrast(self.cells, [0, i]) for i in range(1, len(self.cells))]
 
-    def mde(self, deciding: Sequence[Contrast], own: Contrast) -> float:
+    def mde(self, deciding: Sequence[Contrast], alone: Contrast) -> float:
         """Return the minimum detectable effect of a verdict; against controls, EEG must beat its own null, too."""
-        return mde_of([*deciding, own] if deciding[0].control else [own], self.growth)
+        return mde_of([*deciding, alone] if deciding[0].control else [alone], self.growth)
 
-    def _contrast(self, cells: Sequence[Cells], chosen: Sequence[int]) -> Contrast:
-        """Compare EEG (index 0) with the other condition of `chosen`, or one condition with its null."""
-        sides = [(self.aligned.conditions[i], cells[i]) for i in chosen]
+    def _contrast(self, cells: Sequence[Cells], indices: Sequence[int]) -> Contrast:
+        """Compare EEG (index 0) with the other condition of `indices`, or one condition with its null."""
+        sides = [(self.aligned.conditions[i], cells[i]) for i in indices]
         seeds: dict[str, Any] = {}
         if len(self.aligned.seeds) >= 3:
             size = len(self.aligned.references)
             by_rows = [[side.seed == g for side, _ in sides] for g in range(len(self.aligned.seeds))]
-            by_seed = np.stack([content_from(sides, rows, size)[self.strata.kept] for rows in by_rows])
+            by_seed = np.stack([content_from(sides, rows, size)[self.strata.sentences] for rows in by_rows])
             seeds = {"seeds": np.nanmean(by_seed, 1), "seed_noise": seed_noise(by_seed)}
         name = sides[1][0].name if len(sides) > 1 else ""
         return contrast(self.strata, *(c for _, c in sides), name=name, growth=self.growth, **seeds)
@@ -298,34 +298,34 @@ class Audit:
 
     def _notices(self, signs: Sequence[Sign], looks: Sequence[notices.Look] | None) -> list[Notice]:
         aligned, options = self.aligned, self.options
-        found = [] if looks is None else notices.of_texts(aligned, looks, of_words=self.endpoint.of_words)
-        found += notices.unfit(aligned)
+        limits = [] if looks is None else notices.of_texts(aligned, looks, of_words=self.endpoint.of_words)
+        limits += notices.unfit(aligned)
         if aligned.eeg.mode == "teacher_forced":
             message = f"{aligned.eeg.name}: teacher-forced, every token was predicted from the true tokens before it"
-            found.append(Notice("teacher_forced", message, notices.ALL))
-        found += notices.of_signs(signs, aligned.eeg.name, known_free=options.decoded is not None)
+            limits.append(Notice("teacher_forced", message, notices.ALL))
+        limits += notices.of_signs(signs, aligned.eeg.name, known_free=options.decoded is not None)
         if options.training_text is not None:
             apart = bool(options.decoded or options.choices)
-            found += notices.of_training_text(aligned, options.training_text, apart=apart)
-        found += notices.of_design(aligned)
-        return found + [Notice("time", message) for message in options.warnings]
+            limits += notices.of_training_text(aligned, options.training_text, apart=apart)
+        limits += notices.of_design(aligned)
+        return limits + [Notice("time", message) for message in options.warnings]
 
     def _decide(
-        self, own: Contrast, pairs: Sequence[Contrast], limits: Sequence[Notice], origin: Provenance
+        self, alone: Contrast, pairs: Sequence[Contrast], limits: Sequence[Notice], origin: Provenance
     ) -> list[Comparison]:
         """Return each comparison with its verdict."""
-        aligned, found = self.aligned, []
+        aligned, comparisons = self.aligned, []
         asked = questions(aligned, self.options.deciding)
-        for pair in pairs or [own]:
+        for pair in pairs or [alone]:
             control = next((c for c in aligned.conditions[1:] if c.name == pair.control), None)
             same = control is not None and not self.ranked and _same_rows(aligned.eeg, control)
-            verdict = judge(pair, own, self.margin, identical=same) if control else judge_alone(own, self.margin)
+            verdict = judge(pair, alone, self.margin, identical=same) if control else judge_alone(alone, self.margin)
             if origin.level is Level.UNKNOWN and verdict in (Verdict.USES_EEG, Verdict.CONTENT):
                 verdict = Verdict.UNPROVEN
             if any(notice.bars == notices.ALL or pair.control in notice.bars for notice in limits):
                 verdict = Verdict.NOT_JUDGEABLE
-            found.append(Comparison(pair, verdict, asked.get(pair.control, "")))
-        return found
+            comparisons.append(Comparison(pair, verdict, asked.get(pair.control, "")))
+        return comparisons
 
     def _pair(self, control: str) -> tuple[Condition, ...]:
         return (self.aligned.eeg, *(c for c in self.aligned.conditions[1:] if c.name == control))
@@ -333,7 +333,7 @@ class Audit:
     def _groups(self, labels: Mapping[str, np.ndarray], comparisons: Sequence[Comparison]) -> list[GroupAnswer]:
         pairs = [self._pair(c.control) for c in comparisons if not c.question]
         answers = (answer_groups(self.aligned, of, column, pairs, self.scores) for column, of in labels.items())
-        return [answer for found in answers for answer in found]
+        return [answer for of_column in answers for answer in of_column]
 
     def _ruling(
         self,
@@ -344,7 +344,7 @@ class Audit:
         limits: Sequence[Notice],
     ) -> tuple[Ruling, str]:
         """Return the verdict with its qualifiers, and the answer about time in words."""
-        status, time = answer_time(self.aligned, comparisons, known=bool(self.clock.known.any()))
+        status, time = answer_time(self.aligned, comparisons, timed=bool(self.clock.timed.any()))
         signal = SIGNALS.get(self.options.recording, self.options.recording)
         if main.verdict not in FOUND:
             spread = main.verdict is Verdict.EQUIVALENT and main.contrast.varies
@@ -361,7 +361,7 @@ class Audit:
 
     def _secondary(self, comparisons: Sequence[Comparison]) -> tuple[list[Secondary], list[str]]:
         """Return the further endpoints of each deciding comparison, and the notes of all metrics."""
-        found = []
+        secondary = []
         for endpoint in self.options.secondary:
             scores = text_scorer(self.aligned, endpoint)
             cells = [
@@ -371,31 +371,31 @@ class Audit:
             for comparison in comparisons:
                 if not comparison.question:
                     names = [c.name for c in self.aligned.conditions]
-                    chosen = [0, names.index(comparison.control)] if comparison.control else [0]
-                    found.append(Secondary(endpoint.label, endpoint.signature, self._contrast(cells, chosen), 1.0))
-        return found, [note for e in (self.endpoint, *self.options.secondary) for note in e.notes()]
+                    indices = [0, names.index(comparison.control)] if comparison.control else [0]
+                    secondary.append(Secondary(endpoint.label, endpoint.signature, self._contrast(cells, indices), 1.0))
+        return secondary, [note for e in (self.endpoint, *self.options.secondary) for note in e.notes()]
 
-    def _summaries(self, own: Sequence[Contrast], looks: Sequence[notices.Look] | None) -> list[ConditionSummary]:
+    def _summaries(self, singles: Sequence[Contrast], looks: Sequence[notices.Look] | None) -> list[ConditionSummary]:
         figures = [figures_of(c) if self.ranked else None for c in self.aligned.conditions]
         return [
-            ConditionSummary(condition.name, len(condition.rows), own[i], looks[i] if looks else None, figures[i])
+            ConditionSummary(condition.name, len(condition.rows), singles[i], looks[i] if looks else None, figures[i])
             for i, condition in enumerate(self.aligned.conditions)
         ]
 
     def _choices(self) -> list[str]:
         """Return what is not the default, in words."""
         options, default = self.options, WORDS if not self.ranked else None
-        found = [options.plan] if options.plan else []
+        choices = [options.plan] if options.plan else []
         if default is not None and self.endpoint.label != default.label:
-            found.append(f"endpoint {self.endpoint.label}")
+            choices.append(f"endpoint {self.endpoint.label}")
         if self.margin != self.endpoint.margin:
-            found.append(f"margin {self.margin:g} (default {self.endpoint.margin:g})")
+            choices.append(f"margin {self.margin:g} (default {self.endpoint.margin:g})")
         if options.choices:
-            found.append(f"as stated, the decoder chose among {len(options.choices)} sentences")
+            choices.append(f"as stated, the decoder chose among {len(options.choices)} sentences")
         asked = questions(self.aligned, options.deciding)
         if asked.keys() != questions(self.aligned, None).keys():
-            found.append(f"deciding: {', '.join(c.name for c in self.aligned.conditions[1:] if c.name not in asked)}")
-        return found + [f"{left} of {total} rows of {name} left out" for name, left, total in self.aligned.left_out]
+            choices.append(f"deciding: {', '.join(c.name for c in self.aligned.conditions[1:] if c.name not in asked)}")
+        return choices + [f"{left} of {total} rows of {name} left out" for name, left, total in self.aligned.left_out]
 
     def _rows(self) -> list[RowContent]:
         """Return all rows with their content, for the report; none if they are too many for a page."""
@@ -417,11 +417,11 @@ class Audit:
 
 def check_choices(texts: Sequence[str], choices: Sequence[str]) -> None:
     """Raise UserError if a prediction is none of the sentences that the decoder chose from; [] states no choice."""
-    known = set(map(key, choices))
-    if choices and (others := [text for text in texts if key(text) not in known]):
+    listed = set(map(key, choices))
+    if choices and (others := [text for text in texts if key(text) not in listed]):
         raise UserError(
             f"--choices: {len(others)} of {len(texts)} predictions, such as {others[0]!r:.80}, are not among its "
-            f"{len(known)} sentences; give the whole list that the decoder chose from, one sentence on each line."
+            f"{len(listed)} sentences; give the whole list that the decoder chose from, one sentence on each line."
         )
 
 
@@ -443,23 +443,23 @@ def eeg_bits(eeg: Sequence[Prediction], name: str, control: Sequence[Prediction]
     Samples are matched by seed, id and number of tokens. Interval and p are over sentences, by the normal distribution.
     """
     scored = {_bits_key(row): row.nll for row in control if row.nll is not None and row.n_tokens}
-    found: dict[str, list[tuple[float, int]]] = {}  # sentence -> nats gained and tokens of its samples
+    gains: dict[str, list[tuple[float, int]]] = {}  # sentence -> nats gained and tokens of its samples
     for row in eeg:
         if row.nll is not None and row.n_tokens and (other := scored.get(_bits_key(row))) is not None:
-            found.setdefault(key(row.reference), []).append((other - row.nll, row.n_tokens))
-    if len(found) < 2:
+            gains.setdefault(key(row.reference), []).append((other - row.nll, row.n_tokens))
+    if len(gains) < 2:
         return None
-    sums = [(math.fsum(nats for nats, _ in found[s]), sum(n for _, n in found[s])) for s in sorted(found)]
+    sums = [(math.fsum(nats for nats, _ in gains[s]), sum(n for _, n in gains[s])) for s in sorted(gains)]
     gained, tokens = np.array(sums).T
     gained = gained / np.log(2)
-    mean, count = float(gained.sum() / tokens.sum()), len(found)
+    mean, count = float(gained.sum() / tokens.sum()), len(gains)
     spread = float(np.sqrt(((gained - mean * tokens) ** 2).sum() * count / (count - 1)) / tokens.sum())
     return EegBits(
         control=name,
         bits_per_token=mean,
         interval=(mean - Z_95 * spread, mean + Z_95 * spread),
         p=NormalDist().cdf(-mean / spread) if spread > 0 else float(mean <= 0),
-        samples=sum(map(len, found.values())),
+        samples=sum(map(len, gains.values())),
         sentences=count,
         off_distribution="shuffled" not in name,
     )

@@ -252,35 +252,35 @@ def look_of(condition: Condition) -> Look:
 
 def unfit(aligned: Aligned) -> list[Notice]:
     """Return why nothing can be judged, whatever the rows hold: too few sentences, or two decoding modes."""
-    eeg, found = aligned.eeg, []
+    eeg, notices = aligned.eeg, []
     if len(aligned.references) < MIN_JUDGED:
         message = f"{len(aligned.references)} sentences are too few for a verdict, {MIN_JUDGED} are needed"
-        found.append(Notice("too_few_sentences", message, ALL))
+        notices.append(Notice("too_few_sentences", message, ALL))
     for control in aligned.conditions[1:]:
         if control.mode != eeg.mode:
             modes = [c.mode.replace("_", "-") if c.mode != "unknown" else "of unknown mode" for c in (eeg, control)]
             remedy = "; state it with --mode" if "unknown" in (control.mode, eeg.mode) else ""
             message = f"the modes differ, {eeg.name} is {modes[0]} and {control.name} {modes[1]}{remedy}"
-            found.append(Notice("modes_differ", message, (control.name,)))
-    return found
+            notices.append(Notice("modes_differ", message, (control.name,)))
+    return notices
 
 
 def of_texts(aligned: Aligned, looks: Sequence[Look], *, of_words: bool) -> list[Notice]:
     """Return notices about predicted texts: their form, silence and collapse."""
-    found, known = [], set(map(key, aligned.references))
+    notices, sentences = [], set(map(key, aligned.references))
     if of_words and (why := other_form(aligned.eeg.texts, aligned.references)):
-        found.append(Notice("other_form", f"{REASONS['other_form']}: {why}", ALL, _two(aligned)))
+        notices.append(Notice("other_form", f"{REASONS['other_form']}: {why}", ALL, _two(aligned)))
     for condition, look in zip(aligned.conditions, looks, strict=True):
         if look.empty:
-            found.append(Notice("empty", f"{condition.name}: {look.empty} of {look.rows} predictions are empty"))
+            notices.append(Notice("empty", f"{condition.name}: {look.empty} of {look.rows} predictions are empty"))
         if look.distinct <= max(1, COLLAPSED * look.rows):
             message = f"{condition.name}: {look.distinct} distinct predictions in {look.rows} rows"
-            found.append(Notice("collapsed", f"{message}; {look.top} are {look.top_text!r:.60}"))
-        listed = sum(text in known for text in map(key, condition.texts))
+            notices.append(Notice("collapsed", f"{message}; {look.top} are {look.top_text!r:.60}"))
+        listed = sum(text in sentences for text in map(key, condition.texts))
         if listed >= CHOSEN * look.rows and look.distinct > 1:
             message = f"{condition.name}: {listed} of {look.rows} predictions are test sentences"
-            found.append(Notice("chosen", f"{message}: the decoder chose from a list of them, or wrote targets"))
-    return found
+            notices.append(Notice("chosen", f"{message}: the decoder chose from a list of them, or wrote targets"))
+    return notices
 
 
 def _two(aligned: Aligned) -> tuple[tuple[str, str], ...]:
@@ -303,19 +303,19 @@ def _donors(control: Condition) -> Notice:
 
 def of_design(aligned: Aligned) -> list[Notice]:
     """Return notices about rows that were left out, unknown donors, and too few training seeds."""
-    found = [
+    notices = [
         Notice("rows_left_out", f"{name}: {left} of {total} rows are not in every condition and were left out")
         for name, left, total in aligned.left_out
     ]
-    found += [_donors(control) for control in aligned.conditions[1:] if _lacks_donors(control)]
+    notices += [_donors(control) for control in aligned.conditions[1:] if _lacks_donors(control)]
     trained = {condition.rows[0].train_condition for condition in aligned.conditions}
     if len(aligned.seeds) < 3 and len(trained) > 1:
         message = (
             "a control was trained separately: the comparison judges the training recipe and needs at least 3 seeds, "
             f"here {len(aligned.seeds)}; to judge this model, feed the control to the same checkpoint"
         )
-        found.append(Notice("few_seeds", message))
-    return found
+        notices.append(Notice("few_seeds", message))
+    return notices
 
 
 def of_training_text(aligned: Aligned, training: Iterable[str], *, apart: bool) -> list[Notice]:
@@ -323,13 +323,13 @@ def of_training_text(aligned: Aligned, training: Iterable[str], *, apart: bool) 
 
     `apart` says that these recordings are known not to be in training, or that the decoder chose from a known list.
     """
-    known = {key(line) for line in training} - {""}
-    shared = [text for text in aligned.references if key(text) in known]
+    trained = {key(line) for line in training} - {""}
+    shared = [text for text in aligned.references if key(text) in trained]
     n, rows = len(aligned.references), len(aligned.eeg.rows)
     if not shared:
         return []
     message = f"{len(shared)} of the {n} test sentences are in the training text (such as {shared[0]!r:.60})"
-    outputs = sum(key(text) in known for text in aligned.eeg.texts)
+    outputs = sum(key(text) in trained for text in aligned.eeg.texts)
     if len(shared) > A_POINT * n and outputs > A_POINT * rows:
         message += f", and {outputs} of {rows} predictions are training sentences: remembered, not decoded"
         return [Notice("training_text", message, ALL)]
@@ -354,15 +354,15 @@ def what_form_changes(predictions: Sequence[str], references: Sequence[str]) -> 
     step = -(-len(predictions) // 20_000) or 1
     texts = [list(side[::step]) for side in (predictions, references)]
     plain = [[key(text) for text in side] for side in texts]
-    found = []
+    changes = []
     for name, metric in (("WER", word_error_rate()), ("BLEU-1", word_bleu())):
         before, after = (float(metric.corpus(metric.statistics(*side).sum(0))[0]) for side in (texts, plain))
         if abs(before - after) > 5:
-            found.append(f"{name} from {before:.2f} to {after:.2f}")
-    if not found:
+            changes.append(f"{name} from {before:.2f} to {after:.2f}")
+    if not changes:
         return ""
     return (
-        f"case, punctuation and special tokens count: without them, scores change ({' and '.join(found)}); write "
+        f"case, punctuation and special tokens count: without them, scores change ({' and '.join(changes)}); write "
         "predictions and references alike, or say whether the reported scores count them"
     )
 
@@ -380,14 +380,14 @@ def file_notices(name: str, rows: Sequence[Prediction]) -> list[Notice]:
     references = [texts[s] for s in range(len(places))]
     none = np.zeros(len(rows), int)
     condition = Condition(name, tuple(rows), sentence, none, none - 1)
-    found: list[Notice] = []
+    notices: list[Notice] = []
     if condition.mode != "teacher_forced":
-        found += of_signs(signs_of(condition.texts, references, sentence, condition.subjects), name, known_free=False)
+        notices += of_signs(signs_of(condition.texts, references, sentence, condition.subjects), name, known_free=False)
     look = look_of(condition)
     alone: Any = Aligned(tuple(references), (), none, none, none, (0,), (condition,), (), ())
-    found += of_texts(alone, [look], of_words=True)
+    notices += of_texts(alone, [look], of_words=True)
     change = what_form_changes(condition.texts, [row.reference for row in rows])
-    return found + ([Notice("case_and_punctuation", f"{name}: {change}")] if change else [])
+    return notices + ([Notice("case_and_punctuation", f"{name}: {change}")] if change else [])
 
 
 # Questions about content that was found: about the sentence or its kind, and beyond the time of the recording or not.
@@ -437,14 +437,14 @@ def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.nd
     Raises:
       UserError: a reference has no label, or all have the same label.
     """
-    known = {key(text): label.strip() for text, label in groups.items()}
-    missing = [text for text in aligned.references if not known.get(key(text))]
+    label_of = {key(text): label.strip() for text, label in groups.items()}
+    missing = [text for text in aligned.references if not label_of.get(key(text))]
     if missing:
         raise UserError(
             f"--groups={column}: {len(missing)} references have no label, such as {missing[0]!r:.60}; give each one a "
             "label."
         )
-    labels = np.array([known[key(text)] for text in aligned.references])
+    labels = np.array([label_of[key(text)] for text in aligned.references])
     if len(set(labels.tolist())) < 2:
         raise UserError(f"--groups={column}: all references have the same label; expected two groups or more.")
     return labels
@@ -461,13 +461,13 @@ def answer_groups(
     conditions = list({c.name: c for pair in pairs for c in pair}.values())
     cells = {c.name: fill(c, aligned.references, within.members, scores) for c in conditions} if len(within) else {}
     between = {c.name: _group_cells(c, group, scores, aligned.references) for c in conditions}
-    found = []
+    answers = []
     for pair in pairs:
         apart = [between[c.name] for c in pair]
         whole = None if apart[0] is None else _contrast(Strata([np.arange(len(apart[0].blocks[0]))]), apart, pair)
         inner = _contrast(within, [cells[c.name] for c in pair], pair) if cells else None
-        found.append(GroupAnswer(column, pair[1].name if len(pair) > 1 else "", len(names), whole, inner))
-    return found
+        answers.append(GroupAnswer(column, pair[1].name if len(pair) > 1 else "", len(names), whole, inner))
+    return answers
 
 
 def _enough(strata: np.ndarray) -> bool:
@@ -521,7 +521,7 @@ def questions(aligned: Aligned, deciding: Collection[str] | None) -> dict[str, s
     return asked if len(asked) < len(aligned.conditions) - 1 else {}
 
 
-def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, known: bool) -> tuple[Time, str]:
+def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, timed: bool) -> tuple[Time, str]:
     """Return whether content goes beyond the time of the recording, with a sentence: EEG must beat all time controls.
 
     `nearest_in_time` copies the training text nearest in time, and `same_place` the one at the same place of another
@@ -529,7 +529,7 @@ def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, known: b
     trained on `clock` is given only the recording session and the time in it. `neighbor` feeds a recording of the same
     minute. `neighbor` alone does not suffice: if
     groups of sentences are shown in blocks, some neighbors are of another group. A model trained on EEG cannot read
-    the input of `clock`. `known`: whether any row says when it was recorded.
+    the input of `clock`. `timed`: whether any row says when it was recorded.
     """
     controls = {c.name: c for c in aligned.conditions[1:] if is_of_time(c)}
     judged = [c for c in comparisons if c.control in controls and c.verdict is not Verdict.NOT_JUDGEABLE]
@@ -541,7 +541,7 @@ def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, known: b
         )
         return (
             Time.UNKNOWN,
-            f"Time is not excluded: {why}{'' if known else ', and the rows do not say when they were recorded'}.",
+            f"Time is not excluded: {why}{'' if timed else ', and the rows do not say when they were recorded'}.",
         )
     figures = ", ".join(f"{figures_text(c.contrast)} against {c.control}" for c in judged)
     if not all(c.contrast.above for c in judged):
@@ -550,9 +550,9 @@ def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, known: b
     if any(_knows_all(controls[c.control], alike >= ALIKE) for c in judged):
         return Time.BEYOND, f"Content goes beyond the time of the recording: {figures}."
     needed = "same_place" if alike >= ALIKE else "nearest_in_time"
-    told = f"these controls keep less than a clock could know; add {needed}, or an arm trained on clock"
-    told += ", as recordings have the same order of sentences" if alike >= ALIKE else ""
-    return Time.UNKNOWN, f"Time is not excluded: {figures}; {told}."
+    advice = f"these controls keep less than a clock could know; add {needed}, or an arm trained on clock"
+    advice += ", as recordings have the same order of sentences" if alike >= ALIKE else ""
+    return Time.UNKNOWN, f"Time is not excluded: {figures}; {advice}."
 
 
 def _knows_all(condition: Condition, alike: bool) -> bool:

@@ -45,11 +45,11 @@ def signal_name(result: AuditResult, condition: str) -> str:
 
 def sentence_points(result: AuditResult, condition: str) -> np.ndarray:
     """Return for each sentence the mean score of its rows against others and against its own reference, `[S, 2]`."""
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    points: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in result.rows:
         if row.condition == condition and not np.isnan(row.content):
-            found[row.reference].append((row.others, row.own))
-    return np.array([np.mean(rows, 0) for rows in found.values()]).reshape(-1, 2)
+            points[row.reference].append((row.others, row.own))
+    return np.array([np.mean(rows, 0) for rows in points.values()]).reshape(-1, 2)
 
 
 def sentence_figure(result: AuditResult) -> str:
@@ -104,10 +104,10 @@ def effect_figure(result: AuditResult) -> str:
         if comparisons[0].control:
             axes.axvspan(-result.margin, result.margin, color=GREY, alpha=0.2, lw=0)
         for place, comparison in enumerate(comparisons):
-            found, color = comparison.contrast, BLUE if not comparison.question else GREY
-            axes.plot(found.interval(Z_95), (place, place), color=color, lw=1.5)
-            axes.plot(found.interval(), (place, place), color=color, lw=4, solid_capstyle="butt")
-            axes.plot(found.effect, place, "o", color="white", markeredgecolor=color, ms=8, mew=2)
+            difference, color = comparison.contrast, BLUE if not comparison.question else GREY
+            axes.plot(difference.interval(Z_95), (place, place), color=color, lw=1.5)
+            axes.plot(difference.interval(), (place, place), color=color, lw=4, solid_capstyle="butt")
+            axes.plot(difference.effect, place, "o", color="white", markeredgecolor=color, ms=8, mew=2)
         axes.axvline(0, color="black", lw=0.8)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.6)
@@ -210,9 +210,9 @@ def verdict_part(result: AuditResult) -> str:
 
 def _picture_part(result: AuditResult) -> str:
     """Return the picture of all sentences under EEG and under the deciding control, with its explanation."""
-    found = {c.name: c.content.effect for c in result.conditions}
+    contents = {c.name: c.content.effect for c in result.conditions}
     names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
-    means = " and ".join(f"{found[name]:+.2f} with {signal_name(result, name)}" for name in names)
+    means = " and ".join(f"{contents[name]:+.2f} with {signal_name(result, name)}" for name in names)
     text = (
         f"Each dot is a sentence: how well its outputs fit it (upwards), and other sentences of {result.alike} (to the "
         "right). On the line they fit both equally: no content. The diamond is the mean; its height above "
@@ -275,13 +275,13 @@ def _question_part(result: AuditResult) -> str:
         each = [*["any one reader"][: result.n_subjects > 1], *["any one group"][: bool(result.groups)]]
         lines.append(f"Without {' or '.join([*each, 'the strongest 2 % of the sentences'])}, the effect stays.")
     names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    contents: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in result.rows:
         if row.subject and not math.isnan(row.content):
-            found[row.subject][row.condition].append(row.content)
+            contents[row.subject][row.condition].append(row.content)
     readers = [
         (reader, str(len(of[names[0]])), *(f"{np.mean(of[name]):+.2f}" if of[name] else "–" for name in names))
-        for reader, of in sorted(found.items())
+        for reader, of in sorted(contents.items())
     ]
     by_reader = ("reader", "rows", *(f"content with {signal_name(result, name)}" for name in names))
     shown = table(heads, groups) if groups else ""

@@ -257,10 +257,10 @@ class AuditResult:
         shown = {"verdict": self.verdict.value, "headline": self.verdict.headline, "exit_status": self.exit_status}
         shown["deciding"] = self.deciding.control  # "" for EEG alone
         qualifiers = {name: _plain(value) for name, value in vars(self.verdict).items() if name != "base"}
-        found = {k: _plain(v) for k, v in vars(self).items() if k not in ("verdict", "rows")}
-        for comparison, values in zip(self.comparisons, found["comparisons"], strict=True):
+        fields = {k: _plain(v) for k, v in vars(self).items() if k not in ("verdict", "rows")}
+        for comparison, values in zip(self.comparisons, fields["comparisons"], strict=True):
             values["verdict"] = comparison.verdict.named(self.verdict.recording)
-        return shown | {"qualifiers": qualifiers} | found
+        return shown | {"qualifiers": qualifiers} | fields
 
 
 def _plain(value: Any) -> Any:
@@ -345,7 +345,7 @@ def secondary_rows(result: AuditResult) -> list[tuple[str, ...]]:
 def reported_rows(result: AuditResult) -> list[tuple[str, ...]]:
     """Return the rows of a table of scores as papers print them: name, then each condition's score and its null."""
     return [
-        (r.label, *(f"{own:.2f} ({null:.2f})" for own, null in zip(r.scores, r.nulls, strict=True)))
+        (r.label, *(f"{score:.2f} ({null:.2f})" for score, null in zip(r.scores, r.nulls, strict=True)))
         for r in result.reported
     ]
 
@@ -378,14 +378,14 @@ def limits_of(
             *(f"{notice.message[:1].upper()}{notice.message[1:]}." for notice in notices if notice.bars),
             *(f"  {reference!r:.100} -> {prediction!r:.100}" for reference, prediction in shown),
         ]
-    found = [f"Carried by {c.name}: without it {c.left:+.2f}." for c in ruling.carriers]
+    lines = [f"Carried by {c.name}: without it {c.left:+.2f}." for c in ruling.carriers]
     if ruling.base in FOUND:
-        found.append(provenance.sentence)
-        found += [f"Unusual, as a decoder or a target may make it: {message}." for message in odd]
-        found += [time] if ruling.time is not Time.BEYOND else []
+        lines.append(provenance.sentence)
+        lines += [f"Unusual, as a decoder or a target may make it: {message}." for message in odd]
+        lines += [time] if ruling.time is not Time.BEYOND else []
         if ruling.level is Level.UNKNOWN:
-            found.append("Not tested: whether content is about the sentence or about its kind; --groups=COLUMN tells.")
-    return found + [f"{notice.message}." for notice in notices if not notice.bars and notice.code not in odd]
+            lines.append("Not tested: whether content is about the sentence or about its kind; --groups=COLUMN tells.")
+    return lines + [f"{notice.message}." for notice in notices if not notice.bars and notice.code not in odd]
 
 
 def result_text(result: AuditResult, *, verbose: bool = False, report: object = "--html=report.html") -> str:

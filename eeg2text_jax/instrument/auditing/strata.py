@@ -73,18 +73,18 @@ def key(text: str) -> str:
 
 def other_form(predictions: Iterable[str], references: Sequence[str]) -> str:
     """Return why the two sides are not in the same form, such as phonemes beside words; "" if they are."""
-    known = Counter(word for text in references for word in words(text))
+    true_words = Counter(word for text in references for word in words(text))
     written = Counter(word for text in predictions for word in words(text))
-    shared = sum(count for word, count in written.items() if word in known)
+    shared = sum(count for word, count in written.items() if word in true_words)
     if written.total() < MIN_WORDS or shared >= FEW_SHARED * written.total():
         return ""
-    scripts, lengths = (_script(written), _script(known)), (_mean_length(written), _mean_length(known))
+    scripts, lengths = (_script(written), _script(true_words)), (_mean_length(written), _mean_length(true_words))
     if scripts[0] == scripts[1] and max(lengths) < UNLIKE * min(lengths):
         return ""
     different = f" ({scripts[0]} and {scripts[1]} letters)" if scripts[0] != scripts[1] else ""
     return (
         f"{shared / written.total():.0%} of the predicted words are in any reference{different}; most frequent words: "
-        f"{_frequent(written)} in the predictions, {_frequent(known)} in the references"
+        f"{_frequent(written)} in the predictions, {_frequent(true_words)} in the references"
     )
 
 
@@ -169,11 +169,11 @@ def reader_groups(sentence: np.ndarray, subject: np.ndarray) -> np.ndarray:
     groups = np.zeros(len(readers), int)
     # Sentences with the most readers first: a group's first sentence does not lack a reader by chance.
     for s in sorted(readers, key=lambda s: (-len(readers[s]), s)):
-        mine = readers[s]
-        alike = (i for i, a in enumerate(leaders) if len(a & mine) >= 0.5 * min(len(a), len(mine)))
+        subjects = readers[s]
+        alike = (i for i, a in enumerate(leaders) if len(a & subjects) >= 0.5 * min(len(a), len(subjects)))
         groups[s] = next(alike, len(leaders))
         if groups[s] == len(leaders):
-            leaders.append(mine)
+            leaders.append(subjects)
     return groups if np.bincount(groups).min() >= GROUP else np.zeros(len(groups), int)
 
 
@@ -245,12 +245,12 @@ def disjoint(rows: Sequence[Row]) -> list[Row]:
     any signal that is smooth in time.
     """
     end: dict[str, float] = {}  # story -> end of the last window that was kept
-    kept = set()
+    windows = set()
     for story, start, stop in sorted(set(map(_window, rows))):
         if start >= end.get(story, -math.inf):
             end[story] = stop
-            kept.add((story, start, stop))
-    return [row for row in rows if _window(row) in kept]
+            windows.add((story, start, stop))
+    return [row for row in rows if _window(row) in windows]
 
 
 def thin_windows(
@@ -259,10 +259,10 @@ def thin_windows(
     """Return the rows of EEG and controls to judge (fMRI: only `disjoint` windows), and a note on dropped rows."""
     if recording != "fmri":
         return eeg, controls, []
-    kept = disjoint(eeg)
-    note = f"windows overlap: {len(kept)} of {len(eeg)} rows share no segment with each other and are judged"
+    judged = disjoint(eeg)
+    note = f"windows overlap: {len(judged)} of {len(eeg)} rows share no segment with each other and are judged"
     apart = {name: disjoint(rows) for name, rows in controls.items()}
-    return kept, apart, [note] if len(kept) < len(eeg) else []
+    return judged, apart, [note] if len(judged) < len(eeg) else []
 
 
 def _window(row: Prediction) -> tuple[str, float, float]:

@@ -139,17 +139,17 @@ def named(name: str, what: str = "--endpoint") -> Named:
     return ENDPOINTS[name]
 
 
-def text_endpoint(given: Endpoint | str | None) -> Endpoint:
+def text_endpoint(endpoint: Endpoint | str | None) -> Endpoint:
     """Return an endpoint of texts that needs no model: itself, `words` (also for None), `rouge-1` or MODULE:FUNCTION.
 
     Raises:
       UserError: there is no such endpoint.
     """
-    if given is None or isinstance(given, Endpoint):
-        return given or WORDS
-    if given not in BY_NAME and ":" not in given:
-        raise UserError(f"endpoint={given}: there is no such endpoint of texts; {did_you_mean(given, BY_NAME)}")
-    return BY_NAME[given] if given in BY_NAME else function_endpoint(given)
+    if endpoint is None or isinstance(endpoint, Endpoint):
+        return endpoint or WORDS
+    if endpoint not in BY_NAME and ":" not in endpoint:
+        raise UserError(f"endpoint={endpoint}: there is no such endpoint of texts; {did_you_mean(endpoint, BY_NAME)}")
+    return BY_NAME[endpoint] if endpoint in BY_NAME else function_endpoint(endpoint)
 
 
 def function_endpoint(name: str) -> Endpoint:
@@ -175,16 +175,16 @@ def function_endpoint(name: str) -> Endpoint:
     return Endpoint(name, lambda references: points, 1.0, f"the function {name}")
 
 
-def checked_points(found: np.ndarray, predictions: int, references: int, label: str) -> np.ndarray:
+def checked_points(points: np.ndarray, predictions: int, references: int, label: str) -> np.ndarray:
     """Return points `[P, R]` as float64. Raises UserError for another shape, or a number that is not finite."""
     try:
-        found = np.asarray(found, float)
+        points = np.asarray(points, float)
     except (TypeError, ValueError) as error:
         raise UserError(f"endpoint {label}: returned no numbers ({error}); expected an array of points.") from error
-    if found.shape != (predictions, references) or not np.isfinite(found).all():
-        what = f"an array of shape {found.shape}" if found.shape != (predictions, references) else "NaN or infinity"
+    if points.shape != (predictions, references) or not np.isfinite(points).all():
+        what = f"an array of shape {points.shape}" if points.shape != (predictions, references) else "NaN or infinity"
         raise UserError(f"endpoint {label}: returned {what}; expected finite points [{predictions}, {references}].")
-    return found
+    return points
 
 
 PROGRESS_ROWS = 50_000  # number of rows from which progress is shown
@@ -225,8 +225,8 @@ def text_scorer(aligned: Aligned, endpoint: Endpoint) -> Scorer:
     def scores(condition: Condition, rows: np.ndarray, references: Sequence[str]) -> np.ndarray:
         texts: dict[str, int] = {}
         which = [texts.setdefault(condition.rows[row].prediction, len(texts)) for row in rows.tolist()]
-        found = points(list(texts), references)
-        return checked_points(found, len(texts), len(references), endpoint.label)[which]
+        scored = points(list(texts), references)
+        return checked_points(scored, len(texts), len(references), endpoint.label)[which]
 
     return scores
 
@@ -240,23 +240,23 @@ def fill(condition: Condition, references: Sequence[str], strata: Sequence[np.nd
         rows = np.concatenate([np.arange(starts[s], starts[s + 1]) for s in members.tolist()])
         sizes = (starts[members + 1] - starts[members]).tolist()
         place = np.repeat(np.arange(len(members)), sizes)
-        found = scores(condition, rows, [references[s] for s in members.tolist()])
-        own[rows] = found[np.arange(len(rows)), place]
-        _replace_donors(found, place, condition.donor[rows], members)
-        others[rows] = (found.sum(1) - own[rows]) / (len(members) - 1)
+        points = scores(condition, rows, [references[s] for s in members.tolist()])
+        own[rows] = points[np.arange(len(rows)), place]
+        _replace_donors(points, place, condition.donor[rows], members)
+        others[rows] = (points.sum(1) - own[rows]) / (len(members) - 1)
         share = 1 / np.repeat(sizes, sizes)
         mean = sparse.csr_array((share, (place, np.arange(len(rows)))), shape=(len(members), len(rows)))
-        blocks.append(mean @ found)
+        blocks.append(mean @ points)
     return Cells(tuple(blocks), own, others)
 
 
-def _replace_donors(found: np.ndarray, place: np.ndarray, donor: np.ndarray, members: np.ndarray) -> None:
+def _replace_donors(points: np.ndarray, place: np.ndarray, donor: np.ndarray, members: np.ndarray) -> None:
     """Replace the scores of rows against their donors' sentences, in place; `donor` `[rows]` has -1 for none."""
     where = {s: index for index, s in enumerate(members.tolist())}
     for row in np.flatnonzero(donor >= 0).tolist():
         if (column := where.get(int(donor[row]))) is not None and len(members) > 2:
-            rest = found[row].sum() - found[row, column] - found[row, place[row]]
-            found[row, column] = rest / (len(members) - 2)
+            rest = points[row].sum() - points[row, column] - points[row, place[row]]
+            points[row, column] = rest / (len(members) - 2)
 
 
 def _with_progress(condition: Condition, strata: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
@@ -306,8 +306,8 @@ def rank_endpoint(aligned: Aligned, name: object) -> tuple[Endpoint, int]:
                 f"{condition.name}: holds no rankings, but {aligned.eeg.name} does; give rankings only, or decoded "
                 "text only."
             )
-    metric, found = RankMetric(), WHICH_SENTENCE[name]
-    return Endpoint(found.label, lambda _: _no_texts, found.margin, metric.signature), metric.columns.index(name)
+    metric, figure = RankMetric(), WHICH_SENTENCE[name]
+    return Endpoint(figure.label, lambda _: _no_texts, figure.margin, metric.signature), metric.columns.index(name)
 
 
 def _no_texts(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -404,38 +404,38 @@ def reported_scores(aligned: Aligned, members: Sequence[np.ndarray]) -> tuple[li
     most = max(len(condition.rows) for condition in aligned.conditions)
     if most > MOST_ROWS:
         return [], [f"BLEU, WER and ROUGE are not computed for {most} rows; `eeg2text score` has them"]
-    found, notes = [], []
-    chosen: list[tuple[Metric, dict[str, int]]] = [
+    reported, notes = [], []
+    metrics: list[tuple[Metric, dict[str, int]]] = [
         (word_bleu(), {"BLEU-1": 0, "BLEU-4": 3}),
         (word_error_rate(), {"WER": 0}),
     ]
     summaries = rouge()
-    chosen.append(
+    metrics.append(
         (
             summaries,
             {"ROUGE-1 F": summaries.columns.index("rouge-1-f"), "ROUGE-L F": summaries.columns.index("rouge-l-f")},
         )
     )
     others = _others(len(aligned.references), members)
-    for metric, columns in chosen:
+    for metric, columns in metrics:
         try:
             pairs = [_score(condition, aligned.references, others, metric) for condition in aligned.conditions]
         except MetricError as error:
             notes.append(f"{', '.join(columns)} not computed: {error}")
             continue
         for label, column in columns.items():
-            scores, nulls = zip(*((float(own[column]), float(null[column])) for own, null in pairs), strict=True)
-            found.append(Reported(label, metric.signature, scores, nulls))
-    return found, notes
+            scores, nulls = zip(*((float(score[column]), float(null[column])) for score, null in pairs), strict=True)
+            reported.append(Reported(label, metric.signature, scores, nulls))
+    return reported, notes
 
 
 def _others(size: int, members: Sequence[np.ndarray]) -> np.ndarray:
     """Return the next `SHIFTS` other sentences of each sentence's stratum, int `[SHIFTS, S]`; they may repeat."""
-    found = np.tile(np.arange(size), (SHIFTS, 1))
+    others = np.tile(np.arange(size), (SHIFTS, 1))
     for stratum in members:
         for shift in range(SHIFTS):
-            found[shift, stratum] = np.roll(stratum, -1 - shift % (len(stratum) - 1))
-    return found
+            others[shift, stratum] = np.roll(stratum, -1 - shift % (len(stratum) - 1))
+    return others
 
 
 def _score(

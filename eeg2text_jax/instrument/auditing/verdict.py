@@ -34,11 +34,11 @@ class Strata:
 
     def __init__(self, members: Sequence[np.ndarray]) -> None:
         self.members = list(members)
-        self.kept = np.concatenate(self.members) if self.members else np.zeros(0, int)
+        self.sentences = np.concatenate(self.members) if self.members else np.zeros(0, int)
         self._pairings: list[np.ndarray] | None = None
 
     def __len__(self) -> int:
-        return len(self.kept)
+        return len(self.sentences)
 
     def pairings(self) -> list[np.ndarray]:
         """Return for each stratum the references of its sentences in each pairing, `[PAIRINGS, n]`; always the same."""
@@ -63,7 +63,7 @@ class Contrast:
     sd: float  # standard deviation of the effect of a random pairing
     mde: float  # minimum detectable effect of this comparison alone
     seed_effects: tuple[float, ...]
-    content: np.ndarray  # content of each sentence, in the order of `Strata.kept`; its mean is `effect`
+    content: np.ndarray  # content of each sentence, in the order of `Strata.sentences`; its mean is `effect`
     centred: tuple[np.ndarray, ...]  # centred blocks of the table without the effect, for covariances
 
     def interval(self, z: float = Z_ALPHA) -> tuple[float, float]:
@@ -142,12 +142,12 @@ def contrast(
         effects, p_seeds = tuple(seeds.tolist()), seed_p(seeds)
         variance += max(float(np.var(seeds, ddof=1)) - seed_noise, 0.0) / len(seeds)
     p, p_less = _pairing_p(strata, parts, sd)
-    own = [np.concatenate([np.diag(b) for b in table.blocks]) for table in tables]
+    diagonals = [np.concatenate([np.diag(b) for b in table.blocks]) for table in tables]
     rest = [np.concatenate([(b.sum(1) - np.diag(b)) / (len(b) - 1) for b in table.blocks]) for table in tables]
     mde = _solve(np.array([[sd_alone**2]]), growth)
     return Contrast(
         control=name,
-        scores=tuple(float(values.mean()) for values in own),
+        scores=tuple(float(values.mean()) for values in diagonals),
         nulls=tuple(float(values.mean()) for values in rest),
         effect=effect,
         p=p,
@@ -178,7 +178,7 @@ def _pairing_p(strata: Strata, parts: Sequence[np.ndarray], sd: float) -> tuple[
     return float(1 + more) / (1 + PAIRINGS), float(1 + less) / (1 + PAIRINGS)
 
 
-def variance_growth(eeg: Condition, n_words: np.ndarray, kept: np.ndarray, perfect: float) -> float:
+def variance_growth(eeg: Condition, n_words: np.ndarray, judged: np.ndarray, perfect: float) -> float:
     """Return by how much the variance of the effect grows with each point of content that is spread.
 
     A right word of sentence s adds `perfect / n_words[s]` points to one of its different predictions. So content is a
@@ -187,13 +187,13 @@ def variance_growth(eeg: Condition, n_words: np.ndarray, kept: np.ndarray, perfe
     Args:
       eeg: the condition whose predictions hold the content.
       n_words: number of words of each sentence, `[S]`.
-      kept: sentences that are judged.
+      judged: sentences that are judged.
       perfect: points of a prediction that is its reference.
     """
     different = np.zeros(len(n_words))
     pairs = {(s, row.prediction) for s, row in zip(eeg.sentence.tolist(), eeg.rows, strict=True)}
     np.add.at(different, [s for s, _ in pairs], 1)
-    return float(np.mean(perfect / np.maximum(n_words[kept], 1) / np.maximum(different[kept], 1))) / len(kept)
+    return float(np.mean(perfect / np.maximum(n_words[judged], 1) / np.maximum(different[judged], 1))) / len(judged)
 
 
 def verdict_mde(contrasts: Sequence[Contrast], growth: float) -> float:
@@ -217,9 +217,9 @@ def _solve(covariance: np.ndarray, growth: float) -> float:
         return 0.0
     count = len(covariance)
     draws = np.random.default_rng(0).standard_normal((20_000, count)) if count > 1 else None
-    found = 0.0
+    least = 0.0
     for _ in range(50):
-        whole = covariance + growth * found
+        whole = covariance + growth * least
         critical = Z_ALPHA * np.sqrt(np.diag(whole))
         if draws is None:
             new = critical[0] + Z_POWER * np.sqrt(whole[0, 0])
@@ -227,10 +227,10 @@ def _solve(covariance: np.ndarray, growth: float) -> float:
             values, vectors = np.linalg.eigh(whole)
             effects = draws @ (vectors * np.sqrt(np.maximum(values, 0))).T
             new = float(np.quantile((critical + effects).max(1), POWER))
-        if abs(new - found) < 1e-6 * new:
+        if abs(new - least) < 1e-6 * new:
             break
-        found = float(new)
-    return found
+        least = float(new)
+    return least
 
 
 def seed_noise(content: np.ndarray) -> float:
@@ -261,22 +261,22 @@ def seed_mde(effects: np.ndarray) -> float:
     return float(shift * np.std(effects, ddof=1) / np.sqrt(n))
 
 
-def by_sentence(condition: Condition, values: np.ndarray, chosen: np.ndarray, size: int) -> np.ndarray:
-    """Return the mean of the chosen rows' values for each sentence, `[S]`; NaN for a sentence without such a row."""
+def by_sentence(condition: Condition, values: np.ndarray, mask: np.ndarray, size: int) -> np.ndarray:
+    """Return the mean of the values of rows in `mask` for each sentence, `[S]`; NaN for a sentence without a row."""
     with np.errstate(invalid="ignore"):
-        total = np.bincount(condition.sentence[chosen], values[chosen], size)
-        return total / np.bincount(condition.sentence[chosen], minlength=size)
+        total = np.bincount(condition.sentence[mask], values[mask], size)
+        return total / np.bincount(condition.sentence[mask], minlength=size)
 
 
 Side = tuple[Condition, Cells]  # a condition with its table
 
 
-def content_from(sides: Sequence[Side], chosen: Sequence[np.ndarray], size: int) -> np.ndarray:
-    """Return the content of each sentence, EEG's minus the control's if there is one, from the chosen rows, `[S]`.
+def content_from(sides: Sequence[Side], masks: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Return the content of each sentence, EEG's minus the control's if there is one, from the rows in `masks`, `[S]`.
 
-    `chosen` says for each side which rows count, bool `[N]`.
+    `masks` has for each side whether its rows count, bool `[N]`.
     """
-    parts = [by_sentence(side, cells.content, rows, size) for (side, cells), rows in zip(sides, chosen, strict=True)]
+    parts = [by_sentence(side, cells.content, rows, size) for (side, cells), rows in zip(sides, masks, strict=True)]
     return parts[0] - parts[1] if len(parts) > 1 else parts[0]
 
 
@@ -297,19 +297,19 @@ def carriers(whole: Contrast, sides: Sequence[Side], strata: Strata, groups: Map
     The effect goes, and not the power: less than half is left, and even the upper end of the interval of what is left
     is below the whole effect. For the strongest sentences, as many of the weakest are left out, as chance has both.
     """
-    size = int(strata.kept.max()) + 1
+    size = int(strata.sentences.max()) + 1
     names = sorted({row.subject for side, _ in sides for row in side.rows} - {""})
     subjects = [np.array(side.subjects) for side, _ in sides]
-    found = []
+    rests = []
     for name in names if len(names) > 1 else ():
-        content = content_from(sides, [readers != name for readers in subjects], size)[strata.kept]
-        found.append((f"reader {name}", content[~np.isnan(content)]))
+        content = content_from(sides, [readers != name for readers in subjects], size)[strata.sentences]
+        rests.append((f"reader {name}", content[~np.isnan(content)]))
     for column, labels in groups.items():
-        for label in sorted(set(labels[strata.kept].tolist())):
-            found.append((f"{column} {label}", _without(whole, labels[strata.kept] == label)))
+        for label in sorted(set(labels[strata.sentences].tolist())):
+            rests.append((f"{column} {label}", _without(whole, labels[strata.sentences] == label)))
     rank, few = whole.content.argsort().argsort(), int(np.ceil(STRONGEST * len(strata)))
-    found.append((f"{few} of {len(strata)} sentences", _without(whole, (rank < few) | (rank >= len(strata) - few))))
-    return [Carrier(name, float(rest.mean())) for name, rest in found if len(rest) > 1 and _goes(whole.effect, rest)]
+    rests.append((f"{few} of {len(strata)} sentences", _without(whole, (rank < few) | (rank >= len(strata) - few))))
+    return [Carrier(name, float(rest.mean())) for name, rest in rests if len(rest) > 1 and _goes(whole.effect, rest)]
 
 
 def _without(whole: Contrast, left_out: np.ndarray) -> np.ndarray:
@@ -317,14 +317,14 @@ def _without(whole: Contrast, left_out: np.ndarray) -> np.ndarray:
 
     In a stratum of n sentences, the others hold 1 / n of the content of a strong one.
     """
-    kept, start = [], 0
+    contents, start = [], 0
     for part in whole.centred:
         n = len(part)
         rest, start = ~left_out[start : start + n], start + n
         if rest.sum() > 1:
             block = part[np.ix_(rest, rest)] * (n - 1) / n + whole.effect * np.eye(rest.sum())
-            kept.append(np.diag(centred(block)))
-    return np.concatenate(kept) if kept else np.zeros(0)
+            contents.append(np.diag(centred(block)))
+    return np.concatenate(contents) if contents else np.zeros(0)
 
 
 def _goes(effect: float, rest: np.ndarray) -> bool:
@@ -432,9 +432,9 @@ class Ruling:
     @property
     def restrictions(self) -> list[str]:
         """The qualifiers that restrict a claim."""
-        found = [str(self.time)] if self.time is Time.NOT_BEYOND else []
-        found += [str(self.level)] if self.level is Level.KIND else []
-        return found + [f"carried by {carrier.name}" for carrier in self.carriers]
+        phrases = [str(self.time)] if self.time is Time.NOT_BEYOND else []
+        phrases += [str(self.level)] if self.level is Level.KIND else []
+        return phrases + [f"carried by {carrier.name}" for carrier in self.carriers]
 
     @property
     def value(self) -> str:
@@ -482,8 +482,8 @@ class Comparison:
         return self.contrast.control
 
 
-def judge(found: Contrast, own: Contrast, margin: float, *, identical: bool = False) -> Verdict:
-    """Return the verdict of EEG against one control; `own` is EEG against its own null.
+def judge(pair: Contrast, alone: Contrast, margin: float, *, identical: bool = False) -> Verdict:
+    """Return the verdict of EEG against one control; `alone` is EEG against its own null.
 
     More content needs a p of at most 5 % and a 90 % interval above 0, also against EEG's own null: a control that fits
     other sentences better than its own makes any predictions look better. Equivalence needs a 90 % interval inside the
@@ -494,23 +494,23 @@ def judge(found: Contrast, own: Contrast, margin: float, *, identical: bool = Fa
     """
     if identical:
         return Verdict.EQUIVALENT
-    if not own.varies:
+    if not alone.varies:
         return Verdict.UNDERPOWERED
-    inside = found.reach < margin
-    if found.above:
-        if not own.above:
-            return Verdict.NO_CONTENT if own.interval()[1] < margin else Verdict.UNDERPOWERED
+    inside = pair.reach < margin
+    if pair.above:
+        if not alone.above:
+            return Verdict.NO_CONTENT if alone.interval()[1] < margin else Verdict.UNDERPOWERED
         return Verdict.BELOW_MARGIN if inside else Verdict.USES_EEG
     if inside:
         return Verdict.EQUIVALENT
-    return Verdict.CONTROL_BETTER if found.below else Verdict.UNDERPOWERED
+    return Verdict.CONTROL_BETTER if pair.below else Verdict.UNDERPOWERED
 
 
-def judge_alone(own: Contrast, margin: float) -> Verdict:
+def judge_alone(alone: Contrast, margin: float) -> Verdict:
     """Return the verdict of EEG without a control."""
-    if not own.above:
+    if not alone.above:
         return Verdict.NO_CONTENT
-    return Verdict.BELOW_MARGIN if own.reach < margin else Verdict.CONTENT
+    return Verdict.BELOW_MARGIN if alone.reach < margin else Verdict.CONTENT
 
 
 def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
@@ -527,7 +527,7 @@ def deciding_one(comparisons: Iterable[Comparison]) -> Comparison:
     return min((c for c in comparisons if not c.question), key=rank)
 
 
-def in_words(main: Comparison, own: Contrast, mde: float, margin: float, signal: str) -> str:
+def in_words(main: Comparison, alone: Contrast, mde: float, margin: float, signal: str) -> str:
     """Return the verdict in a sentence that a lay reader understands; `signal` is EEG, fMRI or MEG."""
     against = f"with {main.control}" if main.control else "against other sentences"
     figures = figures_text(main.contrast)
@@ -552,19 +552,19 @@ def in_words(main: Comparison, own: Contrast, mde: float, margin: float, signal:
             return f"On average over the sentences, content differs by {less} from the control's: {figures}."
         case Verdict.CONTROL_BETTER:
             return f"The outputs fit their own sentences less well with {signal} than {against}: {figures}."
-        case Verdict.UNDERPOWERED | Verdict.NO_CONTENT if not own.varies:
+        case Verdict.UNDERPOWERED | Verdict.NO_CONTENT if not alone.varies:
             return "The outputs score the same against every sentence, so nothing can be found in them."
         case Verdict.UNDERPOWERED:
             power = f"an effect of {mde:.2f} would have been found in 90 % of such studies"
             if main.control and main.contrast.above:
                 return (
                     f"Too few sentences to tell: the outputs fit their own sentences better than {main.control}'s do "
-                    f"({figures}), but were not found to fit them better than others ({figures_text(own)}); {power}."
+                    f"({figures}), but were not found to fit them better than others ({figures_text(alone)}); {power}."
                 )
             return f"Too few sentences to tell: with {signal} minus {against}, {figures}; {power}."
         case Verdict.NO_CONTENT if main.control and main.contrast.above:
             return (
-                f"The outputs fit their own sentences no better than others ({figures_text(own)}); the "
+                f"The outputs fit their own sentences no better than others ({figures_text(alone)}); the "
                 f"difference from {main.control} says only that its outputs fit other sentences better than their own."
             )
         case _:
@@ -574,10 +574,10 @@ def in_words(main: Comparison, own: Contrast, mde: float, margin: float, signal:
             )
 
 
-def figures_text(found: Contrast) -> str:
+def figures_text(result: Contrast) -> str:
     """Return effect, interval and p in words; p is for less content where EEG has less."""
-    p, word = (found.decisive_p, "") if found.effect >= 0 or not found.below else (found.p_less, " for less")
-    return f"{found.effect:+.2f} points (90 % CI {interval_text(found.interval())}; {p_text(p)}{word})"
+    p, word = (result.decisive_p, "") if result.effect >= 0 or not result.below else (result.p_less, " for less")
+    return f"{result.effect:+.2f} points (90 % CI {interval_text(result.interval())}; {p_text(p)}{word})"
 
 
 def p_cell(p: float) -> str:

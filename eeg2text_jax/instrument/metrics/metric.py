@@ -65,10 +65,10 @@ class Metric(abc.ABC):
     ) -> np.ndarray:
         """Return statistics `[S]` summed over rows; `advance` is called with the number of rows of each chunk."""
         summed = np.zeros(len(self.statistic_names))
-        for found in self.in_chunks(predictions, references):
-            summed += found.sum(0)
+        for chunk in self.in_chunks(predictions, references):
+            summed += chunk.sum(0)
             if advance:
-                advance(len(found))
+                advance(len(chunk))
         return summed
 
     def in_chunks(self, predictions: Sequence[str], references: Sequence[str]) -> Iterator[np.ndarray]:
@@ -113,14 +113,14 @@ def check_same_length(predictions: Sequence[str], references: Sequence[str]) -> 
 
 def tokenize_all(metric: str, side: str, tokenize: Tokenize, texts: Sequence[str]) -> list[Sequence[str]]:
     """Return the tokens of every text; distinct texts are tokenized once. Raises MetricError, which names the text."""
-    known: dict[str, Sequence[str]] = {}
+    tokens_of: dict[str, Sequence[str]] = {}
     for index, text in enumerate(texts):
-        if text not in known:
+        if text not in tokens_of:
             try:
-                known[text] = tokenize(text)
+                tokens_of[text] = tokenize(text)
             except (TypeError, ValueError) as error:  # UnicodeError is a ValueError
                 raise MetricError(metric, side, index, f"{error} in {text!r:.80}") from error
-    return [known[text] for text in texts]
+    return [tokens_of[text] for text in texts]
 
 
 def by_pieces(text: str, tokens_of: Callable[[str], Sequence[str]]) -> list[str]:
@@ -460,16 +460,16 @@ def _last_common_words(left: list[str], right: list[str]) -> set[str]:
         for j, other in enumerate(right):
             row.append(above[j] + 1 if word == other else max(above[j + 1], row[j]))
         lengths.append(row)
-    i, j, found = len(left), len(right), set()
+    i, j, words = len(left), len(right), set()
     while i and j:
         if left[i - 1] == right[j - 1]:
             i, j = i - 1, j - 1
-            found.add(left[i])
+            words.add(left[i])
         elif lengths[i - 1][j] > lengths[i][j - 1]:
             i -= 1
         else:
             j -= 1
-    return found
+    return words
 
 
 def rouge() -> Rouge:

@@ -58,7 +58,7 @@ class Scores(dict[str, dict[str, Any]]):
     """Figure -> {"value" in percent, "signature", "lower_is_better"}; a notebook shows it as a table."""
 
     def _repr_html_(self) -> str:
-        rows = ((name, f"{found['value']:.2f}", found["signature"]) for name, found in self.items())
+        rows = ((name, f"{figure['value']:.2f}", figure["signature"]) for name, figure in self.items())
         cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows)
         head = "<tr><th>figure</th><th>percent</th><th>signature</th></tr>"
         return f"<table>{head}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
@@ -126,10 +126,10 @@ def jobs_of(
     """Return every metric with the texts that it compares; arguments and errors are those of `score_predictions`."""
     check_scorable(predictions)
     texts = [p.prediction for p in predictions], [p.reference for p in predictions]
-    chosen = metrics
+    names = metrics
     if metrics is None and not any(map(LATIN.search, texts[1])):  # ROUGE, as published, knows only a-z and 0-9
-        chosen = tuple(name for name in default_metrics(profile) if name != "rouge")
-    jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in text_metrics(profile, chosen)]
+        names = tuple(name for name in default_metrics(profile) if name != "rouge")
+    jobs: list[tuple[Metric, Texts]] = [(metric, texts) for metric in text_metrics(profile, names)]
     if meaning is not None:
         jobs += [(metric, texts) for metric in meaning(texts[1])]
     if metrics is not None and "bleu" not in metrics:
@@ -210,9 +210,9 @@ def cells_of(rows: Sequence[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
         groups.setdefault((row.train_condition, row.eval_condition, row.seed, row.mode), []).append(row)
-    for (train, evaluation, seed, mode), found in groups.items():
+    for (train, evaluation, seed, mode), members in groups.items():
         cell = {"train_condition": train, "eval_condition": evaluation, "seed": seed, "mode": mode}
-        yield cell | {"rows": len(found), "sentences": len({row.sentence_id for row in found})}, found
+        yield cell | {"rows": len(members), "sentences": len({row.sentence_id for row in members})}, members
 
 
 def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard", **options: Any) -> dict[str, Any]:
@@ -231,8 +231,8 @@ def score_cells(predictions: Sequence[Prediction], *, profile: str = "standard",
     return {"format": 1, "profile": profile, "cells": cells}
 
 
-def text_metrics(profile: str, chosen: Sequence[str] | None = None) -> list[Metric]:
-    """Return the metrics on words and characters: those of a profile, or instead those named in `chosen`.
+def text_metrics(profile: str, names: Sequence[str] | None = None) -> list[Metric]:
+    """Return the metrics on words and characters: those of a profile, or instead those named in `names`.
 
     Raises UserError for an unknown profile.
     """
@@ -240,8 +240,8 @@ def text_metrics(profile: str, chosen: Sequence[str] | None = None) -> list[Metr
         raise UserError(f"there is no profile {profile!r}; the profiles are {', '.join(PROFILES)}.")
     made = {"wer": word_error_rate, "cer": character_error_rate, "bleu": word_bleu}
     made["rouge"] = paper_rouge if profile == "paper" else rouge
-    chosen = default_metrics(profile) if chosen is None else chosen
-    return [made[name]() for name in chosen if name in made]
+    names = default_metrics(profile) if names is None else names
+    return [made[name]() for name in names if name in made]
 
 
 def default_metrics(profile: str) -> tuple[str, ...]:
@@ -291,13 +291,13 @@ def by_subject(predictions: Sequence[Prediction], **options: Any) -> dict[str, d
         )
     names = list(dict.fromkeys(subjects))
     place = np.array([names.index(subject) for subject in subjects])
-    found: dict[str, dict[str, float]] = {name: {"rows": int((place == i).sum())} for i, name in enumerate(names)}
+    figures: dict[str, dict[str, float]] = {name: {"rows": int((place == i).sum())} for i, name in enumerate(names)}
     for metric, statistics in _statistics(predictions, options):
         sums = np.zeros((len(names), statistics.shape[1]))
         np.add.at(sums, place, statistics)
         for name, summed in zip(names, sums, strict=True):
-            found[name] |= {column: value for column, value in metric.figures(summed).items() if value == value}
-    return found
+            figures[name] |= {column: value for column, value in metric.figures(summed).items() if value == value}
+    return figures
 
 
 def row_figures(predictions: Sequence[Prediction], **options: Any) -> Iterator[dict[str, Any]]:
@@ -327,25 +327,25 @@ STATISTICS = ("top1", "top5", "percentile", "rows")
 TOP = (1, 5)  # the k of top-k accuracy
 
 
-def counts_above(scores: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count the candidates above, and equal to, each candidate in `chosen` `[m]`, in every row of `scores` `[R, N]`.
+def counts_above(scores: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Count the candidates above, and equal to, each of candidates `indices` `[m]`, in every row of `scores` `[R, N]`.
 
-    `chosen` has indices of candidates. Both counts are int `[R, m]`; a candidate counts as equal to itself.
+    Both counts are int `[R, m]`; a candidate counts as equal to itself.
     """
-    above, equal = np.empty((2, len(scores), len(chosen)), int)
+    above, equal = np.empty((2, len(scores), len(indices)), int)
     for row, values in enumerate(scores):
-        ordered, own = np.sort(values), values[chosen]
-        last = np.searchsorted(ordered, own, "right")
-        above[row], equal[row] = len(values) - last, last - np.searchsorted(ordered, own, "left")
+        ordered, wanted = np.sort(values), values[indices]
+        last = np.searchsorted(ordered, wanted, "right")
+        above[row], equal[row] = len(values) - last, last - np.searchsorted(ordered, wanted, "left")
     return above, equal
 
 
-def statistics(scores: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return the `STATISTICS` of the candidates with indices `chosen` `[m]` under scores `[R, N]`, float `[R, m, 4]`.
+def statistics(scores: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Return the `STATISTICS` of the candidates `indices` `[m]` under scores `[R, N]`, float `[R, m, 4]`.
 
     The percentile rank is the share of other candidates with a lower score; tied ones count half.
     """
-    above, equal = counts_above(scores, chosen)
+    above, equal = counts_above(scores, indices)
     n = scores.shape[1]
     shares = [np.clip(k - above, 0, equal) / equal for k in TOP]
     rank = above + (equal + 1) / 2
@@ -401,15 +401,15 @@ class RankMetric(Metric):
         return np.stack([statistics(row.scores[None], np.array([row.candidates.place(r)]))[0, 0] for row, r in pairs])
 
     def pairwise(self, predictions: Sequence[Any], references: Sequence[str]) -> np.ndarray:
-        found = np.empty((len(predictions), len(references), len(STATISTICS)))
+        values = np.empty((len(predictions), len(references), len(STATISTICS)))
         lists: dict[int, list[int]] = {}
         for number, row in enumerate(predictions):
             lists.setdefault(id(row.candidates), []).append(number)
         for numbers in lists.values():
             candidates = predictions[numbers[0]].candidates
-            chosen = np.array([candidates.place(text) for text in references])
-            found[numbers] = statistics(np.stack([predictions[number].scores for number in numbers]), chosen)
-        return found
+            places = np.array([candidates.place(text) for text in references])
+            values[numbers] = statistics(np.stack([predictions[number].scores for number in numbers]), places)
+        return values
 
     def corpus(self, summed: np.ndarray) -> np.ndarray:
         return 100.0 * summed[..., :3] / np.maximum(summed[..., 3:], 1e-12)
@@ -427,29 +427,31 @@ def score_rankings(rows: Sequence[Ranking]) -> list[dict[str, Any]]:
     the same task and similar length), `top-5 by length` (the length-only baseline), and chance levels.
     """
     cells, by_subject = [], operator.attrgetter("subject")
-    for cell, found in cells_of(rows):
-        sizes = [len(row.candidates) for row in found]
+    for cell, members in cells_of(rows):
+        sizes = [len(row.candidates) for row in members]
         interval = [100.0 * share for share in chance_interval(chance(sizes, 5), cell["sentences"])]
-        cell |= {"candidates": sorted(set(sizes)), "metrics": _rank_figures(found), "chance_interval_top-5": interval}
+        cell |= {"candidates": sorted(set(sizes)), "metrics": _rank_figures(members), "chance_interval_top-5": interval}
         cell["by_subject"] = {}
-        for subject, rows_of_subject in itertools.groupby(sorted(found, key=by_subject), by_subject):
-            own = list(rows_of_subject)
-            cell["by_subject"][subject] = {"rows": len(own)} | {k: v["value"] for k, v in _rank_figures(own).items()}
+        for subject, rows_of_subject in itertools.groupby(sorted(members, key=by_subject), by_subject):
+            of_reader = list(rows_of_subject)
+            cell["by_subject"][subject] = {"rows": len(of_reader)} | {
+                k: v["value"] for k, v in _rank_figures(of_reader).items()
+            }
         cells.append(cell)
     return cells
 
 
 def _rank_figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
     """Return figure -> {"value" in percent, "signature", "lower_is_better"} over some rows."""
-    found = Figures.of(right_statistics(rows, [row.scores for row in rows]).sum(0))
+    overall = Figures.of(right_statistics(rows, [row.scores for row in rows]).sum(0))
     lengths = Figures.of(right_statistics(rows, [by_length(row) for row in rows]).sum(0))
     sizes = [len(row.candidates) for row in rows]
     n = "-".join(map(str, dict.fromkeys((min(sizes), max(sizes)))))
     inside = [_in_stratum(row) for row in rows]
     values = {
-        "top-1": found.top1,
-        "top-5": found.top5,
-        "rank": found.percentile,
+        "top-1": overall.top1,
+        "top-5": overall.top5,
+        "rank": overall.percentile,
         "top-1 in stratum": 100.0 * float(np.mean([first for first, _ in inside])),
         "top-5 by length": lengths.top5,
         "chance top-1": 100.0 * chance(sizes, 1),
@@ -463,5 +465,5 @@ def _rank_figures(rows: Sequence[Ranking]) -> dict[str, dict[str, Any]]:
 def _in_stratum(row: Ranking) -> tuple[float, int]:
     """Return (top-1 statistic, 0 to 1; number of candidates) among candidates of the same task and similar length."""
     alike = np.flatnonzero(row.candidates.strata == row.candidates.strata[row.right])
-    own = np.flatnonzero(alike == row.right)
-    return float(statistics(row.scores[None, alike], own)[0, 0, 0]) if len(alike) > 1 else 1.0, len(alike)
+    right = np.flatnonzero(alike == row.right)
+    return float(statistics(row.scores[None, alike], right)[0, 0, 0]) if len(alike) > 1 else 1.0, len(alike)

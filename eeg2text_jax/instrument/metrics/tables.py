@@ -118,9 +118,9 @@ def score_table(
     rows = list(grouped.values())
     columns = [column for column in columns if any(row.values(column[2]) for row in rows)]
     sections = [
-        [[*titles(row, title), *(summary(row.values(figure), digits) for *_, figure in columns)] for row in chosen]
+        [[*titles(row, title), *(summary(row.values(figure), digits) for *_, figure in columns)] for row in of_mode]
         for mode, title in MODE_TITLES.items()
-        if (chosen := [row for row in rows if row.mode == mode])
+        if (of_mode := [row for row in rows if row.mode == mode])
     ]
     if ratios := list(ratio_rows(grouped, [figure for *_, figure in columns])):
         sections.append(ratios)
@@ -171,11 +171,11 @@ def ratio(forced: Sequence[float], free: Sequence[float]) -> str:
 
 def signatures(results: dict[str, Any]) -> dict[str, list[str]]:
     """Return every signature with the names of the figures that it applies to."""
-    found: dict[str, dict[str, None]] = {}
+    figures_of: dict[str, dict[str, None]] = {}
     for cell in results["cells"]:
         for figure, about in cell["metrics"].items():
-            found.setdefault(about["signature"], {})[figure] = None
-    return {signature: list(figures) for signature, figures in found.items()}
+            figures_of.setdefault(about["signature"], {})[figure] = None
+    return {signature: list(figures) for signature, figures in figures_of.items()}
 
 
 def caption(results: dict[str, Any], rows: Sequence[Row]) -> str:

@@ -43,8 +43,8 @@ class Columns:
 
     def used(self, dropped: Collection[str] = ()) -> set[int]:
         """Return the positions of all used columns except those of the fields `dropped`."""
-        about = (found for name, found in self.about.items() if name not in dropped)
-        return {self.reference, *self.predictions.values(), *(i for found in about for i in found)}
+        about = (positions for name, positions in self.about.items() if name not in dropped)
+        return {self.reference, *self.predictions.values(), *(i for positions in about for i in positions)}
 
 
 @dataclasses.dataclass
@@ -107,9 +107,9 @@ def csv_table(
     heads = {delimiter: raw_names(lines, delimiter) for delimiter in (*offered, *(() if stated else BARS))}
     for delimiter in sorted(heads, key=lambda one: -len(heads[one])):
         head = normalize_names(heads[delimiter])
-        given = bool(wanted) and {*map(normalize, wanted)} <= {*head}
+        has_wanted = bool(wanted) and {*map(normalize, wanted)} <= {*head}
         header = layout == "F" and len(head) > 1
-        if layout != "H" and (header or given or names.is_header(head) or lines.kind != TEXT):
+        if layout != "H" and (header or has_wanted or names.is_header(head) or lines.kind != TEXT):
             if len(head) == 1:
                 return one_column(lines, heads[delimiter][0], alone=alone)
             (_, titles), *records = records_of(lines, delimiter)
@@ -147,8 +147,8 @@ def is_table(lines: Lines, rows: Sequence[Sequence[str]], delimiter: str) -> boo
 
 def is_id(values: Sequence[Any]) -> bool:
     """Return whether all values look like ids: distinct, without spaces, with a digit or `_`."""
-    found = [str(value) for value in values]
-    return len(set(found)) == len(found) and all(CODED.search(v) and " " not in v for v in found)
+    texts = [str(value) for value in values]
+    return len(set(texts)) == len(texts) and all(CODED.search(v) and " " not in v for v in texts)
 
 
 def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -246,7 +246,7 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     filled = [text for text in texts[headed:] if text.strip()]
     matches = [TRN.fullmatch(text) for text in filled]
     if filled and all(matches):
-        pairs = [(found[2], found[1]) for found in matches]
+        pairs = [(match[2], match[1]) for match in matches]
     else:
         pairs = [tuple(text.partition(" ")[::2]) for text in filled]
     ids = [key for key, _ in pairs]
@@ -273,7 +273,7 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
     by_line = start == b"{" and len(filled) > 1 and 2 * sum(line.startswith("{") for line in filled) >= len(filled)
     if not by_line:
         try:
-            found: Any = DECODER.decode("\n".join(lines))
+            content: Any = DECODER.decode("\n".join(lines))
         except (ValueError, RecursionError) as error:
             extra = start == b"[" and getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
             if extra or (start == b"[" and not re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', "\n".join(filled[:3]))):
@@ -283,7 +283,7 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
             reason = getattr(error, "msg", str(error))
             place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
             raise UserError(f"{lines.path}{place}: not JSON ({reason}); the file may be cut short.") from error
-        return table_of(found, lines.path, names, alone=alone)
+        return table_of(content, lines.path, names, alone=alone)
     rows = [printed_object(line, lines.path, number) for number, line in enumerate(lines, 1) if line.strip()]
     numbers = [number for number, line in enumerate(lines, 1) if line.strip()]
     return objects_table(rows, lines.path, names, "JSON lines", numbers, "line")
@@ -303,36 +303,36 @@ def printed_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
     """Return the object on a line of JSON, or of a dict as Python prints it."""
     if line.startswith("{'"):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            if isinstance(found := ast.literal_eval(line.strip()), dict):
-                return {str(name): value for name, value in found.items()}
+            if isinstance(content := ast.literal_eval(line.strip()), dict):
+                return {str(name): value for name, value in content.items()}
     return parse_object(line, path, number)
 
 
-def table_of(found: Any, path: epath.Path, names: Names, *, alone: bool) -> Table:
+def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Table:
     """Return the rows of a decoded JSON text, see `json_table`."""
     kind = "JSON list"
-    if isinstance(found, dict) and is_objects(found.get("annotations")):
+    if isinstance(content, dict) and is_objects(content.get("annotations")):
         keys = ("image_id", "caption")
-        if set(keys) <= set(found["annotations"][0]):
-            rows = [{key: row.get(key, ABSENT) for key in keys} for row in found["annotations"]]
+        if set(keys) <= set(content["annotations"][0]):
+            rows = [{key: row.get(key, ABSENT) for key in keys} for row in content["annotations"]]
             table = objects_table(rows, path, names, "COCO annotations", range(1, len(rows) + 1))
             return dataclasses.replace(table, grouped=True)
-    if is_by_key(found):
-        found, kind = by_key(found, names), "JSON objects by key"
-    if is_split(found):
-        found = [dict(zip(found["columns"], row, strict=False)) for row in found["data"]]
-    found = [found] if isinstance(found, dict) and chat_of(found) else found
-    if isinstance(found, dict) and not is_lists(found):
-        inner = [v for v in found.values() if is_objects(v) or is_split(v)] or [*filter(is_lists, found.values())]
+    if is_by_key(content):
+        content, kind = by_key(content, names), "JSON objects by key"
+    if is_split(content):
+        content = [dict(zip(content["columns"], row, strict=False)) for row in content["data"]]
+    content = [content] if isinstance(content, dict) and chat_of(content) else content
+    if isinstance(content, dict) and not is_lists(content):
+        inner = [v for v in content.values() if is_objects(v) or is_split(v)] or [*filter(is_lists, content.values())]
         if not inner and not alone:
-            inner = [v for n, v in found.items() if isinstance(v, list) and names.is_text(normalize(n))]
+            inner = [v for n, v in content.items() if isinstance(v, list) and names.is_text(normalize(n))]
         if len(inner) == 1:
             return table_of(inner[0], path, names, alone=alone)
-    if is_objects(found):
-        objects: list[Any] = list(found)
+    if is_objects(content):
+        objects: list[Any] = list(content)
         return objects_table(objects, path, names, kind, range(1, len(objects) + 1))
-    if is_lists(found) and (alone or any(names.is_text(normalize(name)) for name in found)):
-        lists = {name: value for name, value in dict(found).items() if isinstance(value, list)}
+    if is_lists(content) and (alone or any(names.is_text(normalize(name)) for name in content)):
+        lists = {name: value for name, value in dict(content).items() if isinstance(value, list)}
         lengths = {len(value) for value in lists.values()}
         if len(lengths) > 1:
             listed = ", ".join(f"{name}: {len(value)}" for name, value in lists.items())
@@ -341,8 +341,8 @@ def table_of(found: Any, path: epath.Path, names: Names, *, alone: bool) -> Tabl
             )
         rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         return objects_table(rows, path, names, "JSON lists by name", range(1, len(rows) + 1))
-    if isinstance(found, dict) and found:
-        fields: dict[str, Any] = found
+    if isinstance(content, dict) and content:
+        fields: dict[str, Any] = content
         values = list(fields.values())
         named, texts = any(map(names.is_usual, normalize_names(fields))), [isinstance(v, str | list) for v in values]
         if not alone or (all(texts) and len(texts) > 1 and not named):
@@ -350,12 +350,12 @@ def table_of(found: Any, path: epath.Path, names: Names, *, alone: bool) -> Tabl
             return Table(path, "K", "texts by id", None, rows, range(1, len(rows) + 1), "item", coded=True)
         if not any(isinstance(value, dict) or (isinstance(value, list) and not named) for value in values):
             return objects_table([fields], path, names, "JSON object", [1])
-    if isinstance(found, list) and found:
-        numbers = range(1, len(found) + 1)
-        if alone and is_grid(found):
-            return Table(path, "J", "JSON list without names", None, found, numbers, "item")
-        if not alone or all(isinstance(item, str) for item in found):
-            return Table(path, "P", "JSON list of texts", None, [[item] for item in found], numbers, "item")
+    if isinstance(content, list) and content:
+        numbers = range(1, len(content) + 1)
+        if alone and is_grid(content):
+            return Table(path, "J", "JSON list without names", None, content, numbers, "item")
+        if not alone or all(isinstance(item, str) for item in content):
+            return Table(path, "P", "JSON list of texts", None, [[item] for item in content], numbers, "item")
     raise UserError(
         f"{path}: JSON without predictions; expected a list of objects, each with a reference and a prediction, or a "
         "list of references and one of predictions."
@@ -381,18 +381,18 @@ def is_by_key(value: Any) -> bool:
     return isinstance(value, dict) and len(value) > 1 and all(isinstance(inner, dict) for inner in value.values())
 
 
-def by_key(found: dict[str, dict[str, Any]], names: Names) -> Any:
+def by_key(content: dict[str, dict[str, Any]], names: Names) -> Any:
     """Return the samples of an object whose values are samples by id, or columns by name, as pandas writes a table.
 
     Columns with different keys are returned unchanged, and the caller refuses them.
     """
-    columns = list(found.values())
-    if sum(map(names.is_usual, normalize_names(found))) < 2:
-        name = "index" if [*found] == [*map(str, range(len(found)))] else "key"
-        return [{**({} if name in row else {name: key}), **row} for key, row in found.items()]
+    columns = list(content.values())
+    if sum(map(names.is_usual, normalize_names(content))) < 2:
+        name = "index" if [*content] == [*map(str, range(len(content)))] else "key"
+        return [{**({} if name in row else {name: key}), **row} for key, row in content.items()]
     if any(column.keys() != columns[0].keys() for column in columns):
-        return found
-    return [{name: column[key] for name, column in found.items()} for key in columns[0]]
+        return content
+    return [{name: column[key] for name, column in content.items()} for key in columns[0]]
 
 
 def is_split(value: Any) -> bool:
@@ -443,11 +443,11 @@ def without_chat(row: dict[str, Any], names: Names, notes: dict[str, None]) -> d
     said = [content_of(message) for message in row[chat] if role_of(message) in ASSISTANTS]
     if sides[0] == sides[1]:  # both exist: drop the chat; neither exists: the message could be either
         asked = [content_of(message) for message in row[chat] if role_of(message) not in (*ASSISTANTS, "system")]
-        found = candidates_in(asked[-1]) if asked and len(said) == 1 and isinstance(asked[-1], str) else []
-        if all(sides) or not found:
+        candidates = candidates_in(asked[-1]) if asked and len(said) == 1 and isinstance(asked[-1], str) else []
+        if all(sides) or not candidates:
             return rest if all(sides) else row
         notes[CANDIDATES] = None
-        return {**rest, "reference": said[0], "prediction": found}
+        return {**rest, "reference": said[0], "prediction": candidates}
     return {**rest, "prediction" if sides[0] else "reference": said[-1] if said else ""}
 
 
@@ -456,11 +456,11 @@ def candidates_in(text: str) -> list[str]:
     lines = [line for line in text.split("\n") if line.strip()]
     numbered = [line for line in lines if NUMBERED.match(line)]
     lines = numbered if len(numbered) > 1 else lines if len(lines) > 1 else text.split(";")
-    found = [NUMBERED.sub("", line).strip(" ;\"'") for line in lines]
-    found = [text for text in found if text]
-    words = [set(text.lower().split()) for text in found]
+    candidates = [NUMBERED.sub("", line).strip(" ;\"'") for line in lines]
+    candidates = [text for text in candidates if text]
+    words = [set(text.lower().split()) for text in candidates]
     alike = all(3 * len(words[0] & other) >= len(words[0] | other) for other in words[1:])
-    return found if len(found) > 1 and alike else []
+    return candidates if len(candidates) > 1 and alike else []
 
 
 def chat_of(row: dict[str, Any]) -> str | None:

@@ -64,8 +64,8 @@ class Side:
         table = self.table
         if table.layout in ("P", "K"):
             return table.kind
-        told = {self.text, *used, *(i for places in self.about.values() for i in places)}
-        unused = [table.shown(i) for i in range(table.width) if i not in told]
+        positions = {self.text, *used, *(i for places in self.about.values() for i in places)}
+        unused = [table.shown(i) for i in range(table.width) if i not in positions]
         said = f"{table.kind}, {self.role} {table.shown(self.text)}" + (f", id {self.titles(used)}" if used else "")
         return said + (f", not used: {join_names(unused)}" if unused else "")
 
@@ -82,57 +82,58 @@ class Join:
 
     outputs: Side
     references: Side
-    mine: Sequence[int] = ()
-    theirs: Sequence[int] = ()
+    of_outputs: Sequence[int] = ()
+    of_references: Sequence[int] = ()
     said: str = ""
 
-    def by(self, mine: Sequence[int], theirs: Sequence[int], said: str = "") -> "Join":
+    def by(self, of_outputs: Sequence[int], of_references: Sequence[int], said: str = "") -> "Join":
         """Return the join by these columns; `said` is added to its phrase."""
-        join = dataclasses.replace(self, mine=mine, theirs=theirs)
-        ids, known = self.outputs.values(mine), self.references.values(theirs)
-        parallel = ids == known and len({*known}) < len(known)
+        join = dataclasses.replace(self, of_outputs=of_outputs, of_references=of_references)
+        ids, reference_ids = self.outputs.values(of_outputs), self.references.values(of_references)
+        parallel = ids == reference_ids and len({*reference_ids}) < len(reference_ids)
         how = f"row by row, because {join.titles()} repeats, in one order in both files" if parallel else ""
         return dataclasses.replace(join, said=f"joined {how or f'by {join.titles()}'}{said}")
 
     def ids(self) -> tuple[list[str], list[str]]:
         """Return the ids of both files, in the first of `FORMS` in which all match and none of a file become equal."""
-        ids, known = self.outputs.values(self.mine), self.references.values(self.theirs)
+        ids, reference_ids = self.outputs.values(self.of_outputs), self.references.values(self.of_references)
         for form in FORMS:
-            changed, reduced = [*map(form, ids)], [*map(form, known)]
-            distinct = len({*changed}) == len({*ids}) and len({*reduced}) == len({*known})
+            changed, reduced = [*map(form, ids)], [*map(form, reference_ids)]
+            distinct = len({*changed}) == len({*ids}) and len({*reduced}) == len({*reference_ids})
             if distinct and {*changed} <= {*reduced}:
                 return changed, reduced
-        return ids, known
+        return ids, reference_ids
 
     def titles(self) -> str:
-        mine, theirs = self.outputs.titles(self.mine), self.references.titles(self.theirs)
-        return mine if mine == theirs else f"{mine} of the predictions and {theirs} of the references"
+        outputs, references = self.outputs.titles(self.of_outputs), self.references.titles(self.of_references)
+        return outputs if outputs == references else f"{outputs} of the predictions and {references} of the references"
 
     def fits(self) -> bool:
         """Return whether each row of the predictions has one text among the references by these columns."""
-        ids, known = self.ids()
+        ids, reference_ids = self.ids()
         rows = [str(row[self.references.text]) for row in self.references.table.rows]
-        found = dict(zip(known, rows, strict=True))
-        one = ids == known or self.references.table.grouped
-        return {*ids} <= found.keys() and (one or all(map(str.__eq__, map(found.__getitem__, known), rows)))
+        text_of = dict(zip(reference_ids, rows, strict=True))
+        one = ids == reference_ids or self.references.table.grouped
+        return {*ids} <= text_of.keys() and (one or all(map(str.__eq__, map(text_of.__getitem__, reference_ids), rows)))
 
     def candidates(self) -> tuple[list["Join"], list["Join"]]:
         """Return the joins by keys that both files have, and those by other columns of one name and by an index."""
-        mine, theirs = self.outputs, self.references
-        common = [key for key in mine.keys if key in theirs.keys]
-        pairs = {key: [([i], [k]) for i in mine.keys[key] for k in theirs.keys[key]] for key in common}
+        outputs, references = self.outputs, self.references
+        common = [key for key in outputs.keys if key in references.keys]
+        pairs = {key: [([i], [k]) for i in outputs.keys[key] for k in references.keys[key]] for key in common}
         for of_key in pairs.values():  # columns of one name come first
-            of_key.sort(key=lambda pair: mine.titles(pair[0]) != theirs.titles(pair[1]))
+            of_key.sort(key=lambda pair: outputs.titles(pair[0]) != references.titles(pair[1]))
         strong = [pair for key in common if key not in (*PARTS, INDEX) for pair in pairs[key]]
         if parts := [key for key in common if key in PARTS]:
-            places = [[side.keys[key][0] for key in parts] for side in (mine, theirs)]
-            readers = [side.about.get("subject", [])[:1] for side in (mine, theirs)]
+            places = [[side.keys[key][0] for key in parts] for side in (outputs, references)]
+            readers = [side.about.get("subject", [])[:1] for side in (outputs, references)]
             if all(readers) and "trial" in parts:  # a trial is one of a session, and of a reader
                 places = [of + reader for of, reader in zip(places, readers, strict=True)]
             strong.append((places[0], places[1]))
-        named = theirs.distinct() if len(theirs.table.rows) > 2 else {}  # of two rows, any yes and no would be a key
-        index = mine.keys.get(INDEX, [])
-        weak = [([i], [named[name]]) for name, i in mine.distinct().items() if name in named and i not in index]
+        # Of two rows, any yes and no would be a key.
+        named = references.distinct() if len(references.table.rows) > 2 else {}
+        index = outputs.keys.get(INDEX, [])
+        weak = [([i], [named[name]]) for name, i in outputs.distinct().items() if name in named and i not in index]
         weak += pairs.get(INDEX, [])
         return [self.by(*pair) for pair in strong], [self.by(*pair) for pair in weak]
 
@@ -144,8 +145,8 @@ class Join:
         if option_id is not None:
             return self.by(*self.stated(option_id), ", as stated")
         if "" in {*outputs.keys, *references.keys} and outputs.keys and references.keys:  # ids without a name
-            pairs = [(mine, theirs) for mine in outputs.keys.values() for theirs in references.keys.values()]
-            joins = [dataclasses.replace(self, mine=mine[:1], theirs=theirs[:1]) for mine, theirs in pairs]
+            pairs = [(ids, others) for ids in outputs.keys.values() for others in references.keys.values()]
+            joins = [dataclasses.replace(self, of_outputs=ids[:1], of_references=others[:1]) for ids, others in pairs]
             return next((join for join in joins if join.fits()), joins[0])
         self.refuse_coded()
         strong, weak = self.candidates()
@@ -154,7 +155,7 @@ class Join:
             if other.places([]) != fitting[0].places([]):
                 raise UserError(
                     f"{outputs.table.path}: {fitting[0].titles()} and {other.titles()} join the files differently; say "
-                    f"{option('--id', [outputs.table.titles[i] for i in other.mine])}, or another column."
+                    f"{option('--id', [outputs.table.titles[i] for i in other.of_outputs])}, or another column."
                 )
         if not strong:
             self.refuse_other_order({*outputs.keys.get(INDEX, [])} if weak else set())
@@ -177,13 +178,13 @@ class Join:
         The columns are in both files; or of two columns, one is of the references and the other of the predictions.
         """
         keys, sides = [*map(normalize, option_id)], (self.outputs, self.references)
-        found = [[side.columns.get(key) for key in keys] for side in sides]
-        if None not in (*found[0], *found[1]):
-            return found[0], found[1]
-        one, two = ([place for place in places if place is not None] for places in found)
-        if len(keys) == 2 and len(one) == len(two) == 1 and found[0].index(one[0]) != found[1].index(two[0]):
+        positions = [[side.columns.get(key) for key in keys] for side in sides]
+        if None not in (*positions[0], *positions[1]):
+            return positions[0], positions[1]
+        one, two = ([place for place in places if place is not None] for places in positions)
+        if len(keys) == 2 and len(one) == len(two) == 1 and positions[0].index(one[0]) != positions[1].index(two[0]):
             return one, two
-        side, places = next((s, p) for s, p in zip(sides, found, strict=True) if None in p)
+        side, places = next((s, p) for s, p in zip(sides, positions, strict=True) if None in p)
         columns = join_names(side.table.names) if side.table.names else "without names"
         raise UserError(
             f"{option('--id', option_id)}: {side.table.path} has no column {option_id[places.index(None)]!r}, its "
@@ -211,47 +212,48 @@ class Join:
     def refuse_other_order(self, indices: set[int]) -> None:
         """Raise UserError if columns of other names hold the same values in another order: rows are not parallel."""
         outputs, references = self.outputs, self.references
-        for mine in {*outputs.distinct().values()} - indices:
-            for theirs in references.distinct().values():
-                ids, known = outputs.values([mine]), references.values([theirs])
-                both = {*ids} & {*known}
-                moved = [key for key in ids if key in both] != [key for key in known if key in both]
-                whole = len(both) == min(len(ids), len(known))
-                if whole and moved and outputs.titles([mine]) != references.titles([theirs]):
-                    named = option("--id", [references.table.titles[theirs], outputs.table.titles[mine]])
+        for column in {*outputs.distinct().values()} - indices:
+            for other in references.distinct().values():
+                ids, reference_ids = outputs.values([column]), references.values([other])
+                both = {*ids} & {*reference_ids}
+                moved = [key for key in ids if key in both] != [key for key in reference_ids if key in both]
+                whole = len(both) == min(len(ids), len(reference_ids))
+                if whole and moved and outputs.titles([column]) != references.titles([other]):
+                    named = option("--id", [references.table.titles[other], outputs.table.titles[column]])
                     raise UserError(
-                        f"{outputs.table.path}: its {outputs.titles([mine])} and {references.titles([theirs])} of "
+                        f"{outputs.table.path}: its {outputs.titles([column])} and {references.titles([other])} of "
                         f"{references.table.path} hold the same values in another order, but the names are not one "
                         f"key; say {named} to join by them, or --id=rows to join row by row."
                     )
 
     def places(self, notes: list[str]) -> list[int]:
         """Return for each prediction the position of its reference. Raises UserError if none or several fit."""
-        if not self.theirs:
+        if not self.of_references:
             return self.parallel()
-        ids, known = self.ids()
+        ids, reference_ids = self.ids()
         path, grouped = self.references.table.path, self.references.table.grouped
-        if ids == known and not grouped:
+        if ids == reference_ids and not grouped:
             return [*range(len(ids))]
-        found: dict[str, int] = {}
+        place_of: dict[str, int] = {}
         texts_of: dict[str, set[str]] = defaultdict(set)
-        for place, key in enumerate(known):
-            found.setdefault(key, place)
+        for place, key in enumerate(reference_ids):
+            place_of.setdefault(key, place)
             texts_of[key].add(str(self.references.table.rows[place][self.references.text]))
             if len(texts_of[key]) > 1 and not grouped:
                 raise UserError(
-                    f"{path}: the id {key!r:.60} has several references (ids: {self.references.titles(self.theirs)}); "
-                    f"{HOW}, or write {{id: [texts]}}, of which the first counts."
+                    f"{path}: the id {key!r:.60} has several references (ids: "
+                    f"{self.references.titles(self.of_references)}); {HOW}, or write "
+                    "{id: [texts]}, of which the first counts."
                 )
-        if missing := [key for key in ids if key not in found]:
+        if missing := [key for key in ids if key not in place_of]:
             raise UserError(
                 f"{self.outputs.table.path}: the id {missing[0]!r:.60} is not in {path}, whose first id is "
-                f"{known[0]!r:.60} ({len(missing)} of {len(ids)} ids are missing there; ids: {self.titles()}); give "
-                f"the file with the references of these texts, or {HOW}."
+                f"{reference_ids[0]!r:.60} ({len(missing)} of {len(ids)} ids are missing there; ids: {self.titles()}); "
+                f"give the file with the references of these texts, or {HOW}."
             )
         if several := sum(len(texts_of[key]) > 1 for key in {*ids}):
             notes.append(f"{several} ids have several references; the first of them counts")
-        return [found[key] for key in ids]
+        return [place_of[key] for key in ids]
 
     def parallel(self) -> list[int]:
         """Cut empty texts at the end of the longer file. Raises UserError if the numbers of rows still differ."""
@@ -281,14 +283,15 @@ def join_files(
     places = join.places(notes)
     if all(firsts := [side.first_text() for side in (outputs, references)]):
         notes.append(f"the first lines, {' and '.join(firsts)}, may be headers, and are used as a sample")
-    ids = outputs.values(join.mine) if join.mine else []
+    ids = outputs.values(join.of_outputs) if join.of_outputs else []
     about = {name: [column[i] for i in places] for name, column in stated(references.table, references.about).items()}
     about |= {name: column[: len(places)] for name, column in stated(outputs.table, outputs.about).items()}
     about |= {"sample_id": ids} if ids and len({*ids}) == len(ids) else {}
     truth = texts(references.table, references.text, "reference", changed, places)
-    found = texts(outputs.table, outputs.text, "prediction", changed, range(len(places)))
-    samples = Samples(outputs.table.path, truth, {(UNKNOWN, UNKNOWN): found}, about, unit="id" if ids else "line")
+    predictions = texts(outputs.table, outputs.text, "prediction", changed, range(len(places)))
+    samples = Samples(outputs.table.path, truth, {(UNKNOWN, UNKNOWN): predictions}, about, unit="id" if ids else "line")
     more = len(references.table.rows) - len({*places}) if not references.table.grouped else 0
-    said = f"{'K' if join.theirs else 'P'} ({outputs.described(join.mine)}; references from {references.table.path}: "
-    said += references.described(join.theirs) + (f", {more} of them without a prediction" if more else "")
+    said = f"{'K' if join.of_references else 'P'} ({outputs.described(join.of_outputs)}; "
+    said += f"references from {references.table.path}: "
+    said += references.described(join.of_references) + (f", {more} of them without a prediction" if more else "")
     return samples, f"{said}{f'; {join.said}' if join.said else ''})", notes

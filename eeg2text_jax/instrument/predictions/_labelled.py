@@ -94,11 +94,11 @@ class Printed:
 
     def head(self, i: int) -> str:
         """Return the words before the first colon of a line in lower case, "" without a colon."""
-        found = HEAD.match(self.lines[i])
-        return found[1].lower() if found else ""
+        mark = HEAD.match(self.lines[i])
+        return mark[1].lower() if mark else ""
 
     def expected(self) -> str:
-        titles = {label.name: label.title.lower() for found in reversed(self.marks) for label in found}
+        titles = {label.name: label.title.lower() for labels in reversed(self.marks) for label in labels}
         return ", ".join(f"'{titles[name]}:'" for name in self.core)
 
     def error(self, i: int, what: str) -> UserError:
@@ -131,10 +131,10 @@ def labelled_table(
     epochs = {m[1] for i, line in enumerate(lines) if not marks[i] and (m := EPOCH.search(line))}
     if len(epochs) > 1:
         notes.append(f"the pairs stand among lines of {len(epochs)} epochs; the pairs of all epochs are used")
-    titles = {label.name: label.title for found in reversed(marks) for label in found}
+    titles = {label.name: label.title for on_line in reversed(marks) for label in on_line}
     used = [*text.core, *(name for name in text.about if all(name in row for row in rows))]
     cells = without_quotes([[row.get(name, "") for name in used] for row in rows], len(text.core))
-    layout = next((name for name, own in BLOCKS.items() if own == ({*text.core}, text.closing)), "C2")
+    layout = next((name for name, block in BLOCKS.items() if block == ({*text.core}, text.closing)), "C2")
     layout = "A2" if layout == "A" and any(map(TOKENS.match, map(text.head, range(len(lines))))) else layout
     kind = f"{kind}labelled lines"
     roles = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {}) if labels else None
@@ -165,12 +165,12 @@ def word_table(path: epath.Path, lines: Sequence[str]) -> Table:
 
 def fairseq_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
     """Return the targets and hypotheses that fairseq prints, `T-ID<TAB>R` and `H-ID<TAB>SCORE<TAB>P`; None if none."""
-    found = [(number, line) for number, line in enumerate(map(FAIRSEQ.fullmatch, lines), 1) if line]
+    matches = [(number, line) for number, line in enumerate(map(FAIRSEQ.fullmatch, lines), 1) if line]
     # of several hypotheses, the first is the best
-    targets, outputs = ({line[2]: line[3] for _, line in reversed(found) if line[1] == letter} for letter in "TH")
+    targets, outputs = ({line[2]: line[3] for _, line in reversed(matches) if line[1] == letter} for letter in "TH")
     if not targets or targets.keys() != outputs.keys():
         return None
-    first = {line[2]: number for number, line in reversed(found)}
+    first = {line[2]: number for number, line in reversed(matches)}
     keys = sorted(targets, key=lambda key: first[key])
     rows, numbers = [(targets[key], outputs[key]) for key in keys], [first[key] for key in keys]
     roles, kind = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {}), "lines of fairseq, the first hypothesis each"
@@ -185,18 +185,18 @@ def finder(names: Names) -> Callable[[str], list[Label]]:
         return names.is_text(name) or name in names.fields or bool(names.condition(names.split_mode(name)[0]))
 
     def find(line: str) -> list[Label]:
-        found: list[Label] = []
+        labels: list[Label] = []
         if not COLON.search(line):
-            return found
+            return labels
         for colon in COLON.finditer(line):
-            begin = max(found[-1].text if found else 0, colon.start() - 80)
+            begin = max(labels[-1].text if labels else 0, colon.start() - 80)
             tail = BEFORE_COLON.search(line, begin, colon.start())
             for word in re.finditer(r"\S+", tail[1]) if tail else ():
                 title = tail[1][word.start() :]
                 if is_known(normalize(title)):
-                    found.append(Label(normalize(title), title, tail.start(1) + word.start(), colon.end()))
+                    labels.append(Label(normalize(title), title, tail.start(1) + word.start(), colon.end()))
                     break
-        return found
+        return labels
 
     return find
 
@@ -230,7 +230,7 @@ def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
 
     filled = sum(bool(line.strip()) for line in text.lines)
     enough = FEWEST if not labels else 1
-    first = Counter(found[0].name for found in text.marks if found)
+    first = Counter(marks[0].name for marks in text.marks if marks)
     both = Counter((m[0].name, m[1].name) for m in text.marks if len(m) > 1)
     for (left, right), count in both.most_common(1):
         one_line = {side(left), side(right)} in ({"reference", "prediction"}, {"maybe", "prediction"})
@@ -238,12 +238,12 @@ def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
             swapped = side(left) == "prediction"
             text.reference, text.predictions = (right, [left]) if swapped else (left, [right])
             return True
-    known = {name: count for name, count in first.items() if side(name) == "reference"}
-    known = known or {name: count for name, count in first.items() if side(name) == "maybe"}
+    references = {name: count for name, count in first.items() if side(name) == "reference"}
+    references = references or {name: count for name, count in first.items() if side(name) == "maybe"}
     predicted = {name: count for name, count in first.items() if side(name) == "prediction"}
-    if not known or not predicted:
+    if not references or not predicted:
         return False
-    reference, count = max(known.items(), key=lambda item: (item[1] in predicted.values(), item[1]))
+    reference, count = max(references.items(), key=lambda item: (item[1] in predicted.values(), item[1]))
     closing, closed = max(
         Counter(filter(None, text.rules)).items(), key=lambda item: (item[1], item[0] == "end"), default=("", 0)
     )
@@ -258,13 +258,13 @@ def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
             return False
     if not alike:
         return False
-    equal = [name for name, n in known.items() if n == count]
+    equal = [name for name, n in references.items() if n == count]
     meant = {names.split_mode(name)[1] + names.condition(names.split_mode(name)[0]) for name in alike}
     if len(equal) > 1 or len(meant) < len(alike):
         several = ", ".join(map(repr, equal if len(equal) > 1 else alike))
         raise UserError(f"{text.path}: several labels may be meant ({several}); name two with --labels=TRUE,PREDICTED.")
     text.reference, text.predictions = reference, alike
-    text.about = [n for n, found in first.items() if n in names.fields and found == count and n not in text.core]
+    text.about = [n for n, times in first.items() if n in names.fields and times == count and n not in text.core]
     return False
 
 
@@ -286,8 +286,8 @@ def other_heads(text: Printed) -> tuple[set[str], list[str]]:
     Such words are a label if they match `TOKENS`, or if at least nine of ten blocks have them with a value; half of the
     blocks suffice if they begin with one of `LABEL_WORDS`. Other words are part of a prediction.
     """
-    count = sum(bool(found) and found[0].name == text.reference for found in text.marks)
-    places = [i for i, found in enumerate(text.marks) if text.head(i) and not text.rules[i]]
+    count = sum(bool(marks) and marks[0].name == text.reference for marks in text.marks)
+    places = [i for i, marks in enumerate(text.marks) if text.head(i) and not text.rules[i]]
     used = {*text.core, *text.about}
     places = [i for i in places if not (text.marks[i] and text.marks[i][0].name in used)]
     heads = Counter(map(text.head, places))
@@ -315,7 +315,7 @@ def blocks(text: Printed, names: Names) -> Pairs:
     unused, notes = other_heads(text)
     opening = "start" if text.closing == "end" else ""
     used = {*text.core, *text.about}
-    titles = {label.name: label.title.lower() for found in text.marks for label in found}
+    titles = {label.name: label.title.lower() for marks in text.marks for label in marks}
     rows: list[dict[str, str]] = []
     numbers: list[int] = []
     fields: dict[str, list[str]] = {}
@@ -366,9 +366,9 @@ def pairs(text: Printed) -> Pairs:
     Raises UserError if the other lines look like texts, and a sample is incomplete or a text goes on below its line.
     """
     with_texts_below(text)
-    order = [found[0].name for found in text.marks if found and found[0].name in (*text.core, *text.about)]
+    order = [marks[0].name for marks in text.marks if marks and marks[0].name in (*text.core, *text.about)]
     used = {*text.core, *(text.about if order[0] in text.about else ())}
-    strays = [i for i, found in enumerate(text.marks) if not found and text.lines[i].strip() and not text.rules[i]]
+    strays = [i for i, marks in enumerate(text.marks) if not marks and text.lines[i].strip() and not text.rules[i]]
     heads = Counter(map(text.head, strays))
     strays = [i for i in strays if not text.head(i) or 2 * heads[text.head(i)] * len(text.core) < len(order)]
     log = text.log or any(LOG_LINE.search(text.lines[i]) for i in strays)
@@ -378,10 +378,10 @@ def pairs(text: Printed) -> Pairs:
     rows, numbers, lost = [], [], []
     row: dict[str, str] = {}
     begin = 0
-    for i, found in enumerate(text.marks):
-        if not found or found[0].name not in used:
+    for i, marks in enumerate(text.marks):
+        if not marks or marks[0].name not in used:
             continue
-        name = found[0].name
+        name = marks[0].name
         if name in row or (not row and name != order[0]):
             if not log:
                 what = (
@@ -393,7 +393,7 @@ def pairs(text: Printed) -> Pairs:
             if name != order[0]:
                 continue
         begin = begin if row else i
-        row[name] = text.lines[i][found[0].text :].strip()
+        row[name] = text.lines[i][marks[0].text :].strip()
         if used == row.keys():
             rows.append(row)
             numbers.append(begin + 1)
@@ -408,7 +408,7 @@ def pairs(text: Printed) -> Pairs:
 
 def with_texts_below(text: Printed) -> None:
     """Move each text that stands below its label to the label's line, if all references stand so."""
-    places = [i for i, found in enumerate(text.marks) if found and found[0].name in text.core]
+    places = [i for i, marks in enumerate(text.marks) if marks and marks[0].name in text.core]
     references = [i for i in places if text.marks[i][0].name == text.reference]
     if any(text.lines[i][text.marks[i][0].text :].strip() for i in references):
         return
@@ -425,11 +425,11 @@ def unused_lines(text: Printed, places: Sequence[int], what: str, example: Seque
 def on_one(text: Printed) -> Pairs:
     """Return the samples that have both labels on one line."""
     rows, numbers, lost = [], [], []
-    for i, found in enumerate(text.marks):
-        if {label.name for label in found[:2]} != {*text.core}:
+    for i, marks in enumerate(text.marks):
+        if {label.name for label in marks[:2]} != {*text.core}:
             lost += [i] if text.lines[i].strip() and not text.rules[i] else []
             continue
-        one, two = found[:2]
+        one, two = marks[:2]
         right = text.lines[i][two.text :].rstrip()
         bare = right.rstrip("=-#*_")
         right = bare if len(right) - len(bare) > 2 else right
@@ -467,5 +467,5 @@ def notebook_lines(file: Lines) -> list[str] | None:
 
 def recurring_heads(lines: Iterable[str]) -> list[str]:
     """Return words before colons or arrows that begin several lines, the most frequent first, for messages."""
-    heads = Counter(found[1] for line in lines if (found := MARKED.match(line)))
+    heads = Counter(mark[1] for line in lines if (mark := MARKED.match(line)))
     return [head for head, count in heads.most_common() if count >= FEWEST]

@@ -62,17 +62,19 @@ class Names:
     @functools.cached_property
     def _forms(self) -> dict[str, dict[str, str]]:
         """Side -> name of a text column -> form of its text ("text" or "phonemes")."""
-        found: dict[str, dict[str, str]] = {}
+        forms: dict[str, dict[str, str]] = {}
         for side in SIDES:
             section, pairs = self.sections[side], [pair[SIDES.index(side)] for pair in self.pairs]
-            own = dict.fromkeys((*section["names"], *(n for n in pairs if n not in self.maybe)), TEXT)
+            form_of = dict.fromkeys((*section["names"], *(n for n in pairs if n not in self.maybe)), TEXT)
             for form, nouns in self.sections["nouns"].items():
-                own |= {f"{a}_{b}": form for m in section["marks"] for n in nouns for a, b in ((m, n), (n, m))}
-            found[side] = own
+                form_of |= {f"{a}_{b}": form for m in section["marks"] for n in nouns for a, b in ((m, n), (n, m))}
+            forms[side] = form_of
         claimed = self.sections.get("claimed", {})  # names that the user's file gives a meaning
         return {
-            side: {n: f for n, f in own.items() if claimed.get(n, side) == side or n in self.sections[side]["names"]}
-            for side, own in found.items()
+            side: {
+                n: f for n, f in form_of.items() if claimed.get(n, side) == side or n in self.sections[side]["names"]
+            }
+            for side, form_of in forms.items()
         }
 
     @functools.cached_property
@@ -89,11 +91,11 @@ class Names:
 
     def condition(self, name: str) -> str:
         """Return the condition that a column's name states (`pred_noise`: "noise", `eeg_pred`: "eeg"), or ""."""
-        own = {n: condition for condition, names in self.sections["condition"].items() for n in names}
-        if name in own:
-            return own[name]
+        condition_of = {n: condition for condition, names in self.sections["condition"].items() for n in names}
+        if name in condition_of:
+            return condition_of[name]
         for end, condition in (
-            own | {"shuffled": "shuffled", "zero": "zero", "real": "eeg", "random": "noise"}
+            condition_of | {"shuffled": "shuffled", "zero": "zero", "real": "eeg", "random": "noise"}
         ).items():
             rest = name.removesuffix(f"_{end}") if name.endswith(f"_{end}") else name.removeprefix(f"{end}_")
             if rest != name and self.form("prediction", rest):
@@ -116,8 +118,8 @@ class Names:
     def is_usual(self, name: str) -> bool:
         """Return whether a name is known and rare enough outside of headers to tell a header from a sample."""
         common = ("condition", "forced", "decoding", "split", "recording", "onset", "duration", "order")
-        known = self.is_text(name) or bool(self.condition(self.split_mode(name)[0])) or self.keys.get(name) == "id"
-        return known or self.fields.get(name, "condition") not in common
+        named = self.is_text(name) or bool(self.condition(self.split_mode(name)[0])) or self.keys.get(name) == "id"
+        return named or self.fields.get(name, "condition") not in common
 
     def is_header(self, names: Sequence[str]) -> bool:
         """Return whether a record names columns: two names are usual, or one is and all look like names."""
@@ -143,20 +145,20 @@ def load_names(path: str | os.PathLike[str] | None) -> Names:
         raise UserError(
             f"{path}: not TOML ({error}); write it as instrument/predictions/names.toml, UTF-8 text."
         ) from error
-    known = built_in().sections
+    sections = built_in().sections
     for section, content in added.items():
-        if section not in known:
-            raise UserError(f"{path}: there is no section {section!r}; {did_you_mean(section, known)}")
+        if section not in sections:
+            raise UserError(f"{path}: there is no section {section!r}; {did_you_mean(section, sections)}")
         if section == LIST_OF_PAIRS:
             _check(content, path, section, lambda pair: isinstance(pair, list) and list(map(type, pair)) == [str, str])
             continue
         if not isinstance(content, dict):
             raise UserError(f"{path}: {section} is {content!r:.60}; expected a section [{section}] of lists of names.")
         for name, listed in content.items():
-            if name not in known[section] and section not in ("condition", "key"):
-                raise UserError(f"{path}, [{section}]: there is no {name!r}; {did_you_mean(name, known[section])}")
+            if name not in sections[section] and section not in ("condition", "key"):
+                raise UserError(f"{path}, [{section}]: there is no {name!r}; {did_you_mean(name, sections[section])}")
             _check(listed, path, f"{section}.{name}", lambda one: isinstance(one, str))
-    return Names(_merged(known, added))
+    return Names(_merged(sections, added))
 
 
 def _check(listed: Any, path: str | os.PathLike[str], what: str, fits: Any) -> None:
@@ -165,24 +167,24 @@ def _check(listed: Any, path: str | os.PathLike[str], what: str, fits: Any) -> N
         raise UserError(f"{path}: {what} is {listed!r:.60}; expected a list of {kind}.")
 
 
-def _merged(known: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both dictionaries as one; a name that `added` has in a section is removed from all others of `known`."""
-    given = {section: {k: normalize_names(names) for k, names in content.items()}
+def _merged(usual: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both dictionaries as one; a name that `added` has in a section is removed from all others of `usual`."""
+    plain = {section: {k: normalize_names(names) for k, names in content.items()}
              for section, content in added.items() if section != LIST_OF_PAIRS}  # fmt: skip
-    claimed = {name: section for section, content in given.items() for k, names in content.items() for name in names
+    claimed = {name: section for section, content in plain.items() for k, names in content.items() for name in names
                if k != "marks" and section != "nouns"}  # fmt: skip
     pairs = [tuple(normalize_names(pair)) for pair in added.get(LIST_OF_PAIRS, [])]
     for pair in pairs:
         claimed |= dict(zip(pair, SIDES, strict=True))
     merged: dict[str, Any] = {"claimed": claimed}
-    for section, content in known.items():
+    for section, content in usual.items():
         if section == LIST_OF_PAIRS:
-            kept = [p for p in content if all(claimed.get(n, s) == s for n, s in zip(p, SIDES, strict=True))]
-            merged[section] = [*pairs, *kept]
+            unclaimed = [p for p in content if all(claimed.get(n, s) == s for n, s in zip(p, SIDES, strict=True))]
+            merged[section] = [*pairs, *unclaimed]
             continue
-        own = given.get(section, {})
+        additions = plain.get(section, {})
         merged[section] = {
-            key: [*own.get(key, []), *(n for n in content.get(key, []) if n not in claimed or key == "marks")]
-            for key in {**content, **own}
+            key: [*additions.get(key, []), *(n for n in content.get(key, []) if n not in claimed or key == "marks")]
+            for key in {**content, **additions}
         }
     return merged

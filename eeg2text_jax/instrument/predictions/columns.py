@@ -39,21 +39,21 @@ def roles(table: Table, names: Names, stated: Sequence[str] | None = None, group
     """
     if stated:
         try:
-            found = stated_columns(table, names, stated)
+            columns = stated_columns(table, names, stated)
         except UserError:
             refuse_chat(table)
             raise
     elif table.roles:
-        found = table.roles
+        columns = table.roles
     else:
-        found = known_columns(table, names)
-    return dataclasses.replace(found, about=found.about | group_positions(table, groups))
+        columns = known_columns(table, names)
+    return dataclasses.replace(columns, about=columns.about | group_positions(table, groups))
 
 
 def group_positions(table: Table, groups: Sequence[str]) -> dict[str, list[int]]:
     """Return `group NAME` -> position of the column NAME, for those of `groups` that the table has."""
-    known = table.names or []
-    return {f"group {name}": [known.index(normalize(name))] for name in groups if normalize(name) in known}
+    names = table.names or []
+    return {f"group {name}": [names.index(normalize(name))] for name in groups if normalize(name) in names}
 
 
 class Meanings:
@@ -79,12 +79,12 @@ class Meanings:
         texts, phonemes = ([n for n in dict.fromkeys(of) if names.form(side, n) == form] for form in (TEXT, PHONEMES))
         return texts, phonemes
 
-    def chosen(self) -> tuple[str, dict[str, str]] | None:
+    def choice(self) -> tuple[str, dict[str, str]] | None:
         """Return the reference, and prediction -> its condition; None if no pair of columns fits, or several do."""
         one = len(self.predictions) == 1
         if self.pairs or (one and len(self.references) == 1):
-            found = self.pairs or [(self.references[0], self.predictions[0])]
-            return (found[0][0], {found[0][1]: UNKNOWN}) if len(found) == 1 else None
+            pairs = self.pairs or [(self.references[0], self.predictions[0])]
+            return (pairs[0][0], {pairs[0][1]: UNKNOWN}) if len(pairs) == 1 else None
         if self.spoken and self.heard and not (self.references and self.predictions):
             return self.spoken[0], {self.heard[0]: UNKNOWN}
         if self.spoken and not self.references and one:
@@ -96,29 +96,31 @@ def known_columns(table: Table, names: Names) -> Columns:
     """Return the columns with known names. Raises UserError if no pair of columns fits, or several do."""
     if table.names is None:
         raise UserError(f"{table.path}: {unnamed(table)}")
-    found = Meanings(table, names)
-    if (taken := found.chosen()) is None:
+    meanings = Meanings(table, names)
+    if (taken := meanings.choice()) is None:
         refuse_chat(table)
-        raise UserError(f"{table.path}: {unclear(table, names, found)}")
+        raise UserError(f"{table.path}: {unclear(table, names, meanings)}")
     reference, wanted = taken
-    chosen = {name: (wanted[b], mode) for name, (b, mode) in zip(found.plain, found.modes, strict=True) if b in wanted}
-    if repeated := [name for name in (reference, *chosen) if found.plain.count(name) > 1]:
+    predicted = {
+        name: (wanted[b], mode) for name, (b, mode) in zip(meanings.plain, meanings.modes, strict=True) if b in wanted
+    }
+    if repeated := [name for name in (reference, *predicted) if meanings.plain.count(name) > 1]:
         raise UserError(
             f"{table.path}, line 1: two columns are named {repeated[0]!r}; name the columns by number, from 1."
         )
-    if len(set(chosen.values())) < len(chosen):
+    if len(set(predicted.values())) < len(predicted):
         raise UserError(
-            f"{table.path}: the columns {', '.join(chosen)} are predictions of one condition and mode; name one with "
-            f"{NAME_BOTH}."
+            f"{table.path}: the columns {', '.join(predicted)} are predictions of one condition and mode; name one "
+            f"with {NAME_BOTH}."
         )
     notes: list[str] = []
-    place = found.plain.index
-    reference = of_one_form(table, reference, [*map(place, chosen)], found.spoken, notes)
-    forced = {condition for condition, mode in chosen.values() if mode == "teacher_forced"}
+    place = meanings.plain.index
+    reference = of_one_form(table, reference, [*map(place, predicted)], meanings.spoken, notes)
+    forced = {condition for condition, mode in predicted.values() if mode == "teacher_forced"}
     predictions = {
         # a column without a mode is free-running if there is a teacher-forced column of the same condition
         (condition, "free_running" if mode == UNKNOWN and condition in forced else mode): place(name)
-        for name, (condition, mode) in chosen.items()
+        for name, (condition, mode) in predicted.items()
     }
     return Columns(place(reference), predictions, field_positions(table, names), notes=tuple(notes))
 
@@ -182,40 +184,40 @@ def spaced(table: Table) -> list[int]:
     return [i for i, count in enumerate(counts) if 2 * count >= len(table.rows)]
 
 
-def unclear(table: Table, names: Names, found: Meanings) -> str:
+def unclear(table: Table, names: Names, meanings: Meanings) -> str:
     """Return the message that says which of reference and prediction is unclear, and how to name it."""
     holding = [i for i, name in enumerate(table.names) if name not in names.fields.keys() | names.keys.keys()]
-    sides = {"reference": found.references, "prediction": found.predictions}
-    if len(holding) == 1 and not found.references and all(isinstance(c, str) for c in table.column(holding[0])):
+    sides = {"reference": meanings.references, "prediction": meanings.predictions}
+    if len(holding) == 1 and not meanings.references and all(isinstance(c, str) for c in table.column(holding[0])):
         return (
             f"holds outputs without references (columns {join_names([repr(t) for t in table.titles])}); give its "
             "references with --reference=FILE."
         )
     several = [side for side, of in sides.items() if len(of) > 1]
-    if several and not found.pairs:
+    if several and not meanings.pairs:
         said = f"several columns may be the {several[0]} ({join_names(sides[several[0]])}); name both with {NAME_BOTH}"
-        if several == ["prediction"] and found.references:
-            one, two = found.predictions[:2]
-            both = option("--columns", [found.references[0], f"eeg={one}", f"control={two}"])
+        if several == ["prediction"] and meanings.references:
+            one, two = meanings.predictions[:2]
+            both = option("--columns", [meanings.references[0], f"eeg={one}", f"control={two}"])
             said += f", or, if one of them is of a control, with {both}"
         return f"{said}."
-    taken = found.references or found.predictions
+    taken = meanings.references or meanings.predictions
     others = [
         title
-        for title, name, base in zip(table.titles, table.names, found.bases, strict=True)
+        for title, name, base in zip(table.titles, table.names, meanings.bases, strict=True)
         if base not in taken and name not in names.fields
     ]
-    if found.pairs or not taken or all(sides.values()) or not others:
-        said = "several columns may be" if found.pairs or all(sides.values()) else "no column is known as"
+    if meanings.pairs or not taken or all(sides.values()) or not others:
+        said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
         return (
             f"{said} reference and prediction among {join_names(table.titles)}; its first rows are "
             f"{table.first_rows()}; name two with {NAME_BOTH}."
         )
-    title = table.titles[found.bases.index(taken[0])]
-    known, missing = sides if found.references else [*sides][::-1]
-    wanted = option("--columns", [title, "PREDICTION"] if found.references else ["REFERENCE", title])
+    title = table.titles[meanings.bases.index(taken[0])]
+    present, missing = sides if meanings.references else [*sides][::-1]
+    wanted = option("--columns", [title, "PREDICTION"] if meanings.references else ["REFERENCE", title])
     return (
-        f"the {known} is {title!r}; no column can be recognized as the {missing} among {join_names(others)}; "
+        f"the {present} is {title!r}; no column can be recognized as the {missing} among {join_names(others)}; "
         f"name it with {wanted}."
     )
 
@@ -245,13 +247,17 @@ def field_positions(table: Table, names: Names) -> dict[str, list[int]]:
     The first column of a field counts. Of `task`, all columns count: a data set and a key in it may identify a task.
     Columns of time count if one of them says when a sample was recorded.
     """
-    found: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for index, name in enumerate(table.names or ()):
         field = names.fields.get(name)
-        if field and (field == "task" or field not in found) and (field not in TIME or is_time(table, index, field)):
-            found.setdefault(field, []).append(index)
-    timed = "onset" in found or "order" in found
-    return {field: places for field, places in found.items() if timed or field not in TIME}
+        if (
+            field
+            and (field == "task" or field not in positions)
+            and (field not in TIME or is_time(table, index, field))
+        ):
+            positions.setdefault(field, []).append(index)
+    timed = "onset" in positions or "order" in positions
+    return {field: places for field, places in positions.items() if timed or field not in TIME}
 
 
 def is_time(table: Table, index: int, field: str) -> bool:
@@ -327,23 +333,23 @@ def side_column(table: Table, side: str, stated: str | None, names: Names) -> in
         return 1
     if table.width == 1:
         return 0
-    known = Meanings(table, names)
-    own, outputs = [*known.references, *known.spoken], [*known.predictions, *known.heard]
-    if side == "prediction" and own and outputs:
+    meanings = Meanings(table, names)
+    references, outputs = [*meanings.references, *meanings.spoken], [*meanings.predictions, *meanings.heard]
+    if side == "prediction" and references and outputs:
         raise UserError(f"{table.path}: has references of its own ({join_names(table.names)}); leave --reference out.")
-    words, fitting = (known.predictions, outputs) if side == "prediction" else (known.references, own)
-    for offered in (words, fitting, [name for name in known.plain if name in (*names.either, *names.maybe)]):
+    words, fitting = (meanings.predictions, outputs) if side == "prediction" else (meanings.references, references)
+    for offered in (words, fitting, [name for name in meanings.plain if name in (*names.either, *names.maybe)]):
         if len(offered) == 1:
-            return (known.bases if side == "prediction" else known.plain).index(offered[0])
-    found = spaced(table)
-    if len(found) != 1:
+            return (meanings.bases if side == "prediction" else meanings.plain).index(offered[0])
+    positions = spaced(table)
+    if len(positions) != 1:
         shown = join_names(table.titles) if table.names else f"{table.width} columns without names"
         raise UserError(
             f"{table.path}: no column can be recognized as the {side} among {shown}; its first rows are "
             f"{table.first_rows()}; name both columns with {NAME_BOTH} (REFERENCE is a column of the file of "
             "references, PREDICTION of the file of predictions), or say --format=P if the lines are no table."
         )
-    return found[0]
+    return positions[0]
 
 
 def parse_list(cell: str) -> list | None:
@@ -393,14 +399,14 @@ def text_of(value: Any, side: str, title: str, where: str) -> tuple[str, str]:
         if "<>" in value and value.strip("<>"):
             return value.split("<>")[0].strip(), FIRST_OF_SEVERAL
         return value, ""
-    found, how = one_text(items) if items is not None else (None, "")
-    if found is None:
+    text, how = one_text(items) if items is not None else (None, "")
+    if text is None:
         shown = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         if items is not None and sum(isinstance(item, list) for item in items) > 1:
             raise UserError(f"{where}: the {side} {title} is the list of lists {shown:.60}; {SEVERAL}.")
         raise UserError(f"{where}: the {side} {title} is {shown:.60}; expected a text or a list of texts.")
-    refuse_surrogates(found, f"{where}: {title}")
-    return found, how
+    refuse_surrogates(text, f"{where}: {title}")
+    return text, how
 
 
 def texts(
@@ -410,28 +416,28 @@ def texts(
 
     A whole line is a text even if it begins and ends with a bracket. Raises UserError at a cell that is no text.
     """
-    whole, found, place = table.layout in ("P", "K"), [], f"{table.path}, {table.unit}"  # of a bucket, this takes time
+    whole, column, place = table.layout in ("P", "K"), [], f"{table.path}, {table.unit}"  # of a bucket, this takes time
     for row in range(len(table.rows)) if rows is None else rows:
         value = table.rows[row][index]
         if whole and isinstance(value, str):
-            found.append(value)
+            column.append(value)
             continue
         where = f"{place} {table.numbers[row]}" + (f", id {table.rows[row][0]!r:.60}" if table.coded else "")
         text, how = text_of(value, side, table.shown(index), where)
         if how:
             changed.setdefault(f"{side}s {how}", set()).add(row)
-        found.append(text)
-    return found
+        column.append(text)
+    return column
 
 
 def stated(table: Table, about: dict[str, list[int]]) -> dict[str, list[str]]:
     """Return field -> the values of its columns; those of several columns are joined by `/`, without missing ones."""
-    found = {}
+    values = {}
     for name, places in about.items():
         columns = [["" if c is None or c is ABSENT else str(c) for c in table.column(i)] for i in places]
         rows = zip(*columns, strict=True)
-        found[name] = ["/".join(c for c in row if c.strip().lower() not in MISSING) or row[0] for row in rows]
-    return found
+        values[name] = ["/".join(c for c in row if c.strip().lower() not in MISSING) or row[0] for row in rows]
+    return values
 
 
 def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Samples:
@@ -464,9 +470,9 @@ def refuse_header_below(table: Table, places: Sequence[int]) -> None:
 
 def refuse_unread_conditions(table: Table, used: set[int], numbers: Collection[int]) -> None:
     """Raise UserError if only a column that is not used tells EEG from controls, in the rows of these numbers."""
-    kept = [row for number, row in zip(table.numbers, table.rows, strict=True) if number in numbers]
+    rows = [row for number, row in zip(table.numbers, table.rows, strict=True) if number in numbers]
     for index in sorted({*range(table.width)} - used):
-        fed = [fed_word(row[index]) if isinstance(row[index], str) else "" for row in kept]
+        fed = [fed_word(row[index]) if isinstance(row[index], str) else "" for row in rows]
         if "eeg" in fed and "" not in fed and len({*fed}) > 1:
             raise UserError(
                 f"{table.path}: the column {table.names[index] if table.names else index + 1!r} says what was fed "
@@ -494,12 +500,12 @@ def read_metadata(path: str | os.PathLike[str]) -> csv.DictReader:
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
     titles = reader.fieldnames or ()
     plain = normalize_names(titles)
-    known = [name for name in plain if names.form("reference", name)]
-    references = ["reference"] if "reference" in plain else (known or [n for n in plain if n in names.maybe])[:1]
-    found: list[str] = []
+    named = [name for name in plain if names.form("reference", name)]
+    references = ["reference"] if "reference" in plain else (named or [n for n in plain if n in names.maybe])[:1]
+    fields: list[str] = []
     for name, title in zip(plain, titles, strict=True):
         field = "reference" if name in references else names.fields.get(name, "")
-        usual = field in ("reference", "subject", "task") and field not in (*found, *(plain if name != field else ()))
-        found.append(field if usual else name if name in METADATA else title)
-    reader.fieldnames = found
+        usual = field in ("reference", "subject", "task") and field not in (*fields, *(plain if name != field else ()))
+        fields.append(field if usual else name if name in METADATA else title)
+    reader.fieldnames = fields
     return reader

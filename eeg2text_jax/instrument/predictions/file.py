@@ -137,10 +137,10 @@ class Shared:
         return [self._ids.setdefault(i, i) for i in ids]
 
     def reference_ids(self, reference: str, ids: list[int]) -> list[int]:
-        known = self._lists.get(reference)
-        if known != ids:
-            known = self._lists[reference] = self.ids(ids)
-        return known
+        earlier = self._lists.get(reference)
+        if earlier != ids:
+            earlier = self._lists[reference] = self.ids(ids)
+        return earlier
 
 
 def parse_predictions(lines: Lines) -> PredictionSet:
@@ -201,11 +201,11 @@ def characters_apart(text: str) -> str:
 
 def refuse_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the names and values of a JSON object as a dict. Raises ValueError if a name occurs twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"the name {next(name for name in names if names.count(name) > 1)!r} is there twice")
-    return found
+    return values
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=refuse_repeated_names)
@@ -335,12 +335,12 @@ class Samples:
 
     def groups(self) -> dict[str, dict[str, Counter]]:
         """Return column of labels -> `sentence_key` of a reference -> number of its samples with each label."""
-        found: dict[str, dict[str, Counter]] = {}
+        groups: dict[str, dict[str, Counter]] = {}
         for name in (name for name in self.about if name.startswith("group ")):
-            counts = found.setdefault(name.removeprefix("group "), defaultdict(Counter))
+            counts = groups.setdefault(name.removeprefix("group "), defaultdict(Counter))
             for reference, label in zip(self.references, self.about[name], strict=True):
                 counts[sentence_key(reference)][label.strip()] += 1
-        return found
+        return groups
 
     def fed(self) -> list[str]:
         """Return what a column such as `input` says that the encoder was fed; [] where other columns say it."""
@@ -358,11 +358,11 @@ def test_part(samples: Samples) -> tuple[Samples, str]:
     """Return the samples of the test part (dev if there is none; all without a column of splits), and a note."""
     parts = [PARTS.get(join_words(value), "") for value in samples.about.get("split", ())]
     counts = Counter(parts)
-    kept = next((part for part in ("test", "dev") if counts[part]), "")
-    if kept and counts[kept] < len(parts):
-        others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != kept)
-        note = f"by the column of splits, only {counts[kept]} rows of {kept} are used; left out are {others}"
-        return samples.only([i for i, part in enumerate(parts) if part == kept]), note
+    used = next((part for part in ("test", "dev") if counts[part]), "")
+    if used and counts[used] < len(parts):
+        others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != used)
+        note = f"by the column of splits, only {counts[used]} rows of {used} are used; left out are {others}"
+        return samples.only([i for i, part in enumerate(parts) if part == used]), note
     if parts and counts["train"] == len(parts):
         note = "every row is of the training part by the column of splits: models may have memorized its texts"
         return samples, note
@@ -383,11 +383,11 @@ def complete(samples: Samples) -> list[Prediction]:
     predictions: list[Prediction] = []
     seen: dict[tuple, int] = {}
     shared = Shared()
-    known: dict[str, tuple[str, int]] = {}  # distinct reference -> sentence id, number of words
+    sentences: dict[str, tuple[str, int]] = {}  # distinct reference -> sentence id, number of words
     for number, reference in enumerate(map(shared.text, samples.references)):
-        if reference not in known:
+        if reference not in sentences:
             digest = hashlib.sha256(sentence_key(reference).encode()).hexdigest()
-            known[reference] = f"text-{digest[:12]}", len(characters_apart(reference).split())
+            sentences[reference] = f"text-{digest[:12]}", len(characters_apart(reference).split())
         about = {name: values[number] for name, values in samples.about.items()}
         subject, task = (
             UNKNOWN if about.get(name, "").strip().lower() in MISSING else shared.text(about[name].strip())
@@ -398,8 +398,8 @@ def complete(samples: Samples) -> list[Prediction]:
             "sample_id": about.get("sample_id", f"row-{number + 1}"),
             "subject": subject,
             "task": task,
-            "sentence_id": shared.text(about.get("sentence_id", known[reference][0])),
-            "n_words": known[reference][1],
+            "sentence_id": shared.text(about.get("sentence_id", sentences[reference][0])),
+            "n_words": sentences[reference][1],
             "train_condition": shared.text(about.get("train_condition", UNKNOWN)),
             "seed": _seed(about, samples, number),
             "reference": reference,

@@ -108,10 +108,10 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
 def conversion(data: bytes, path: epath.Path) -> str:
     """Return a hint to the command that converts Windows text to UTF-8, "" if the bytes are no Windows text."""
     try:
-        found = data.decode("cp1252")
+        text = data.decode("cp1252")
     except UnicodeDecodeError:
         return ""
-    likely = "\0" not in found and 4 * sum(not character.isascii() for character in found) < len(found)
+    likely = "\0" not in text and 4 * sum(not character.isascii() for character in text) < len(text)
     return f", for example with `iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new`" if likely else ""
 
 
@@ -119,12 +119,12 @@ def unpack(data: bytes, path: epath.Path) -> bytes:
     """Return the content of a gzip file. Raises UserError if it is damaged or larger than `LARGEST`."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            found = file.read(LARGEST + 1)
+            content = file.read(LARGEST + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: a gzip file that cannot be unpacked ({error}); copy it again.") from error
-    if len(found) > LARGEST:
+    if len(content) > LARGEST:
         raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; unpack it, and give a part of it.")
-    return found
+    return content
 
 
 def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:

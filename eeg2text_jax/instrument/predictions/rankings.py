@@ -142,13 +142,13 @@ class RankingSet:
     path: epath.Path
 
 
-def describe_rankings(found: RankingSet) -> str:
+def describe_rankings(read: RankingSet) -> str:
     """Return a line that describes a file: its numbers of rankings, sentences and candidates, modes and conditions."""
-    rows = found.rows
+    rows = read.rows
     sizes = sorted({len(row.candidates) for row in rows})
     conditions = ", ".join(dict.fromkeys(f"{row.train_condition} → {row.eval_condition}" for row in rows))
     return (
-        f"{found.path}: {len(rows)} rankings of {len({row.sentence_id for row in rows})} sentences among "
+        f"{read.path}: {len(rows)} rankings of {len({row.sentence_id for row in rows})} sentences among "
         f"{' or '.join(map(str, sizes))} candidates, {', '.join(dict.fromkeys(row.mode for row in rows))}; "
         f"training → evaluation {conditions}."
     )
@@ -218,32 +218,32 @@ def _ranking(
     row: dict[str, Any], lists: dict[str, Candidates], path: epath.Path, number: int, shared: Shared
 ) -> Ranking:
     where = f"{path}, line {number}"
-    own = {name: row.pop(name) for name in _OWN if name in row}
+    rank_fields = {name: row.pop(name) for name in _OWN if name in row}
     if unknown := [name for name in row if name not in FIELDS]:
         raise UserError(f"{where}: unknown field {unknown[0]!r}; the fields are {', '.join([*FIELDS, *_OWN])}.")
     for name in ("seed", "n_words"):
         if type(row.get(name)) is int and abs(row[name]) > MOST:
             raise UserError(f"{where}: {name} is {row[name]!r:.60}; expected a whole number up to {MOST:,}.")
     prediction = own_row({**row, **parse_time(row, where)}, path, number, shared, MODES)
-    candidates = lists.get(str(own.get("list", "")))
+    candidates = lists.get(str(rank_fields.get("list", "")))
     if candidates is None:
-        raise UserError(f"{where}: list is {own.get('list')!r}; the header has {', '.join(lists)}.")
-    scores = own.get("scores")
+        raise UserError(f"{where}: list is {rank_fields.get('list')!r}; the header has {', '.join(lists)}.")
+    scores = rank_fields.get("scores")
     finite = isinstance(scores, list) and all(type(s) in (int, float) and abs(s) < 1e300 for s in scores)
     if not finite or len(scores) != len(candidates):
         raise UserError(f"{where}: expected scores, a finite number for each of {len(candidates)} candidates.")
-    found = Ranking(**vars(prediction), scores=np.array(scores, float), candidates=candidates)
+    ranking = Ranking(**vars(prediction), scores=np.array(scores, float), candidates=candidates)
     try:
-        expected = {name: value for name, value in _line(found).items() if name in own}
+        expected = {name: value for name, value in _line(ranking).items() if name in rank_fields}
     except KeyError:
-        raise UserError(f"{where}: the reference {found.reference!r:.60} is not among the candidates.") from None
+        raise UserError(f"{where}: the reference {ranking.reference!r:.60} is not among the candidates.") from None
     for name in ("n", "rank", "stratum_n", "stratum_rank", "score"):
-        if name in own and own[name] != expected[name]:
+        if name in rank_fields and rank_fields[name] != expected[name]:
             raise UserError(
-                f"{where}: {name} is {own[name]!r:.60}; its scores give {expected[name]!r}; correct the field, or "
-                "remove it."
+                f"{where}: {name} is {rank_fields[name]!r:.60}; its scores give {expected[name]!r}; correct the field, "
+                "or remove it."
             )
-    return found
+    return ranking
 
 
 def read_choices(path: Path) -> list[str]:

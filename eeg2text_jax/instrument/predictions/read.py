@@ -95,7 +95,7 @@ def read_any(
     mode = mode if mode is None else mode_name(mode)
     if mode is not None and mode not in MODES:
         raise UserError(f"--mode={mode}: there is no such mode; the modes are {', '.join(MODES)}.")
-    known = load_names(names)
+    vocabulary = load_names(names)
     lines = Lines(path)
     if not lines.data.strip():
         raise UserError(f"{path}: the file is empty.")
@@ -110,23 +110,23 @@ def read_any(
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
     if reference is not None:
         beside = Lines(at_hand(epath.Path(reference)))
-        found, described, notes = read_two(lines, beside, layout, columns, groups, id, known, changed)
-        found, part = test_part(found)
+        sample_set, described, notes = read_two(lines, beside, layout, columns, groups, id, vocabulary, changed)
+        sample_set, part = test_part(sample_set)
     else:
-        table = table_of_file(lines, layout, known, columns or (), labels)
-        used = roles(table, known, columns, groups)
-        found, part = test_part(samples(table, used, changed))
+        table = table_of_file(lines, layout, vocabulary, columns or (), labels)
+        used = roles(table, vocabulary, columns, groups)
+        sample_set, part = test_part(samples(table, used, changed))
         notes = [*table.notes, *used.notes]
-        dropped = [name for name, kept in (("condition", found.conditions()), ("split", part)) if not kept]
+        dropped = [name for name, present in (("condition", sample_set.conditions()), ("split", part)) if not present]
         described = describe_columns(table, used, dropped)
-    predictions = complete(found)
+    predictions = complete(sample_set)
     if reference is None and {p.eval_condition for p in predictions} == {UNKNOWN}:
-        refuse_unread_conditions(table, used.used(dropped), {*found.numbers})
+        refuse_unread_conditions(table, used.used(dropped), {*sample_set.numbers})
     if not predictions:
         raise UserError(f"{path}: no predictions in the file.")
     notes = (*notes, *filter(None, [part]), *(f"in {len(rows)} rows {note}" for note, rows in changed.items()))
     read = PredictionSet(
-        predictions, {}, described, path, notes, (), found.groups(), lines.digest, "seed" in found.about
+        predictions, {}, described, path, notes, (), sample_set.groups(), lines.digest, "seed" in sample_set.about
     )
     return in_mode(in_one_form(read), mode)
 
@@ -165,13 +165,13 @@ def table_of_file(
     unsure = table is None or (table.layout == "H" and layout is None and alone)
     if unsure and plain and layout in (None, *LAYOUTS):
         texts, kind = (lines, "") if printed is None else (printed, "printed outputs of a notebook, ")
-        if found := labelled_table(lines.path, texts, names, labels, kind):
+        if labelled := labelled_table(lines.path, texts, names, labels, kind):
             if not alone:
                 raise UserError(
-                    f"{lines.path}: is of layout {found.layout}, with references and predictions of its own; leave "
+                    f"{lines.path}: is of layout {labelled.layout}, with references and predictions of its own; leave "
                     "--reference out, or give a file that has only predictions."
                 )
-            return found
+            return labelled
     if table is None and (refusal or alone):
         raise refusal or UserError(f"{lines.path}: {no_layout(printed or lines, layout, labels, printed is not None)}")
     return table or lines_table(lines, names)
@@ -217,8 +217,8 @@ def read_two(
             f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {reference.path} have no "
             "id; set --format=P to join them line by line."
         )
-    found, described, notes = join_files(sides[1], sides[0], ids, changed)
-    return found, described, [*sides[1].table.notes, *sides[0].table.notes, *notes]
+    sample_set, described, notes = join_files(sides[1], sides[0], ids, changed)
+    return sample_set, described, [*sides[1].table.notes, *sides[0].table.notes, *notes]
 
 
 def in_one_form(read: PredictionSet) -> PredictionSet:
@@ -270,13 +270,13 @@ def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
     if mode is None:
         return read
     stated = [dataclasses.replace(p, mode=mode) if p.mode == UNKNOWN else p for p in read.predictions]
-    kept = [p for p in stated if p.mode == mode]
-    if not kept:
+    predictions = [p for p in stated if p.mode == mode]
+    if not predictions:
         raise UserError(
             f"{read.path}: no {mode} predictions in the file, only {read.predictions[0].mode} ones; set "
             f"--mode={read.predictions[0].mode}, or give another file."
         )
-    return dataclasses.replace(read, predictions=kept, further=tuple(p for p in read.further if p.mode == mode))
+    return dataclasses.replace(read, predictions=predictions, further=tuple(p for p in read.further if p.mode == mode))
 
 
 def count(number: int, noun: str) -> str:
@@ -314,8 +314,8 @@ HAN_OR_KANA = re.compile(f"[{HAN}\u3005-\u3007\u3040-\u30ff\u3105-\u312f]")  # l
 
 def possible_faults(read: PredictionSet) -> list[str]:
     """Return a sentence for each possible fault of a file."""
-    found = [*empty_halves(read), *repeated_half(read), *unexplained_repeats(read), *exchanged_columns(read)]
-    return [*found, *unequal_quotes(read), *scripts_without_spaces(read)]
+    faults = [*empty_halves(read), *repeated_half(read), *unexplained_repeats(read), *exchanged_columns(read)]
+    return [*faults, *unequal_quotes(read), *scripts_without_spaces(read)]
 
 
 def empty_halves(read: PredictionSet) -> list[str]:
@@ -389,10 +389,10 @@ def unequal_quotes(read: PredictionSet) -> list[str]:
         [sum(bool(kind.search(getattr(p, side))) for p in read.predictions) for side in ("reference", "prediction")]
         for kind in (CURLY, STRAIGHT)
     )
-    for mine, (side, other) in enumerate((("references", "predictions"), ("predictions", "references"))):
-        if curly[mine] and not curly[1 - mine] and straight[1 - mine]:
+    for index, (side, other) in enumerate((("references", "predictions"), ("predictions", "references"))):
+        if curly[index] and not curly[1 - index] and straight[1 - index]:
             return [
-                f"{curly[mine]} {side} have curly quotes or apostrophes and the {other} straight ones: a word with "
+                f"{curly[index]} {side} have curly quotes or apostrophes and the {other} straight ones: a word with "
                 "such a mark counts as wrong; use the same marks in both"
             ]
     return []
@@ -406,7 +406,7 @@ def is_spaceless(text: str) -> bool:
 def scripts_without_spaces(read: PredictionSet) -> list[str]:
     """Return a note if half of the references are in Han or kana (characters count as words), or have no spaces."""
     texts = {p.reference for p in read.predictions}
-    if (found := sum(map(is_spaceless, texts))) and 2 * found >= len(texts):
+    if (spaceless := sum(map(is_spaceless, texts))) and 2 * spaceless >= len(texts):
         return ["the references are in a script without spaces; each Han or kana character counts as a word"]
     long = sum(len(text) >= 12 and len(text.split()) == 1 for text in texts)
     if len(texts) >= FEW and 2 * long >= len(texts):

@@ -82,17 +82,17 @@ def select_arms(rows: Iterable[Row]) -> dict[str, list[Row]]:
     arm trained on NAME`, evaluated with its training condition (`label_shuffle` with EEG). Raises UserError if no arm
     was trained and evaluated with EEG.
     """
-    found: dict[str, list[Row]] = {"eeg": []}
+    conditions: dict[str, list[Row]] = {"eeg": []}
     arms: dict[str, list[Row]] = {}
     for row in rows:
         train, evaluation = row.train_condition, row.eval_condition
         if train == "eeg":
-            found.setdefault(evaluation, []).append(row)
+            conditions.setdefault(evaluation, []).append(row)
         elif evaluation == ("eeg" if train == "label_shuffle" else train):
             arms.setdefault(f"the arm trained on {train}", []).append(row)
-    if not found["eeg"]:
+    if not conditions["eeg"]:
         raise UserError("no arm was trained and tested with eeg, so there is nothing to audit.")
-    return found | arms
+    return conditions | arms
 
 
 def read_conditions(
@@ -141,7 +141,7 @@ def _control_cells(rows: list[Prediction], name: str) -> dict[str, list[Predicti
         cells[row.train_condition, row.eval_condition].append(row)
     if len(cells) == 1:
         return {name: rows}
-    return {f"{name}: {train}→{test}": found for (train, test), found in cells.items() if test != "eeg"}
+    return {f"{name}: {train}→{test}": cell for (train, test), cell in cells.items() if test != "eeg"}
 
 
 def account(read: PredictionSet) -> list[str]:
@@ -151,17 +151,17 @@ def account(read: PredictionSet) -> list[str]:
     modes = Counter(row.mode for row in rows)
     fed = Counter((row.train_condition, row.eval_condition) for row in rows)
     clock = clock_of_rows(rows)
-    known = f"known of {clock.known.sum()} rows; {clock.said_ranges()}"
+    when = f"known of {clock.timed.sum()} rows; {clock.said_ranges()}"
     unstated = "; say it with --mode" if UNKNOWN in modes else ""
     named = "; none is named: all rows count as one condition" if {*fed} == {(UNKNOWN, UNKNOWN)} else ""
-    chosen = likely_groups(read)
+    groups = likely_groups(read)
     return [
         first,
         "texts: as the file has them, in the Unicode form NFC; of a list or of several references, the first",
         f"mode: {', '.join(f'{mode} ({n})' for mode, n in modes.items())}{unstated}",
         f"conditions, training → evaluation: {', '.join(f'{a} → {b} ({n})' for (a, b), n in fed.items())}{named}",
-        f"time: {known if clock.known.any() else 'not known; columns recording, onset, duration, order would say it'}",
-        f"groups: {', '.join(chosen) if chosen else 'none that is known; --groups of audit names columns'}",
+        f"time: {when if clock.timed.any() else 'not known; columns recording, onset, duration, order would say it'}",
+        f"groups: {', '.join(groups) if groups else 'none that is known; --groups of audit names columns'}",
         *clock.notes(repeated=True),
         *notes,
     ]
@@ -188,14 +188,14 @@ def join_metadata(
     joined = []
     for row in rows:
         cell = _cell(row)
-        found = lines.get(cell[0], [])
-        if len(found) not in (1, counts[cell]):
+        entries = lines.get(cell[0], [])
+        if len(entries) not in (1, counts[cell]):
             expected = "1" if counts[cell] == 1 else f"1 or {counts[cell]}"
             raise UserError(
-                f"{path}: has {len(found)} lines for the reference {cell[0]!r:.60}; expected {expected}; add or remove "
-                "lines."
+                f"{path}: has {len(entries)} lines for the reference {cell[0]!r:.60}; expected {expected}; add or "
+                "remove lines."
             )
-        values = found[seen[cell]] if len(found) > 1 else found[0]
+        values = entries[seen[cell]] if len(entries) > 1 else entries[0]
         seen[cell] += 1
         joined.append(dataclasses.replace(row, **values))
     return joined
@@ -236,7 +236,7 @@ def groups_of(
     `MOST_DIVIDED` of the references have several labels: the labels then describe rows instead of references.
     """
     lines = list(read_metadata(meta)) if meta else []
-    found: Labels = {}
+    by_column: Labels = {}
     notes = []
     for column in columns:
         if lines and column in lines[0]:
@@ -256,19 +256,19 @@ def groups_of(
             )
         if divided:
             notes.append(f"--groups={column}: {divided} references have several labels; the most frequent one counts")
-        found[column] = {reference: labels.most_common(1)[0][0] for reference, labels in counts.items()}
-    return found, notes
+        by_column[column] = {reference: labels.most_common(1)[0][0] for reference, labels in counts.items()}
+    return by_column, notes
 
 
 def likely_groups(read: PredictionSet) -> list[str]:
     """Return the `LIKELY` columns with one label per reference, and with 2 to (references / 2) distinct labels."""
-    found = []
+    columns = []
     for column, counts in read.groups.items():
-        labels = {label for own in counts.values() for label in own}
-        unique = all(len(own) == 1 for own in counts.values())
+        labels = {label for counter in counts.values() for label in counter}
+        unique = all(len(counter) == 1 for counter in counts.values())
         if column in LIKELY and 1 < len(labels) <= len(counts) / 2 and unique and "" not in labels:
-            found.append(column)
-    return found
+            columns.append(column)
+    return columns
 
 
 def count_labels(pairs: Iterable[tuple[str, str]]) -> Counts:
@@ -348,7 +348,7 @@ def read_any(
 
 
 def as_set(
-    given: Given,
+    predictions: Given,
     references: Any = None,
     *,
     mode: str | None = None,
@@ -358,9 +358,9 @@ def as_set(
     """Return a `PredictionSet` of predictions that were given as Python objects.
 
     Args:
-      given: the path of a predictions file; `Prediction`s; a DataFrame with the columns of a predictions file or others
-        that `read_any` recognises; or texts, one for each of `references`.
-      references: the true texts, if `given` is a list of texts; or the path of their file, if `given` is a path.
+      predictions: the path of a predictions file; `Prediction`s; a DataFrame with the columns of a predictions file or
+        others that `read_any` recognises; or texts, one for each of `references`.
+      references: the true texts, if `predictions` are texts; or the path of their file, if `predictions` is a path.
       mode: the mode of rows that do not state one; None leaves it unknown.
       name: the name of the argument in messages.
       columns: the columns of the reference and of predictions in a file or DataFrame.
@@ -369,48 +369,54 @@ def as_set(
       UserError: columns are not recognised, texts and references differ in number, or there is no such file.
     """
     with arguments():
-        return _as_set(given, references, mode, name, columns)
+        return _as_set(predictions, references, mode, name, columns)
 
 
-def _as_set(given: Given, references: Any, mode: str | None, name: str, columns: Sequence[str] | None) -> PredictionSet:
+def _as_set(
+    predictions: Given, references: Any, mode: str | None, name: str, columns: Sequence[str] | None
+) -> PredictionSet:
     path = epath.Path(name)
-    if isinstance(given, str | os.PathLike):
-        _check_file(given, name)
+    if isinstance(predictions, str | os.PathLike):
+        _check_file(predictions, name)
         if references is not None:
             _check_file(references, "references")
-        return read_file(given, mode=mode, columns=columns, reference=references)
+        return read_file(predictions, mode=mode, columns=columns, reference=references)
     if isinstance(references, str | os.PathLike):
         raise UserError(f"references is a path, and {name} is none; give paths for both, or a list of texts for both.")
-    if hasattr(given, "itertuples") and hasattr(given, "columns"):
-        if columns is None and set(OWN_NAMES) <= set(given.columns):
-            return in_mode(in_one_form(PredictionSet(_own_rows(given, path), {}, "table", path)), mode)
-        cells = given.astype(object).where(given.notna(), "").itertuples(index=False, name=None)
+    if hasattr(predictions, "itertuples") and hasattr(predictions, "columns"):
+        if columns is None and set(OWN_NAMES) <= set(predictions.columns):
+            return in_mode(in_one_form(PredictionSet(_own_rows(predictions, path), {}, "table", path)), mode)
+        cells = predictions.astype(object).where(predictions.notna(), "").itertuples(index=False, name=None)
         rows = [[value if isinstance(value, str | list) else str(value) for value in row] for row in cells]
-        table = Table(path, "F", "table", [*map(str, given.columns)], rows, range(len(rows)), "row")
+        table = Table(path, "F", "table", [*map(str, predictions.columns)], rows, range(len(rows)), "row")
         usual = ["reference", "prediction"]  # preferred to other names, such as hypothesis
-        found = roles(table, built_in(), columns or (usual if {*usual} <= {*normalize_names(given.columns)} else None))
-        read = samples(table, found, {})
-    elif (given := list(given)) and isinstance(given[0], str):
+        used = roles(
+            table, built_in(), columns or (usual if {*usual} <= {*normalize_names(predictions.columns)} else None)
+        )
+        read = samples(table, used, {})
+    elif (predictions := list(predictions)) and isinstance(predictions[0], str):
         count = "no" if references is None else len(references := list(references))
-        if count != len(given):
-            raise UserError(f"{name}: {len(given)} texts and {count} references; give as many references as texts.")
-        read = Samples(path, references, {(UNKNOWN, UNKNOWN): given}, unit="text")
+        if count != len(predictions):
+            raise UserError(
+                f"{name}: {len(predictions)} texts and {count} references; give as many references as texts."
+            )
+        read = Samples(path, references, {(UNKNOWN, UNKNOWN): predictions}, unit="text")
     else:
-        if given and not isinstance(given[0], Prediction):
-            kind = type(given[0]).__name__
+        if predictions and not isinstance(predictions[0], Prediction):
+            kind = type(predictions[0]).__name__
             raise UserError(
                 f"{name} is a list of {kind}; expected predictions, texts, a DataFrame or the path of a file."
             )
-        return PredictionSet(given, {}, "rows", path)
+        return PredictionSet(predictions, {}, "rows", path)
     made = PredictionSet(complete(read), {}, "table", path, seeds_stated="seed" in read.about)
     return in_mode(in_one_form(made), mode)
 
 
-def _check_file(given: Any, name: str) -> None:
+def _check_file(path: Any, name: str) -> None:
     """Raise UserError for a text that is no path of a file; addresses of buckets pass."""
-    if not isinstance(given, str | os.PathLike) or not ("://" in str(given) or os.path.exists(given)):
+    if not isinstance(path, str | os.PathLike) or not ("://" in str(path) or os.path.exists(path)):
         raise UserError(
-            f"{name} is {str(given)!r:.80}, and there is no such file; give the path of a file, a DataFrame, or a list "
+            f"{name} is {str(path)!r:.80}, and there is no such file; give the path of a file, a DataFrame, or a list "
             "of texts."
         )
 
@@ -431,9 +437,9 @@ def as_conditions(
     """
     if not isinstance(controls, Mapping):
         controls = {"control": controls}
-    given = {name: eeg, **controls}
-    sets = {key: as_set(value, references, mode=mode, name=key, columns=columns) for key, value in given.items()}
-    tables = {key for key, found in sets.items() if found.layout != "rows"}
+    conditions = {name: eeg, **controls}
+    sets = {key: as_set(value, references, mode=mode, name=key, columns=columns) for key, value in conditions.items()}
+    tables = {key for key, prediction_set in sets.items() if prediction_set.layout != "rows"}
     for key in tables if controls else ():
         fed = {row.eval_condition for row in sets[key].predictions}
         if len(fed) > 1:
@@ -441,8 +447,8 @@ def as_conditions(
                 f"{key}: the table holds the conditions {', '.join(sorted(fed))}; give a table for each condition, or "
                 "this table alone."
             )
-    stated = all(found.seeds_stated for found in sets.values())
-    rows = {key: found.predictions for key, found in sets.items()}
+    stated = all(prediction_set.seeds_stated for prediction_set in sets.values())
+    rows = {key: prediction_set.predictions for key, prediction_set in sets.items()}
     if not controls and name in tables and len({row.eval_condition for row in rows[name]}) > 1:
         with arguments():
             cells = select_cells(rows[name])
@@ -455,5 +461,5 @@ def _own_rows(table: Any, path: epath.Path) -> list[Prediction]:
     table = table.convert_dtypes().astype(object)  # keeps whole numbers in columns with missing values
     rows, shared = table.where(table.notna(), None).to_dict("records"), Shared()
     filled = ({key: value for key, value in row.items() if value is not None} for row in rows)
-    found = [own_row(row, path, number, shared) for number, row in enumerate(filled, 1)]
-    return [row for row in found if not row.hypothesis]
+    predictions = [own_row(row, path, number, shared) for number, row in enumerate(filled, 1)]
+    return [row for row in predictions if not row.hypothesis]

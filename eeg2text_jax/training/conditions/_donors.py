@@ -217,7 +217,7 @@ def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     )
     columns = np.concatenate([codes, waves, forms, recording_waves], axis=1)
     features = np.zeros((len(data), width), np.float32)
-    features[clock.known, : columns.shape[1]] = columns[clock.known]
+    features[clock.timed, : columns.shape[1]] = columns[clock.timed]
     return features
 
 
@@ -271,13 +271,13 @@ def clock_note(data: DataFile, train: np.ndarray, features: np.ndarray) -> str:
     Raises UserError if it reads the time so badly that an arm trained on `clock` would be no control of time.
     """
     clock = known_clock(data, NEEDS_TIME.format("clock"))
-    rows = train[clock.known[train]]
+    rows = train[clock.timed[train]]
     if not len(rows):
         raise UserError(f"{data.path}: {NEEDS_TIME.format('clock')}")
     rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_FITTED)).astype(int)]
     since = clock.since_first
     longest = {
-        name: np.nanmax(since[members]) for name, members in clock.recordings().items() if clock.known[members].any()
+        name: np.nanmax(since[members]) for name, members in clock.recordings().items() if clock.timed[members].any()
     }
     labels = {"recording": clock.recording, **groups_of_readings(readings_of(data))}
     labels = {name: np.unique(column[rows].astype(str), return_inverse=True)[1] for name, column in labels.items()}
