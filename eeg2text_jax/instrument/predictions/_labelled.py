@@ -26,7 +26,7 @@ from etils import epath
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.predictions._containers import RULE as MARKDOWN_RULE
 from eeg2text_jax.instrument.predictions._containers import Columns, Table, between_bars
-from eeg2text_jax.instrument.predictions._names import Names, normalize, normalize_names
+from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize, normalize_names
 from eeg2text_jax.instrument.predictions.file import UNKNOWN
 from eeg2text_jax.instrument.predictions.packed import Lines
 
@@ -62,6 +62,7 @@ LOG_LINE = re.compile(
 )
 EPOCH = re.compile(r"\bepoch\b\D{0,6}(\d+)", re.IGNORECASE)
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
+FIRST_TWO = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {})
 FEWEST = 2  # pairs that a text with other lines must have
 Pairs = tuple[list[dict[str, str]], list[int], list[str]]  # label -> text, number of the first line, notes
 
@@ -143,7 +144,7 @@ def labelled_table(
     layout = next((name for name, block in BLOCKS.items() if block == ({*text.core}, text.closing)), "C2")
     layout = "A2" if layout == "A" and any(map(TOKENS.match, map(text.head, range(len(lines))))) else layout
     kind = f"{kind}labelled lines"
-    roles = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {}) if labels else None
+    roles = FIRST_TWO if labels else None
     return Table(path, layout, kind, [titles[n] for n in used], cells, numbers, notes=tuple(notes), roles=roles)
 
 
@@ -153,7 +154,7 @@ def is_prefix(text: str) -> bool:
     It has parts, apart by tabs and marks. A part has brackets, words with digits, marks and words of `BEFORE`; each but
     the last may also be any single word, such as the name of a logger.
     """
-    *names, last = re.split(r"\s[-|]\s|\t|:(?=\S)", re.sub(r"\[[^\]]*\]", " ", text)) if len(text) < 200 else [text]
+    *names, last = re.split(r"\s[-|]\s|\t|:(?=\S|$)", re.sub(r"\[[^\]]*\]", " ", text)) if len(text) < 200 else [text]
     words = [word for part in names if len(part.split()) > 1 for word in part.split()]
     return all(
         re.search(r"\d", word) or not re.search(r"[^\W_]", word) or re.sub(r"\W", "", word).lower() in BEFORE
@@ -163,36 +164,33 @@ def is_prefix(text: str) -> bool:
 
 def word_table(path: epath.Path, lines: Sequence[str]) -> Table:
     """Return a row per word (layout E). Raises UserError for a line of another form."""
-    filled = [(number, line, WORD_PAIR.fullmatch(line)) for number, line in enumerate(lines, 1) if line.strip()]
-    for number, line, pair in filled:
-        if pair is None:
-            raise UserError(
-                f"{path}, line {number}: expected 'target word: ...<TAB>pred word: ...', found {line!r:.60}."
-            )
-    rows, numbers = [pair.groups() for *_, pair in filled], [number for number, *_ in filled]
-    titles, roles = ["target word", "pred word"], Columns(0, {(UNKNOWN, UNKNOWN): 1}, {})
-    return Table(path, "E", "one line per word", titles, rows, numbers, roles=roles)
+    rows = {number: WORD_PAIR.fullmatch(line) for number, line in enumerate(lines, 1) if line.strip()}
+    if number := next((number for number, pair in rows.items() if pair is None), 0):
+        what = f"expected 'target word: ...<TAB>pred word: ...', found {lines[number - 1]!r:.60}."
+        raise UserError(f"{path}, line {number}: {what}")
+    cells = [pair.groups() for pair in rows.values()]
+    return Table(path, "E", "one line per word", ["target word", "pred word"], cells, [*rows], roles=FIRST_TWO)
 
 
 def tool_table(path: epath.Path, lines: Sequence[str]) -> Table | None:
-    """Return the pairs as fairseq (`T-ID<TAB>R`, `H-ID<TAB>SCORE<TAB>P`) or Kaldi (`ID ref R`, `ID hyp P`) prints them.
+    """Return the pairs that fairseq (`T-ID<TAB>R`, `H-ID<TAB>SCORE<TAB>P`) or Kaldi (`ID ref R`, `ID hyp P`) prints.
 
     None if the ids of both sides differ, or there are none.
     """
-    found = [(number, line) for number, line in enumerate(map(TOOLS.fullmatch, lines), 1) if line]
-    sides: list[dict[str, str]] = [{}, {}]
+    sides: tuple[dict[str, str], dict[str, str]] = ({}, {})
     first: dict[str, int] = {}
-    for number, line in found:
-        key, text = (line[2], line[5]) if line[1] else (line[3], without_gaps(line[5]))
-        # of several hypotheses, the first is the best
-        sides[(line[1] or line[4]) in ("H", "hyp")].setdefault(key, text)
-        first.setdefault(key, number)
-    if not found or sides[0].keys() != sides[1].keys():
+    for number, found in enumerate(map(TOOLS.fullmatch, lines), 1):
+        if found:  # of several hypotheses, the first is the best
+            letter, key, coded, word, text = found.groups()
+            sides[(letter or word) in ("H", "hyp")].setdefault(key or coded, text if letter else without_gaps(text))
+            first.setdefault(key or coded, number)
+    if not first or sides[0].keys() != sides[1].keys():
         return None
-    rows, fairseq = [tuple(side[key] for side in sides) for key in first], found[0][1][1]
-    roles, kind = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {}), "lines of fairseq, the first hypothesis each"
-    kind, titles = (kind, ["T", "H"]) if fairseq else ("lines of Kaldi", ["ref", "hyp"])
-    return Table(path, "C2", kind, titles, rows, [*first.values()], roles=roles)
+    kind, rows = (
+        "lines of fairseq or Kaldi, the first hypothesis each",
+        [[side[key] for side in sides] for key in first],
+    )
+    return Table(path, "C2", kind, ["reference", "hypothesis"], rows, [*first.values()], roles=FIRST_TWO)
 
 
 def without_gaps(text: str) -> str:
@@ -201,9 +199,13 @@ def without_gaps(text: str) -> str:
 
 
 def bar_table(path: epath.Path, lines: Sequence[str], names: Names) -> Table | None:
-    """Return the rows of tables with `|` and a known header that stand among other lines; None without a header."""
+    """Return the rows of tables with `|` and both sides in their header, among other lines; None without a header."""
+
+    def is_head(row: list[str]) -> bool:
+        return all(any(names.form(side, name) for name in normalize_names(row)) for side in SIDES)
+
     cells = [between_bars(line.split("|")) if "|" in line else [] for line in lines]
-    head = next((row for row in cells if len(row) > 1 and names.is_header(normalize_names(row))), None)
+    head = next(filter(is_head, cells), None)
     numbers = [i for i, row in enumerate(cells, 1) if head and row != head and len(row) == len(head)]
     numbers = [i for i in numbers if i > cells.index(head) and not MARKDOWN_RULE.fullmatch(lines[i - 1])]
     if not numbers:
@@ -287,7 +289,7 @@ def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
     most = max(count, *predicted.values())
     alike = [name for name, n in predicted.items() if 2 * n >= closed]
     published = ({reference, *alike}, closing) in BLOCKS.values()
-    if published and most <= 2 * closed <= 3 * most + 2 and not in_log(text):
+    if published and most <= 2 * closed <= 3 * most + 2:
         text.closing = closing
     else:
         alike = [name for name, n in predicted.items() if n == count]
@@ -301,18 +303,6 @@ def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
         raise UserError(f"{text.path}: several labels may be meant ({several}); name two with --labels=TRUE,PREDICTED.")
     text.reference, text.predictions = reference, alike
     text.about = [n for n, times in first.items() if n in names.fields and times == count and n not in text.core]
-    return False
-
-
-def in_log(text: Printed) -> bool:
-    """Return whether a line that opens a block, behind a rule or at the top, is one of a log."""
-    opens = True
-    for i, line in enumerate(text.lines):
-        if opens and line.strip() and not text.rules[i]:
-            if not text.marks[i] and LOG_LINE.search(line) and not text.head(i):
-                return True
-            opens = False
-        opens = opens or bool(text.rules[i])
     return False
 
 
@@ -355,6 +345,7 @@ def blocks(text: Printed, names: Names) -> Pairs:
     rows: list[dict[str, str]] = []
     numbers: list[int] = []
     fields: dict[str, list[str]] = {}
+    strays: list[int] = []
     current, begin = "", None
     for i, line in enumerate(text.lines):
         label, head, rule = (text.marks[i] or [None])[0], text.head(i), text.rules[i]
@@ -389,11 +380,13 @@ def blocks(text: Printed, names: Names) -> Pairs:
             raise text.error(i, f"{what}part of the text, or correct the label.")
         elif current in text.predictions:
             fields[current].append(line)
+        elif not current and line.strip() and LOG_LINE.search(line):
+            strays.append(i)
         elif current != "?" and line.strip():
             raise text.error(i, f"expected one of {text.expected()}, found {line!r:.60}.")
     if begin is not None:
         raise text.error(begin, "the block that begins here is not closed; repair or remove it.")
-    return rows, numbers, notes
+    return rows, numbers, [*notes, *unused_lines(text, strays, "other lines are not used", strays[:1])]
 
 
 def pairs(text: Printed) -> Pairs:

@@ -123,26 +123,16 @@ class Names:
 
     def twins(self, names: Sequence[str]) -> list[str]:
         """Return two of the names that begin with marks of both sides before one noun: `actual_x` and `predicted_x`."""
-        nouns = [
-            {
-                name[len(mark) :]: name
-                for name in names
-                for mark in self.sections[side]["marks"]
-                if name.startswith(mark)
-            }
-            for side in SIDES
-        ]
-        return next(([nouns[0][n], nouns[1][n]] for n in nouns[0] if n[:1] == "_" and n in nouns[1]), [])
+        true, predicted = (self.sections[side]["marks"] for side in SIDES)
+        nouns = [(name, name[len(mark) :]) for name in names for mark in true if name.startswith(f"{mark}_")]
+        return next(([name, mark + noun] for name, noun in nouns for mark in predicted if mark + noun in names), [])
 
     def is_header(self, names: Sequence[str]) -> bool:
         """Return whether a record names columns: two names are usual or twins, or one is and all look like names."""
         usual = {self.split_mode(name)[0] for name in names if self.is_usual(name)}
         plain = all(re.fullmatch(r"[\w.:()/]{0,40}", name) for name in names)
-        return (
-            len(usual) >= 2
-            or bool(self.twins(names))
-            or (plain and any(map(self.is_text, names)) and names[0] not in self.fields)
-        )
+        named = plain and any(map(self.is_text, names)) and names[0] not in self.fields
+        return len(usual) >= 2 or named or bool(self.twins(names))
 
 
 @functools.cache

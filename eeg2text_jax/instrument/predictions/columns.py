@@ -189,11 +189,8 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
     known = names.fields.keys() | names.keys.keys()
     holding = [i for i, name in enumerate(table.names) if name not in known and not is_id(table.column(i))]
     sides = {"reference": meanings.references, "prediction": meanings.predictions}
-    if (
-        len(holding) == 1
-        and not meanings.references
-        and all(isinstance(c, str | list) for c in table.column(holding[0]))
-    ):
+    texts = all(isinstance(cell, str | list) for cell in table.column(holding[0])) if len(holding) == 1 else False
+    if texts and not meanings.references:
         return (
             f"holds outputs without references (columns {join_names([repr(t) for t in table.titles])}); give its "
             "references with --reference=FILE."
