@@ -35,7 +35,8 @@ def test_labelled_pairs_are_read(write, pair):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("REF: a\nREF: b\nHYP: c\nHYP: d\n", "line 1: 'REF: a' has no partner, as most of the labels"),
+        ("REF: a\nREF: b\nHYP: c\nHYP: d\n", "line 1: 'REF: a' has no partner; repair"),
+        ("HYP: a\nREF: b\nHYP: c\nREF: d\nHYP: e\n", "line 5: 'HYP: e' has no partner"),
         ("REF: a\nHYP: b\nand more of it\nREF: c\nHYP: d\n", "line 3: expected a line 'ref' or 'hyp'"),
     ],
 )

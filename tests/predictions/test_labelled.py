@@ -82,9 +82,8 @@ def test_a_pair_without_a_partner_is_left_out_and_said(write):
     found = read_any(write(printed(LABELS[1]).replace(f"  PR : {PAIRS[2][1]}\n", "")))
     assert pairs(found) == [*PAIRS[:2], *PAIRS[3:]]
     assert "such as line 5: 'GT : " in describe(found)
-    found = read_any(write("GT: a b\nPR: c d\n" * 3 + "PR: e f\nGT: g h\n"))
-    assert pairs(found) == [("a b", "c d")] * 3
-    assert "2 labels without a partner are not used, such as line 7: 'PR: e f'" in describe(found)
+    with pytest.raises(UserError, match="line 8: 'GT: g h' has no partner"):
+        read_any(write("GT: a b\nPR: c d\n" * 3 + "PR: e f\nGT: g h\n"))
     text = "Real: a b\nSaid: c d\nSaid: e f\nReal: g h\nSaid: i j\n"
     assert pairs(read_any(write(text), labels=["Real", "Said"])) == [("a b", "c d"), ("g h", "i j")]
 

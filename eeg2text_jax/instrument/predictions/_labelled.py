@@ -423,9 +423,10 @@ def pairs(text: Printed) -> Pairs:
             numbers.append(begin + 1)
             row = {}
     lost += [begin] if row else []
-    if len(lost) > len(rows):
-        what = "has no partner, as most of the labels here; repair the pairs, or name two labels with --labels."
-        raise text.error(lost[0], f"{text.lines[lost[0]].strip()!r:.60} {what}")
+    if len(lost) > len(rows) or (row and not log):  # of an odd last one, any may lack its partner
+        at = begin if row else lost[0]
+        what = "has no partner; repair the pairs, or name two labels with --labels=TRUE,PREDICTED."
+        raise text.error(at, f"{text.lines[at].strip()!r:.60} {what}")
     follow = [i for i in strays if i and text.marks[i - 1] and not LOG_LINE.search(text.lines[i])]
     notes = unused_lines(text, strays, "other lines are not used", (follow or strays)[:1])
     return rows, numbers, [*notes, *unused_lines(text, lost, "labels without a partner are not used", lost[:1])]

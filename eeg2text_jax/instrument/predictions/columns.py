@@ -187,10 +187,11 @@ def spaced(table: Table) -> list[int]:
 def unclear(table: Table, names: Names, meanings: Meanings) -> str:
     """Return the message that says which of reference and prediction is unclear, and how to name it."""
     known = names.fields.keys() | names.keys.keys()
-    holding = [i for i, name in enumerate(table.names) if name not in known and not is_id(table.column(i))]
+    ids = [i for i in range(table.width) if is_id(table.column(i)) and holds_words(table, i)]
+    holding = [i for i, name in enumerate(table.names) if name not in known and i not in ids]
     sides = {"reference": meanings.references, "prediction": meanings.predictions}
-    texts = all(isinstance(cell, str | list) for cell in table.column(holding[0])) if len(holding) == 1 else False
-    if texts and not meanings.references:
+    cells = [c[:1] if isinstance(c, list) else [c] for c in table.column(holding[0])] if len(holding) == 1 else [[0]]
+    if not meanings.references and all(isinstance(text, str) for cell in cells for text in cell):
         return (
             f"holds outputs without references (columns {join_names([repr(t) for t in table.titles])}); give its "
             "references with --reference=FILE."
