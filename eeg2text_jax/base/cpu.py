@@ -38,8 +38,8 @@ def _top_k_by_blocks(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Arra
     blocks = jnp.sort(jax.lax.top_k(maxima, count)[1], axis=1)
     places = (blocks[:, :, None] * BLOCK + jnp.arange(BLOCK)[None, None, :]).reshape(rows, -1)
     places = jnp.concatenate([places, jnp.broadcast_to(rest[None, :], (rows, rest.size))], axis=1)
-    best, chosen = jax.lax.top_k(jnp.take_along_axis(scores, places, axis=1), count)
-    return best, jnp.take_along_axis(places, chosen, axis=1)
+    best, indices = jax.lax.top_k(jnp.take_along_axis(scores, places, axis=1), count)
+    return best, jnp.take_along_axis(places, indices, axis=1)
 
 
 def log_softmax(logits: jax.Array) -> jax.Array:
@@ -98,9 +98,9 @@ def summed_by_blocks(
         (value, to_shared), to_x = jax.lax.scan(add, zeros, jax.tree.map(cut, (x, fixed)))
         return value, (to_shared, jnp.moveaxis(to_x, 0, 1).reshape(x.shape))
 
-    def backward(kept: Any, gradient: jax.Array) -> tuple[Any, jax.Array, None]:
-        to_shared, to_x = kept
-        to_shared = jax.tree.map(lambda mine, leaf: (mine * gradient).astype(leaf.dtype), to_shared, shared)
+    def backward(stored: Any, gradient: jax.Array) -> tuple[Any, jax.Array, None]:
+        to_shared, to_x = stored
+        to_shared = jax.tree.map(lambda summed, leaf: (summed * gradient).astype(leaf.dtype), to_shared, shared)
         return to_shared, to_x * gradient.astype(to_x.dtype), None
 
     run.defvjp(forward, backward)

@@ -49,21 +49,21 @@ def count_of(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: "did you mean" with the nearest known name, or a list of all.
 
     If one or two known names begin with `name`, these are the nearest.
     """
-    known = list(known)
-    near = [other for other in known if name and other.startswith(name)]
+    names = list(names)
+    near = [other for other in names if name and other.startswith(name)]
     if len(near) not in (1, 2):
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(map(str, known))}."
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(map(str, names))}."
 
 
-def nearest(name: str, known: Iterable[str], alike: float = 0.0) -> str | None:
+def nearest(name: str, names: Iterable[str], alike: float = 0.0) -> str | None:
     """Return the known name most similar to `name`, if its similarity is at least `alike` (0 to 1)."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=alike)), None)
+    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=alike)), None)
 
 
 def shortlist(names: Iterable[object], most: int = 8) -> str:

@@ -35,15 +35,15 @@ Section = TypeVar("Section")
 
 def ranges_of(section: type, prefix: str = "") -> dict[str, Range]:
     """Return the range of each field of a section and of the sections in it, by dotted name."""
-    found: dict[str, Range] = {}
+    ranges: dict[str, Range] = {}
     for name, hint in typing.get_type_hints(section, include_extras=True).items():
         if dataclasses.is_dataclass(hint):
-            found |= ranges_of(typing.cast(type, hint), f"{prefix}{name}.")
+            ranges |= ranges_of(typing.cast(type, hint), f"{prefix}{name}.")
         elif isinstance(kind := getattr(hint, "__metadata__", [None])[0], Range):
-            found[f"{prefix}{name}"] = kind
+            ranges[f"{prefix}{name}"] = kind
         elif kind is not None:  # `kind` is the dataclass of this section
-            found |= ranges_of(kind, f"{prefix}{name}.")
-    return found
+            ranges |= ranges_of(kind, f"{prefix}{name}.")
+    return ranges
 
 
 def read_section(section: type[Section], values: Mapping[str, Any]) -> Section:
@@ -87,8 +87,8 @@ def number(low: float, high: float, *, above: bool = False, below: bool = False)
     def holds(value: Any) -> bool:
         if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
             return False
-        found = float(value)
-        return (low < found if above else low <= found) and (found < high if below else found <= high)
+        real = float(value)
+        return (low < real if above else low <= real) and (real < high if below else real <= high)
 
     return Range(holds, f"a number {'above' if above else 'from'} {low:g} {'and below' if below else 'to'} {high:g}")
 
@@ -197,8 +197,8 @@ def span() -> Range:
     """`START:END`, the first and last training step of a range, or empty."""
 
     def holds(value: Any) -> bool:
-        found = re.fullmatch(r"([1-9]\d{0,8}):([1-9]\d{0,8})", value) if isinstance(value, str) else None
-        return value == "" or (found is not None and int(found[1]) <= int(found[2]))
+        match = re.fullmatch(r"([1-9]\d{0,8}):([1-9]\d{0,8})", value) if isinstance(value, str) else None
+        return value == "" or (match is not None and int(match[1]) <= int(match[2]))
 
     return Range(holds, "the first and the last step with a colon between, as '10:12', or ''")
 

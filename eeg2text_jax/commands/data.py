@@ -49,7 +49,7 @@ def time_figure(data: DataFile) -> Any:
     axes = figure.subplots()
     colors = colormaps["tab20"](np.arange(len(names)) % 20)
     for y, (_, rows) in enumerate(shown):
-        rows = rows[clock.known[rows]]
+        rows = rows[clock.timed[rows]]
         begin, end = clock.spans[rows].T
         width = np.maximum(end - begin, 0.6 if clock.unit == "samples" else 0.2)
         axes.barh(np.full(len(rows), y), width, left=begin, height=0.8, color=colors[label[rows]])
@@ -75,7 +75,7 @@ def place_figure(data: DataFile) -> Any:
     clock, text = data.clock, texts_of(readings_of(data))
     lines: dict[str, list[tuple[str, np.ndarray]]] = {}
     for name, rows in clock.recordings().items():
-        rows = rows[clock.known[rows]]
+        rows = rows[clock.timed[rows]]
         if len(rows):
             run = str(runs_of(data.task[rows[:1]], clock.recording[rows[:1]])[0])
             lines.setdefault(run, []).append((name, rows[np.argsort(clock.places["index"][rows], kind="stable")]))

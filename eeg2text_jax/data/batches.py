@@ -131,10 +131,10 @@ class FeatureScale(NamedTuple):
     def note(self) -> str:
         """Return a sentence that lists the features that do not vary, or ""."""
         kinds = (("constant", self.constant), ("nearly constant", self.nearly))
-        found = [f"{len(numbers)} {kind} (number {shortlist(numbers, 10)})" for kind, numbers in kinds if len(numbers)]
-        if not found:
+        parts = [f"{len(numbers)} {kind} (number {shortlist(numbers, 10)})" for kind, numbers in kinds if len(numbers)]
+        if not parts:
             return ""
-        return f"of {len(self.mean)} features, {' and '.join(found)} over the train part: they are fed as 0."
+        return f"of {len(self.mean)} features, {' and '.join(parts)} over the train part: they are fed as 0."
 
 
 ROUNDING = 1e-6  # relative to a feature's largest magnitude; smaller deviations are float32 rounding of a constant
@@ -145,8 +145,8 @@ def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> Featur
     if data.is_windows or not standardize:
         shape, none = () if data.is_windows else data.n_features, np.array([], int)
         return FeatureScale(np.zeros(shape, np.float32), np.ones(shape, np.float32), none, none)
-    chosen = np.repeat(np.isin(np.arange(len(data)), rows), data.n_words)
-    words = np.asarray(data.features)[chosen]
+    inside = np.repeat(np.isin(np.arange(len(data)), rows), data.n_words)
+    words = np.asarray(data.features)[inside]
     least, most = words.min(axis=0), words.max(axis=0)
     deviation = words.std(axis=0, dtype=np.float64)
     flat = deviation <= ROUNDING * np.maximum(np.abs(least), np.abs(most))
@@ -157,17 +157,17 @@ def feature_scale(data: DataFile, rows: np.ndarray, standardize: bool) -> Featur
 
 
 def make_batch(
-    samples: Samples, rows: Sequence[int] | np.ndarray, bucket: Bucket, size: int, own: np.ndarray | None = None
+    samples: Samples, rows: Sequence[int] | np.ndarray, bucket: Bucket, size: int, host_rows: np.ndarray | None = None
 ) -> Batch:
     """Make a batch of the samples `rows`, filled up to `size` with copies of the first one that have weight 0.
 
-    `own` are the rows of the batch to read and build, see `mesh.own_rows`; None: all.
+    `host_rows` are the rows of the batch to read and build, see `mesh.own_rows`; None: all.
     """
     words, tokens = bucket
     filled = np.array([*rows, *[rows[0]] * (size - len(rows))])
     real = np.arange(size) < len(rows)
-    if own is not None:
-        filled, real = filled[own], real[own]
+    if host_rows is not None:
+        filled, real = filled[host_rows], real[host_rows]
     lengths = np.minimum(samples.data.n_words[filled], samples.max_words)
     batch: Batch = {
         "features": _stack_features(samples.features, filled, words),
@@ -203,8 +203,8 @@ def _stack_features(of: Callable[[int], np.ndarray], rows: np.ndarray, words: in
     first = of(rows[0])
     padded = np.zeros((len(rows), words, *first.shape[1:]), first.dtype)
     for row, i in enumerate(rows):
-        own = first if i == rows[0] else of(i)
-        padded[row, : len(own)] = own
+        features = first if i == rows[0] else of(i)
+        padded[row, : len(features)] = features
     return padded
 
 
@@ -218,10 +218,10 @@ class _TrainingSource:
         plans: Sequence[EpochPlan],
         size: int,
         steps: int,
-        own: np.ndarray | None,
+        host_rows: np.ndarray | None,
     ):
         self._samples, self._rows, self._plans, self._size, self._steps = samples, rows, plans, size, steps
-        self._own = own
+        self._host_rows = host_rows
         self._epoch: tuple[int, list[list[tuple[np.ndarray, Bucket]]]] = (-1, [])
 
     def __len__(self) -> int:
@@ -231,10 +231,10 @@ class _TrainingSource:
         epoch, place = divmod(int(step), self._plans[0].batches_per_epoch)
         if self._epoch[0] != epoch:
             self._epoch = (epoch, [plan.epoch(epoch) for plan in self._plans])
-        chosen = [batches[place] for batches in self._epoch[1]]
-        make = functools.partial(make_batch, self._samples, size=self._size, own=self._own)
-        batch = stack_seeds([make(rows=self._rows[places], bucket=bucket) for places, bucket in chosen])
-        return batch if self._own is None else {**batch, "whole": self._whole(self._rows[chosen[0][0]])}
+        by_seed = [batches[place] for batches in self._epoch[1]]
+        make = functools.partial(make_batch, self._samples, size=self._size, host_rows=self._host_rows)
+        batch = stack_seeds([make(rows=self._rows[places], bucket=bucket) for places, bucket in by_seed])
+        return batch if self._host_rows is None else {**batch, "whole": self._whole(self._rows[by_seed[0][0]])}
 
     def _whole(self, rows: np.ndarray) -> np.ndarray:
         """Return the numbers of samples, of target tokens and of rows of a whole batch."""
@@ -256,26 +256,26 @@ def training_batches(
     seed: int,
     steps: int,
     grid_seeds: Sequence[int] = (0,),
-    own: np.ndarray | None = None,
+    host_rows: np.ndarray | None = None,
 ) -> grain.IterDataset:
     """Return `steps` training batches `[S, B, ...]` of the samples `rows`; `B = size`, S is the number of grid seeds.
 
-    With `own`, a host builds only these rows of each batch, see `mesh.own_rows`. Save and restore the iterator's
+    With `host_rows`, a host builds only these rows of each batch, see `mesh.own_rows`. Save and restore the iterator's
     state to resume. The order for a grid seed depends only on it and on `seed`.
     """
     words, tokens = samples.n_words()[rows], samples.n_tokens(rows)
     plans = [EpochPlan(words, tokens, buckets, size, seed, grid_seed) for grid_seed in grid_seeds]
-    source = _TrainingSource(samples, rows, plans, size, steps, own)
+    source = _TrainingSource(samples, rows, plans, size, steps, host_rows)
     return grain.MapDataset.source(source).to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=4))
 
 
 def each_evaluation_batch(
-    samples: Samples, rows: np.ndarray, buckets: Sequence[Bucket], size: int, own: np.ndarray | None = None
+    samples: Samples, rows: np.ndarray, buckets: Sequence[Bucket], size: int, host_rows: np.ndarray | None = None
 ) -> Iterator[Batch]:
     """Yield batches with every sample of `rows` once, shortest bucket first, filled with rows of weight 0.
 
-    `own` are the rows of each batch to build, see `mesh.own_rows`; None: all.
+    `host_rows` are the rows of each batch to build, see `mesh.own_rows`; None: all.
     """
     plan = EpochPlan(samples.n_words()[rows], samples.n_tokens(rows), buckets, size, seed=0)
-    for chosen, bucket in sorted(plan.epoch(0), key=lambda batch: (batch[1], int(batch[0][0]))):
-        yield make_batch(samples, rows[np.sort(chosen)], bucket, size, own)
+    for places, bucket in sorted(plan.epoch(0), key=lambda batch: (batch[1], int(batch[0][0]))):
+        yield make_batch(samples, rows[np.sort(places)], bucket, size, host_rows)

@@ -94,12 +94,12 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
     for number, text in zip(outline.sentence_id, texts, strict=True):
         texts_of[number].add(text)
         numbers_of[text].add(number)
-    if several := [number for number, found in texts_of.items() if len(found) > 1]:
+    if several := [number for number, variants in texts_of.items() if len(variants) > 1]:
         findings.notes.append(
             f"{len(several)} sentence numbers stand for several texts each (the first is {several[0]}): splits by text "
             "are right, splits by number are wrong."
         )
-    if n := sum(len(found) > 1 for found in numbers_of.values()):
+    if n := sum(len(ids) > 1 for ids in numbers_of.values()):
         findings.notes.append(
             f"{n} texts have several sentence numbers, for example in several tasks; splits by number leak them."
         )
@@ -112,7 +112,7 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
         )
     findings.notes += mark_notes(outline.sentence)
     clock, words = outline.clock, outline.n_words
-    time = NO_TIME if clock is None else f"known of {clock.known.sum()} samples; {clock.said_ranges()}"
+    time = NO_TIME if clock is None else f"known of {clock.timed.sum()} samples; {clock.said_ranges()}"
     findings.notes += [] if clock is None else clock.notes()
     findings.table += [
         f"{len(outline)} samples of {len(set(outline.subject))} subjects, {len(set(outline.task))} tasks, "
@@ -169,8 +169,8 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
     findings.table.append(f"{width} features a {unit_of(outline).removesuffix('s')}: {outline.features_are}")
     findings.table.append(f"{'subject':<12} {'samples':>8} {unit_of(outline):>8} {'mean size':>10}")
     for k, name in enumerate(names):
-        own = subject == k
-        findings.table.append(f"{name:<12} {own.sum():>8} {outline.n_words[own].sum():>8} {scale[k]:>10.3g}")
+        rows = subject == k
+        findings.table.append(f"{name:<12} {rows.sum():>8} {outline.n_words[rows].sum():>8} {scale[k]:>10.3g}")
     most = MOST_RATIO
     if outline.features_are.startswith("log10"):
         level = by_subject[:, 2] / np.maximum(by_subject[:, 1], 1)
@@ -241,15 +241,15 @@ def _look_at_frames(data: DataFile, findings: Findings) -> None:
 
 def _frame_magnitudes(data: DataFile, findings: Findings) -> np.ndarray:
     """Return the mean magnitude of each frame `[frames]`; add damaged frames and constant voxels to `findings`."""
-    found, digest, constant, bad = np.zeros(len(data.features)), hashlib.sha256(), True, 0
+    magnitudes, digest, constant, bad = np.zeros(len(data.features)), hashlib.sha256(), True, 0
     first = None
-    for start, block in _blocks(data.path, len(found), 64):
+    for start, block in _blocks(data.path, len(magnitudes), 64):
         digest.update(np.ascontiguousarray(block).data)
         block = block.astype(np.float32)
         first = block[0] if first is None else first
         constant = constant & (block == first).all(axis=0)
         bad += int((~np.isfinite(block)).any(axis=(1, 2, 3)).sum())
-        found[start : start + len(block)] = np.abs(block).mean(axis=(1, 2, 3))
+        magnitudes[start : start + len(block)] = np.abs(block).mean(axis=(1, 2, 3))
     if bad:
         findings.problems.append(f"{bad} frames have NaN or infinity.")
     if isinstance(data.features, Frames) and digest.hexdigest() != data.features.digest:
@@ -258,7 +258,7 @@ def _frame_magnitudes(data: DataFile, findings: Findings) -> np.ndarray:
         )
     if np.any(constant):
         findings.notes.append(f"{np.sum(constant)} of {data.n_features} voxels do not vary, as usual outside a mask.")
-    return found
+    return magnitudes
 
 
 def bands_of(features_are: str, width: int) -> int:
@@ -269,8 +269,8 @@ def bands_of(features_are: str, width: int) -> int:
 
 def names_of(features_are: str) -> tuple[list[str], list[str]]:
     """Return the bands (`4-8`, in Hz) and channel names in a description of raw EEG's features; empty if absent."""
-    found = re.search(r"bands in Hz: (.*?); channels: (.*)", features_are)
-    return (found[1].split(), found[2].split()) if found else ([], [])
+    match = re.search(r"bands in Hz: (.*?); channels: (.*)", features_are)
+    return (match[1].split(), match[2].split()) if match else ([], [])
 
 
 def scale_figure(findings: Findings) -> Any:

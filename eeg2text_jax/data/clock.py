@@ -73,20 +73,20 @@ class Clock:
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the arrays `[N]` recording, onset, duration and order by name; empty if no sample has a known time."""
-        return {name: getattr(self, name) for name in CLOCK_COLUMNS if self.known.any()}
+        return {name: getattr(self, name) for name in CLOCK_COLUMNS if self.timed.any()}
 
     def __len__(self) -> int:
         return len(self.recording)
 
     @functools.cached_property
-    def known(self) -> np.ndarray:
+    def timed(self) -> np.ndarray:
         """Mask of samples whose recording is known and whose onset or order in it is known, bool `[N]`."""
         return (self.recording != "") & (np.isfinite(self.onset) | (self.order >= 0))
 
     @property
     def in_seconds(self) -> bool:
         """Whether all samples of known time have an onset; otherwise their order stands for the time."""
-        return bool(np.isfinite(self.onset[self.known]).all())
+        return bool(np.isfinite(self.onset[self.timed]).all())
 
     @property
     def unit(self) -> str:
@@ -100,9 +100,9 @@ class Clock:
         Time is counted from the first sample of each recording, because a recorder may count from its own start, from
         midnight or from 1970.
         """
-        begin = np.where(self.known, self.onset if self.in_seconds else self.order, np.nan)
+        begin = np.where(self.timed, self.onset if self.in_seconds else self.order, np.nan)
         for rows in self.recordings().values():
-            if self.known[rows].any():
+            if self.timed[rows].any():
                 begin[rows] -= np.nanmin(begin[rows])
         return np.stack([begin, begin + (np.nan_to_num(self.duration) if self.in_seconds else 0)], axis=1)
 
@@ -113,22 +113,22 @@ class Clock:
         A break of more than `BREAK` median steps counts as `BREAK` steps. Otherwise one wrong onset, or a night between
         two sessions, would be nearly all of the recording's time.
         """
-        found = self.spans[:, 0].copy()
+        elapsed = self.spans[:, 0].copy()
         for rows in self.recordings().values():
-            rows = rows[self.known[rows]]
-            rows = rows[np.argsort(found[rows], kind="stable")]
-            steps = np.diff(found[rows])
+            rows = rows[self.timed[rows]]
+            rows = rows[np.argsort(elapsed[rows], kind="stable")]
+            steps = np.diff(elapsed[rows])
             if (steps > 0).any():
                 usual = np.quantile(steps[steps > 0], 0.5, method="lower")
-                found[rows[1:]] -= np.cumsum(np.maximum(steps - BREAK * usual, 0))
-        return found
+                elapsed[rows[1:]] -= np.cumsum(np.maximum(steps - BREAK * usual, 0))
+        return elapsed
 
     @functools.cached_property
     def ranges(self) -> dict[str, tuple[float, float]]:
         """First and last onset (order, without onsets) of each recording, as its source has them."""
         begin = self.onset if self.in_seconds else self.order.astype(float)
-        known = {name: begin[rows[self.known[rows]]] for name, rows in self.recordings().items()}
-        return {name: (float(own.min()), float(own.max())) for name, own in known.items() if len(own)}
+        begins = {name: begin[rows[self.timed[rows]]] for name, rows in self.recordings().items()}
+        return {name: (float(times.min()), float(times.max())) for name, times in begins.items() if len(times)}
 
     def said_ranges(self, most: int = 3) -> str:
         """Return the number of recordings and the first and last onset (or order) of the first `most` of them."""
@@ -142,7 +142,7 @@ class Clock:
         """
         odd: dict[str, list[str]] = {"unit": [], "break": []}
         for name, rows in self.recordings().items() if self.in_seconds else ():
-            begin = np.sort(self.onset[rows[self.known[rows]]])
+            begin = np.sort(self.onset[rows[self.timed[rows]]])
             begin = np.unique(begin) if repeated else begin
             if len(steps := np.diff(begin)) == 0:
                 continue
@@ -152,25 +152,25 @@ class Clock:
             elif steps[at] > LONG_BREAK:
                 between = f"from {begin[at]:.10g} to {begin[at + 1]:.10g} s"
                 odd["break"].append(f"{name} ({between}, {steps[at] / 3600:,.1f} hours)")
-        found = []
+        notes = []
         if odd["unit"]:
-            found.append(
+            notes.append(
                 f"onsets of {len(odd['unit'])} recordings follow each other too fast or too slowly for seconds: "
                 f"{shortlist(odd['unit'], 3)}; are they milliseconds, days or rounded? Expected seconds."
             )
         if odd["break"]:
-            found.append(
+            notes.append(
                 f"{len(odd['break'])} recordings have a long break between two onsets: {shortlist(odd['break'], 3)}; "
                 "correct a wrong onset, or give two recordings two names."
             )
-        return found
+        return notes
 
     def recordings(self) -> dict[str, np.ndarray]:
         """Return the row numbers of each recording's samples, by the recording's name, without unnamed recordings."""
         names, label = np.unique(self.recording.astype(str), return_inverse=True)
         rows = np.split(np.argsort(label, kind="stable"), np.cumsum(np.bincount(label))[:-1])
         # Not strict: without samples, `rows` is one empty group.
-        return {str(name): found for name, found in zip(names, rows, strict=False) if name}
+        return {str(name): group for name, group in zip(names, rows, strict=False) if name}
 
     @functools.cached_property
     def places(self) -> dict[str, np.ndarray]:
@@ -181,7 +181,7 @@ class Clock:
         """
         index, last = np.full(len(self), np.nan), np.ones(len(self))
         for rows in self.recordings().values():
-            rows = rows[self.known[rows]]
+            rows = rows[self.timed[rows]]
             if not len(rows):
                 continue
             rank = np.argsort(np.argsort(self.spans[rows, 0], kind="stable"), kind="stable")
@@ -210,18 +210,18 @@ class Clock:
         Returns:
           Row numbers; -1 for a sample of unknown time, or without a candidate.
         """
-        place, found = self.places[form], np.full(len(rows), -1)
+        place, counterparts = self.places[form], np.full(len(rows), -1)
         label = np.zeros(len(self), int) if within is None else np.unique(within.astype(str), return_inverse=True)[1]
-        among = among[self.known[among]]
+        among = among[self.timed[among]]
         among = among[np.argsort(place[among], kind="stable")]
         names = np.unique((self.recording if apart is None else apart).astype(str), return_inverse=True)[1]
-        judged = np.flatnonzero(self.known[rows])
-        for name, own in {(names[rows[k]], label[rows[k]]): None for k in judged.tolist()}:
-            here = judged[(names[rows[judged]] == name) & (label[rows[judged]] == own)]
-            others = among[(names[among] != name) & (label[among] == own)]
+        judged = np.flatnonzero(self.timed[rows])
+        for name, group in {(names[rows[k]], label[rows[k]]): None for k in judged.tolist()}:
+            here = judged[(names[rows[judged]] == name) & (label[rows[judged]] == group)]
+            others = among[(names[among] != name) & (label[among] == group)]
             if len(others):
-                found[here] = others[_nearest_value(place[others], place[rows[here]])]
-        return found
+                counterparts[here] = others[_nearest_value(place[others], place[rows[here]])]
+        return counterparts
 
     def nearest(self, rows: np.ndarray, among: np.ndarray, barred: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the sample of the same recording that is nearest in time, for each sample of `rows` `[R]`.
@@ -237,20 +237,20 @@ class Clock:
         Returns:
           Neighbors int64 `[R]` (-1: none) and their distances in `unit`, float64 `[R]` (infinite: none).
         """
-        found, distance = np.full(len(rows), -1), np.full(len(rows), np.inf)
+        neighbors, distance = np.full(len(rows), -1), np.full(len(rows), np.inf)
         inside = np.zeros(len(self), bool)
         inside[among] = True
-        inside &= self.known
-        candidates = {name: own[inside[own]] for name, own in self.recordings().items()}
+        inside &= self.timed
+        candidates = {name: members[inside[members]] for name, members in self.recordings().items()}
         for k, i in enumerate(rows.tolist()):
-            near = candidates.get(self.recording[i], among[:0]) if self.known[i] else among[:0]
+            near = candidates.get(self.recording[i], among[:0]) if self.timed[i] else among[:0]
             near = near[near != i]
             near = near if barred is None or not len(near) else near[~barred(i, near)]
             if len(near):
                 apart, onsets = gaps(self.spans[i], self.spans[near]), abs(self.spans[near, 0] - self.spans[i, 0])
                 best = np.lexsort((onsets, apart))[0]
-                found[k], distance[k] = near[best], apart[best]
-        return found, distance
+                neighbors[k], distance[k] = near[best], apart[best]
+        return neighbors, distance
 
 
 def _nearest_value(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -280,21 +280,21 @@ def order_likeness(clock: Clock, text: np.ndarray) -> float:
     """
     first = []
     for rows in clock.recordings().values():
-        rows = rows[clock.known[rows]]
+        rows = rows[clock.timed[rows]]
         rows = rows[np.argsort(clock.spans[rows, 0], kind="stable")]
         first.append({name: place for place, name in reversed(list(enumerate(text[rows].tolist())))})
     pairs = [(a, b) for a, b in itertools.combinations(first, 2) if len(a.keys() & b.keys()) >= FEWEST_COMMON]
-    found = []
+    correlations = []
     for one, other in pairs[:: -(-len(pairs) // MOST_PAIRS) or 1]:
         common = sorted(one.keys() & other.keys())
         first_ranks, other_ranks = (np.argsort(np.argsort([p[name] for name in common])) for p in (one, other))
-        found.append(float(np.atleast_2d(np.corrcoef(first_ranks, other_ranks))[0, 1]))
-    return float(np.mean(found)) if found else 0.0
+        correlations.append(float(np.atleast_2d(np.corrcoef(first_ranks, other_ranks))[0, 1]))
+    return float(np.mean(correlations)) if correlations else 0.0
 
 
 def known_clock(data: Any, purpose: str) -> Clock:
     """Return the recording times of a data file; raise UserError with the sentence `purpose` if none is known."""
-    if data.clock is None or not data.clock.known.any():
+    if data.clock is None or not data.clock.timed.any():
         raise UserError(f"{data.path}: {purpose}")
     return data.clock
 
@@ -307,15 +307,15 @@ def gaps(span: np.ndarray, others: np.ndarray) -> np.ndarray:
 def known_time(row: Any, i: int | None = None) -> dict[str, Any]:
     """Return the known recording, onset, duration and order, by name, of a prediction or of a Clock's sample `i`."""
     values = {name: getattr(row, name) if i is None else getattr(row, name)[i] for name in CLOCK_COLUMNS}
-    known = {name: kind(values[name]) for name, kind in CLOCK_COLUMNS.items() if values[name] not in (None, "")}
-    return {name: value for name, value in known.items() if value == value and value != -1}
+    stated = {name: kind(values[name]) for name, kind in CLOCK_COLUMNS.items() if values[name] not in (None, "")}
+    return {name: value for name, value in stated.items() if value == value and value != -1}
 
 
 def clock_of_rows(rows: Sequence[Any]) -> Clock:
     """Make a Clock of the recording, onset, duration and order that predictions or rankings state for each sample."""
     blank = {"recording": "", "onset": np.nan, "duration": np.nan, "order": -1}
-    found = [{**blank, **known_time(row)} for row in rows]
-    return Clock.of({name: [row[name] for row in found] for name in CLOCK_COLUMNS})
+    times = [{**blank, **known_time(row)} for row in rows]
+    return Clock.of({name: [row[name] for row in times] for name in CLOCK_COLUMNS})
 
 
 def parse_time(
@@ -332,24 +332,24 @@ def parse_time(
     Raises:
       UserError: a value is no finite number, a duration or an order is negative, or an order is above `MOST_WHOLE`.
     """
-    found: dict[str, Any] = {}
+    time: dict[str, Any] = {}
     for name, kind in CLOCK_COLUMNS.items():
         column = named[name] if named else name
         value = row.get(column)
         if value is None or value != value or not str(value).strip():
             continue
         try:
-            found[name] = kind(str(value).strip())
+            time[name] = kind(str(value).strip())
         except ValueError:
-            found[name] = math.nan
+            time[name] = math.nan
         least = -MOST_SECONDS if name == "onset" else 0
         most = MOST_WHOLE if kind is int else MOST_SECONDS if name == "onset" else math.inf
-        if kind is not str and not (least <= found[name] <= most and math.isfinite(found[name])):
+        if kind is not str and not (least <= time[name] <= most and math.isfinite(time[name])):
             wanted = "a whole number from 0" if kind is int else "a finite number of seconds"
-            wanted += ", below 1e10 (are these milliseconds?)" if name == "onset" and math.isfinite(found[name]) else ""
+            wanted += ", below 1e10 (are these milliseconds?)" if name == "onset" and math.isfinite(time[name]) else ""
             raise UserError(f"{where}: {column} is {value!r}; expected {wanted}.")
-    known = found.get("recording", default) and {"onset", "order"} & found.keys()
-    return {"recording": default, **found} if known else {}
+    is_known = time.get("recording", default) and {"onset", "order"} & time.keys()
+    return {"recording": default, **time} if is_known else {}
 
 
 class Stretches(NamedTuple):

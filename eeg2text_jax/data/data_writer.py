@@ -71,14 +71,14 @@ class DataWriter:
             raise ValueError(f"features must be [W >= 1, {self._n_features}], got {features.shape}")
         if not np.isfinite(features).all():
             raise ValueError(f"features of {sample.subject}/{sample.task}/{sample.sentence_index} are not finite")
-        own = {name: getattr(sample, name) for name in self._columns}
-        _refuse_no_text(own)
+        fields = {name: getattr(sample, name) for name in self._columns}
+        _refuse_no_text(fields)
         self._offsets.append(self._append(features))
-        self._add_values(own)
+        self._add_values(fields)
 
-    def _add_values(self, own: Mapping[str, Any]) -> None:
+    def _add_values(self, fields: Mapping[str, Any]) -> None:
         for name, values in self._columns.items():
-            values.append(own[name])
+            values.append(fields[name])
 
     def _append(self, rows: np.ndarray) -> int:
         """Append rows to `features` in the file; return the number of all its rows."""
@@ -165,27 +165,27 @@ class VolumeWriter(DataWriter):
         """Append one sample: frames `start` to `start + length - 1` of those added so far."""
         if not 0 <= start < start + length <= len(self._features):
             raise ValueError(f"a window of {length} frames begins at frame {start} of {len(self._features)}")
-        own = {"sentence": sentence, "subject": subject, "task": task, "sentence_index": sentence_index,
-               "starts": start, "text_group": text_group, "recording": recording, "onset": onset,
-               "duration": duration, "order": -1}  # fmt: skip
-        _refuse_no_text(own)
+        fields = {"sentence": sentence, "subject": subject, "task": task, "sentence_index": sentence_index,
+                  "starts": start, "text_group": text_group, "recording": recording, "onset": onset,
+                  "duration": duration, "order": -1}  # fmt: skip
+        _refuse_no_text(fields)
         self._offsets.append(self._offsets[-1] + length)
-        self._add_values(own)
+        self._add_values(fields)
 
     def _digests(self, columns: Mapping[str, Any]) -> dict[str, str]:
         frames = self._hash.hexdigest()
         return {**digests_of(hashlib.sha256(frames.encode()), columns), "frames": frames}
 
 
-def _refuse_no_text(own: Mapping[str, Any]) -> None:
+def _refuse_no_text(fields: Mapping[str, Any]) -> None:
     """Raise UserError for a text with a NUL character or half a surrogate pair, which HDF5 cannot store."""
-    for name, value in own.items():
+    for name, value in fields.items():
         odd = re.search("[\0\ud800-\udfff]", value) if isinstance(value, str) else None
         if odd:
             what = "a NUL character" if odd[0] == "\0" else f"{odd[0]!r}, which is no character"
             raise UserError(
-                f"{ascii(own['subject'])[1:-1]}/{ascii(own['task'])[1:-1]}/{own['sentence_index']}: {name} has {what} "
-                f"({value!r:.80}); HDF5 cannot store it. Remove it from the text."
+                f"{ascii(fields['subject'])[1:-1]}/{ascii(fields['task'])[1:-1]}/{fields['sentence_index']}: {name} "
+                f"has {what} ({value!r:.80}); HDF5 cannot store it. Remove it from the text."
             )
 
 

@@ -156,8 +156,8 @@ class Frames:
     def __getitem__(self, rows: slice) -> np.ndarray:
         """Return frames, float32 `[rows, X, Y, Z]`. Raises UserError if they are damaged."""
         try:
-            found = self._dataset()[rows]
-            return from_half(found) if found.dtype == np.float16 else found
+            frames = self._dataset()[rows]
+            return from_half(frames) if frames.dtype == np.float16 else frames
         except (OSError, RuntimeError, KeyError) as error:
             raise UserError(
                 f"{self.path}: frames {rows.start} to {rows.stop} cannot be read, the file may be damaged "
@@ -302,15 +302,15 @@ def digests_of(features: Any, columns: Mapping[str, Any]) -> dict[str, str]:
     index = np.asarray(columns["sentence_index"]).tolist()
     groups = [list(columns["text_group"])] if "text_group" in columns else []
     samples = json.dumps([list(columns["subject"]), list(columns["task"]), index, *groups])
-    found = {
+    digests = {
         "features": features.hexdigest(),
         "samples": digest_of([samples]),
         "sentences": digest_of([json.dumps(list(columns["sentence"]))]),
     }
     if "recording" in columns:
         times = [np.ascontiguousarray(columns[name]).tobytes().hex() for name in ("onset", "duration", "order")]
-        found["clock"] = digest_of([json.dumps(list(columns["recording"])), *times])
-    return found
+        digests["clock"] = digest_of([json.dumps(list(columns["recording"])), *times])
+    return digests
 
 
 def digest_of(texts: Iterable[str]) -> str:
@@ -385,12 +385,12 @@ def _load(path: Path, rows: slice) -> tuple[DataFile, dict[str, str] | None]:
         ) from error
 
 
-def _check_sums(data: DataFile, stated: dict[str, str] | None, found: Mapping[str, str]) -> None:
-    """Raise UserError if a checksum `stated` in the file (None: no check) differs from the one `found` for the data."""
+def _check_sums(data: DataFile, stated: dict[str, str] | None, digests: Mapping[str, str]) -> None:
+    """Raise UserError if a checksum `stated` in the file (None: no check) differs from the data's, `digests`."""
     if stated is None:
         return
-    pairs = {name: (stated.get(name), digest) for name, digest in found.items()}
-    pairs["clock"] = stated.get("clock"), found.get("clock")
+    pairs = {name: (stated.get(name), digest) for name, digest in digests.items()}
+    pairs["clock"] = stated.get("clock"), digests.get("clock")
     pairs["description"] = stated.get("about"), stated["about now"]
     for name, (expected, digest) in pairs.items():
         if expected != digest:
@@ -438,8 +438,8 @@ Place = tuple[str, float, float, float]  # channel, and its position in metres t
 
 def electrodes_of(data: DataFile) -> list[Place]:
     """Return the electrode positions in a file's provenance; empty if unknown or F is no multiple of their number."""
-    found = [(str(name), float(x), float(y), float(z)) for name, x, y, z in data.provenance.get("electrodes", [])]
-    return found if found and data.n_features % len(found) == 0 else []
+    places = [(str(name), float(x), float(y), float(z)) for name, x, y, z in data.provenance.get("electrodes", [])]
+    return places if places and data.n_features % len(places) == 0 else []
 
 
 def electrodes(info: Any, names: Sequence[str], montage: str = "") -> list[Place]:
@@ -448,8 +448,8 @@ def electrodes(info: Any, names: Sequence[str], montage: str = "") -> list[Place
     If the recording (`info`) has no positions, the standard montage `montage` gives them; "" uses none.
     Raises UserError if the montage does not exist or lacks a channel.
     """
-    found = _places(info, names)
-    return found if found or not montage else _places(_standard(names, montage), names)
+    places = _places(info, names)
+    return places if places or not montage else _places(_standard(names, montage), names)
 
 
 def _places(info: Any, names: Sequence[str]) -> list[Place]:
@@ -462,9 +462,9 @@ def _places(info: Any, names: Sequence[str]) -> list[Place]:
 def _standard(names: Sequence[str], montage: str) -> Any:
     """Return an MNE info of the channels, placed by a standard montage."""
     mne = library("mne", "mne")
-    known = mne.channels.get_builtin_montages()
-    if montage not in known:
-        raise UserError(f"data.raw.montage: MNE has no montage {montage!r}; {did_you_mean(montage, known)}")
+    montages = mne.channels.get_builtin_montages()
+    if montage not in montages:
+        raise UserError(f"data.raw.montage: MNE has no montage {montage!r}; {did_you_mean(montage, montages)}")
     with warnings.catch_warnings(action="ignore"):  # MNE warns of deprecated channel names
         template = mne.channels.make_standard_montage(montage)
         missing = {name.casefold() for name in names} - {name.casefold() for name in template.ch_names}

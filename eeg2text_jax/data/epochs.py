@@ -53,8 +53,8 @@ class EpochPlan:
 
     def epoch(self, number: int) -> list[tuple[np.ndarray, Bucket]]:
         """Return the batches of an epoch in order, each as (sample numbers, bucket)."""
-        own = np.random.default_rng([self._seed, number, 1 + self._grid_seed])
-        order = own.permutation(len(self._bucket_of))
+        rng_of_seed = np.random.default_rng([self._seed, number, 1 + self._grid_seed])
+        order = rng_of_seed.permutation(len(self._bucket_of))
         batches, left = [], np.array([], int)
         for k, bucket in enumerate(self._buckets):
             rows = np.concatenate([left, order[self._bucket_of[order] == k]])

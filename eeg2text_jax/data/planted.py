@@ -65,11 +65,11 @@ def drift(times: np.ndarray, n_features: int, rng: np.random.Generator) -> np.nd
     phase = rng.uniform(0, 2 * np.pi, (SOURCES, len(frequency)))
     angle = 2 * np.pi * frequency * times[:, None, None] + phase
     sources = (np.cos(angle) * size).sum(2) * np.sqrt(2 / np.sum(size**2))  # --> [T, SOURCES]
-    found = sources @ rng.standard_normal((SOURCES, n_features)) / np.sqrt(SOURCES)
+    slow = sources @ rng.standard_normal((SOURCES, n_features)) / np.sqrt(SOURCES)
     for begin in rng.uniform(0, seconds, rng.poisson(POPS_PER_MINUTE * seconds / 60)):
         after = np.where(times >= begin, np.exp(-np.maximum(times - begin, 0) / POP_SECONDS), 0)
-        found += POP_SIZE * after[:, None] * (rng.random(n_features) < 0.1) * rng.standard_normal(n_features)
-    return found + REFERENCE * rng.standard_normal(n_features)
+        slow += POP_SIZE * after[:, None] * (rng.random(n_features) < 0.1) * rng.standard_normal(n_features)
+    return slow + REFERENCE * rng.standard_normal(n_features)
 
 
 SUCCESSOR_PROBABILITIES = (0.55, 0.25, 0.15, 0.05)  # of a word's four successors
@@ -152,8 +152,8 @@ def grouped_sentences(spec: SyntheticSpec, rng: np.random.Generator) -> list[np.
         return make_sentences(spec, rng)
     words, many = spec.vocabulary // spec.groups, -(-spec.sentences // spec.groups)
     part = dataclasses.replace(spec, groups=1, vocabulary=words, sentences=many)
-    found = [[words * g + sentence for sentence in make_sentences(part, rng)] for g in range(spec.groups)]
-    return [found[i % spec.groups][i // spec.groups] for i in range(spec.sentences)]
+    by_group = [[words * g + sentence for sentence in make_sentences(part, rng)] for g in range(spec.groups)]
+    return [by_group[i % spec.groups][i // spec.groups] for i in range(spec.sentences)]
 
 
 def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
@@ -169,8 +169,8 @@ def synthetic_samples(spec: SyntheticSpec) -> Iterator[Sample]:
     latent = rng.standard_normal((spec.vocabulary, LATENT_WIDTH))
     shared = rng.standard_normal((LATENT_WIDTH, spec.features))
     for subject in range(spec.subjects):
-        own = rng.standard_normal((LATENT_WIDTH, spec.features))
-        mixing = np.sqrt(1 - SUBJECT_MIXING) * shared + np.sqrt(SUBJECT_MIXING) * own
+        of_subject = rng.standard_normal((LATENT_WIDTH, spec.features))
+        mixing = np.sqrt(1 - SUBJECT_MIXING) * shared + np.sqrt(SUBJECT_MIXING) * of_subject
         offset = 0.5 * rng.standard_normal(spec.features)
         read = np.concatenate(sentences)
         fresh = rng.standard_normal((len(read), LATENT_WIDTH))
@@ -200,11 +200,11 @@ def _times(spec: SyntheticSpec, subject: int, n_words: np.ndarray) -> tuple[np.n
     place = np.concatenate([np.arange(n) for n in n_words])  # [sum W], place of each word in its sentence
     slow = np.zeros((len(sentence_of), spec.features))
     for task in range(spec.tasks):
-        own = np.arange(task, len(n_words), spec.tasks)
-        if not len(own):
+        numbers = np.arange(task, len(n_words), spec.tasks)
+        if not len(numbers):
             continue
-        shown = presentation_order(spec.order, own % spec.groups, [spec.seed, task, 2 + subject])
-        onset[own], duration[own] = onsets_of(n_words[own], shown)
+        shown = presentation_order(spec.order, numbers % spec.groups, [spec.seed, task, 2 + subject])
+        onset[numbers], duration[numbers] = onsets_of(n_words[numbers], shown)
         if spec.drift:
             inside = sentence_of % spec.tasks == task
             times = onset[sentence_of[inside]] + WORD_SECONDS * place[inside]
@@ -321,11 +321,11 @@ def write_planted(root: Path, spec: PlantedSpec) -> None:
         write_transcript(root / "stimuli" / "gentle", name, _aligned(story, words, rng))
     heard = _who_hears_what(spec, rng)
     for subject in range(spec.subjects):
-        own = np.sqrt(1 - OWN_MAPS) * shared + np.sqrt(OWN_MAPS) * _maps(spec.grid, rng)
+        maps = np.sqrt(1 - OWN_MAPS) * shared + np.sqrt(OWN_MAPS) * _maps(spec.grid, rng)
         for number in heard[subject]:
             fresh = rng.standard_normal((len(stories[number][0]), LATENT_WIDTH))
             source = spec.signal * latent[stories[number][0]] + np.sqrt(1 - spec.signal**2) * fresh
-            volumes = _volumes(spec, source, stories[number][1], own, brain, rng, (subject, number))
+            volumes = _volumes(spec, source, stories[number][1], maps, brain, rng, (subject, number))
             file = f"{names[number]}_audio.wav"
             seconds = spec.frames * TR
             events = [(MUSIC, ONSET - MUSIC - 0.5, "music", file), (ONSET, seconds, "story", file)]
@@ -368,26 +368,26 @@ def _aligned(story: Story, words: list[str], rng: np.random.Generator) -> list[A
 def _who_hears_what(spec: PlantedSpec, rng: np.random.Generator) -> list[np.ndarray]:
     """Return, for each subject, the numbers of the stories heard; all stories are about equally frequent."""
     order = itertools.chain.from_iterable(rng.permutation(spec.stories) for _ in itertools.count())
-    found = []
+    heard = []
     for _ in range(spec.subjects):
-        own: list[int] = []
-        while len(own) < spec.heard:
+        stories: list[int] = []
+        while len(stories) < spec.heard:
             number = int(next(order))
-            own += [] if number in own else [number]
-        found.append(np.sort(own))
-    return found
+            stories += [] if number in stories else [number]
+        heard.append(np.sort(stories))
+    return heard
 
 
 def _maps(grid: tuple[int, int, int], rng: np.random.Generator) -> np.ndarray:
     """Draw smooth patterns of unit variance, `[LATENT_WIDTH, voxels]`: each the sum of six blobs at random places."""
     axes = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), -1).reshape(-1, 3)
-    found = np.zeros((LATENT_WIDTH, len(axes)))
-    for row in found:
+    maps = np.zeros((LATENT_WIDTH, len(axes)))
+    for row in maps:
         for _ in range(6):
             centre, width = rng.uniform(0, grid), rng.uniform(0.8, 1.8)
             row += rng.standard_normal() * np.exp(-((axes - centre) ** 2).sum(1) / (2 * width**2))
         row /= row.std() + 1e-9
-    return found
+    return maps
 
 
 def _brain(grid: tuple[int, int, int]) -> np.ndarray:
@@ -415,8 +415,8 @@ def _volumes(
     values = SIZE * drive[:length] @ maps / np.sqrt(LATENT_WIDTH)
     values += DRIFT * (time * slow[0] + time**2 * slow[1])
     if spec.drift:  # from its own random stream, so that all else stays equal
-        own = np.random.default_rng([spec.seed, 2, *scan])
-        values += spec.drift * SIZE * drift(TR * np.arange(length), maps.shape[1], own)
+        drift_rng = np.random.default_rng([spec.seed, 2, *scan])
+        values += spec.drift * SIZE * drift(TR * np.arange(length), maps.shape[1], drift_rng)
     values += NOISE * rng.standard_normal(values.shape)
     values = np.where(brain, BASELINE + values, 20 + 0.1 * values)
     return np.ascontiguousarray(np.rint(values).astype(np.int16).T.reshape(*spec.grid, length))
@@ -482,9 +482,9 @@ def voltages(
             low, high = np.transpose(BANDS)[:, :, None]
             pitch = rng.uniform(low, high, (len(BANDS), channels))
             waves = np.sin(2 * np.pi * (pitch[..., None] * time + rng.random((len(BANDS), channels, 1))))
-            own = codes[word] if planted else rng.permutation(codes.reshape(len(codes), -1))[0].reshape(codes[0].shape)
+            code = codes[word] if planted else rng.permutation(codes.reshape(len(codes), -1))[0].reshape(codes[0].shape)
             start = round(begin * rate)
-            volts[:, start : start + len(time)] += 12 * swell * (own[..., None] * waves).sum(0)
+            volts[:, start : start + len(time)] += 12 * swell * (code[..., None] * waves).sum(0)
     return volts * 1e-6
 
 

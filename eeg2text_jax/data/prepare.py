@@ -56,7 +56,7 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
     with DataWriter(out, first.features.shape[1], source.features_are) as writer:
         writer.add(first)
         writer.add_all(counted)
-        about = {"reader": f"eeg2text_jax {__version__}", "samples": sum(tally.kept.values())}
+        about = {"reader": f"eeg2text_jax {__version__}", "samples": sum(tally.n_kept.values())}
         about |= {"not_used": tally.unused} if tally.unused else {}
         writer.provenance = {**source.provenance, **about}
     tally.notes += writer.clock().notes()
@@ -121,14 +121,14 @@ def _open(config: DataSettings, sources: tuple[str, ...], tally: Tally) -> Sourc
 
 def _paths(sources: tuple[str, ...]) -> list[Path]:
     """Return the files and folders of the sources; globs, and folders with only Parquet files, are expanded."""
-    found = []
+    paths = []
     for source in sources:
         path = Path(source)
         inside = sorted(path.glob("[!.]*")) if path.is_dir() else sorted(map(Path, glob.glob(source)))
         if path.is_dir() and any(other.suffix != ".parquet" for other in inside):
             inside = []
-        found += inside or [path]
-    return found
+        paths += inside or [path]
+    return paths
 
 
 def _has_zuco(path: Path) -> bool:

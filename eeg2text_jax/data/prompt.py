@@ -55,7 +55,7 @@ def make_prompt(
     Raises:
       UserError: the tokenizer has no chat template, or its chat template drops the recording.
     """
-    text = _FIELD.sub(lambda found: found[0] if values is None else values[found[1]], template or PLACE)
+    text = _FIELD.sub(lambda match: match[0] if values is None else values[match[1]], template or PLACE)
     if chat:
         text = _in_chat(tokenizer, text)
     before, place, after = text.partition(PLACE)
@@ -82,8 +82,8 @@ def make_prompts(
 def pad_ids(ids: Sequence[Sequence[int] | np.ndarray], length: int, filler: int) -> np.ndarray:
     """Stack sequences of token ids, padded with `filler`: int32 `[len(ids), length]`."""
     padded = np.full((len(ids), length), filler, np.int32)
-    for row, own in zip(padded, ids, strict=True):
-        row[: len(own)] = own
+    for row, tokens in zip(padded, ids, strict=True):
+        row[: len(tokens)] = tokens
     return padded
 
 

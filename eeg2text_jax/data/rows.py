@@ -52,15 +52,15 @@ class Columns:
         return tuple(getattr(self, field) for field in ("sentence", *PLAIN, *CLOCK_COLUMNS))
 
     @classmethod
-    def of(cls, given: "Columns | Mapping[str, str] | None") -> "Columns":
+    def of(cls, columns: "Columns | Mapping[str, str] | None") -> "Columns":
         """Convert a mapping (field -> column name; None: the defaults). Raises UserError for an unknown field."""
-        if isinstance(given, Columns):
-            return given
-        known = [field.name for field in dataclasses.fields(cls)]
-        for name in given or ():
-            if name not in known:
-                raise UserError(f"columns: there is no field {name!r}; {did_you_mean(name, known)}")
-        return cls(**dict(given or {}))
+        if isinstance(columns, Columns):
+            return columns
+        fields = [field.name for field in dataclasses.fields(cls)]
+        for name in columns or ():
+            if name not in fields:
+                raise UserError(f"columns: there is no field {name!r}; {did_you_mean(name, fields)}")
+        return cls(**dict(columns or {}))
 
 
 def note_unused(names: Iterable[str], columns: Columns, where: str, tally: Tally, used: Iterable[str] = ()) -> None:
@@ -212,20 +212,20 @@ def features_of(values: Any, name: str) -> np.ndarray:
     Raises UserError, which calls the row `name`, if the values are ragged, not numbers, not finite or empty.
     """
     try:
-        found = np.asarray(values)
+        features = np.asarray(values)
     except ValueError as error:  # ragged lists
         raise UserError(f"{name}: words have unequal numbers of features; expected [words, features].") from error
-    if not np.issubdtype(found.dtype, np.floating) and not np.issubdtype(found.dtype, np.integer):
-        kind = "text" if found.dtype.kind in "US" else f"values of type {found.dtype}"
+    if not np.issubdtype(features.dtype, np.floating) and not np.issubdtype(features.dtype, np.integer):
+        kind = "text" if features.dtype.kind in "US" else f"values of type {features.dtype}"
         raise UserError(f"{name}: the features are {kind}; expected numbers [words, features].")
-    found = found[None] if found.ndim == 1 else found
-    if found.ndim != 2 or not found.size:
-        raise UserError(f"{name}: the features have shape {list(found.shape)}; expected [words, features].")
+    features = features[None] if features.ndim == 1 else features
+    if features.ndim != 2 or not features.size:
+        raise UserError(f"{name}: the features have shape {list(features.shape)}; expected [words, features].")
     with np.errstate(over="ignore"):
-        found = found.astype(np.float32)
-    if not np.isfinite(found).all():
+        features = features.astype(np.float32)
+    if not np.isfinite(features).all():
         raise UserError(f"{name}: the features have NaN or infinity; leave such words out.")
-    return found
+    return features
 
 
 def _raw_eeg_notes(shapes: set[tuple[int, ...]], words: set[int], where: str) -> list[str]:
@@ -303,8 +303,8 @@ def npz_rows(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
             )
     for i in range(n):
         row = {name: arrays[name][i].item() for name in others}
-        own = features[i, : stops[i]] if features.ndim == 3 else features[starts[i] : stops[i]]
-        yield {**row, columns.features: own}
+        words = features[i, : stops[i]] if features.ndim == 3 else features[starts[i] : stops[i]]
+        yield {**row, columns.features: words}
 
 
 def _names(path: Path) -> list[str]:

@@ -55,10 +55,10 @@ def files_of(paths: list[Path]) -> list[dict[str, str]]:
 
 def matches(source: str) -> list[Path]:
     """Return the paths that a glob matches, sorted. Raises UserError if there is none."""
-    found = sorted(map(Path, glob.glob(source, recursive=True)))
-    if not found:
+    paths = sorted(map(Path, glob.glob(source, recursive=True)))
+    if not paths:
         raise UserError(f"{source}: there is no such file or folder, and as a pattern it matches nothing.")
-    return found
+    return paths
 
 
 def is_pointer(path: Path) -> bool:
@@ -95,7 +95,7 @@ MARK = 5  # a text that is this many times as frequent as the next one may be a 
 class Tally:
     """Numbers of kept samples per (subject, task) and dropped ones per (subject, task, reason), and notes for users."""
 
-    kept: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
+    n_kept: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
     dropped: collections.Counter[tuple[str, str, str]] = dataclasses.field(default_factory=collections.Counter)
     # (subject, task) -> number of sentences in its file, including placeholders of missing ones.
     sentences: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
@@ -106,7 +106,7 @@ class Tally:
     def count(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """Yield `samples` and count them as kept."""
         for sample in samples:
-            self.kept[sample.subject, sample.task] += 1
+            self.n_kept[sample.subject, sample.task] += 1
             self._texts[sample.sentence] += 1
             yield sample
 
@@ -134,16 +134,18 @@ class Tally:
 
     def table(self) -> str:
         """Return a table of kept and dropped samples, with reasons: a line per subject and task, and a line of sums."""
-        pairs = sorted(self.kept.keys() | {key[:2] for key in self.dropped}, key=lambda pair: pair[::-1])
+        pairs = sorted(self.n_kept.keys() | {key[:2] for key in self.dropped}, key=lambda pair: pair[::-1])
         if len(pairs) > _MOST_ROWS:
             pairs = [("", task) for task in sorted({task for _, task in pairs})]
         lines = [f"{'subject':<10} {'task':<8} {'read':>7} {'kept':>7} {'dropped':>8}"]
         for subject, task in [*pairs, ("", "")]:
-            kept = sum(n for key, n in self.kept.items() if subject in ("", key[0]) and task in ("", key[1]))
+            count = sum(n for key, n in self.n_kept.items() if subject in ("", key[0]) and task in ("", key[1]))
             drops = self.drops(subject, task)
             dropped = sum(drops.values())
             why = ", ".join(f"{reason} {n}" for reason, n in drops.items())
-            lines.append(f"{subject or 'all':<10} {task or 'all':<8} {kept + dropped:>7} {kept:>7} {dropped:>8}  {why}")
+            lines.append(
+                f"{subject or 'all':<10} {task or 'all':<8} {count + dropped:>7} {count:>7} {dropped:>8}  {why}"
+            )
         return "\n".join(map(str.rstrip, lines))
 
     def report(self) -> str:

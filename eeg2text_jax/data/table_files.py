@@ -143,7 +143,7 @@ def _roles(
 ) -> tuple[Roles, bool]:
     """Return which column has which role (word, subject, ...), and whether the first line is a header."""
     filled = [cells for _, cells in rows if cells][:2]
-    known = {
+    names_of = {
         "word": (columns.word,),
         "sentence": (columns.sentence,),
         "subject": (columns.subject,),
@@ -152,21 +152,21 @@ def _roles(
     }
     header = [cell.strip().lower() for cell in filled[0]]
     named = len(filled) > 1 and any(map(_is_number, filled[1])) and not any(map(_is_number, filled[0]))
-    found: dict[str, int] = {}
-    for role, names in known.items():
+    column_of: dict[str, int] = {}
+    for role, names in names_of.items():
         places = [header.index(name.lower()) for name in names if name.lower() in header]
-        found |= {role: places[0]} if named and places else {}
+        column_of |= {role: places[0]} if named and places else {}
     if word_column:
-        found["word"] = word_column
-    elif "word" not in found and "sentence" not in found:
-        found["word"] = 0
+        column_of["word"] = word_column
+    elif "word" not in column_of and "sentence" not in column_of:
+        column_of["word"] = 0
     times = {name: header.index(getattr(columns, name).lower()) for name in CLOCK_COLUMNS
              if getattr(columns, name).lower() in header}  # fmt: skip
     if not named or not {"recording", "onset"} & times.keys():
         times = {}  # a column `duration` alone may be a feature
-    features = _feature_columns(path, filled, (*found.values(), *times.values()), feature_columns)
+    features = _feature_columns(path, filled, (*column_of.values(), *times.values()), feature_columns)
     is_header = not any(_is_number(filled[0][i]) for i in features)
-    return Roles(features, found.pop("word", None), **found, clock=tuple(times.items())), is_header
+    return Roles(features, column_of.pop("word", None), **column_of, clock=tuple(times.items())), is_header
 
 
 def _feature_columns(
@@ -179,9 +179,9 @@ def _feature_columns(
     if columns:
         return columns
     for cells in filled:  # the first line may be a header
-        found = tuple(i for i in range(width) if i not in others and i < len(cells) and _is_number(cells[i]))
-        if found:
-            return found
+        numeric = tuple(i for i in range(width) if i not in others and i < len(cells) and _is_number(cells[i]))
+        if numeric:
+            return numeric
     raise UserError(f"{path}: the first line has no numeric column; expected a word and its features.")
 
 
@@ -274,10 +274,10 @@ def open_dataset(folder: Path, columns: Columns, tally: Tally) -> Source:
     """Open a folder saved by `datasets` as a source. Raises UserError if datasets is missing or the folder damaged."""
     datasets = library("datasets", "datasets")
     try:
-        found = datasets.load_from_disk(str(folder))
+        dataset = datasets.load_from_disk(str(folder))
     except Exception as error:
         raise UserError(f"{folder}: cannot be read as a data set ({first_line(error)}).") from error
-    parts = dict(found) if isinstance(found, datasets.DatasetDict) else {"": found}
+    parts = dict(dataset) if isinstance(dataset, datasets.DatasetDict) else {"": dataset}
     names = dict.fromkeys(name for part in parts.values() for name in part.column_names)
     note_unused(names, columns, folder.name, tally)
     rows = (
@@ -396,6 +396,6 @@ def write_parquet(data: DataFile, out: Path) -> None:
             texts = [pa.array(list(map(str, getattr(data, name)[rows.start : rows.stop])), pa.string())
                      for name in STRINGS]  # fmt: skip
             index = pa.array(data.sentence_index[rows.start : rows.stop], pa.int64())
-            known = [known_time(data.clock, i) for i in rows] if clock else []
-            times = [pa.array([row.get(name) for row in known], kinds[kind]) for name, kind in clock.items()]
+            stated = [known_time(data.clock, i) for i in rows] if clock else []
+            times = [pa.array([row.get(name) for row in stated], kinds[kind]) for name, kind in clock.items()]
             writer.write_batch(pa.record_batch([features, *texts, index, *times], schema=schema))

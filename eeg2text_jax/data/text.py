@@ -65,7 +65,7 @@ def needs_code(error: Exception) -> bool:
 
 def has_vocabulary(folder: Path) -> bool:
     """Return whether a folder holds a vocabulary; without one, transformers makes up a tokenizer of five tokens."""
-    return any(found for pattern in VOCABULARIES for found in folder.glob(pattern))
+    return any(file for pattern in VOCABULARIES for file in folder.glob(pattern))
 
 
 def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -104,11 +104,11 @@ def encode_targets(
         encoded = tokenizer(list(sentences), truncation=False, verbose=False, add_special_tokens=False)["input_ids"]
         end = tokenizer.eos_token_id
         return [np.array([*ids[: max_tokens - 1], end], np.int32) for ids in encoded]
-    own = tokenizer.num_special_tokens_to_add(pair=False)
-    if max_tokens <= own:
+    n_special = tokenizer.num_special_tokens_to_add(pair=False)
+    if max_tokens <= n_special:
         raise UserError(
-            f"text.max_tokens is {max_tokens}; expected at least {own + 1}, as the tokenizer adds {own} tokens to each "
-            "sentence."
+            f"text.max_tokens is {max_tokens}; expected at least {n_special + 1}, as the tokenizer adds "
+            f"{n_special} tokens to each sentence."
         )
     encoded = tokenizer(list(sentences), truncation=True, max_length=max_tokens)["input_ids"]
     return [np.array(ids, np.int32) for ids in encoded]

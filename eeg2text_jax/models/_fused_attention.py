@@ -38,7 +38,7 @@ def supported() -> bool:
 
     The result is True on a machine without a GPU, because such a machine can compile for a GPU.
     """
-    return all(re.fullmatch(r"\d+\.\d+", found) and float(found) >= 8.0 for found in capabilities())
+    return all(re.fullmatch(r"\d+\.\d+", capability) and float(capability) >= 8.0 for capability in capabilities())
 
 
 def fits(batch: int, head_dim: int, n_queries: int, n_keys: int) -> bool:
@@ -65,35 +65,35 @@ def attend_fused(
     """
     shards, rate = data_shards(), shape.rate
     lengths = len(queries) // shape.batch, len(keys) // shape.batch
-    kept = draw_kept((shape.heads, shape.batch, *lengths), rate, dropout_key)
+    keep_mask = draw_kept((shape.heads, shape.batch, *lengths), rate, dropout_key)
 
     def split(x: jax.Array) -> jax.Array:
         return x.reshape(shape.batch // shards, -1, shape.heads, x.shape[1] // shape.heads)
 
-    def local(rows: tuple[jax.Array, ...], masks: tuple[jax.Array, ...], kept: jax.Array | None) -> jax.Array:
-        return _attend(rate, interpret, *map(split, rows), masks, kept).reshape(rows[0].shape)
+    def local(rows: tuple[jax.Array, ...], masks: tuple[jax.Array, ...], keep_mask: jax.Array | None) -> jax.Array:
+        return _attend(rate, interpret, *map(split, rows), masks, keep_mask).reshape(rows[0].shape)
 
-    given = (queries, keys, values), tuple(masks), None if kept is None else kept.astype(jnp.int8)
+    arguments = (queries, keys, values), tuple(masks), None if keep_mask is None else keep_mask.astype(jnp.int8)
     if shards == 1:
-        return local(*given)
+        return local(*arguments)
     rows, of_sentences, whole = PartitionSpec(DATA), PartitionSpec(None, DATA), PartitionSpec()
     specs = (rows, tuple(of_sentences if mask.shape[1] > 1 else whole for mask in masks), of_sentences)
-    return jax.shard_map(local, in_specs=specs, out_specs=rows, axis_names={DATA}, check_vma=False)(*given)
+    return jax.shard_map(local, in_specs=specs, out_specs=rows, axis_names={DATA}, check_vma=False)(*arguments)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _attend(rate, interpret, queries, keys, values, masks, kept):
-    return _call(_forward, rate, interpret, (queries, keys, values), masks, kept, (queries,))[0]
+def _attend(rate, interpret, queries, keys, values, masks, keep_mask):
+    return _call(_forward, rate, interpret, (queries, keys, values), masks, keep_mask, (queries,))[0]
 
 
-def _attend_forward(rate, interpret, queries, keys, values, masks, kept):
-    return _attend(rate, interpret, queries, keys, values, masks, kept), (queries, keys, values, masks, kept)
+def _attend_forward(rate, interpret, queries, keys, values, masks, keep_mask):
+    return _attend(rate, interpret, queries, keys, values, masks, keep_mask), (queries, keys, values, masks, keep_mask)
 
 
-def _attend_backward(rate, interpret, known, gradient):
-    *rows, masks, kept = known
-    found = _call(_backward, rate, interpret, (*rows, gradient), masks, kept, rows)
-    return *found, tuple(jnp.zeros_like(mask) for mask in masks), None
+def _attend_backward(rate, interpret, residuals, gradient):
+    *rows, masks, keep_mask = residuals
+    gradients = _call(_backward, rate, interpret, (*rows, gradient), masks, keep_mask, rows)
+    return *gradients, tuple(jnp.zeros_like(mask) for mask in masks), None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
@@ -105,7 +105,7 @@ def _call(
     interpret: bool,
     rows: Sequence[jax.Array],
     masks: tuple[jax.Array, ...],
-    kept: jax.Array | None,
+    keep_mask: jax.Array | None,
     like: Sequence[jax.Array],
 ) -> Any:
     """Run a kernel for every sentence and head; its results have the shapes and dtypes of `like`.
@@ -126,10 +126,10 @@ def _call(
         return pl.BlockSpec((None, None, block, over_keys), lambda n, h: (0, n if each else 0, 0, 0))
 
     of_kept = [pl.BlockSpec((None, None, over_queries, over_keys), lambda n, h: (h, n, 0, 0))]
-    given = [*rows, *masks, *([] if kept is None else [kept])]
-    specs = [columns(x) for x in rows] + [mask(x) for x in masks] + (of_kept if kept is not None else [])
+    inputs = [*rows, *masks, *([] if keep_mask is None else [keep_mask])]
+    specs = [columns(x) for x in rows] + [mask(x) for x in masks] + (of_kept if keep_mask is not None else [])
     call = pl.pallas_call(
-        functools.partial(kernel, rate, (n_queries, n_keys, head_dim), len(masks), kept is not None),
+        functools.partial(kernel, rate, (n_queries, n_keys, head_dim), len(masks), keep_mask is not None),
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in like],
         grid=(batch, heads),
         in_specs=specs,
@@ -138,7 +138,7 @@ def _call(
         compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
         name=f"{KERNELS}{kernel.__name__}",
     )
-    return call(*given)
+    return call(*inputs)
 
 
 def block_of(length: int) -> int:
@@ -177,17 +177,17 @@ def _weights(loads: _Loads, queries: jax.Array, keys: jax.Array, masks: Sequence
     return (powers / jnp.sum(powers, axis=1, keepdims=True)).astype(queries.dtype)
 
 
-def _dropped(weights: jax.Array, kept: jax.Array | None, rate: float) -> jax.Array:
-    return drop(weights.astype(jnp.float32), kept, rate).astype(weights.dtype)
+def _dropped(weights: jax.Array, keep_mask: jax.Array | None, rate: float) -> jax.Array:
+    return drop(weights.astype(jnp.float32), keep_mask, rate).astype(weights.dtype)
 
 
 def _forward(rate, sizes, n_masks, drops, queries, keys, values, *more):
-    loads, masks, [*kept, mixed] = _Loads(sizes), more[:n_masks], more[n_masks:]
+    loads, masks, [*keep_refs, mixed] = _Loads(sizes), more[:n_masks], more[n_masks:]
     queries = loads.rows(queries, loads.n_queries)
     keys, values = (loads.rows(x, loads.n_keys) for x in (keys, values))
     weights = _weights(loads, queries, keys, masks)
-    found = plgpu.dot(_dropped(weights, loads.scores(kept[0]) != 0 if drops else None, rate), values)
-    _store(loads, mixed, found, loads.n_queries)
+    attended = plgpu.dot(_dropped(weights, loads.scores(keep_refs[0]) != 0 if drops else None, rate), values)
+    _store(loads, mixed, attended, loads.n_queries)
 
 
 def _backward(rate, sizes, n_masks, drops, queries, keys, values, gradient, *more):
@@ -195,18 +195,18 @@ def _backward(rate, sizes, n_masks, drops, queries, keys, values, gradient, *mor
     of_queries, of_keys, of_values = rest[-3:]
     queries, gradient = (loads.rows(x, loads.n_queries) for x in (queries, gradient))
     keys, values = (loads.rows(x, loads.n_keys) for x in (keys, values))
-    kept = loads.scores(rest[0]) != 0 if drops else None
+    keep_mask = loads.scores(rest[0]) != 0 if drops else None
     weights = _weights(loads, queries, keys, masks)
-    _store(loads, of_values, plgpu.dot(_dropped(weights, kept, rate).T, gradient), loads.n_keys)
-    to_weights, of_weights = drop(plgpu.dot(gradient, values.T), kept, rate), weights.astype(jnp.float32)
+    _store(loads, of_values, plgpu.dot(_dropped(weights, keep_mask, rate).T, gradient), loads.n_keys)
+    to_weights, of_weights = drop(plgpu.dot(gradient, values.T), keep_mask, rate), weights.astype(jnp.float32)
     along = jnp.sum(of_weights * to_weights, axis=1, keepdims=True)
     to_scores = (of_weights * (to_weights - along)).astype(queries.dtype)
     _store(loads, of_queries, plgpu.dot(to_scores, keys), loads.n_queries)
     _store(loads, of_keys, plgpu.dot(to_scores.T, queries), loads.n_keys)
 
 
-def _store(loads: _Loads, ref: Any, found: jax.Array, length: int) -> None:
-    plgpu.store(ref, found.astype(ref.dtype), mask=inside(ref.shape, length, loads.head_dim))
+def _store(loads: _Loads, ref: Any, values: jax.Array, length: int) -> None:
+    plgpu.store(ref, values.astype(ref.dtype), mask=inside(ref.shape, length, loads.head_dim))
 
 
 # Attention of a decoder step over the KV cache on a GPU, as one kernel written with Pallas for Triton.
@@ -283,25 +283,25 @@ def _kernel(
     asked, last = plgpu.load(queries, mask=within, other=0.0), jnp.minimum(filled[0], entries)
 
     def read(i: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        found, greatest, total = carry
+        weighted, greatest, total = carry
         part, left = pl.ds(i * GROUP, GROUP), last - i * GROUP
         if keys_last:
             block = keys.at[:, part]
-            known = plgpu.load(block, mask=inside(block.shape, head_dim, left), other=0.0)
+            block_keys = plgpu.load(block, mask=inside(block.shape, head_dim, left), other=0.0)
         else:
             block = keys.at[part, :]
-            known = plgpu.load(block, mask=inside(block.shape, left, head_dim), other=0.0).T
+            block_keys = plgpu.load(block, mask=inside(block.shape, left, head_dim), other=0.0).T
         block = bias.at[:, part]
-        scores = plgpu.dot(asked, known) + plgpu.load(block, mask=inside(block.shape, beams, left), other=0.0)
+        scores = plgpu.dot(asked, block_keys) + plgpu.load(block, mask=inside(block.shape, beams, left), other=0.0)
         scores = jnp.where(inside(scores.shape, scores.shape[0], left), scores, -jnp.inf)
         highest = jnp.maximum(greatest, jnp.max(scores, axis=1, keepdims=True))
         powers, shrink = jnp.exp(scores - highest), jnp.exp(greatest - highest)
         block = values.at[part, :]
-        known = plgpu.load(block, mask=inside(block.shape, left, head_dim), other=0.0)
-        found = found * shrink + plgpu.dot(powers.astype(known.dtype), known)
-        return found, highest, total * shrink + jnp.sum(powers, axis=1, keepdims=True)
+        block_values = plgpu.load(block, mask=inside(block.shape, left, head_dim), other=0.0)
+        weighted = weighted * shrink + plgpu.dot(powers.astype(block_values.dtype), block_values)
+        return weighted, highest, total * shrink + jnp.sum(powers, axis=1, keepdims=True)
 
     column = (asked.shape[0], 1)
     nothing = jnp.zeros(asked.shape, jnp.float32), jnp.full(column, -jnp.inf), jnp.zeros(column, jnp.float32)
-    found, _, total = jax.lax.fori_loop(0, (last + GROUP - 1) // GROUP, read, nothing)
-    plgpu.store(mixed, (found / total).astype(mixed.dtype), mask=within)
+    weighted, _, total = jax.lax.fori_loop(0, (last + GROUP - 1) // GROUP, read, nothing)
+    plgpu.store(mixed, (weighted / total).astype(mixed.dtype), mask=within)

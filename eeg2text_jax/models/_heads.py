@@ -109,10 +109,10 @@ def spread(x: jax.Array, each: int) -> jax.Array:
 def gather(x: jax.Array, each: int) -> jax.Array:
     """Take each head's columns from its repetition, `[X, N, each*T, 128] -> [X, N, T, 128]`: transpose of `spread`."""
     copies = jnp.split(x, each, axis=2)
-    found = copies[0]
+    gathered = copies[0]
     for g in range(1, each):
-        found = jnp.where(columns(each, g), copies[g], found)
-    return found
+        gathered = jnp.where(columns(each, g), copies[g], gathered)
+    return gathered
 
 
 # `spread` and `gather` are the gradients of each other; autodiff would pad and sum instead.
@@ -174,24 +174,24 @@ def attend_forward(rate, cap, queries, keys, values, biases, key):
     exponentials = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
     inverse = 1.0 / jnp.sum(exponentials, axis=-1, keepdims=True)
     exponentials, inverse = lax.optimization_barrier((_queries_last(exponentials), inverse))
-    kept = draw_kept(exponentials.shape, rate, key)
-    mixed = _mix(drop(exponentials * inverse, kept, rate), values)
-    return mixed, (queries, keys, values, biases, exponentials, inverse, kept, mixed)
+    keep_mask = draw_kept(exponentials.shape, rate, key)
+    mixed = _mix(drop(exponentials * inverse, keep_mask, rate), values)
+    return mixed, (queries, keys, values, biases, exponentials, inverse, keep_mask, mixed)
 
 
-def attend_backward(rate, cap, known, gradient):
+def attend_backward(rate, cap, residuals, gradient):
     """Return the gradients of queries, keys, values, each of the biases, and None for the key."""
-    queries, keys, values, biases, exponentials, inverse, kept, mixed = known
+    queries, keys, values, biases, exponentials, inverse, keep_mask, mixed = residuals
     along = jnp.sum(gradient.astype(jnp.float32) * mixed.astype(jnp.float32), axis=-1, keepdims=True)
     for_queries, for_keys, for_values = (exponentials * apart for apart in _unmerged(inverse, along))
     to_weights = jnp.einsum("xyqd,xykd->xyqk", gradient, values, preferred_element_type=jnp.float32)
-    to_biases = to_scores = lax.optimization_barrier(drop(to_weights, kept, rate) - along)
+    to_biases = to_scores = lax.optimization_barrier(drop(to_weights, keep_mask, rate) - along)
     if cap:
         to_scores = to_scores * (1.0 - jnp.square(jnp.tanh(_products(queries, keys) / cap)))
     return (
         _mix(for_queries * to_scores, keys),
         jnp.einsum("xyqk,xyqd->xykd", (for_keys * to_scores).astype(queries.dtype), queries),
-        jnp.einsum("xyqk,xyqd->xykd", drop(for_values, kept, rate).astype(gradient.dtype), gradient),
+        jnp.einsum("xyqk,xyqd->xykd", drop(for_values, keep_mask, rate).astype(gradient.dtype), gradient),
         tuple(_summed((for_queries * to_biases).astype(bias.dtype), bias.shape) for bias in biases),
         None,
     )
@@ -303,16 +303,16 @@ def _attend_forward(parts, *arguments):
 
 def _attend_backward(parts, arguments, gradient):
     x, context, projections, biases, key = arguments
-    (*kernels, kernel_out), found, to_biases = projections.kernels, [], []
+    (*kernels, kernel_out), gradients, to_biases = projections.kernels, [], []
     for number, columns in enumerate(parts.columns()):
-        if found:
-            x, context, key, gradient, found[-1] = _afterwards(x, context, key, gradient, found[-1])
-        mixed, known = _forward(parts, number, x, context, projections, biases, key)
+        if gradients:
+            x, context, key, gradient, gradients[-1] = _afterwards(x, context, key, gradient, gradients[-1])
+        mixed, residuals = _forward(parts, number, x, context, projections, biases, key)
         to_mixed = parts.split(gradient @ kernel_out[columns].T)
-        to_queries, *others, of_biases, _ = attend_backward(parts.heads.rate, 0.0, known, to_mixed)
-        found.append(tuple(map(parts.join, (to_queries * parts.scale, *others, mixed))))
+        to_queries, *others, of_biases, _ = attend_backward(parts.heads.rate, 0.0, residuals, to_mixed)
+        gradients.append(tuple(map(parts.join, (to_queries * parts.scale, *others, mixed))))
         to_biases.append(of_biases)
-    *to_projected, mixed = (jnp.concatenate(each, axis=1) for each in zip(*found, strict=True))
+    *to_projected, mixed = (jnp.concatenate(each, axis=1) for each in zip(*gradients, strict=True))
     to_x, to_keys, to_values = (g @ kernel.T for g, kernel in zip(to_projected, kernels, strict=True))
     pairs = list(zip((x, context, context, mixed), (*to_projected, gradient), strict=True))
     to_projections = Projections(
@@ -341,13 +341,13 @@ def _afterwards(*values: Any) -> Any:
 
 
 def _forward(parts, number, x, context, projections, biases, key):
-    """Return part `number`'s weighted sums of values `[h, N, Tq, Dh]`, and the tuple `known` of `attend_backward`."""
+    """Return part `number`'s weighted sums of values `[h, N, Tq, Dh]`, and the `residuals` of `attend_backward`."""
     columns, at = parts.columns()[number], number * parts.at_once
     queries = parts.split(_project(x, projections, 0, columns) * parts.scale)
     keys, values = (parts.split(_project(context, projections, each, columns)) for each in (1, 2))
-    own = tuple(bias if len(bias) == 1 else bias[at : at + parts.at_once] for bias in biases)
+    biases = tuple(bias if len(bias) == 1 else bias[at : at + parts.at_once] for bias in biases)
     return attend_forward(
-        parts.heads.rate, 0.0, queries, keys, values, own, None if key is None else jax.random.fold_in(key, number)
+        parts.heads.rate, 0.0, queries, keys, values, biases, None if key is None else jax.random.fold_in(key, number)
     )
 
 

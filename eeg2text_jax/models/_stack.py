@@ -72,13 +72,13 @@ class Layer(nnx.Module):
         `[H or 1, N or 1, Tq or 1, Tk]`.
         """
 
-        def own(h: jax.Array, site: jax.Array | None) -> jax.Array:
+        def within(h: jax.Array, site: jax.Array | None) -> jax.Array:
             return self.self_attention(h, h, batch, self_biases, site, rotation)
 
         def cross(h: jax.Array, site: jax.Array | None) -> jax.Array:
             return self.cross_attention(h, hidden, batch, (hidden_bias,), site)
 
-        return self._sublayers(x, own, None if hidden is None else cross, dropout_key)
+        return self._sublayers(x, within, None if hidden is None else cross, dropout_key)
 
     def round_to_int8(self) -> None:
         """Round all kernels to int8, and the rows that they are multiplied with."""
@@ -103,7 +103,7 @@ class Layer(nnx.Module):
         """
         attention = self.self_attention
 
-        def own(h: jax.Array, _: None) -> jax.Array:
+        def within(h: jax.Array, _: None) -> jax.Array:
             nonlocal cache
             cache = cache.remember(attention.keys(h, rotation), attention.value(h), index, prompt)
             return attention.out(cache.own(attention.queries(h, rotation), own_bias, index, attention.cap))
@@ -112,14 +112,14 @@ class Layer(nnx.Module):
             crossing = self.cross_attention
             return crossing.out(cache.cross(crossing.queries(h), cross_bias))
 
-        x = self._sublayers(x, own, None if cross_bias is None else cross, None)
+        x = self._sublayers(x, within, None if cross_bias is None else cross, None)
         return x, cache
 
-    def _sublayers(self, x: jax.Array, own: Sublayer, cross: Sublayer | None, key: jax.Array | None) -> jax.Array:
-        """Apply self-attention `own`, cross-attention `cross` unless None, and the feed-forward network to rows `x`."""
+    def _sublayers(self, x: jax.Array, within: Sublayer, cross: Sublayer | None, key: jax.Array | None) -> jax.Array:
+        """Apply self-attention `within`, cross-attention `cross` unless None, and the feed-forward network to `x`."""
         sites = [None] * 3 if key is None else jax.random.split(key, 3)
         after = (self.self_norm_after, self.ffn_norm_after) if self.sandwich else (None, None)
-        x = self._around(self.self_norm, own, x, sites[0], after[0])
+        x = self._around(self.self_norm, within, x, sites[0], after[0])
         if cross is not None:
             x = self._around(self.cross_norm, cross, x, sites[1])
         return self._around(self.ffn_norm, self.ffn, x, sites[2], after[1])

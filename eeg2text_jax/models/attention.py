@@ -347,8 +347,8 @@ class Cache(NamedTuple):
 
 def own_position(ancestors: jax.Array, index: jax.Array) -> jax.Array:
     """Return `ancestors [B, K, T]` with k at position `index` of each row k: that row wrote the entry itself."""
-    own = jnp.broadcast_to(jnp.arange(ancestors.shape[1])[None, :], ancestors.shape[:2])
-    return lax.dynamic_update_index_in_dim(ancestors, own, index, axis=2)
+    beam = jnp.broadcast_to(jnp.arange(ancestors.shape[1])[None, :], ancestors.shape[:2])
+    return lax.dynamic_update_index_in_dim(ancestors, beam, index, axis=2)
 
 
 def reorder_beams(cache: Cache, parents: jax.Array) -> Cache:
@@ -362,8 +362,8 @@ def history_bias(ancestors: jax.Array, position_bias: jax.Array) -> jax.Array:
     Entries of the row's history get the bias of their position, `position_bias [1, H or 1, 1, max_length]`.
     """
     batch, beams, length = ancestors.shape
-    mine = ancestors[:, :, :, None] == jnp.arange(beams)[None, None, None, :]  # [B, K, T, K]
-    bias = jnp.where(mine[:, None], position_bias[..., None], MASK_VALUE)  # [B, H or 1, K, T, K]
+    in_history = ancestors[:, :, :, None] == jnp.arange(beams)[None, None, None, :]  # [B, K, T, K]
+    bias = jnp.where(in_history[:, None], position_bias[..., None], MASK_VALUE)  # [B, H or 1, K, T, K]
     return bias.reshape(batch, bias.shape[1], beams, length * beams)
 
 

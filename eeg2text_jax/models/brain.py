@@ -55,8 +55,8 @@ class TransposedConvolution(nnx.Module):
 
     def __call__(self, x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
-        own, usual = (functools.partial(function, shape=shape) for function in (convolve_back, _convolve_back))
-        y = lax.platform_dependent(x.astype(self.dtype), kernel, cpu=own, default=usual)
+        on_cpu, usual = (functools.partial(function, shape=shape) for function in (convolve_back, _convolve_back))
+        y = lax.platform_dependent(x.astype(self.dtype), kernel, cpu=on_cpu, default=usual)
         return y + bias.reshape(1, 1, 1, 1, -1)
 
 
@@ -308,8 +308,8 @@ class Direction(nnx.Module):
         driven = self.input(x).swapaxes(0, 1)  # --> [W, B, 4 hidden], all words at once
         nothing = jnp.zeros((x.shape[0], self.hidden), jnp.float32)
 
-        def step(state: tuple, given: tuple) -> tuple[tuple, jax.Array]:
-            (h, c), (gates, real) = state, given
+        def step(state: tuple, inputs: tuple) -> tuple[tuple, jax.Array]:
+            (h, c), (gates, real) = state, inputs
             gates = (gates + self.recurrent(h.astype(self.dtype))).astype(jnp.float32)
             i, f, g, o = jnp.split(gates, 4, axis=-1)
             after = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)

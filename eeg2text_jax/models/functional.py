@@ -477,14 +477,14 @@ def stack_flops(stack: StackSpec, queries: int, keys: int, context: int, *, proj
     """
     inner = inner_width(stack)
     shared = (stack.kv_heads or stack.heads) / stack.heads  # heads of keys and values per query head
-    own = 4.0 * (1 + shared) * queries * stack.width * inner + 4.0 * queries * keys * inner
+    self_attention = 4.0 * (1 + shared) * queries * stack.width * inner + 4.0 * queries * keys * inner
     feed_forward = (6.0 if stack.gated else 4.0) * queries * stack.width * stack.ffn
     cross = 0.0
     if stack.decoder and not stack.alone:
         cross = 4.0 * queries * stack.width * inner + 4.0 * queries * context * inner
         if project_context:
             cross += 4.0 * context * stack.width * inner
-    return stack.layers * (own + feed_forward + cross)
+    return stack.layers * (self_attention + feed_forward + cross)
 
 
 def head_flops(model: Seq2SeqModel) -> float:

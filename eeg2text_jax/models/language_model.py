@@ -67,11 +67,11 @@ def _head_product_forward(x: jax.Array, table: jax.Array) -> tuple[jax.Array, tu
     return _head_product(x, table), (x, table)
 
 
-def _head_product_backward(known: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _head_product_backward(inputs: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
     def rounded(x: jax.Array, table: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
         return _head_gradients(x, table, gradient.astype(x.dtype))
 
-    return jax.lax.platform_dependent(*known, gradient, tpu=_head_gradients, cuda=_padded_gradients, default=rounded)
+    return jax.lax.platform_dependent(*inputs, gradient, tpu=_head_gradients, cuda=_padded_gradients, default=rounded)
 
 
 _head_product.defvjp(_head_product_forward, _head_product_backward)
@@ -347,7 +347,7 @@ class CausalStack(Stack):
 
         Biases are `[B, 1, K, S + T*K]`, over the entries of the cache; rotations are of rows `[B*K]`.
         """
-        (batch, beams), own = ancestors.shape[:2], jnp.arange(ancestors.shape[2])
+        (batch, beams), positions = ancestors.shape[:2], jnp.arange(ancestors.shape[2])
         here = mask.sum(axis=1, dtype=jnp.int32) + index  # --> [B]
         distance = here[:, None] - _positions(mask)
 
@@ -355,8 +355,8 @@ class CausalStack(Stack):
             prompt = jnp.broadcast_to(mask_bias(seen)[:, None, None], (batch, 1, beams, mask.shape[1]))
             return jnp.concatenate([prompt, history_bias(ancestors, mask_bias(written)[None, None, None])], axis=-1)
 
-        far = bias(mask, own <= index)
-        near = bias(mask & (distance < self.spec.window), (own <= index) & (index - own < self.spec.window))
+        far = bias(mask, positions <= index)
+        near = bias(mask & (distance < self.spec.window), (positions <= index) & (index - positions < self.spec.window))
         return self._used_views(far, near, jnp.repeat(here, beams))
 
     def _used_views(self, far: jax.Array, near: jax.Array, positions: jax.Array) -> tuple:

@@ -69,8 +69,8 @@ def _affine_forward(x, scale, shift, dtype):
     return affine(x, scale, shift, dtype), (None if scale is None else x, scale, shift)
 
 
-def _affine_backward(dtype, known, gradient):
-    x, scale, shift = known
+def _affine_backward(dtype, residuals, gradient):
+    x, scale, shift = residuals
     to_shift = None if shift is None else column_sums(gradient).astype(shift.dtype)
     if scale is None:
         return gradient, None, to_shift
@@ -173,9 +173,9 @@ def draw_per_key(draw: Callable[[jax.Array], jax.Array], key: jax.Array) -> jax.
     return of(jax.random.key_data(key))
 
 
-def drop(x: jax.Array, kept: jax.Array | None, rate: float) -> jax.Array:
-    """Zero `x` where the mask `kept` is False and rescale the rest for the dropout rate; None returns `x`."""
-    return x if kept is None else jnp.where(kept, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
+def drop(x: jax.Array, keep_mask: jax.Array | None, rate: float) -> jax.Array:
+    """Zero `x` where the mask `keep_mask` is False and rescale the rest for the dropout rate; None returns `x`."""
+    return x if keep_mask is None else jnp.where(keep_mask, x * (1.0 / (1.0 - rate)), jnp.zeros_like(x))
 
 
 def at_padding(mask: jax.Array, ndim: int) -> jax.Array:

@@ -60,30 +60,30 @@ def scan_keeping(
 
     def forward(params: Any, shared: Any, x: jax.Array, each: Any) -> tuple[jax.Array, Any]:
         def step(x: jax.Array, number: jax.Array, each: Any) -> tuple[jax.Array, list[jax.Array]]:
-            mine = one_layer(params, number)
-            x, back = jax.vjp(lambda params, shared, x: once(params, shared, x, each), mine, shared, x)
-            return x, pullback.take_apart(back, (mine, shared, each))
+            layer_params = one_layer(params, number)
+            x, back = jax.vjp(lambda params, shared, x: once(params, shared, x, each), layer_params, shared, x)
+            return x, pullback.take_apart(back, (layer_params, shared, each))
 
         def body(carry: tuple, i: tuple) -> tuple[tuple, None]:
             (x, buffers), (number, each) = carry, i
-            x, kept = step(x, number, each)
-            return (x, _put(buffers, kept, number)), None
+            x, values = step(x, number, each)
+            return (x, _put(buffers, values, number)), None
 
-        _, kept = jax.eval_shape(step, x, numbers[0], jax.tree.map(lambda leaf: leaf[0], each))
-        (x, buffers), _ = lax.scan(body, (x, _buffers(kept, length)), (numbers, each))
+        _, values = jax.eval_shape(step, x, numbers[0], jax.tree.map(lambda leaf: leaf[0], each))
+        (x, buffers), _ = lax.scan(body, (x, _buffers(values, length)), (numbers, each))
         return x, (params, shared, each, buffers)
 
-    def backward(kept: Any, gradient: jax.Array) -> tuple:
-        params, shared, each, buffers = kept
+    def backward(residuals: Any, gradient: jax.Array) -> tuple:
+        params, shared, each, buffers = residuals
 
         def body(carry: tuple, i: tuple) -> tuple[tuple, None]:
-            (to_x, to_shared, to_params), (number, each, kept) = carry, i
-            mine, more, to_x = pullback.put_together((one_layer(params, number), shared, each), kept)(to_x)
-            return (to_x, jax.tree.map(jnp.add, to_shared, more), _put(to_params, mine, number)), None
+            (to_x, to_shared, to_params), (number, each, values) = carry, i
+            to_layer, more, to_x = pullback.put_together((one_layer(params, number), shared, each), values)(to_x)
+            return (to_x, jax.tree.map(jnp.add, to_shared, more), _put(to_params, to_layer, number)), None
 
         start = gradient, jax.tree.map(jnp.zeros_like, shared), _buffers(shapes, length)
         (to_x, to_shared, to_params), _ = lax.scan(body, start, (numbers, each, buffers), reverse=True)
-        return jax.tree.map(lambda mine, leaf: mine.astype(leaf.dtype), to_params, params), to_shared, to_x, None
+        return jax.tree.map(lambda summed, leaf: summed.astype(leaf.dtype), to_params, params), to_shared, to_x, None
 
     run.defvjp(forward, backward)
     return run(params, shared, x, each)
@@ -102,17 +102,17 @@ def _put(buffers: Any, values: Any, number: jax.Array) -> Any:
 class _Pullback:
     """Splits a function from `jax.vjp`, to store only those of its arrays that the backward pass does not have."""
 
-    def take_apart(self, back: Any, known: Any) -> list[jax.Array]:
-        """Return the arrays of `back`, a function from `jax.vjp`, that are not among the arrays of `known`."""
+    def take_apart(self, back: Any, inputs: Any) -> list[jax.Array]:
+        """Return the arrays of `back`, a function from `jax.vjp`, that are not among the arrays of `inputs`."""
         leaves, self._structure = jax.tree.flatten(back)
-        places = {id(leaf): place for place, leaf in enumerate(jax.tree.leaves(known))}
+        places = {id(leaf): place for place, leaf in enumerate(jax.tree.leaves(inputs))}
         self._places = [places.get(id(leaf)) for leaf in leaves]
         return [leaf for leaf, place in zip(leaves, self._places, strict=True) if place is None]
 
-    def put_together(self, known: Any, kept: list[jax.Array]) -> Callable[[jax.Array], tuple]:
-        """Rebuild `back` from the result `kept` of `take_apart`, and from `known`, structured as in that call."""
-        known, rest = jax.tree.leaves(known), iter(kept)
-        leaves = [next(rest) if place is None else known[place] for place in self._places]
+    def put_together(self, inputs: Any, values: list[jax.Array]) -> Callable[[jax.Array], tuple]:
+        """Rebuild `back` from the result `values` of `take_apart`, and from `inputs`, structured as in that call."""
+        inputs, rest = jax.tree.leaves(inputs), iter(values)
+        leaves = [next(rest) if place is None else inputs[place] for place in self._places]
         return jax.tree.unflatten(self._structure, leaves)
 
 
@@ -282,11 +282,11 @@ def in_compute_dtype(
         stack into the layout of a vector at every use (0.12 of 1.80 ms for 84 biases of BART-large).
     """
     if "kernel" in params:
-        kept = set() if biases else {"bias"}
+        uncast = set() if biases else {"bias"}
         if "kernel_scale" in params:
-            kept |= {"kernel", "kernel_scale"}
+            uncast |= {"kernel", "kernel_scale"}
         with jax.named_scope(part or "other"):
-            return {name: leaf if name in kept else leaf.astype(dtype) for name, leaf in params.items()}
+            return {name: leaf if name in uncast else leaf.astype(dtype) for name, leaf in params.items()}
     return {
         name: in_compute_dtype(sub, dtype, part or SCOPES.get(name), layers=layers, biases=biases)
         if isinstance(sub, dict) and (layers or name != "layers")

@@ -174,4 +174,4 @@ def test_what_cannot_be_compared_is_said(tmp_path):
         repeats(dataclasses.replace(data, clock=None))
     with pytest.raises(UserError, match="expected one of correlation, linear"):
         repeats(data, "cosine")
-    assert Clock.of(data.clock.columns()).known.all()
+    assert Clock.of(data.clock.columns()).timed.all()

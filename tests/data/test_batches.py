@@ -232,8 +232,7 @@ def test_each_of_eight_hosts_builds_an_eighth_of_the_rows(samples, monkeypatch):
     )
 
     def batches(own):
-        make = training_batches(distinct, np.arange(37), BUCKETS, size, seed=2, steps=6, grid_seeds=(0, 1), own=own)
-        return list(make)
+        return list(training_batches(distinct, np.arange(37), BUCKETS, size, 2, 6, grid_seeds=(0, 1), host_rows=own))
 
     whole, parts = batches(None), []
     for number, device in enumerate(mesh.devices.flat):

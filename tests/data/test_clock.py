@@ -148,7 +148,7 @@ def test_predictions_carry_time_and_metadata_add_it(tmp_path):
     meta.write_text("reference,recording,onset\ntext 0,S/run,0\ntext 1,S/run,2\ntext 2,S/run,\n")
     joined = join_metadata([predicted(k) for k in range(3)], meta)
     assert [(row.recording, row.onset) for row in joined] == [("S/run", 0.0), ("S/run", 2.0), (None, None)]
-    assert clock_of_rows(joined).known.tolist() == [True, True, False]
+    assert clock_of_rows(joined).timed.tolist() == [True, True, False]
 
 
 def test_check_draws_what_was_recorded_when(tmp_path, capsys):

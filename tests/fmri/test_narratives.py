@@ -48,7 +48,7 @@ def test_frames_and_words_of_a_story_that_begins_with_its_audio(made):
 def test_windows_without_words_are_counted_as_dropped(made):
     _, tally = made
     assert tally.dropped["sub-01", "tunnel", "no words"] == 2
-    assert tally.kept["sub-01", "tunnel"] == 25
+    assert tally.n_kept["sub-01", "tunnel"] == 25
 
 
 def test_a_story_that_was_begun_early_has_the_same_text_at_the_same_segment(made):

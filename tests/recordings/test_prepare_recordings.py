@@ -65,7 +65,7 @@ def test_table_counts_every_sentence(study: Study, tmp_path: Path, data_config: 
 def test_more_sentences_than_one_row_each() -> None:
     tally = Tally()
     for i in range(130):
-        tally.kept[f"S{i}", "SR"] = 2
+        tally.n_kept[f"S{i}", "SR"] = 2
     lines = [line.split()[:3] for line in tally.table().splitlines()[1:]]
     assert lines == [["all", "SR", "260"], ["all", "all", "260"]]
 

@@ -284,7 +284,7 @@ def test_a_copy_that_was_changed_is_not_current(held):
     folder.mkdir(parents=True)
     (folder / "a").write_text("1")
     notes = Notes(folder)
-    notes.known["a"] = stamp_of(folder / "a"), "tag"
+    notes.versions["a"] = stamp_of(folder / "a"), "tag"
     notes.write()
     notes = Notes(folder)
     assert notes.is_current("a", "tag")
@@ -303,7 +303,7 @@ def test_a_download_that_is_cut_short_leaves_nothing(held):
     with pytest.raises(StoreError, match="3 bytes arrived, which differ in their number from the 4 bytes"):
         download(Short(), Files({"a": Entry("run/a", 4, "tag")}), notes, "copying")
     assert not (PLACE.copy / "a").exists()
-    assert not notes.known
+    assert not notes.versions
 
 
 @pytest.mark.parametrize(

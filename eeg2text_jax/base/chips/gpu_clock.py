@@ -69,10 +69,10 @@ def _executed(plan: str, turns: list[int]) -> Iterator[tuple[str, int, bool]]:
     """Yield each launch as (kind, executions, whether it is inside of a command buffer)."""
     around: list[tuple[int, str, int]] = []  # (indentation, kind, executions of the content) of enclosing steps
     for line in plan.splitlines():
-        found = _STEP.match(line)
-        if found is None:
+        step = _STEP.match(line)
+        if step is None:
             continue
-        indent, kind = len(found["indent"]), found["kind"]
+        indent, kind = len(step["indent"]), step["kind"]
         while around and around[-1][0] >= indent:
             around.pop()
         times = around[-1][2] if around else 1
@@ -92,8 +92,8 @@ def _executed(plan: str, turns: list[int]) -> Iterator[tuple[str, int, bool]]:
 
 def read_plan(dump: Path) -> str:
     """Return the plan of the program that was compiled last in a dump folder; "" without one."""
-    found = sorted(dump.glob(PLAN), key=lambda path: path.stat().st_mtime_ns)
-    return found[-1].read_text() if found else ""
+    plans = sorted(dump.glob(PLAN), key=lambda path: path.stat().st_mtime_ns)
+    return plans[-1].read_text() if plans else ""
 
 
 MODELS = "xla_gpu_collect_cost_model_stats"
@@ -132,7 +132,7 @@ def measured() -> dict[str, Any]:
 
 def corrections() -> dict[str, Correction]:
     """Return the measured correction of each kind of kernel."""
-    return {kind: Correction(*found) for kind, found in measured()["corrections"].items()}
+    return {kind: Correction(*numbers) for kind, numbers in measured()["corrections"].items()}
 
 
 def kind_of(line: Instruction) -> str:
@@ -169,10 +169,11 @@ class GpuEstimate(Estimate):
         return self.executions
 
     def __str__(self) -> str:
-        found, by_host = self.launched, ""
-        if found:
+        launched, by_host = self.launched, ""
+        if launched:
             by_host = (
-                f", {found.buffered} of them in {found.buffers} command buffers: {found.host} launches by the host"
+                f", {launched.buffered} of them in {launched.buffers} command buffers: {launched.host} launches by the "
+                "host"
             )
         return (
             f"{self.launches} kernels and copies{by_host}; {self.replaced} have our own time, because XLA's is below "
@@ -197,12 +198,12 @@ def estimate(
     Raises `UnknownLoop` as `hlo_clock.estimate`, where `unknown_loops` is explained.
     """
     walk = GpuWalk(parse_module(hlo), chip, unknown_loops, corrections() if corrected is None else corrected)
-    found, total = walk.whole()
+    executed, total = walk.whole()
     try:
         launched = launches(plan, walk.loops) if plan else None
     except ValueError:  # the plan does not have the loops of the program, as after an unrolling
         launched = None
-    times = [(walk.time(one.instruction), one.times) for one in found if one.instruction is not None]
+    times = [(walk.time(one.instruction), one.times) for one in executed if one.instruction is not None]
     return GpuEstimate(
         **{field.name: getattr(total, field.name) for field in dataclasses.fields(total)},
         replaced=sum(count for time, count in times if time.replaced),
@@ -233,14 +234,14 @@ class GpuWalk(Walk):
 
     def time(self, line: Instruction) -> Time:
         """Return the time of one execution of an instruction."""
-        found = self._modelled(line)
-        if found.milliseconds is None:
-            return found
+        modelled = self._modelled(line)
+        if modelled.milliseconds is None:
+            return modelled
         correct = self._corrected.get(kind_of(line), NONE)
-        return found._replace(milliseconds=correct(1e3 * found.milliseconds) / 1e3)
+        return modelled._replace(milliseconds=correct(1e3 * modelled.milliseconds) / 1e3)
 
     def _modelled(self, line: Instruction) -> Time:
-        models = {found["model"]: float(found["time"]) for found in _MODELS.finditer(line.attributes)}
+        models = {match["model"]: float(match["time"]) for match in _MODELS.finditer(line.attributes)}
         if TOP_K in line.attributes:
             spent = 1e3 * self._bytes(line) / TOP_K_RATE
             return Time(spent, False, spent)
@@ -249,15 +250,15 @@ class GpuWalk(Walk):
             return Time(spent, False, spent)
         if not models:
             return Time(None, False, 0.0)
-        given = next(models[name] for name in ("sol", "indexing-cost-model", "", *models) if name in models)
+        by_xla = next(models[name] for name in ("sol", "indexing-cost-model", "", *models) if name in models)
         moved, flops = self._bytes(line), self._flops(line)
         floor = 1e6 * max(moved / self.chip.bandwidth, flops / self.chip.flops)
         ours = self._ours(moved, flops)
         product = "cublas" in line.attributes
-        credible = given <= (2 * ours if product else FAR * floor + LAUNCH)
-        modelled = ours if product and not credible else given
-        if credible and given >= floor:
-            return Time(given / 1e3, False, modelled / 1e3)
+        credible = by_xla <= (2 * ours if product else FAR * floor + LAUNCH)
+        modelled = ours if product and not credible else by_xla
+        if credible and by_xla >= floor:
+            return Time(by_xla / 1e3, False, modelled / 1e3)
         return Time(ours / 1e3, True, modelled / 1e3)
 
     def _ours(self, moved: int, flops: float) -> float:
@@ -269,13 +270,13 @@ class GpuWalk(Walk):
         """Return the bytes read and written: each operand once, and only the slice of a sliced operand."""
         if line.op == "fusion":
             return sum(self._fusion_bytes(name) for name in line.called.get("calls", ()))
-        known = self.module.by_name[self._home[line.name]]
+        by_name = self.module.by_name[self._home[line.name]]
         results = line.arrays[:1] if "cublas" in line.attributes else line.arrays  # [1] is cuBLAS's workspace
-        arrays = [*results, *(array for name in line.operands if name in known for array in known[name].arrays)]
+        arrays = [*results, *(array for name in line.operands if name in by_name for array in by_name[name].arrays)]
         return sum(array_bytes(*array) for array in arrays)
 
     def _fusion_bytes(self, name: str) -> int:
-        lines, known = self.module.computations[name], self.module.by_name[name]
+        lines, by_name = self.module.computations[name], self.module.by_name[name]
         moved, sliced = 0, ("dynamic-slice", "gather")
         for line in lines:
             if line.op != "parameter":
@@ -286,13 +287,13 @@ class GpuWalk(Walk):
             elif not all(user.op == "dynamic-update-slice" and user.operands[0] == line.name for user in users):
                 moved += line.bytes()
         root = next(line for line in lines if line.root)
-        results = [known[one] for one in root.operands if one in known] if root.op == "tuple" else [root]
-        return moved + sum(self._written(one, known) for one in results)
+        results = [by_name[one] for one in root.operands if one in by_name] if root.op == "tuple" else [root]
+        return moved + sum(self._written(one, by_name) for one in results)
 
-    def _written(self, line: Instruction, known: dict[str, Instruction]) -> int:
-        while line.op in ("bitcast", "copy") and line.operands[0] in known:
-            line = known[line.operands[0]]
-        update = known.get(line.operands[1]) if line.op == "dynamic-update-slice" else None
+    def _written(self, line: Instruction, by_name: dict[str, Instruction]) -> int:
+        while line.op in ("bitcast", "copy") and line.operands[0] in by_name:
+            line = by_name[line.operands[0]]
+        update = by_name.get(line.operands[1]) if line.op == "dynamic-update-slice" else None
         return (update or line).bytes()
 
     def _flops(self, line: Instruction) -> float:
@@ -303,10 +304,10 @@ class GpuWalk(Walk):
         return sum(self._product(one) for name in called for one in self.module.computations[name] if one.op == "dot")
 
     def _product(self, line: Instruction) -> float:
-        contracted, known = _CONTRACTED.search(line.attributes), self.module.by_name[self._home[line.name]]
-        if contracted is None or line.operands[0] not in known:
+        contracted, by_name = _CONTRACTED.search(line.attributes), self.module.by_name[self._home[line.name]]
+        if contracted is None or line.operands[0] not in by_name:
             return 0.0
-        lengths = _lengths(known[line.operands[0]].shape)
+        lengths = _lengths(by_name[line.operands[0]].shape)
         inner = [lengths[int(axis)] for axis in re.findall(r"\d+", contracted[1] or contracted[2] or "")]
         return 2.0 * math.prod(inner) * math.prod(_lengths(line.shape))
 

@@ -96,13 +96,13 @@ class Estimate:
     @property
     def uncounted(self) -> dict[str, Missing]:
         """Work without an estimate that is no copy (random bits, TopK, sorts), by what it computes."""
-        found: dict[str, Missing] = {}
+        counts: dict[str, Missing] = {}
         for kind, count in self.missing.items():
             if name := next((name for part, name in UNCOUNTED.items() if part in kind.lower()), None):
-                before = found.get(name, Missing(0, 0, 0))
+                before = counts.get(name, Missing(0, 0, 0))
                 numbers = zip(dataclasses.astuple(before), dataclasses.astuple(count), strict=True)
-                found[name] = Missing(*map(sum, numbers))
-        return found
+                counts[name] = Missing(*map(sum, numbers))
+        return counts
 
     @property
     def asynchronous_bytes(self) -> int:
@@ -128,15 +128,15 @@ def hbm_bytes(module: Module, computation: str, line: Instruction) -> int:
     """Return the bytes that one execution of an instruction of `computation` reads from and writes to HBM."""
     if _STILL.fullmatch(line.op) or 'custom_call_target="ConcatBitcast"' in line.attributes:
         return 0
-    known = module.by_name[computation]
-    operands = [known[name].shape if name in known else "" for name in line.operands]
+    by_name = module.by_name[computation]
+    operands = [by_name[name].shape if name in by_name else "" for name in line.operands]
     if line.op == "copy-start":  # its shape is (result, operand, context)
         return _sum(line.shape)
     if line.op == "slice-start":  # its shape is ((operand), result, context)
         result = list(_ARRAY.finditer(line.shape))[1]
         return _starts_in_hbm(operands[0]) * _padded(result) + _hbm(result)
     if line.op == "dynamic-update-slice":
-        return _updated(line, known)
+        return _updated(line, by_name)
     if line.op in _SLICES:
         return _starts_in_hbm(operands[0]) * _all(line.shape) + _sum(line.shape)
     if line.op == "fusion":
@@ -146,19 +146,19 @@ def hbm_bytes(module: Module, computation: str, line: Instruction) -> int:
 
 def _fusion_bytes(module: Module, fusion: Instruction, operands: list[str]) -> int:
     (called,) = fusion.called["calls"]
-    lines, known = module.computations[called], module.by_name[called]
+    lines, by_name = module.computations[called], module.by_name[called]
     moved = 0
     for line in lines:
         if line.op == "parameter" and (size := _sum(operands[int(line.arguments)])):
             moved += min(size, _read(module, called, line.name, size))
     root = next(line for line in lines if line.root)
-    made = [known[name] for name in root.operands] if root.op == "tuple" else [root]
+    made = [by_name[name] for name in root.operands] if root.op == "tuple" else [root]
     results = list(_ARRAY.finditer(fusion.shape))
     for line, result in zip(made, results, strict=False):
-        while line.op in _PASSES and line.operands[0] in known:
-            line = known[line.operands[0]]
+        while line.op in _PASSES and line.operands[0] in by_name:
+            line = by_name[line.operands[0]]
         if _hbm(result):
-            moved += _updated(line, known) if line.op == "dynamic-update-slice" else _hbm(result)
+            moved += _updated(line, by_name) if line.op == "dynamic-update-slice" else _hbm(result)
     return moved
 
 
@@ -183,9 +183,9 @@ def _read(module: Module, computation: str, name: str, size: int) -> int:
     return read
 
 
-def _updated(line: Instruction, known: dict[str, Instruction]) -> int:
+def _updated(line: Instruction, by_name: dict[str, Instruction]) -> int:
     """Return the bytes of an in-place update: the tiles of the target under the update, read and written."""
-    update, target = known[line.operands[1]], _ARRAY.search(line.shape)
+    update, target = by_name[line.operands[1]], _ARRAY.search(line.shape)
     return 0 if _is_near(target) else 2 * _padded(target, _ARRAY.search(update.shape)["shape"])
 
 
@@ -196,8 +196,8 @@ def _is_near(array: re.Match[str]) -> bool:
 
 def _starts_in_hbm(shape: str) -> bool:
     """Return whether the first array of a shape is in HBM; False without an array."""
-    found = _ARRAY.search(shape)
-    return found is not None and not _is_near(found)
+    array = _ARRAY.search(shape)
+    return array is not None and not _is_near(array)
 
 
 def _sum(shape: str) -> int:
@@ -278,8 +278,8 @@ def parts_of(hlo: str) -> dict[str, str]:
     """
     module = parse_module(hlo)
     loops = sum(line.op == "while" for _, line in module.lines())
-    found = Walk(module, 1.0, [1] * loops, every_branch=True).computation(module.entry, 1, OTHER)
-    return {one.instruction.name: one.part for one in found}
+    executed = Walk(module, 1.0, [1] * loops, every_branch=True).computation(module.entry, 1, OTHER)
+    return {one.instruction.name: one.part for one in executed}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,35 +312,35 @@ class Walk:
 
     def whole(self) -> tuple[list[_Executed], Estimate]:
         """Return all instructions that one run executes, and the run's estimate; raise UnknownLoop as `estimate`."""
-        given = len(self._unknown)
-        found = self.computation(self.module.entry, 1, OTHER)
+        n_turns = len(self._unknown)
+        executed = self.computation(self.module.entry, 1, OTHER)
         if self._unknown:
-            raise UnknownLoop(f"{given} trip counts were given, {len(self._unknown)} more than there are loops")
-        return found, self.total(found, tuple(self._turns))
+            raise UnknownLoop(f"{n_turns} trip counts were given, {len(self._unknown)} more than there are loops")
+        return executed, self.total(executed, tuple(self._turns))
 
     def computation(self, name: str, times: int, part: str) -> list[_Executed]:
         """Return the instructions that `times` runs of a computation execute; `part`: its part of the model."""
-        found: list[_Executed] = []
+        executed: list[_Executed] = []
         for line in self.module.computations[name]:
-            own = self._scope(name, line) or part
+            scope = self._scope(name, line) or part
             if line.op == "while":
-                found += self._loop(name, line, times, own)
+                executed += self._loop(name, line, times, scope)
             elif line.op == "conditional":
-                branches = [self.computation(branch, times, own) for role in line.called.values() for branch in role]
+                branches = [self.computation(branch, times, scope) for role in line.called.values() for branch in role]
                 dearest = max(branches, key=lambda branch: self.total(branch).milliseconds)
-                found += itertools.chain(*branches) if self._every_branch else dearest
+                executed += itertools.chain(*branches) if self._every_branch else dearest
             elif line.op in ("call", "async-start"):
                 for called in (called for role in line.called.values() for called in role):
-                    found += self.computation(called, times, own)
+                    executed += self.computation(called, times, scope)
             elif not _NOTHING.fullmatch(line.op) and _target(line) not in _NO_WORK:
                 moved = hbm_bytes(self.module, name, line) if self._bandwidth else 0
-                found.append(_Executed(line, self._kind(line) or own, times, self.milliseconds(line), moved))
-        return found
+                executed.append(_Executed(line, self._kind(line) or scope, times, self.milliseconds(line), moved))
+        return executed
 
-    def total(self, found: Iterable[_Executed], turns: tuple[Estimate, ...] = ()) -> Estimate:
+    def total(self, executed: Iterable[_Executed], turns: tuple[Estimate, ...] = ()) -> Estimate:
         """Sum instructions to an estimate; `turns`: estimates of one iteration of each loop of unknown trip count."""
         costs, missing, executions, moved, waiting = [], defaultdict(list), 0, 0, 0.0
-        for one in found:
+        for one in executed:
             line = one.instruction
             if line is None:
                 waiting += one.milliseconds * one.times
@@ -376,14 +376,14 @@ class Walk:
             del self.loops[before:]  # loops inside are met once more below
             self._turns.append(self.total(one + self._waiting(one, 1, part)))
         self.loops.append(turns)
-        found = [line for called in inside for line in self.computation(called, times * turns, part)]
-        return found + self._waiting(found, times * turns, part)
+        executed = [line for called in inside for line in self.computation(called, times * turns, part)]
+        return executed + self._waiting(executed, times * turns, part)
 
-    def _waiting(self, found: list[_Executed], turns: int, part: str) -> list[_Executed]:
+    def _waiting(self, executed: list[_Executed], turns: int, part: str) -> list[_Executed]:
         """Return the time by which a loop's memory traffic exceeds its estimate: one entry, executed `turns` times."""
         if not self._bandwidth or not turns:
             return []
-        total = self.total(found)
+        total = self.total(executed)
         rest = 1e3 * total.moved / self._bandwidth - total.bound
         return [_Executed(None, part, turns, rest / turns)] if rest > 0 else []
 
@@ -433,10 +433,10 @@ class Walk:
         """Return the kind of an instruction without an estimate, a key of `Estimate.missing`."""
         if line.op == "fusion":
             names = {part.op for part in self._within(line)}
-            known = next(
+            inner_op = next(
                 (op for op in ("rng-bit-generator", "gather", "scatter", "sort", "custom-call") if op in names), None
             )
-            return f"fusion with {known}" if known else "fusion"
+            return f"fusion with {inner_op}" if inner_op else "fusion"
         return f"custom-call {_target(line)}" if line.op == "custom-call" else line.op
 
 
@@ -448,8 +448,8 @@ def _written(line: Instruction) -> int:
 
 
 def _target(line: Instruction) -> str:
-    found = _TARGET.search(line.attributes)
-    return found[1] if found else ""
+    match = _TARGET.search(line.attributes)
+    return match[1] if match else ""
 
 
 def _is_scalar(line: Instruction) -> bool:

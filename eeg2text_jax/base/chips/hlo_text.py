@@ -49,14 +49,14 @@ class Instruction:
     @functools.cached_property
     def called(self) -> dict[str, tuple[str, ...]]:
         """Names of the called computations by role: `body`, `condition`, `calls`, `to_apply`, ..."""
-        found = _CALLED.finditer(self.attributes)
-        return {call["role"]: tuple(_REFERENCE.findall(call["names"])) for call in found}
+        calls = _CALLED.finditer(self.attributes)
+        return {call["role"]: tuple(_REFERENCE.findall(call["names"])) for call in calls}
 
     @property
     def op_name(self) -> str:
         """Path of named scopes such as `jit(step)/encoder/dot` (in a fusion, of one instruction); "" if unknown."""
-        found = _OP_NAME.search(self.attributes)
-        return found[1] if found else ""
+        match = _OP_NAME.search(self.attributes)
+        return match[1] if match else ""
 
     @property
     def arrays(self) -> list[tuple[str, int]]:
@@ -143,12 +143,12 @@ def loop_length(module: Module, computation: str, loop: Instruction) -> int | No
     If there is no attribute `known_trip_count`, which the TPU compiler does not write, the trip count is derived: the
     condition must compare a counter with a constant, the counter start at a constant, and the body add a constant.
     """
-    if known := _TRIPS.search(loop.attributes):
-        return int(known[1])
+    if trips := _TRIPS.search(loop.attributes):
+        return int(trips[1])
     (condition,), (body,) = loop.called["condition"], loop.called["body"]
-    if (found := _limit(module, condition)) is None:
+    if (place_and_limit := _limit(module, condition)) is None:
         return None
-    place, limit = found
+    place, limit = place_and_limit
     start = _constant(module, computation, _part(module, computation, loop.operands[0], place))
     step = _step(module, body, place)
     if start is None or not step:
@@ -180,10 +180,10 @@ def _step(module: Module, body: str, place: int) -> int | None:
 
 def _origin(module: Module, computation: str, name: str | None) -> Instruction | None:
     """Return the instruction that computes a value, or None if it is unknown; copies are followed to their operand."""
-    found = module.by_name[computation].get(name)
-    while found is not None and found.op in ("copy", "bitcast", "copy-done", "copy-start"):
-        found = module.by_name[computation].get(found.operands[0])
-    return found
+    line = module.by_name[computation].get(name)
+    while line is not None and line.op in ("copy", "bitcast", "copy-done", "copy-start"):
+        line = module.by_name[computation].get(line.operands[0])
+    return line
 
 
 def _part(module: Module, computation: str, name: str, place: int) -> str | None:
@@ -210,10 +210,10 @@ def _constant(module: Module, computation: str, name: str | None) -> int | None:
 def _closing(line: str, opened: int) -> int:
     """Return the position of the parenthesis that closes the one at `opened`."""
     depth = 0
-    for found in _PARENTHESIS.finditer(line, opened):
-        depth += 1 if found.group() == "(" else -1
+    for bracket in _PARENTHESIS.finditer(line, opened):
+        depth += 1 if bracket.group() == "(" else -1
         if not depth:
-            return found.start()
+            return bracket.start()
     return len(line)
 
 
@@ -249,7 +249,7 @@ def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
     """
     module = parse_module(hlo)
     times = _executions(module)
-    found: dict[str | int, Collective] = {}
+    largest: dict[str | int, Collective] = {}
     for computation, line in module.lines():
         collective = _COLLECTIVE.fullmatch(line.op)
         if collective is None:
@@ -270,10 +270,10 @@ def collectives(hlo: str, mesh: Mesh) -> list[Collective]:
             received=_received("all-reduce-scatter" if scattered else collective["op"], size, max(map(len, groups))),
             asynchronous=bool(collective["start"]) or overlapped,
         )
-        name = channel["channel"] if channel and overlapped else len(found)
-        if name not in found or one.bytes * one.times > found[name].bytes * found[name].times:
-            found[name] = one
-    return list(found.values())
+        name = channel["channel"] if channel and overlapped else len(largest)
+        if name not in largest or one.bytes * one.times > largest[name].bytes * largest[name].times:
+            largest[name] = one
+    return list(largest.values())
 
 
 def _received(op: str, size: int, n: int) -> float:
@@ -289,10 +289,10 @@ def _received(op: str, size: int, n: int) -> float:
     return size * (n - 1) / n * (2 if op == "all-reduce" else 1)
 
 
-def bytes_by_axis(found: Sequence[Collective]) -> dict[str, int]:
+def bytes_by_axis(collectives: Sequence[Collective]) -> dict[str, int]:
     """Return the bytes of the results on one device in one run, by mesh axis; `axis+axis` stands for several axes."""
     total: dict[str, int] = defaultdict(int)
-    for collective in found:
+    for collective in collectives:
         if collective.axes:
             total["+".join(collective.axes)] += collective.bytes * collective.times
     return dict(total)
@@ -335,8 +335,8 @@ def _mesh_groups(mesh: str, axes: str) -> list[list[int]]:
         else:
             factors[name] = [(length, True)]
     split = [factor for name in lengths for factor in factors[name]]
-    inside = [i for i, (_, chosen) in enumerate(split) if chosen]
-    outside = [i for i, (_, chosen) in enumerate(split) if not chosen]
+    inside = [i for i, (_, is_inside) in enumerate(split) if is_inside]
+    outside = [i for i, (_, is_inside) in enumerate(split) if not is_inside]
     ids = np.arange(np.prod([length for length, _ in split])).reshape([length for length, _ in split])
     group_size = int(np.prod([split[i][0] for i in inside]))
     return ids.transpose([*outside, *inside]).reshape(-1, group_size).tolist()

@@ -32,9 +32,9 @@ class Divided(NamedTuple):
 def divided(params: dict[str, Any], is_own: Callable[[tuple[str, ...], Any], bool]) -> Divided:
     """Return nested parameters (arrays or shapes) in two parts, by `is_own(path, leaf)`; `joined` is the inverse."""
     flat = traverse_util.flatten_dict(params)
-    own = {path: leaf for path, leaf in flat.items() if is_own(path, leaf)}
-    frozen = {path: leaf for path, leaf in flat.items() if path not in own}
-    return Divided(traverse_util.unflatten_dict(own), traverse_util.unflatten_dict(frozen))
+    per_arm = {path: leaf for path, leaf in flat.items() if is_own(path, leaf)}
+    frozen = {path: leaf for path, leaf in flat.items() if path not in per_arm}
+    return Divided(traverse_util.unflatten_dict(per_arm), traverse_util.unflatten_dict(frozen))
 
 
 def joined(params: Any) -> Any:
@@ -42,9 +42,9 @@ def joined(params: Any) -> Any:
     return _merged(params.own, params.frozen) if isinstance(params, Divided) else params
 
 
-def _merged(own: Any, frozen: Any) -> Any:
-    both = {name: _merged(own[name], frozen[name]) for name in own.keys() & frozen.keys()}
-    return {**frozen, **own, **both}
+def _merged(per_arm: Any, frozen: Any) -> Any:
+    both = {name: _merged(per_arm[name], frozen[name]) for name in per_arm.keys() & frozen.keys()}
+    return {**frozen, **per_arm, **both}
 
 
 def jit_once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
@@ -126,10 +126,10 @@ def choose_by_arm(values: Sequence[jax.Array], which: Sequence[int]) -> jax.Arra
     insert an all-to-all across arms.
     """
     number = jnp.asarray(which, jnp.int32).reshape(-1, *[1] * values[0].ndim)
-    chosen = jnp.broadcast_to(values[0][None], (len(which), *values[0].shape))
+    stacked = jnp.broadcast_to(values[0][None], (len(which), *values[0].shape))
     for i, value in enumerate(values[1:], start=1):
-        chosen = jnp.where(number == i, value[None], chosen)
-    return chosen
+        stacked = jnp.where(number == i, value[None], stacked)
+    return stacked
 
 
 def shard_map_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[..., Any]:
@@ -172,10 +172,10 @@ def tensor_parallel_arms(function: Callable[..., Any], mesh: Mesh) -> Callable[.
     stops when all sentences of the batch have ended.
     """
 
-    def local(own: Any, fed: Any, rest: tuple[Any, Any]) -> Any:
+    def local(per_arm: Any, fed: Any, rest: tuple[Any, Any]) -> Any:
         frozen, shared = rest
         with whole_batch():
-            return function(Divided(own, frozen), fed, shared)
+            return function(Divided(per_arm, frozen), fed, shared)
 
     def together(params: Divided, fed: Any, shared: Any) -> Any:
         fed = jax.lax.with_sharding_constraint(fed, arm_sharding(mesh))

@@ -179,8 +179,8 @@ def to_main(tree: Any) -> Any:
             leaf = multihost_utils.process_allgather(leaf, tiled=True)
         return np.asarray(leaf) if is_main() else None
 
-    found = jax.tree.map(on_main, tree)
-    return found if is_main() else None
+    arrays = jax.tree.map(on_main, tree)
+    return arrays if is_main() else None
 
 
 def _from_environment() -> dict[str, str | int]:
@@ -210,9 +210,9 @@ def check_code(config: Mapping[str, object]) -> None:
     if jax.process_count() == 1:
         return
     sections = {f"config.{name}": content_digest(value)[:12] for name, value in config.items()}
-    own = {"code": f"{__version__}, digest {code_digest()}", "jax": jax.__version__, **sections}
+    versions = {"code": f"{__version__}, digest {code_digest()}", "jax": jax.__version__, **sections}
     multihost_utils.sync_global_devices("clocks")  # all hosts then read their clocks at the same time
-    hosts = exchanged({"host": socket.gethostname(), "clock": time.time(), "same": own})
+    hosts = exchanged({"host": socket.gethostname(), "clock": time.time(), "same": versions})
     for path in supervisor.NAMES:
         path.write_text("".join(f"{host['host']}\n" for host in hosts))
     _compare(hosts)
@@ -224,9 +224,9 @@ def check_data(**digests: str) -> None:
         _compare(exchanged({"host": socket.gethostname(), "same": digests}))
 
 
-def exchanged(own: object) -> list:
-    """Return the value `own` (JSON) of every host, in the order of host numbers. All hosts must call this together."""
-    content = json.dumps(own).encode()
+def exchanged(value: object) -> list:
+    """Return `value` (JSON) of every host, in the order of host numbers. All hosts must call this together."""
+    content = json.dumps(value).encode()
     if len(content) > MESSAGE_SIZE:
         raise AssertionError(f"{len(content)} bytes, with room for {MESSAGE_SIZE}")
     sent = np.frombuffer(content.ljust(MESSAGE_SIZE, b"\0"), np.uint8)

@@ -271,15 +271,15 @@ def put_training_batch(batch: Mapping[str, Any], mesh: Mesh, size: int = 0) -> d
 
 def _put_rows(batch: Mapping[str, Any], sharding: NamedSharding, size: int) -> dict[str, jax.Array]:
     """Place a batch whose rows are the axis that `sharding` shards; with `size`, this host has its `own_rows` of it."""
-    own = own_rows(sharding.mesh, size) if size else None
-    if own is None:
+    host_rows = own_rows(sharding.mesh, size) if size else None
+    if host_rows is None:
         return put(dict(batch), sharding)
     axis = len(sharding.spec) - 1
 
     def place(array: Any) -> jax.Array:
         def part(index: tuple[slice, ...]) -> Any:
             first, last, _ = index[axis].indices(size)
-            held = slice(*np.searchsorted(own, (first, last)))
+            held = slice(*np.searchsorted(host_rows, (first, last)))
             return array[(*index[:axis], held, *index[axis + 1 :])]
 
         whole = (*array.shape[:axis], size, *array.shape[axis + 1 :])

@@ -64,16 +64,16 @@ def is_address(place: object) -> bool:
 
 def parse(place: str) -> Address:
     """Parse a bucket URL. Raises UserError if the bucket is missing, or a part cannot be a local file name."""
-    found = _ADDRESS.fullmatch(str(place))
-    if not found or not _BUCKET.fullmatch(found[2]):
+    match = _ADDRESS.fullmatch(str(place))
+    if not match or not _BUCKET.fullmatch(match[2]):
         raise UserError(f"{place}: expected gs://BUCKET/PATH or s3://BUCKET/PATH.")
-    key = found[3].rstrip("/")
+    key = match[3].rstrip("/")
     if "\0" in key or any(not part or part.startswith(".") for part in key.split("/") if key):
         raise UserError(
             f"{place}: a part of the path is empty, begins with a dot or has a NUL character; expected "
             "gs://BUCKET/PATH without such parts; rename that part."
         )
-    return Address(found[1], found[2], key)
+    return Address(match[1], match[2], key)
 
 
 def cache_folder() -> Path:
@@ -90,8 +90,8 @@ def address_of(path: str | os.PathLike[str]) -> str:
         return os.fspath(path)
     kind, scheme, *rest = (*inside.parts, "", "")
     address = f"{scheme}://{'/'.join(filter(None, rest))}"
-    known = kind in (COPIES, RUNS) or kind.startswith(f"{RUNS}_of_host_")
-    return address if known and scheme in SCHEMES and is_address(address) else os.fspath(path)
+    is_copy = kind in (COPIES, RUNS) or kind.startswith(f"{RUNS}_of_host_")
+    return address if is_copy and scheme in SCHEMES and is_address(address) else os.fspath(path)
 
 
 # The interface of a bucket, and messages for its failures.
@@ -177,9 +177,9 @@ def open_store(address: Address) -> Store:
     """
     extra = SCHEMES[address.scheme]
     settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
-    known = (address.scheme, address.bucket, *sorted(settings.items()))
-    if known in _CLIENTS:
-        return _CLIENTS[known]
+    key = (address.scheme, address.bucket, *sorted(settings.items()))
+    if key in _CLIENTS:
+        return _CLIENTS[key]
     try:
         module = importlib.import_module(f"eeg2text_jax.base.stores.{extra}_store")
     except ImportError as error:
@@ -187,8 +187,8 @@ def open_store(address: Address) -> Store:
             f"{address}: reading and writing {address.scheme}:// needs {error.name}, which is not installed; run pip "
             f"install 'eeg2text_jax[{extra}]'."
         ) from error
-    _CLIENTS[known] = module.open_bucket(address.bucket)
-    return _CLIENTS[known]
+    _CLIENTS[key] = module.open_bucket(address.bucket)
+    return _CLIENTS[key]
 
 
 _CLIENTS: dict[tuple[object, ...], Store] = {}
@@ -199,8 +199,8 @@ def seconds() -> float:
     """Return the timeout of one attempt in seconds. Raises UserError if `EEG2TEXT_BUCKET_SECONDS` is out of range."""
     stated = os.environ.get(SECONDS, "30")
     with contextlib.suppress(ValueError):
-        if 0 < (found := float(stated)) <= 3600:
-            return found
+        if 0 < (number := float(stated)) <= 3600:
+            return number
     raise UserError(f"{SECONDS}={stated}: expected seconds, above 0 and at most 3600.")
 
 
@@ -231,33 +231,33 @@ Stamp = list[int]  # modification time, size and inode: they differ between two 
 
 def stamp_of(path: Path) -> Stamp:
     """Return modification time (ns), size (bytes) and inode of a local file."""
-    found = path.stat()
-    return [found.st_mtime_ns, found.st_size, found.st_ino]
+    state = path.stat()
+    return [state.st_mtime_ns, state.st_size, state.st_ino]
 
 
 class Notes:
     """A JSON file that records which files of a local folder equal objects of the bucket.
 
-    `known`: file name -> stamp of the file, tag of the equal object.
+    `versions`: file name -> stamp of the file, tag of the equal object.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
         self._path = cache_folder() / "notes" / f"{'%'.join(folder.relative_to(cache_folder()).parts)}.json"
-        self.known: dict[str, tuple[Stamp, str]] = {}
+        self.versions: dict[str, tuple[Stamp, str]] = {}
         with contextlib.suppress(OSError, ValueError):
-            self.known = {name: (stamp, tag) for name, (stamp, tag) in parse_json(self._path.read_text()).items()}
+            self.versions = {name: (stamp, tag) for name, (stamp, tag) in parse_json(self._path.read_text()).items()}
 
     def is_current(self, name: str, tag: str) -> bool:
         """Return whether the local file equals the object with this tag."""
         with contextlib.suppress(OSError):
-            return self.known.get(name) == (stamp_of(self.folder / name), tag)
+            return self.versions.get(name) == (stamp_of(self.folder / name), tag)
         return False
 
     def write(self) -> None:
-        """Write `known` to the JSON file."""
+        """Write `versions` to the JSON file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(self._path, json.dumps(self.known))
+        write_text(self._path, json.dumps(self.versions))
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -275,9 +275,9 @@ class Files(dict[str, Entry]):
     def of(cls, store: Store, address: Address) -> "Files":
         """List the objects below a URL. Raises UserError for a name that leads out of the local folder."""
         # Objects whose names end with a slash are empty "folders".
-        found = [entry for entry in store.entries(address.key) if not entry.key.endswith("/")]
+        entries = [entry for entry in store.entries(address.key) if not entry.key.endswith("/")]
         start = f"{address.key}/" if address.key else ""
-        files = cls({entry.key.removeprefix(start): entry for entry in found if entry.key.startswith(start)})
+        files = cls({entry.key.removeprefix(start): entry for entry in entries if entry.key.startswith(start)})
         for name, entry in files.items():
             if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
                 raise UserError(
@@ -285,7 +285,7 @@ class Files(dict[str, Entry]):
                     "file in a folder; expected no part that is empty, '.' or '..', and no NUL. Nothing was copied; "
                     "rename the object or remove it."
                 )
-        files.update(("", entry) for entry in found if entry.key == address.key)
+        files.update(("", entry) for entry in entries if entry.key == address.key)
         return files
 
     def finished(self) -> "Files":
@@ -306,7 +306,7 @@ def download(store: Store, files: Files, notes: Notes, title: str) -> int:
         jobs = [workers.submit(_download_one, store, entry, notes.folder / name, advance) for name, entry in wanted]
         try:
             for (name, entry), job in zip(wanted, jobs, strict=True):
-                notes.known[name] = (job.result(), entry.tag)
+                notes.versions[name] = (job.result(), entry.tag)
         finally:
             workers.shutdown(cancel_futures=True)
             if wanted:
@@ -411,7 +411,9 @@ def refresh(address: Address, there: Files, notes: Notes, wanted: Files | None =
         if "" not in there:
             folder.mkdir(parents=True, exist_ok=True)
             sweep(folder, there, pattern)  # before the download, because a file's name may have become a folder's
-        notes.known = {name: it for name, it in notes.known.items() if name in there or not _is_matched(name, pattern)}
+        notes.versions = {
+            name: it for name, it in notes.versions.items() if name in there or not _is_matched(name, pattern)
+        }
         return download(open_store(address), there if wanted is None else wanted, notes, f"copying {address}")
 
 

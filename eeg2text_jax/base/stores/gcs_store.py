@@ -53,8 +53,8 @@ class GCSStore:
 
     def entries(self, prefix: str) -> list[Entry]:
         with self._translated():
-            found = self._client.list_blobs(self._bucket, prefix=prefix, **self._limits)
-            return [Entry(blob.name, int(blob.size), str(blob.generation)) for blob in found]
+            blobs = self._client.list_blobs(self._bucket, prefix=prefix, **self._limits)
+            return [Entry(blob.name, int(blob.size), str(blob.generation)) for blob in blobs]
 
     def head(self, key: str) -> tuple[str, dict[str, str]] | None:
         with self._translated():

@@ -196,8 +196,8 @@ class Lease:
 def _read(content: bytes) -> dict[str, Any]:
     """Return the fields of a lease object; no fields if it is damaged."""
     with contextlib.suppress(ValueError):
-        if isinstance(found := parse_json(content), dict):
-            return found
+        if isinstance(fields := parse_json(content), dict):
+            return fields
     return {}
 
 
@@ -288,14 +288,14 @@ class Sender:
             tag = self._store.put(marker, self._lease.label.encode(), None)
             self._check_late(marker, tag)
         for name, path, stamp in change.put:
-            self._notes.known[name] = (stamp, self._upload(name, path))
+            self._notes.versions[name] = (stamp, self._upload(name, path))
             path.unlink()
         for name in change.gone:
             self._remove(name)
         if change.unit:
-            found = self._store.head(marker)
+            head = self._store.head(marker)
             self._lease.confirm()
-            self._store.delete(marker, tag or (found[0] if found else ANY))
+            self._store.delete(marker, tag or (head[0] if head else ANY))
         self._notes.write()
 
     def _check_late(self, key: str, tag: str | None) -> None:
@@ -309,7 +309,7 @@ class Sender:
 
     def _upload(self, name: str, path: Path) -> str:
         """Upload a file over the version of the object that `notes` has; return the new tag."""
-        key, over = self._address.below(name).key, self._notes.known.get(name, (None, None))[1]
+        key, over = self._address.below(name).key, self._notes.versions.get(name, (None, None))[1]
         labels = {DIGEST: file_digest(path), FENCE: self._lease.label}
         for _ in range(TRIES):
             self._lease.confirm()
@@ -317,31 +317,31 @@ class Sender:
             if tag is not None:
                 self._check_late(key, None if over else tag)
                 return tag
-            found = self._store.head(key)
-            if found and found[1] == labels:
-                return found[0]  # an earlier attempt succeeded, but its answer was lost
+            head = self._store.head(key)
+            if head and head[1] == labels:
+                return head[0]  # an earlier attempt succeeded, but its answer was lost
             self._lease.confirm(now=True)
-            over = found and found[0]  # written by a late request of a former holder, or by hand
+            over = head and head[0]  # written by a late request of a former holder, or by hand
         raise StoreError(
             f"{self._address.below(name)}: another program writes this object again and again; end that program."
         )
 
     def _remove(self, name: str) -> None:
-        key, known = self._address.below(name).key, self._notes.known.pop(name, None)
+        key, version = self._address.below(name).key, self._notes.versions.pop(name, None)
         self._lease.confirm()
-        while known and not self._store.delete(key, known[1]):
+        while version and not self._store.delete(key, version[1]):
             self._lease.confirm(now=True)
-            known = (known[0], found[0]) if (found := self._store.head(key)) else None
+            version = (version[0], head[0]) if (head := self._store.head(key)) else None
 
     def undo_late(self) -> None:
         """Undo changes that former holders made after this process took the lease; call it after all uploads."""
         for name, entry in Files.of(self._store, self._address).items():
-            known = self._notes.known.get(name)
-            if name.rpartition("/")[2] == LOCK or (known and known[1] == entry.tag) or not self._is_late(entry):
+            version = self._notes.versions.get(name)
+            if name.rpartition("/")[2] == LOCK or (version and version[1] == entry.tag) or not self._is_late(entry):
                 continue
             self._lease.confirm()
-            if known:
-                self._notes.known[name] = (known[0], self._upload(name, self._folder / name))
+            if version:
+                self._notes.versions[name] = (version[0], self._upload(name, self._folder / name))
             else:
                 self._store.delete(entry.key, entry.tag)
         self._notes.write()
@@ -349,8 +349,8 @@ class Sender:
     def _is_late(self, entry: Entry) -> bool:
         if entry.key.endswith(f"/{UNFINISHED}"):
             return True  # the marker of another process, as this one has completed its changes
-        found = self._store.head(entry.key)
-        return found is not None and found[1].get(FENCE, self._lease.label) != self._lease.label
+        head = self._store.head(entry.key)
+        return head is not None and head[1].get(FENCE, self._lease.label) != self._lease.label
 
 
 SCAN_EVERY = 3.0  # seconds between scans for files written without a notification (by Orbax and TensorBoard)
@@ -439,9 +439,9 @@ class Mirror:
         self._appended |= {name: time.monotonic() for _, name in changed if _is_appended(name)}
         folders = {part for name in self._seen for part in _folders(name)}
         for unit, names in _grouped([name for _, name in changed], folders):
-            kept = [(name, self._snapshot(name), now[name][0]) for name in names]
+            copies = [(name, self._snapshot(name), now[name][0]) for name in names]
             self._seen |= {name: now[name][0] for name in names}
-            yield Change(unit, tuple((name, path, stamp) for name, path, stamp in kept if path), ())
+            yield Change(unit, tuple((name, path, stamp) for name, path, stamp in copies if path), ())
         left = {part for name in now for part in _folders(name)}
         for unit, names in _grouped(sorted(self._seen.keys() - now.keys()), left):
             for name in names:
@@ -507,13 +507,13 @@ def _folders(name: str) -> list[str]:
     return list(itertools.accumulate(name.split("/")[:-1], "{}/{}".format))
 
 
-def _grouped(names: Sequence[str], known: set[str]) -> list[tuple[str, list[str]]]:
-    """Group file names by their outermost folder that is not `known`: (folder, names), or ("", [name]) without one."""
+def _grouped(names: Sequence[str], folders: set[str]) -> list[tuple[str, list[str]]]:
+    """Group file names by their outermost folder that is not in `folders`: (folder, names), or ("", [name])."""
     groups: dict[str, list[str]] = {}
     for name in names:
-        unit = next((folder for folder in _folders(name) if folder not in known), "")
+        unit = next((folder for folder in _folders(name) if folder not in folders), "")
         groups.setdefault(unit or f"\0{name}", []).append(name)
-    return [("" if unit.startswith("\0") else unit, found) for unit, found in groups.items()]
+    return [("" if unit.startswith("\0") else unit, members) for unit, members in groups.items()]
 
 
 _MIRRORS: list[Mirror] = []  # open mirrors of this process

@@ -55,12 +55,12 @@ class S3Store:
         self._translated = functools.partial(translate_errors, f"s3://{bucket}", _translate)
 
     def entries(self, prefix: str) -> list[Entry]:
-        found = []
+        entries = []
         with self._translated():
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
-                found += [Entry(item["Key"], item["Size"], item["ETag"]) for item in page.get("Contents", ())]
-        return found
+                entries += [Entry(item["Key"], item["Size"], item["ETag"]) for item in page.get("Contents", ())]
+        return entries
 
     def head(self, key: str) -> tuple[str, dict[str, str]] | None:
         with self._translated(), _absent_is_none():

@@ -107,9 +107,9 @@ class _Header:
 
     def values(self, raw: bytes, room: np.ndarray) -> np.ndarray:
         """Convert stored bytes to float32 `[frames, voxels]` (X fastest), in the first rows of the buffer `room`."""
-        found = np.frombuffer(raw, self.dtype).reshape(-1, room.shape[1])
-        values = room[: len(found)]
-        np.copyto(values, found, casting="unsafe")
+        stored = np.frombuffer(raw, self.dtype).reshape(-1, room.shape[1])
+        values = room[: len(stored)]
+        np.copyto(values, stored, casting="unsafe")
         if (self.slope, self.inter) != (1.0, 0.0):
             values *= np.float32(self.slope)
             values += np.float32(self.inter)
@@ -154,9 +154,9 @@ def _read_header(path: Path, spec: FmriSpec, tr: float) -> _Header:
     nibabel = library("nibabel", "fmri")
     try:
         image = nibabel.load(path)
-        found = image.dataobj
+        proxy = image.dataobj
         shape: Any = tuple(map(int, image.shape))
-        header = _Header(shape, np.dtype(found.dtype), int(found.offset), float(found.slope), float(found.inter))
+        header = _Header(shape, np.dtype(proxy.dtype), int(proxy.offset), float(proxy.slope), float(proxy.inter))
         zooms, unit = image.header.get_zooms(), image.header.get_xyzt_units()[1]
     except Exception as error:
         raise UserError(f"damaged image|is no NIfTI image ({first_line(error)})") from error
@@ -202,8 +202,8 @@ class _Sums:
         if not self._done:
             self._first = values[0].copy()
         values -= self._first
-        own = self.basis[self._done : self._done + len(values)]
-        self._products += np.einsum("tk,tv->kv", own, values)
+        basis = self.basis[self._done : self._done + len(values)]
+        self._products += np.einsum("tk,tv->kv", basis, values)
         self._squares += np.einsum("tv,tv->v", values, values)
         self._done += len(values)
 
@@ -242,10 +242,10 @@ def prepare_scans(root: Path, spec: FmriSpec, out: Path, tally: Tally) -> None:
             work.add(scan, run, writer)
             progress.advance(1, scan.stem)
         work.note()
-        if not tally.kept:
+        if not tally.n_kept:
             raise UserError(f"{root}: no window is left; {' '.join(tally.notes)}")
         writer.provenance = {**work.provenance(), "reader": f"eeg2text_jax {__version__}",
-                             "samples": sum(tally.kept.values())}  # fmt: skip
+                             "samples": sum(tally.n_kept.values())}  # fmt: skip
 
 
 class _Work:
@@ -270,30 +270,32 @@ class _Work:
         for reason, scans in self._selection.left_out.items():
             for scan in scans:
                 self._drop(scan, reason)
-        found = []
+        usable = []
         for scan in self._selection.wanted:
             problem = scan.problem or not_here(scan.image) or self._transcript_problem(scan)
             if problem:
                 self._refuse(scan, problem)
             else:
-                found.append(scan)
-        if not found:
+                usable.append(scan)
+        if not usable:
             self.note()
             raise UserError(
                 f"{self._root}: none of the {len(self._selection.wanted)} selected scans can be used, for these "
                 f"reasons: {' '.join(self._tally.notes)}"
             )
-        self._note_missing_stories(found)
-        self._usual_tr = usual_tr(found)
-        placed = align_stories([scan.stories for scan in found])
-        return [dataclasses.replace(scan, stories=own) for scan, own in zip(found, placed, strict=True)]
+        self._note_missing_stories(usable)
+        self._usual_tr = usual_tr(usable)
+        placed = align_stories([scan.stories for scan in usable])
+        return [dataclasses.replace(scan, stories=stories) for scan, stories in zip(usable, placed, strict=True)]
 
     def _note_missing_stories(self, scans: list[Scan]) -> None:
         """Add a note on each scan whose table of events has fewer stories of an audio file than another table."""
         counts = [(scan, collections.Counter(story.stimulus for story in scan.stories)) for scan in scans]
-        most = functools.reduce(operator.or_, (own for _, own in counts))  # audio file -> largest number in one scan
-        for scan, own in counts:
-            for name, n in own.items():
+        most = functools.reduce(
+            operator.or_, (times for _, times in counts)
+        )  # audio file -> largest number in one scan
+        for scan, times in counts:
+            for name, n in times.items():
                 if n < most[name]:
                     self._oddities.append(f"{scan.stem}: its events have {n} of the {most[name]} stories of {name}.")
 
@@ -305,8 +307,8 @@ class _Work:
                     self._transcripts[name] = read_transcript(self._transcripts_at / name / FILE)
                 except UserError as error:
                     self._transcripts[name] = error
-            if isinstance(found := self._transcripts[name], UserError):
-                return str(found)
+            if isinstance(transcript := self._transcripts[name], UserError):
+                return str(transcript)
         return ""
 
     def runs(self, scans: Sequence[Scan]) -> Iterator[Run | UserError]:
@@ -316,9 +318,9 @@ class _Work:
             waiting = collections.deque(readers.submit(self._read, scan) for scan in itertools.islice(left, READERS))
             try:
                 while waiting:
-                    found = waiting.popleft().result()
+                    image = waiting.popleft().result()
                     waiting.extend(readers.submit(self._read, scan) for scan in itertools.islice(left, 1))
-                    yield found
+                    yield image
             finally:  # also if the caller stops before the last scan
                 for unread in waiting:
                     if isinstance(run := unread.result(), Run):
@@ -368,7 +370,7 @@ class _Work:
                     text_group=spec.group_of(story.stimulus),
                     recording=scan.stem, onset=(start + spec.lag_tr) * scan.tr, duration=spec.window * scan.tr,
                 )  # fmt: skip
-                tally.kept[key] += 1
+                tally.n_kept[key] += 1
         if run.length < frames.stop + spec.lag_tr:
             self._oddities.append(
                 f"{scan.image.name} has {run.length} frames and its events go to frame {frames.stop + spec.lag_tr}: "
@@ -388,8 +390,8 @@ class _Work:
             transcript, note = correct_onsets(transcript, name, story.onset - story.audio_start, scan.tr)
             self._oddities += [note] if note else []
             self._corrected[name] = transcript
-            known = transcript.starts[np.isfinite(transcript.starts)]
-            if n := int((np.diff(known) < 0).sum()):
+            starts = transcript.starts[np.isfinite(transcript.starts)]
+            if n := int((np.diff(starts) < 0).sum()):
                 self._oddities.append(f"the transcript of {name} has {n} words that begin before the preceding word.")
         return self._corrected[name]
 
@@ -449,8 +451,8 @@ class _Work:
 
 def usual_tr(scans: Sequence[Scan]) -> dict[str, float]:
     """Return stimulus -> repetition time (TR, seconds) that most of its scans have; in a tie, the shortest."""
-    found: dict[str, list[float]] = collections.defaultdict(list)
+    trs_of: dict[str, list[float]] = collections.defaultdict(list)
     for scan in scans:
         for name in {story.stimulus for story in scan.stories}:
-            found[name].append(scan.tr)
-    return {name: min(statistics.multimode(trs)) for name, trs in found.items()}
+            trs_of[name].append(scan.tr)
+    return {name: min(statistics.multimode(trs)) for name, trs in trs_of.items()}

@@ -131,7 +131,7 @@ def align_stories(scans: Sequence[tuple[Story, ...]]) -> list[tuple[Story, ...]]
     places: dict[tuple[str, int], list[float]] = collections.defaultdict(list)
     for key, story in itertools.chain.from_iterable(keyed):
         places[key].append(round(story.onset - story.audio_start, 3))
-    usual = {key: max(statistics.multimode(found)) for key, found in places.items()}
+    usual = {key: max(statistics.multimode(differences)) for key, differences in places.items()}
     return [tuple(_shifted(story, usual[key]) for key, story in scan) for scan in keyed]
 
 
@@ -158,8 +158,8 @@ class Transcript:
 
     def filled(self) -> np.ndarray:
         """Return the onsets; unknown ones are interpolated linearly, or at the ends equal the nearest known one."""
-        known = np.flatnonzero(np.isfinite(self.starts))
-        return np.interp(np.arange(len(self.starts)), known, self.starts[known])
+        timed = np.flatnonzero(np.isfinite(self.starts))
+        return np.interp(np.arange(len(self.starts)), timed, self.starts[timed])
 
 
 def read_transcript(path: Path) -> Transcript:
@@ -198,15 +198,15 @@ def correct_onsets(transcript: Transcript, stimulus: str, place: float, tr: floa
 
     `place` is the story's onset in seconds of the audio `stimulus`. The corrected onsets are those of `CORRECT_ONSETS`.
     """
-    known = np.flatnonzero(np.isfinite(transcript.starts))
-    first, starts = known[0], transcript.starts.copy()
+    timed = np.flatnonzero(np.isfinite(transcript.starts))
+    first, starts = timed[0], transcript.starts.copy()
     if abs(starts[first] - place) <= NEAR * tr:
         return transcript, ""
     odd = f"the transcript of {stimulus} has its first word at {starts[first]:g} s of the audio, but the story "
     if stimulus not in CORRECT_ONSETS:
         return transcript, f"{odd}begins at {place:g} s: is it the transcript of this audio? It is used as it is."
     changed = []
-    for index, better in zip(known, CORRECT_ONSETS[stimulus], strict=False):
+    for index, better in zip(timed, CORRECT_ONSETS[stimulus], strict=False):
         if abs(starts[index] - place) > NEAR * tr:
             starts[index] = better
             changed.append(f"{transcript.words[index]!r} at {better:g} s")
@@ -223,14 +223,14 @@ def frame_texts(transcript: Transcript, story: Story, tr: float) -> list[str]:
     first or last word may begin up to half a TR outside; then it belongs to the nearest frame.
     """
     frames = story.frames(tr)
-    found: list[list[str]] = [[] for _ in frames]
+    words_by_frame: list[list[str]] = [[] for _ in frames]
     for word, start in zip(transcript.words, transcript.filled(), strict=True):
         seconds = story.audio_start + start
         index = math.floor(seconds / tr + 1e-9)
         inside = story.onset <= seconds < story.onset + story.duration
         if word and len(frames) and (inside or index in frames):
-            found[min(max(index - frames.start, 0), len(frames) - 1)].append(word)
-    return [" ".join(words) for words in found]
+            words_by_frame[min(max(index - frames.start, 0), len(frames) - 1)].append(word)
+    return [" ".join(words) for words in words_by_frame]
 
 
 LISTED = "code/scan_exclude.json"  # where Narratives lists the scans to leave out; the only list that may be missing
@@ -323,8 +323,8 @@ def _read_scan(folder: Path, stem: str) -> Scan:
             scan, problem=f"no sidecar|has no {sidecar.name} beside it, which says how long a TR is"
         )
     try:
-        found = parse_json(sidecar.read_text(encoding="utf8"))
-        tr, slices = float(found["RepetitionTime"]), len(found.get("SliceTiming", ()))
+        fields = parse_json(sidecar.read_text(encoding="utf8"))
+        tr, slices = float(fields["RepetitionTime"]), len(fields.get("SliceTiming", ()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         problem = f"unreadable sidecar|its sidecar {sidecar.name} does not say how long a TR is ({first_line(error)})"
         return dataclasses.replace(scan, problem=problem)
@@ -392,8 +392,8 @@ def read_exclusions(root: Path, name: str) -> list[str]:
             )
         return []
     try:
-        found = parse_json(path.read_text(encoding="utf8"))
-        return [str(stem) for stems in found.values() for names in stems.values() for stem in _strings(names)]
+        exclusions = parse_json(path.read_text(encoding="utf8"))
+        return [str(stem) for stems in exclusions.values() for names in stems.values() for stem in _strings(names)]
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise UserError(
             f"{path}: is no list of scans to leave out ({first_line(error)}); expected JSON, task -> subject -> names."

@@ -137,19 +137,19 @@ def find_raw(sources: Sequence[str], names: str = "", task: str = "") -> list[Ra
     Raises:
       UserError: no recording is found, two have the same name, `names` does not match a name, or mne-bids is missing.
     """
-    found: dict[Path, RawFile] = {}
+    files: dict[Path, RawFile] = {}
     for source in sources:
         root = Path(source)
         bids = (root / BIDS).exists()
         for path in _paths(root, source, bids):
-            found[path.absolute()] = _identify(path, bids, names, task)
-    if not found:
+            files[path.absolute()] = _identify(path, bids, names, task)
+    if not files:
         raise UserError(
             f"{', '.join(sources)}: no recordings found; expected files that MNE reads ({', '.join(SUFFIXES)}), or a "
             "BIDS folder with EEG."
         )
-    _refuse_same_names(list(found.values()))
-    return sorted(found.values(), key=lambda file: (file.task, file.subject, file.session, file.run, str(file.path)))
+    _refuse_same_names(list(files.values()))
+    return sorted(files.values(), key=lambda file: (file.task, file.subject, file.session, file.run, str(file.path)))
 
 
 def _refuse_same_names(files: Sequence[RawFile]) -> None:
@@ -195,7 +195,7 @@ def _match(names: str, path: Path) -> "re.Match[str] | None":
 
 def _identify(path: Path, bids: bool, names: str, task: str) -> RawFile:
     if bids or (not names and path.name.startswith("sub-")):
-        found = library("mne_bids", "mne").get_entities_from_fname(path.name, on_error="ignore")
+        entities = library("mne_bids", "mne").get_entities_from_fname(path.name, on_error="ignore")
     elif names:
         try:
             match = _match(names, path)
@@ -206,13 +206,13 @@ def _identify(path: Path, bids: bool, names: str, task: str) -> RawFile:
                 f"{path}: data.raw.names ({names!r}) finds no subject in this name; expected a regular expression with "
                 "the group (?P<subject>...)."
             )
-        found = match.groupdict()
+        entities = match.groupdict()
     else:
-        found = {"subject": stem_of(path)}
-    if not found.get("subject"):
+        entities = {"subject": stem_of(path)}
+    if not entities.get("subject"):
         raise UserError(f"{path}: its name tells no subject; expected sub-NAME as in BIDS, or give data.raw.names.")
-    return RawFile(path, found["subject"], found.get("task") or task or TASK, found.get("session") or "",
-                   found.get("run") or "", bids)  # fmt: skip
+    return RawFile(path, entities["subject"], entities.get("task") or task or TASK, entities.get("session") or "",
+                   entities.get("run") or "", bids)  # fmt: skip
 
 
 # Read the events of a recording, from a table beside it or from its annotations, and match their codes.
@@ -236,8 +236,8 @@ def spellings(code: str) -> tuple[str, ...]:
     If the code has a marker type (`Stimulus/S 101`), spellings without the type come first.
     """
     marker, bare = split_type(code)
-    found = [bare, *_trigger(bare)]
-    return tuple(dict.fromkeys(found + [marker + form for form in found] + [code]))
+    forms = [bare, *_trigger(bare)]
+    return tuple(dict.fromkeys(forms + [marker + form for form in forms] + [code]))
 
 
 @functools.lru_cache(maxsize=256)

@@ -83,17 +83,17 @@ class Recording:
         start = max(int(np.floor(begin * self.rate)), 0)
         stop = min(int(np.ceil(end * self.rate)), self.raw.n_times)
         with _mne_errors(self.file):
-            found = self.raw.get_data(self.picks, start, stop)
-        broken = np.flatnonzero(~np.isfinite(found).all(axis=1))
+            values = self.raw.get_data(self.picks, start, stop)
+        broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
         if len(broken):
-            first = start + np.flatnonzero(~np.isfinite(found).all(axis=0))[0]
+            first = start + np.flatnonzero(~np.isfinite(values).all(axis=0))[0]
             names = shortlist([self.channels[i] for i in broken])
             raise UserError(
                 f"{self.file.path}: {len(broken)} of {len(self.channels)} channels have NaN or infinity at "
                 f"{first / self.rate:.1f} s ({names}); repair the recording, or leave these channels out with "
                 "data.raw.exclude."
             )
-        return found.astype(np.float64, copy=False) * self.factor, start / self.rate
+        return values.astype(np.float64, copy=False) * self.factor, start / self.rate
 
 
 def open_recording(file: RawFile, spec: RawSpec) -> Recording:
@@ -154,14 +154,14 @@ def _left_out(raw: Any, names: list[str], spec: RawSpec, types: Types) -> tuple[
     """Return the channels that are not in `names`, though the user did not exclude them, each with type and unit."""
     if spec.channels:
         return ()
-    found = []
+    channels = []
     for name, kind in zip(raw.ch_names, raw.get_channel_types(), strict=True):
         if name not in names and name not in spec.exclude and kind != "stim":
             unit = unit_of(raw, name)
             if kind == "eeg" and NOT_EEG.match(name):
                 kind = "by its name"
-            found.append(f"{name} ({types.get(name, kind)}{f', unit {unit!r}' if unit else ''})")
-    return tuple(found)
+            channels.append(f"{name} ({types.get(name, kind)}{f', unit {unit!r}' if unit else ''})")
+    return tuple(channels)
 
 
 @contextlib.contextmanager
@@ -234,29 +234,29 @@ def _check_names(table: Path, file: RawFile, raw: Any, rows: dict[str, Any], wan
         )
 
 
-def factors(file: RawFile, raw: Any, names: list[str], given: str) -> tuple[np.ndarray, list[str]]:
+def factors(file: RawFile, raw: Any, names: list[str], unit: str) -> tuple[np.ndarray, list[str]]:
     """Return factors `[channels, 1]` that convert MNE's values to volts, and the channels without a unit of voltage.
 
-    MNE converts units that it knows. `given` is the unit of the other channels; if it is "", they raise UserError.
+    MNE converts units that it knows. `unit` is the unit of the other channels; if it is "", they raise UserError.
     """
     units = getattr(raw, "_orig_units", None) or {}
     applied = _applied_factors(raw)
-    found, without = np.ones((len(names), 1)), []
+    scales, without = np.ones((len(names), 1)), []
     for i, name in enumerate(names):
         if name not in units:
             continue
         volts = _KNOWN.get(_symbol(units[name]))
         if volts is None:
             without.append(name)
-            volts = VOLTS.get(given, 1.0)
-        found[i] = volts / applied.get(name, 1.0 if name in without else volts)
-    if without and not given:
+            volts = VOLTS.get(unit, 1.0)
+        scales[i] = volts / applied.get(name, 1.0 if name in without else volts)
+    if without and not unit:
         raise UserError(
             f"{file.path}: gives channel {without[0]!r} in {str(units[without[0]])!r}, no unit of voltage that MNE "
             f"knows ({count_of(len(without), 'such channel')}); set data.raw.units to their unit, one of "
             f"{', '.join(VOLTS)}, which applies to these channels alone, or leave them out with data.raw.exclude."
         )
-    return found, without
+    return scales, without
 
 
 def unit_of(raw: Any, name: str) -> str:
@@ -339,18 +339,18 @@ class RawRecordings:
 
     def _readings(self, file: RawFile, events: Sequence[Event], columns: Sequence[str]) -> Found:
         """Return the sentences that events define, and drops by reason; `columns`: of the events' table, if any."""
-        found, dropped = readings(file, events, columns, self._spec, self._texts)
+        sentences, dropped = readings(file, events, columns, self._spec, self._texts)
         if self._texts is None:
-            texts = {reading.text for reading in found}
+            texts = {reading.text for reading in sentences}
             for event in events:
                 marker, text = split_type(event.columns.get(self._spec.text, ""))
                 if marker and " ".join(text.split()) in texts:
                     self._marker_types[repr(marker)] = None
         if not (columns or self._spec.begin or self._texts):
-            refuse_codes(file, [reading.text for reading in found])
-        if not found and not dropped:
+            refuse_codes(file, [reading.text for reading in sentences])
+        if not sentences and not dropped:
             self._unmatched.append(no_sentence(file, events, self._spec))
-        return found, dropped
+        return sentences, dropped
 
     def _first_channels(self) -> tuple[tuple[str, ...], list[Place]]:
         """Return the channels of the first readable recording, which all others must have, and their positions."""
@@ -402,7 +402,7 @@ class RawRecordings:
         if self._texts:
             self._texts.check_codes()
             self._tally.notes += self._texts.notes()
-        if not self._tally.kept:
+        if not self._tally.n_kept:
             drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
             dropped = [f"all were dropped ({drops}){self._why()}."] if drops else []
             reasons = [*problems, *dropped, *self._unmatched]
@@ -421,8 +421,8 @@ class RawRecordings:
                 "recording's first sample"
             )
         if most == NO_END:
-            given = f" (now {self._spec.end!r})" if self._spec.end else ""
-            return f"; give each sentence a duration in seconds, or set data.raw.end{given} to the code that ends one"
+            current = f" (now {self._spec.end!r})" if self._spec.end else ""
+            return f"; give each sentence a duration in seconds, or set data.raw.end{current} to the code that ends one"
         if NO_TEXT not in self._tally.drops():
             return ""
         if self._texts is None:
@@ -433,14 +433,14 @@ class RawRecordings:
         recording = open_recording(file, self._spec)
         self._check_channels(recording)
         self._spec.check_rate(recording.rate, str(file.path))
-        found = self._of_tables.get(file.path)
-        if found is None:
+        pair = self._of_tables.get(file.path)
+        if pair is None:
             events = sorted(annotations(recording.raw, self._spec.text), key=lambda event: event.onset)
-            found = self._readings(file, events, ())
+            pair = self._readings(file, events, ())
             # MNE annotates the places where recordings were concatenated
             if edges := sum(code == "EDGE boundary" for event in events for code in event.codes):
                 self._note(file, f"was concatenated of {edges + 1} parts, which count as one subject, {file.subject}.")
-        sentences, dropped = found
+        sentences, dropped = pair
         levels = Levels(recording.channels)
         key = tuple((reading.text, round(reading.begin, 3)) for reading in sentences)
         if (first := self._file_of.setdefault(key, file)) is not file and len(key) >= 3:  # fewer may agree by chance
@@ -520,7 +520,7 @@ def _refuse_absent(sources: Sequence[str], files: list[RawFile], read: list[Foun
     """Raise UserError if no recording is downloaded; the message counts the sentences in their tables of events."""
     if any(file.here for file in files):
         return
-    sentences, dropped = sum(len(found) for found, _ in read), sum(sum(drops.values()) for _, drops in read)
+    sentences, dropped = sum(len(readings) for readings, _ in read), sum(sum(drops.values()) for _, drops in read)
     raise UserError(
         f"{', '.join(sources)}: none of {len(files)} recordings of {len({file.subject for file in files})} subjects is "
         f"downloaded, though {len(read)} tables of events are ({sentences} sentences with a text and an end, {dropped} "

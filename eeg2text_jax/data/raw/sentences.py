@@ -67,11 +67,11 @@ class Texts:
 
     def find(self, file: RawFile, trial: int, codes: Sequence[str]) -> str:
         """Return the text of a trial, found by its number or `codes`; "" if the table has none."""
-        known = {"subject": file.subject, "session": file.session, "task": file.task, "run": file.run, "trial": trial}
+        values = {"subject": file.subject, "session": file.session, "task": file.task, "run": file.run, "trial": trial}
         if "code" in self.keys:
             self._looked_up.update(_key("code", code) for code in codes)
         for code in itertools.chain.from_iterable(map(spellings, codes)) if "code" in self.keys else [""]:
-            key = tuple(_key(name, str({**known, "code": code}[name])) for name in self.keys)
+            key = tuple(_key(name, str({**values, "code": code}[name])) for name in self.keys)
             if self._texts.get(key, "").lower() not in MISSING:
                 self._used.add(key)
                 return self._texts[key]
@@ -108,7 +108,7 @@ class Texts:
             further = shown[trials] - lengths[trials - shift]
             return float(max(np.mean(further == constant) for constant in (0, 1, 2)))
 
-        if len(shown) < FEWEST or (found := fits(0)) >= MOST_FIT:
+        if len(shown) < FEWEST or (share := fits(0)) >= MOST_FIT:
             return
         best = max((s for s in range(-SHIFTS, SHIFTS + 1) if abs(s) < len(shown)), key=fits)
         why = "; no shift of up to 3 rows fits: is it the table of another run?"
@@ -116,7 +116,7 @@ class Texts:
             why = f"; shifted by {best:+d} rows, {fits(best):.0%} would: the table is shifted."
         raise UserError(
             f"{self.path}: the texts do not fit {file.path.name}: at {unit:g} s a character "
-            f"(data.raw.seconds_per_character), {found:.0%} of its {len(shown)} trials last as long as their text, "
+            f"(data.raw.seconds_per_character), {share:.0%} of its {len(shown)} trials last as long as their text, "
             f"expected {MOST_FIT:.0%} or more{why}"
         )
 
@@ -234,7 +234,7 @@ def readings(
     if texts is not None:
         texts.check_trials(file, len(begins))
     bad = [event for event in events if is_marked_bad(event)]
-    found: list[Reading] = []
+    sentences: list[Reading] = []
     previous = ""  # code of the sentence before; "" for annotations
     for trial, (place, event) in enumerate(begins, 1):
         following = begins[trial][0] if trial < len(begins) else len(events)
@@ -253,14 +253,14 @@ def readings(
             continue
         code = event.codes[0] if columns and event.codes else ""
         reading = Reading(text, event.onset, end, words)
-        if found and event.onset < found[-1].end - 1e-6:
-            raise UserError(_overlap(file, found[-1], reading, spec, (previous, code)))
+        if sentences and event.onset < sentences[-1].end - 1e-6:
+            raise UserError(_overlap(file, sentences[-1], reading, spec, (previous, code)))
         previous = code
-        found.append(reading)
-    if texts is not None and spec.seconds_per_character and found:
-        shown = [reading.end - reading.begin for reading in found]
-        texts.check_durations(file, shown, [reading.text for reading in found], spec.seconds_per_character)
-    return found, dropped
+        sentences.append(reading)
+    if texts is not None and spec.seconds_per_character and sentences:
+        shown = [reading.end - reading.begin for reading in sentences]
+        texts.check_durations(file, shown, [reading.text for reading in sentences], spec.seconds_per_character)
+    return sentences, dropped
 
 
 def no_sentence(file: RawFile, events: Sequence[Event], spec: RawSpec) -> str:
@@ -313,11 +313,9 @@ def _overlap(file: RawFile, first: Reading, second: Reading, spec: RawSpec, code
             f"of words a code that sentences do not have, such as 'word/{word.text}', and name it with "
             f"data.raw.word='word/*'; else {advice}"
         )
-    chosen = f"if only sentences begin with '{kind}/', give data.raw.begin='{kind}/*'; " if kind else ""
+    hint = f"if only sentences begin with '{kind}/', give data.raw.begin='{kind}/*'; " if kind else ""
     code = repr(word.text) if " " in word.text else word.text
-    return (
-        f"{what}{chosen}if {word.text!r} marks a word, name the code of words with data.raw.word={code}; else {advice}"
-    )
+    return f"{what}{hint}if {word.text!r} marks a word, name the code of words with data.raw.word={code}; else {advice}"
 
 
 def _begins(file: RawFile, events: Sequence[Event], columns: Sequence[str], spec: RawSpec) -> list[tuple[int, Event]]:
@@ -365,11 +363,11 @@ def _text(file: RawFile, event: Event, trial: int, columns: Sequence[str], spec:
 
 def _words(begin: float, end: float, events: Sequence[Event], spec: RawSpec) -> tuple[Span, ...]:
     """Return the spans of a sentence's words or fixations; an event without duration lasts until the next one."""
-    own = [event for event in events if begin <= event.onset < end and event.match(spec.word)]
-    stops = [*(event.onset for event in own), end][1:]
+    words = [event for event in events if begin <= event.onset < end and event.match(spec.word)]
+    stops = [*(event.onset for event in words), end][1:]
     spans = [
         (event.onset, min(event.onset + event.duration if event.duration > 0 else stop, end))
-        for event, stop in zip(own, stops, strict=True)
+        for event, stop in zip(words, stops, strict=True)
     ]
     return tuple(span for span in spans if span[1] > span[0])
 
@@ -467,17 +465,17 @@ class Levels:
             return []
         sizes = np.median(self._found, axis=0)
         usual = float(np.median(sizes))
-        found = []
+        notes = []
         if constant := self._some(sizes <= CONSTANT * usual):
-            found.append(f"channels are constant, or nearly so, as recorded: {constant}; leave them out with "
+            notes.append(f"channels are constant, or nearly so, as recorded: {constant}; leave them out with "
                          "data.raw.exclude if they are dead.")  # fmt: skip
         if noisy := self._some((sizes > NOISY * usual) & (usual > 0)):
-            found.append(f"channels vary more than {NOISY:g} times as much as the others: {noisy}; leave them out with "
+            notes.append(f"channels vary more than {NOISY:g} times as much as the others: {noisy}; leave them out with "
                          "data.raw.exclude if they were loose: the average reference spreads noise.")  # fmt: skip
         if usual and not LOWEST < usual < HIGHEST:
-            found.append(f"the median channel has a standard deviation of about {usual:.0e} V; EEG has about 1e-05 V: "
+            notes.append(f"the median channel has a standard deviation of about {usual:.0e} V; EEG has about 1e-05 V: "
                          "is the unit right? MNE expects volts; no verdict depends on it.")  # fmt: skip
-        return found
+        return notes
 
     def _some(self, which: np.ndarray) -> str:
         return shortlist(self._channels[i] for i in np.flatnonzero(which).tolist())

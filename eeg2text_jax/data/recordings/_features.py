@@ -186,10 +186,10 @@ def wang_ji_sample(sentence: Sentence | None, layout: str, zscore: bool) -> tupl
     fixated = [word for word in _wang_ji_words(sentence, layout) if word.fixations is not None]
     if layout == "mat-v5":
         fixated = [word for word in fixated if word.fixations > 0]
-    own = np.concatenate(sentence.means)
-    if own.size != CHANNELS * len(sentence.means):
+    means = np.concatenate(sentence.means)
+    if means.size != CHANNELS * len(sentence.means):
         raise Dropped(WRONG_LENGTH)
-    _wang_ji_standardize(own[None].astype(np.float64), zscore=True)  # only to drop the sentence where the scripts do
+    _wang_ji_standardize(means[None].astype(np.float64), zscore=True)  # only to drop the sentence where the scripts do
     if not fixated:
         raise Dropped(NO_WORD)
     return _wang_ji_standardize(_stack_eeg(fixated), zscore), sentence.content

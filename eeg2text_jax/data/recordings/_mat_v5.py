@@ -317,18 +317,18 @@ class StructArray:
         self.decoder = Decoder(order)
         self._file, self._wanted = file, wanted
         self._end = Path(file.name).stat().st_size
-        found = []
+        labels = []
         for source in self._variables():
             total, array, label = self.decoder.open_matrix(source)
             if label == name and array.fields:
                 self._source, self._left, self.fields = source, total, array.fields
                 self.count = math.prod(array.dims)
                 break
-            found.append(label)
+            labels.append(label)
             source.skip(total)
             source.finish()
         else:
-            raise LookupError(*found)
+            raise LookupError(*labels)
         if self.count * len(self.fields) * 8 > self._left:
             raise Damaged(f"{name} claims {self.count} entries, more than it has bytes for")
 

@@ -49,9 +49,9 @@ def read_mat_v73(path: Path, fields: Fields) -> Iterator[Sentence]:
 def _sentences(path: Path, file: h5py.File, fields: Fields) -> Iterator[Sentence]:
     group = open_own(file["/"].id, b"sentenceData") if "sentenceData" in file else None
     if not isinstance(group, h5g.GroupID):
-        found = ", ".join(sorted(set(file) - {"#refs#", "#subsystem#"})) or "nothing"
+        contents = ", ".join(sorted(set(file) - {"#refs#", "#subsystem#"})) or "nothing"
         raise UnreadableRecording(
-            path, f"is an HDF5 file but no ZuCo recording: expected a group sentenceData, found {found}."
+            path, f"is an HDF5 file but no ZuCo recording: expected a group sentenceData, found {contents}."
         )
     references = _References(file)
     sentences = _StructArray(file, group, references)
@@ -112,14 +112,14 @@ class _References:
         """Raise Damaged if two references lead to the same array and it is not empty."""
         addresses, counts = np.unique(np.concatenate(self._addresses), return_counts=True)
         shared = set(addresses[counts > 1].tolist())
-        for found, (group, name) in zip(self._addresses, self._places, strict=True):
+        for targets, (group, name) in zip(self._addresses, self._places, strict=True):
             if not shared:
                 return
-            for place in np.flatnonzero(np.isin(found, list(shared))):
-                if found[place] in shared:
+            for place in np.flatnonzero(np.isin(targets, list(shared))):
+                if targets[place] in shared:
                     if not _is_empty(_targets(self._file, h5o.open(group, name))[place]):
                         raise Damaged("two of its references lead to the same array")
-                    shared.discard(int(found[place]))
+                    shared.discard(int(targets[place]))
 
 
 class _StructArray:

@@ -62,22 +62,22 @@ def find_recordings(sources: Sequence[str], task: str = "") -> tuple[list[Record
     """
     if task and task not in TASKS:
         raise UserError(f"data.recordings.task is {task!r}; expected one of {', '.join(TASKS)}.")
-    found: dict[Path, RecordingFile] = {}
+    file_of: dict[Path, RecordingFile] = {}
     ignored = []
     for source in sources:
         for path in _paths(source):
             file = _identify(path, task)
             if file is not None:
-                found[path.resolve()] = file
+                file_of[path.resolve()] = file
             elif Path(source).is_file():
                 raise UserError(f"{path}: {_expectation(path)}")
             else:
                 ignored.append(f"{path}: passed over; {_expectation(path)}")
-    if not found:
+    if not file_of:
         raise UserError(
             f"{', '.join(sources)}: no recordings found; expected results<SUBJECT>_<SR|NR|TSR>.mat or a task's pickle."
         )
-    files = sorted(found.values(), key=lambda file: (TASKS.index(file.task), file.subject, str(file.path)))
+    files = sorted(file_of.values(), key=lambda file: (TASKS.index(file.task), file.subject, str(file.path)))
     refuse_duplicates((file.subject, file.task, file.path) for file in files)
     return files, ignored
 
@@ -113,12 +113,12 @@ def layout(path: Path) -> str:
 def _paths(source: str) -> list[Path]:
     path = Path(source)
     if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES)
+        paths = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES)
     elif path.is_file():
         return [path]
     else:
-        found = matches(source)
-    return [p for p in found if p.is_file() and not p.name.startswith(".")]
+        paths = matches(source)
+    return [p for p in paths if p.is_file() and not p.name.startswith(".")]
 
 
 def _identify(path: Path, task: str) -> RecordingFile | None:
@@ -366,7 +366,7 @@ class Recordings:
                 continue
             print(f"[{number}/{len(self._files)}] {file.path}: {len(samples)} samples", file=sys.stderr)
             yield from samples
-        if not self._tally.kept:
+        if not self._tally.n_kept:
             drops = ", ".join(f"{reason} {n}" for reason, n in self._tally.drops().items())
             raise UserError(f"no sample to write: {problems[0] if problems else f'all were dropped ({drops}).'}")
         entries: dict[str, dict[str, int]] = {}  # task -> subject -> number of sentences, placeholders included

@@ -90,8 +90,8 @@ def text_keys(readings: Readings) -> dict[str, np.ndarray]:
     keys = {SENTENCE_ID: readings.sentence_id}
     if readings.text is not None:
         for name, function in NORMALIZATIONS.items():
-            known = {text: function(text) for text in set(readings.text.tolist())}
-            keys[name] = np.array([known[text] for text in readings.text], object)
+            key_of = {text: function(text) for text in set(readings.text.tolist())}
+            keys[name] = np.array([key_of[text] for text in readings.text], object)
     return keys
 
 
@@ -101,7 +101,7 @@ def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[
     if readings.text_group is not None:
         keys[STORY] = readings.text_group
     n_subjects = len(set(readings.subject))
-    found = []
+    leakages = []
     for seen, judged in PAIRS:
         a, b = parts[seen], parts[judged]
         subjects = readings.subject[a], readings.subject[b]
@@ -114,8 +114,8 @@ def assess_leakage(readings: Readings, parts: Mapping[str, np.ndarray]) -> list[
             rates = {SEGMENT: segment_leakage_rate(there, here, readings.segments.lengths), **rates}
         both = sorted(set(subjects[0]) & set(subjects[1]))
         over_test, over_all = leakage_rate(*subjects), leakage_rate(*subjects, n_subjects)
-        found.append(Leakage(seen, judged, both, over_test, over_all, shared, rates, over_all_texts))
-    return found
+        leakages.append(Leakage(seen, judged, both, over_test, over_all, shared, rates, over_all_texts))
+    return leakages
 
 
 def segments_of(windows: np.ndarray) -> np.ndarray:
@@ -143,16 +143,16 @@ class Duplicate:
 
 def find_duplicates(readings: Readings, parts: Mapping[str, np.ndarray], threshold: float = OVERLAP) -> list[Duplicate]:
     """Return, for each pair in `PAIRS`, texts in both parts, then near-duplicates; `readings.text` must be known."""
-    known = {text: normalize(text) for text in set(readings.text.tolist())}
-    key = np.array([known[text] for text in readings.text], object)
-    words = {normal: frozenset(tokens(text)) for text, normal in known.items()}
-    found = []
+    normal_of = {text: normalize(text) for text in set(readings.text.tolist())}
+    key = np.array([normal_of[text] for text in readings.text], object)
+    words = {normal: frozenset(tokens(text)) for text, normal in normal_of.items()}
+    duplicates = []
     for seen, judged in PAIRS:
         there, here = (_sentences_by_text(key, readings.sentence_id, parts[name]) for name in (seen, judged))
         equal = [(text, text, 1.0) for text in here if text in there]
         near = _near_pairs(list(here), list(there), words, threshold)
-        found += [Duplicate(seen, judged, overlap, there[b], here[a]) for a, b, overlap in equal + near]
-    return found
+        duplicates += [Duplicate(seen, judged, overlap, there[b], here[a]) for a, b, overlap in equal + near]
+    return duplicates
 
 
 def _sentences_by_text(key: np.ndarray, sentence_id: np.ndarray, rows: np.ndarray) -> dict[str, list[str]]:
@@ -192,7 +192,7 @@ class SharedByTasks:
 
 def shared_between_tasks(readings: Readings) -> list[SharedByTasks]:
     """Return the texts that two tasks share, by task pair and normalization; splits by sentence id can leak them."""
-    found = []
+    shared = []
     for name, key in text_keys(readings).items():
         if name == SENTENCE_ID:
             continue
@@ -202,8 +202,8 @@ def shared_between_tasks(readings: Readings) -> list[SharedByTasks]:
         for pair in itertools.combinations(sorted(set(readings.task)), 2):
             both = [group for group in groups.values() if all(task in group for task in pair)]
             sentences = [sorted(set.union(*(group[task] for task in pair))) for group in both]
-            found.append(SharedByTasks(pair, name, sorted(sentences)))
-    return found
+            shared.append(SharedByTasks(pair, name, sorted(sentences)))
+    return shared
 
 
 FORMAT_OF_IDS = "eeg2text-split-ids-2"  # format of a certificate that was made from a split file without its data file
@@ -251,8 +251,8 @@ def certify(
         "leakage": [dataclasses.asdict(leakage) for leakage in assess_leakage(readings, split.parts)],
         "parts": parts,
     }
-    own = groups_of_readings(readings) | dict(groups or {})
-    if (time := time_leakage(readings, split.parts, own)) is not None:
+    groupings = groups_of_readings(readings) | dict(groups or {})
+    if (time := time_leakage(readings, split.parts, groupings)) is not None:
         certificate["time"] = time
     if readings.text is not None:
         duplicates = find_duplicates(readings, split.parts, overlap)
@@ -284,10 +284,10 @@ def paper_table1(data: DataFile, split: Split) -> str:
 
 def part_table(certificate: dict[str, Any]) -> str:
     """Return method and kept fraction, and a table of the size of every part, as text."""
-    kept = certificate["kept"]
+    counts = certificate["kept"]
     lines = [
-        f"split {certificate['method']} (seed {certificate['seed']}): kept {kept['fraction']:.1%} of the samples "
-        f"({kept['samples']} of {kept['of']})",
+        f"split {certificate['method']} (seed {certificate['seed']}): kept {counts['fraction']:.1%} of the samples "
+        f"({counts['samples']} of {counts['of']})",
         f"{'part':<8} {'samples':>8} {'subjects':>9} {'sentences':>10} {'texts':>8}",
     ]
     for name, part in certificate["parts"].items():
@@ -303,12 +303,12 @@ def size_lines(certificate: dict[str, Any]) -> list[str]:
     shares = certificate.get("ratio")
     if not shares:
         return []
-    total, found = sum(part["samples"] for part in certificate["parts"].values()), []
+    total, uneven = sum(part["samples"] for part in certificate["parts"].values()), []
     for (name, part), share in zip(certificate["parts"].items(), shares, strict=True):
         has = part["samples"] / total
         if not share / FAR <= has <= share * FAR:
-            found.append(f"{name} has {has:.1%} of the kept samples in place of {share / sum(shares):.0%}")
-    return [f"warning: the sizes are far from the ratio: {', '.join(found)}; try another seed"] if found else []
+            uneven.append(f"{name} has {has:.1%} of the kept samples in place of {share / sum(shares):.0%}")
+    return [f"warning: the sizes are far from the ratio: {', '.join(uneven)}; try another seed"] if uneven else []
 
 
 def leakage_table(certificate: dict[str, Any]) -> str:

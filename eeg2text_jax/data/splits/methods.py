@@ -99,9 +99,9 @@ def split_graph(
         weight = np.bincount(v[u == owner[v]])
         part_u = inherit(len(part_u), owner, part_v, weight, order)
     extend(u, v, part_u, part_v, order, rng)
-    kept = part_u[u] == part_v[v]
-    part_u[np.bincount(u, kept) == 0] = NONE  # a node is free again if none of its edges was kept
-    part_v[np.bincount(v, kept) == 0] = NONE
+    is_kept = part_u[u] == part_v[v]
+    part_u[np.bincount(u, is_kept) == 0] = NONE  # a node is free again if none of its edges was kept
+    part_v[np.bincount(v, is_kept) == 0] = NONE
     extend(u, v, part_u, part_v, order, rng)
     return np.where(part_u[u] == part_v[v], part_u[u], NONE)
 
@@ -136,12 +136,12 @@ def at_least_one(n: int, ratio: tuple[float, float, float]) -> tuple[int, int, i
 
     An empty part takes a unit from the part that exceeds its share most: 6 units at 8:1:1 give 4, 1 and 1.
     """
-    found = list(part_sizes(n, ratio))
-    while min(found) == 0 and max(found) > 1:
-        above = [size - n * share if size > 1 else -np.inf for size, share in zip(found, ratio, strict=True)]
-        found[int(np.argmax(above))] -= 1
-        found[found.index(0)] += 1
-    train, dev, test = found
+    sizes = list(part_sizes(n, ratio))
+    while min(sizes) == 0 and max(sizes) > 1:
+        above = [size - n * share if size > 1 else -np.inf for size, share in zip(sizes, ratio, strict=True)]
+        sizes[int(np.argmax(above))] -= 1
+        sizes[sizes.index(0)] += 1
+    train, dev, test = sizes
     return train, dev, test
 
 
@@ -201,7 +201,7 @@ def blocks(
         begin = free.min(), free.max() + ratio[first]
         for k, start in zip((first, second), begin, strict=True):
             part[inside[(place[inside] >= start) & (place[inside] < start + ratio[k])]] = k
-    part[~clock.known] = LEFT_OUT
+    part[~clock.timed] = LEFT_OUT
     part = keep_one_part_per_text(data, part, at_least_one(len(set(text_names(data))), ratio))
     if unique_subjects:
         part = keep_one_part_per_unit(data, part, ratio, rng, "subjects", data.subject)
@@ -217,8 +217,8 @@ def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float)
     """
     clock = known_clock(data, NEEDS_TIME)
     texts = text_names(data)
-    stretch = np.where(clock.known, np.minimum((places(clock) * count).astype(int), count - 1), LEFT_OUT)
-    sizes = [len(found) for found in np.array_split(np.arange(len(set(texts))), count)]
+    stretch = np.where(clock.timed, np.minimum((places(clock) * count).astype(int), count - 1), LEFT_OUT)
+    sizes = [len(fold) for fold in np.array_split(np.arange(len(set(texts))), count)]
     stretch = keep_one_part_per_text(data, stretch, tuple(sizes))
     splits = []
     for k in range(count):
@@ -235,11 +235,11 @@ def block_folds(data: DataFile, count: int, share: float, seed: int, gap: float)
 
 def places(clock: Clock) -> np.ndarray:
     """Return each sample's place in its recording, from 0 (first, or time unknown) to below 1, float64 `[N]`."""
-    found = np.zeros(len(clock))
+    place = np.zeros(len(clock))
     for rows in clock.recordings().values():
-        rows = rows[clock.known[rows]]
-        found[rows[np.argsort(clock.spans[rows, 0], kind="stable")]] = np.arange(len(rows)) / max(1, len(rows))
-    return found
+        rows = rows[clock.timed[rows]]
+        place[rows[np.argsort(clock.spans[rows, 0], kind="stable")]] = np.arange(len(rows)) / max(1, len(rows))
+    return place
 
 
 def text_names(data: DataFile) -> np.ndarray:
@@ -261,8 +261,8 @@ def keep_one_part_per_text(data: DataFile, part: np.ndarray, sizes: Sequence[int
     owner = np.full(len(share), LEFT_OUT)
     for k in reversed(range(len(sizes))):
         free = np.flatnonzero((owner == LEFT_OUT) & (counts[:, k] > 0))
-        chosen = free[np.argsort(-share[free, k], kind="stable")][: sizes[k] if k else None]
-        owner[chosen] = k
+        texts = free[np.argsort(-share[free, k], kind="stable")][: sizes[k] if k else None]
+        owner[texts] = k
     return np.where(owner[text] == part, part, LEFT_OUT)
 
 
@@ -518,8 +518,8 @@ def make_split(
     if method not in METHODS:
         hint = did_you_mean(method, [*METHODS, FROM_FILE])
         raise UserError(f"split.method: there is no splitting method {method!r}; {hint}")
-    own = {"gap": gap, "unique_subjects": unique_subjects, "unique_sessions": unique_sessions}
-    options = own if method == "blocks" else {}
+    of_blocks = {"gap": gap, "unique_subjects": unique_subjects, "unique_sessions": unique_sessions}
+    options = of_blocks if method == "blocks" else {}
     return METHODS[method](data, check_ratio(tuple(ratio)), seed, **options)
 
 

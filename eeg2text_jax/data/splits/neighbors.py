@@ -40,21 +40,21 @@ def time_leakage(
         `ranges`, first and last onset (or order) by recording; `notes` about onsets that are hardly seconds.
     """
     clock = readings.clock
-    if clock is None or not clock.known.any():
+    if clock is None or not clock.timed.any():
         return None
-    kept = np.concatenate(list(parts.values()))
-    found: dict[str, Any] = {"unit": clock.unit, "known": float(clock.known[kept].mean()), "neighbors": {}}
-    found["groups"] = {name: {} for name in groups}
+    rows = np.concatenate(list(parts.values()))
+    leakage: dict[str, Any] = {"unit": clock.unit, "known": float(clock.timed[rows].mean()), "neighbors": {}}
+    leakage["groups"] = {name: {} for name in groups}
     for judged in ("dev", "test"):
         near, apart = clock.nearest(parts[judged], parts["train"])
-        found["neighbors"][judged] = {str(limit): float(np.mean(apart <= limit)) for limit in WITHIN[clock.unit]}
+        leakage["neighbors"][judged] = {str(limit): float(np.mean(apart <= limit)) for limit in WITHIN[clock.unit]}
         for name, labels in groups.items():
-            found["groups"][name][judged] = neighbor_accuracy(labels, parts[judged], near)
+            leakage["groups"][name][judged] = neighbor_accuracy(labels, parts[judged], near)
     text = texts_of(readings)
-    found["places"] = {judged: place_accuracy(readings, text, parts, judged) for judged in ("dev", "test")}
+    leakage["places"] = {judged: place_accuracy(readings, text, parts, judged) for judged in ("dev", "test")}
     shares = {name: one_block(readings, labels) for name, labels in groups.items()}
-    found["one_block"] = {name: share for name, share in shares.items() if share is not None}
-    return found | {"ranges": {name: list(ends) for name, ends in clock.ranges.items()}, "notes": clock.notes()}
+    leakage["one_block"] = {name: share for name, share in shares.items() if share is not None}
+    return leakage | {"ranges": {name: list(ends) for name, ends in clock.ranges.items()}, "notes": clock.notes()}
 
 
 def texts_of(readings: Readings) -> np.ndarray:
@@ -73,19 +73,19 @@ def place_accuracy(
     tells most, and the result of `neighbor_accuracy` for it. It is empty if no sample has a counterpart.
     """
     clock, train, rows = readings.clock, parts["train"], parts[judged]
-    run, found = runs_of(readings.task, clock.recording), {}
+    run, scores = runs_of(readings.task, clock.recording), {}
     for origin, within, apart in (
         (SAME_RUN, run, None), (ANYWHERE, None, None), (OTHER_SUBJECT, run, readings.subject)
     ):  # fmt: skip
         near = {form: clock.at_same_place(rows, train, form, within, apart) for form in clock.places}
         form = max(near, key=lambda form: np.sum(text[rows[near[form] >= 0]] == text[near[form][near[form] >= 0]]))
-        found[origin] = {"form": form, **neighbor_accuracy(text, rows, near[form])}
-    return {origin: told for origin, told in found.items() if told["samples"]}
+        scores[origin] = {"form": form, **neighbor_accuracy(text, rows, near[form])}
+    return {origin: score for origin, score in scores.items() if score["samples"]}
 
 
-def far_above_chance(told: Mapping[str, Any]) -> bool:
+def far_above_chance(score: Mapping[str, Any]) -> bool:
     """Return whether a result of `neighbor_accuracy` is a finding."""
-    return bool(told["samples"] and told["p"] <= 0.05 and told["told"] - told["chance"] >= HIGH_GAIN)
+    return bool(score["samples"] and score["p"] <= 0.05 and score["told"] - score["chance"] >= HIGH_GAIN)
 
 
 ORDER_FINDING = (
@@ -101,12 +101,12 @@ def place_lines(places: Mapping[str, Any]) -> list[str]:
     for judged, origins in places.items():
         if not origins:
             continue
-        origin, told = max(origins.items(), key=lambda item: item[1]["told"])
-        high |= far_above_chance(told)
+        origin, score = max(origins.items(), key=lambda item: item[1]["told"])
+        high |= far_above_chance(score)
         lines.append(
-            f"the training sample at the nearest place (by {told['form']}) in another recording, of {origin}, has the "
-            f"text of {told['told']:.1%} of {told['samples']} {judged} samples (chance {told['chance']:.1%}, p = "
-            f"{told['p']:.4f})"
+            f"the training sample at the nearest place (by {score['form']}) in another recording, of {origin}, has the "
+            f"text of {score['told']:.1%} of {score['samples']} {judged} samples (chance {score['chance']:.1%}, p = "
+            f"{score['p']:.4f})"
         )
     return [*lines, ORDER_FINDING] if high else lines
 
@@ -120,7 +120,7 @@ def run_table(readings: Readings) -> list[str]:
     clock, text = readings.clock, texts_of(readings)
     rows_of: dict[str, list[np.ndarray]] = {}
     for rows in clock.recordings().values():
-        rows = rows[clock.known[rows]]
+        rows = rows[clock.timed[rows]]
         if len(rows):
             run = runs_of(readings.task[rows[:1]], clock.recording[rows[:1]])[0]
             rows_of.setdefault(run, []).append(rows[np.argsort(clock.places["index"][rows], kind="stable")])
@@ -130,9 +130,9 @@ def run_table(readings: Readings) -> list[str]:
         if not pairs:
             continue
         step = -(-len(pairs) // MOST_PAIRS)
-        found = np.array([_compared(clock, text, a, b) for a, b in pairs[::step]])
-        (same, low, high), near = _middle(found[:, 0]), found[:, 3]
-        seconds, half = np.nanmedian(found[:, 1:3], 0).tolist()
+        comparisons = np.array([_compared(clock, text, a, b) for a, b in pairs[::step]])
+        (same, low, high), near = _middle(comparisons[:, 0]), comparisons[:, 3]
+        seconds, half = np.nanmedian(comparisons[:, 1:3], 0).tolist()
         apart = f"{seconds:.2f} {clock.unit} ({half:.2f})" if clock.in_seconds else "-"
         lines.append(
             f"{run:<16} {len(recordings):>10} {same:>9.1%} {low:>7.1%} to {high:<7.1%} {apart:>18} {near.mean():>8.1%} "
@@ -170,14 +170,14 @@ def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) 
     """
     has = near >= 0
     names = np.unique(labels.astype(str), return_inverse=True)[1]
-    own, other = names[judged[has]], names[near[has]]
-    if not len(own):
+    own_labels, other = names[judged[has]], names[near[has]]
+    if not len(own_labels):
         return {"samples": 0, "told": None, "chance": None, "p": None}
     rng = np.random.default_rng(0)
-    drawn = np.array([np.mean(rng.permutation(own) == other) for _ in range(DRAWS)])
-    told = float(np.mean(own == other))
-    p = (1 + np.sum(drawn >= told - 1e-12)) / (1 + DRAWS)
-    return {"samples": len(own), "told": told, "chance": float(drawn.mean()), "p": float(p)}
+    drawn = np.array([np.mean(rng.permutation(own_labels) == other) for _ in range(DRAWS)])
+    share = float(np.mean(own_labels == other))
+    p = (1 + np.sum(drawn >= share - 1e-12)) / (1 + DRAWS)
+    return {"samples": len(own_labels), "told": share, "chance": float(drawn.mean()), "p": float(p)}
 
 
 def one_block(readings: Readings, labels: np.ndarray) -> float | None:
@@ -187,7 +187,7 @@ def one_block(readings: Readings, labels: np.ndarray) -> float | None:
     """
     clock, consecutive = readings.clock, []
     for rows in clock.recordings().values():
-        rows = rows[clock.known[rows]]
+        rows = rows[clock.timed[rows]]
         shown = labels[rows[np.argsort(clock.spans[rows, 0], kind="stable")]].tolist()
         blocks = Counter(label for label, _ in itertools.groupby(shown))
         if len(blocks) > 1:
@@ -206,11 +206,11 @@ def time_lines(time: Mapping[str, Any] | None) -> list[str]:
         near = ", ".join(f"{share:.1%} within {limit} {unit}" for limit, share in shares.items())
         lines.append(f"{judged} samples with a training sample of the same recording beside them: {near}")
     for name, by_part in time["groups"].items():
-        for judged, told in by_part.items():
-            if told["samples"]:
+        for judged, score in by_part.items():
+            if score["samples"]:
                 lines.append(
-                    f"the nearest training sample in time tells the {name} of {told['told']:.1%} of {told['samples']} "
-                    f"{judged} samples (chance {told['chance']:.1%}, p = {told['p']:.4f})"
+                    f"the nearest training sample in time tells the {name} of {score['told']:.1%} of "
+                    f"{score['samples']} {judged} samples (chance {score['chance']:.1%}, p = {score['p']:.4f})"
                 )
     lines += place_lines(time.get("places", {}))
     for name, share in time["one_block"].items():
@@ -228,24 +228,24 @@ def high_neighbors(time: Mapping[str, Any] | None) -> list[str]:
     if time is None:
         return []
     limit, share = list(time["neighbors"]["test"].items())[1]
-    found = list(time.get("notes", ()))
+    lines = list(time.get("notes", ()))
     if share >= HIGH_SHARE:
-        found.append(
+        lines.append(
             f"{share:.0%} of the test samples have a training sample of the same recording within {limit} "
             f"{time['unit']}: slow drifts of the signal are known from training"
         )
     origins = time.get("places", {}).get("test", {})
-    if (told := max(origins.values(), key=lambda told: told["told"], default=None)) and far_above_chance(told):
-        found.append(
-            f"the training sample at the nearest place of another recording has the text of {told['told']:.0%} of the "
-            f"test samples (chance {told['chance']:.0%}): a decoder that knows only the place in a recording could "
+    if (score := max(origins.values(), key=lambda score: score["told"], default=None)) and far_above_chance(score):
+        lines.append(
+            f"the training sample at the nearest place of another recording has the text of {score['told']:.0%} of the "
+            f"test samples (chance {score['chance']:.0%}): a decoder that knows only the place in a recording could "
             "write the sentence"
         )
     for name, by_part in time["groups"].items():
-        told = by_part["test"]
-        if far_above_chance(told):
-            found.append(
-                f"the nearest training sample in time tells the {name} of {told['told']:.0%} of the test samples "
-                f"(chance {told['chance']:.0%}): a decoder that knows only the time could do the same"
+        score = by_part["test"]
+        if far_above_chance(score):
+            lines.append(
+                f"the nearest training sample in time tells the {name} of {score['told']:.0%} of the test samples "
+                f"(chance {score['chance']:.0%}): a decoder that knows only the time could do the same"
             )
-    return found
+    return lines

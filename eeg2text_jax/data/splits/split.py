@@ -142,9 +142,9 @@ def check_same_split(expected: str, stated: str | None, path: str | os.PathLike[
     Splits are compared by their hashes; `stated` is None if the file states no hash.
     """
     if stated != expected:
-        found = f"split {stated[:16]}" if stated else "no split hash"
+        carried = f"split {stated[:16]}" if stated else "no split hash"
         raise UserError(
-            f"{path}: carries {found}, expected split {expected[:16]}; its training may have seen our test part, so "
+            f"{path}: carries {carried}, expected split {expected[:16]}; its training may have seen our test part, so "
             "use the configuration (split method, ratio and seed) that it was made with."
         )
 
@@ -152,10 +152,10 @@ def check_same_split(expected: str, stated: str | None, path: str | os.PathLike[
 def check_same_data(expected: str, stated: str | None, path: str | os.PathLike[str]) -> None:
     """Raise UserError if the checkpoint or predictions file at `path` states another hash of its data, or no hash."""
     if stated != expected:
-        found = f"data {stated[:16]}" if stated else "no hash of its data"
+        carried = f"data {stated[:16]}" if stated else "no hash of its data"
         raise UserError(
-            f"{path}: carries {found}, expected data {expected[:16]}; it was made from another data file, so use that "
-            "one, or another --workdir."
+            f"{path}: carries {carried}, expected data {expected[:16]}; it was made from another data file, so use "
+            "that one, or another --workdir."
         )
 
 
@@ -190,9 +190,9 @@ class SplitFile:
         """
         row_of = {name: row for row, name in enumerate(readings_of(data).sample_id)}
         rows = {part: [self._row(one, part, row_of, data) for one in ones] for part, ones in self.samples.items()}
-        parts = {part: np.sort(np.array(found, np.int64)) for part, found in rows.items()}
+        parts = {part: np.sort(np.array(numbers, np.int64)) for part, numbers in rows.items()}
         names = np.array(list(row_of), object)
-        self._check_disjoint({part: names[found].tolist() for part, found in parts.items()})
+        self._check_disjoint({part: names[numbers].tolist() for part, numbers in parts.items()})
         split = self._split(parts, names)
         self._check_claims(split, data, other_texts)
         return split
@@ -309,8 +309,8 @@ def _parse(sample: Any) -> _Entry | None:
         subject, slash, sentence = sample.partition("/")
         sentence = sentence.partition("#")[0]
         task, colon, index = sentence.rpartition(":")
-        known = slash and colon and index.isdecimal()
-        return _Entry(sample, subject, task, sentence, None) if known else None
+        is_id = slash and colon and index.isdecimal()
+        return _Entry(sample, subject, task, sentence, None) if is_id else None
     if not isinstance(sample, dict) or not isinstance(sample.get("subject"), str):
         return None
     task, index, text = str(sample.get("task", "")), sample.get("sentence_index"), sample.get("text")

@@ -344,7 +344,7 @@ class Audit:
         limits: Sequence[Notice],
     ) -> tuple[Ruling, str]:
         """Return the verdict with its qualifiers, and the answer about time in words."""
-        status, time = answer_time(self.aligned, comparisons, timed=bool(self.clock.known.any()))
+        status, time = answer_time(self.aligned, comparisons, timed=bool(self.clock.timed.any()))
         signal = SIGNALS.get(self.options.recording, self.options.recording)
         if main.verdict not in FOUND:
             spread = main.verdict is Verdict.EQUIVALENT and main.contrast.varies

@@ -151,7 +151,7 @@ def account(read: PredictionSet) -> list[str]:
     modes = Counter(row.mode for row in rows)
     fed = Counter((row.train_condition, row.eval_condition) for row in rows)
     clock = clock_of_rows(rows)
-    when = f"known of {clock.known.sum()} rows; {clock.said_ranges()}"
+    when = f"known of {clock.timed.sum()} rows; {clock.said_ranges()}"
     unstated = "; say it with --mode" if UNKNOWN in modes else ""
     named = "; none is named: all rows count as one condition" if {*fed} == {(UNKNOWN, UNKNOWN)} else ""
     groups = likely_groups(read)
@@ -160,7 +160,7 @@ def account(read: PredictionSet) -> list[str]:
         "texts: as the file has them, in the Unicode form NFC; of a list or of several references, the first",
         f"mode: {', '.join(f'{mode} ({n})' for mode, n in modes.items())}{unstated}",
         f"conditions, training → evaluation: {', '.join(f'{a} → {b} ({n})' for (a, b), n in fed.items())}{named}",
-        f"time: {when if clock.known.any() else 'not known; columns recording, onset, duration, order would say it'}",
+        f"time: {when if clock.timed.any() else 'not known; columns recording, onset, duration, order would say it'}",
         f"groups: {', '.join(groups) if groups else 'none that is known; --groups of audit names columns'}",
         *clock.notes(repeated=True),
         *notes,

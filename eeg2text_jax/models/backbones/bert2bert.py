@@ -80,9 +80,9 @@ def random_config(fields: dict) -> EncoderDecoderConfig:
     """
     sides = []
     for prefix in SIDES:
-        own = {name.removeprefix(prefix): value for name, value in fields.items() if name.startswith(prefix)}
+        of_side = {name.removeprefix(prefix): value for name, value in fields.items() if name.startswith(prefix)}
         both = {name: value for name, value in fields.items() if not name.startswith(SIDES)}
-        sides.append({**both, **own})
+        sides.append({**both, **of_side})
     encoder, decoder = CONFIG(**sides[0]), CONFIG(**sides[1], is_decoder=True, add_cross_attention=True)
     start = fields["pad_token_id"] if fields["bos_token_id"] is None else fields["bos_token_id"]
     tokens = {name: fields[name] for name in ("pad_token_id", "eos_token_id")}

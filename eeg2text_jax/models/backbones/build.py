@@ -66,13 +66,13 @@ def brain_spec(
             f"config.model.encoder_heads is {config.encoder_heads}, which does not divide the width {width}; choose "
             "another number of heads or an encoder_width."
         )
-    own = config.unicorn
+    settings = config.unicorn
     details: dict[str, Any] = {
-        "channels": tuple(own.channels) if volume else (),
-        "hidden": 0 if volume else own.hidden,
-        "activation": own.activation,
-        "positions": own.positions,
-        "bridge": own.bridge,
+        "channels": tuple(settings.channels) if volume else (),
+        "hidden": 0 if volume else settings.hidden,
+        "activation": settings.activation,
+        "positions": settings.positions,
+        "bridge": settings.bridge,
     }
     return EEGSpec(
         features=math.prod(shape),
@@ -157,8 +157,8 @@ def describe(config: PretrainedConfig, backbone: str, where: str) -> Seq2SeqSpec
 
 def _check_stack(stack: StackSpec, where: str) -> None:
     if stack.activation not in ACTIVATIONS:
-        known = ", ".join(sorted(ACTIVATIONS))
-        raise UserError(f"{where}: there is no activation {stack.activation!r} here; expected one of {known}.")
+        names = ", ".join(sorted(ACTIVATIONS))
+        raise UserError(f"{where}: there is no activation {stack.activation!r} here; expected one of {names}.")
     sizes = {"layers": stack.layers, "heads": stack.heads, "width": stack.width, "feed-forward width": stack.ffn}
     for name, size in sizes.items():
         if not _whole(size) or size < 1:
@@ -202,10 +202,10 @@ def first_known(*ids: int | None) -> int | None:
 
 def _check_fields(shape: dict[str, Any], config_class: type[PretrainedConfig], prefixes: tuple[str, ...]) -> None:
     fields = {*config_class().to_dict(), *config_class.attribute_map}
-    known = fields | {prefix + name for prefix in prefixes for name in fields}
+    allowed = fields | {prefix + name for prefix in prefixes for name in fields}
     for name in shape:
-        if name not in known:
+        if name not in allowed:
             raise UserError(
                 f"config.model.shape has a field {name!r} that {config_class.__name__} does not know; "
-                f"{did_you_mean(name, sorted(known))}"
+                f"{did_you_mean(name, sorted(allowed))}"
             )

@@ -78,7 +78,7 @@ def norm(target: str, source: str, layers: int = 0, *, bias: bool = True) -> lis
 def attention(target: str, source: str, names: Mapping[str, str], layers: int, *, bias: bool = True) -> list[Rule]:
     """Return the rules of attention's four dense layers; `names` maps query, key, value and out to PyTorch's names."""
     parts = names.items()
-    return [rule for ours, own in parts for rule in dense(f"{target}/{ours}", f"{source}.{own}", layers, bias=bias)]
+    return [rule for ours, name in parts for rule in dense(f"{target}/{ours}", f"{source}.{name}", layers, bias=bias)]
 
 
 def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, Source]:
@@ -92,9 +92,9 @@ def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]],
     Raises:
       UserError: tensors are missing, unknown or wrongly shaped, or tied tensors differ; the message names all of them.
     """
-    known = (name for rule in table.rules for name in (*rule.names(), *rule.tied))
-    spelled = {name: _spelling(name, table, tensors) for name in known}
-    found: dict[str, Source] = {}
+    table_names = (name for rule in table.rules for name in (*rule.names(), *rule.tied))
+    spelled = {name: _spelling(name, table, tensors) for name in table_names}
+    sources: dict[str, Source] = {}
     missing, misshapen, differing, other = [], [], [], []
     for rule in table.rules:
         names = [spelled[name] for name in (*rule.names(), *rule.tied) if spelled[name] in tensors]
@@ -114,13 +114,13 @@ def match(table: Table, tensors: Tensors, shapes: Mapping[str, tuple[int, ...]],
         misshapen += [text for text in wrong if text]
         if pieces and not any(wrong):
             arrays = tuple(rule.oriented(tensors[name]) for name in pieces)
-            found[rule.target] = Source(arrays, bool(rule.layers), pieces, where)
+            sources[rule.target] = Source(arrays, bool(rule.layers), pieces, where)
         elif not pieces and rule.optional:
-            found[rule.target] = Source((np.broadcast_to(np.float32(0), expected),), False, [rule.source], where)
+            sources[rule.target] = Source((np.broadcast_to(np.float32(0), expected),), False, [rule.source], where)
     read = {*spelled.values()}
     unused = [name for name in tensors if name not in read and not any(re.fullmatch(p, name) for p in table.ignored)]
     _refuse(table, where, missing, unused, misshapen, differing, other)
-    return found
+    return sources
 
 
 def export(table: Table, params: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -164,9 +164,9 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
 def _spelling(name: str, table: Table, tensors: Tensors) -> str:
     """Return the spelling under which the file has the tensor `name` of the table; `name` if the file lacks it."""
     for count in range(len(table.spellings) + 1):
-        for chosen in itertools.combinations(table.spellings, count):
+        for substitutions in itertools.combinations(table.spellings, count):
             spelled = name
-            for pattern, replacement in chosen:
+            for pattern, replacement in substitutions:
                 spelled = re.sub(pattern, replacement, spelled)
             if spelled in tensors:
                 return spelled

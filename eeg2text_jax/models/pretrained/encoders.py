@@ -171,18 +171,18 @@ def load_encoder(name: str | Path, layer: int | Literal["last"] | None = None) -
     whole = encoder_spec(config, str(folder))
     short = str(name).rstrip("/").rpartition("/")[2]
     depth = whole.stack.layers
-    chosen = min(BEST_LAYERS.get(short, depth), depth) if layer is None else depth if layer == "last" else layer
-    if not 0 <= chosen <= depth:
+    n_layers = min(BEST_LAYERS.get(short, depth), depth) if layer is None else depth if layer == "last" else layer
+    if not 0 <= n_layers <= depth:
         raise UserError(f"--layer={layer}: {short} has layers 0 (its embeddings) to {depth}.")
-    encoder = TextEncoder(whole.cut(chosen))
+    encoder = TextEncoder(whole.cut(n_layers))
     shapes = encoder.shapes
-    sources = match(_cut_table(whole, chosen, config), read_tensors(folder), tensor_shapes(shapes), str(folder))
+    sources = match(_cut_table(whole, n_layers, config), read_tensors(folder), tensor_shapes(shapes), str(folder))
     # RoBERTa's tokenizer must put a space before the first word, as before all others. bert-score passes this option in
     # each call of the tokenizer, where transformers 5 ignores it silently.
     tokenizer = load_tokenizer(folder, **({"add_prefix_space": True} if whole.model_type == "roberta" else {}))
     tuned = layer is not None or short in BEST_LAYERS
     return LoadedEncoder(
-        short, encoder, assemble(sources, shapes), tokenizer, folder, weights_digest(folder), tuned, chosen == depth
+        short, encoder, assemble(sources, shapes), tokenizer, folder, weights_digest(folder), tuned, n_layers == depth
     )
 
 
@@ -205,18 +205,18 @@ def _cut_table(whole: EncoderSpec, layers: int, config: PretrainedConfig) -> Tab
         unused = (*UNUSED, r"lm_head\..*", r"classifier\..*", r"(.*\.)?embeddings\.token_type_ids")
         table = Table(prefix.upper(), tuple(rules), unused, ((rf"^{prefix}\.", ""), *OLD_NORMS))
     ours = (f"backbone/{whole.table}/", "backbone/encoder/")
-    kept: list[Rule] = []
+    cut_rules: list[Rule] = []
     passed: set[str] = set()
     for rule in table.rules:
         if rule.target.startswith(ours) and (layers or not rule.layers):
             lower = dataclasses.replace(rule, layers=min(rule.layers, layers))
             passed |= {*rule.names()} - {*lower.names()}
-            kept.append(lower)
+            cut_rules.append(lower)
         else:
             passed |= {*rule.names(), *rule.tied}
     for prefix in table.spellings[:1]:  # in some files, names lack this prefix
         passed |= {re.sub(*prefix, name) for name in passed}
-    return dataclasses.replace(table, rules=tuple(kept), ignored=(*table.ignored, *map(re.escape, sorted(passed))))
+    return dataclasses.replace(table, rules=tuple(cut_rules), ignored=(*table.ignored, *map(re.escape, sorted(passed))))
 
 
 # Compute hidden states of texts with a text encoder, once per distinct text, in batches of fixed widths in tokens.
@@ -268,14 +268,14 @@ class TextEmbedder:
         """Return the hidden states of every sequence of tokens, float32 `[T, D]`; distinct ones are computed once."""
         keys = [one.tobytes() for one in ids]
         new = {key: one for key, one in zip(keys, ids, strict=True) if key not in self._states}
-        found = dict(zip(new, self._compute(list(new.values())), strict=True))
-        found |= {key: self._states[key] for key in keys if key not in found}
+        state_of = dict(zip(new, self._compute(list(new.values())), strict=True))
+        state_of |= {key: self._states[key] for key in keys if key not in state_of}
         for key in new:
-            self._states[key] = found[key]
-            self._bytes += found[key].nbytes
+            self._states[key] = state_of[key]
+            self._bytes += state_of[key].nbytes
         while self._bytes > KEPT:
             self._bytes -= self._states.pop(next(iter(self._states))).nbytes
-        return [found[key] for key in keys]
+        return [state_of[key] for key in keys]
 
     def forget(self) -> None:
         """Clear the cache of states."""
@@ -284,7 +284,7 @@ class TextEmbedder:
 
     def _compute(self, ids: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Compute the states `[T, D]` of each sequence; a batch is read after the next is dispatched, to save time."""
-        found: list[np.ndarray] = [np.empty(0, np.float32)] * len(ids)
+        states: list[np.ndarray] = [np.empty(0, np.float32)] * len(ids)
         rows, pending = NamedSharding(self._mesh, P("data")), None
         for places, width, size in plan_batches([len(one) for one in ids], len(jax.local_devices())):
             block = np.full((size, width), self.loaded.encoder.spec.pad_token, np.int32)
@@ -293,15 +293,15 @@ class TextEmbedder:
                 block[row, : len(ids[place])], lengths[row] = ids[place], len(ids[place])
             arrays = jax.device_put(block, rows), jax.device_put(lengths, rows)
             dispatched = places, _encode(self.loaded.encoder, self._params, *arrays)
-            self._read(pending, ids, found)
+            self._read(pending, ids, states)
             pending = dispatched
-        self._read(pending, ids, found)
-        return found
+        self._read(pending, ids, states)
+        return states
 
-    def _read(self, batch: tuple[np.ndarray, jax.Array] | None, ids: Sequence[np.ndarray], found: list) -> None:
+    def _read(self, batch: tuple[np.ndarray, jax.Array] | None, ids: Sequence[np.ndarray], states: list) -> None:
         if batch is not None:
             for place, state in zip(batch[0], to_host(batch[1]), strict=False):
-                found[place] = state[: len(ids[place])].copy()
+                states[place] = state[: len(ids[place])].copy()
 
     def describe(self, max_tokens: int | None = None) -> str:
         """Return the part of a metric's signature (how scores are computed) that names the encoder and its layer."""
@@ -414,7 +414,7 @@ def read_modules(folder: Path) -> SentenceModules:
     path = folder / "modules.json"
     if not path.is_file():
         return SentenceModules()
-    found: list[Module] = []
+    modules: list[Module] = []
     for module in _read_json(path, list):
         if not isinstance(module, dict) or not isinstance(module.get("type"), str):
             raise UserError(f"{path}: expected a list of objects with `type` and `path`; copy the checkpoint again.")
@@ -424,15 +424,15 @@ def read_modules(folder: Path) -> SentenceModules:
                 f"{path}: the sentence encoder has a stage {module['type']!r}, which is not supported; expected "
                 f"{', '.join(_READERS)}; choose another encoder."
             )
-        found += _READERS[kind](folder / str(module.get("path", "")))
-    if not found or found[0].name == "normalize" or found[0].name.startswith("dense"):
+        modules += _READERS[kind](folder / str(module.get("path", "")))
+    if not modules or modules[0].name == "normalize" or modules[0].name.startswith("dense"):
         raise UserError(
             f"{path}: no Pooling comes after the encoder, so a sentence has no single vector; choose another encoder."
         )
     beside = folder / "sentence_bert_config.json"
     settings = _read_json(beside, dict) if beside.is_file() else {}
     return SentenceModules(
-        tuple(found), settings.get("max_seq_length"), bool(settings.get("do_lower_case")), stated=True
+        tuple(modules), settings.get("max_seq_length"), bool(settings.get("do_lower_case")), stated=True
     )
 
 
@@ -443,13 +443,13 @@ def _pooling(folder: Path) -> list[Module]:
     if modes is None:
         flags = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value is True]
         modes = sorted(flags, key=lambda name: [*FLAGS, name].index(name))
-    chosen = [FLAGS.get(str(name), str(name)) for name in ([modes] if isinstance(modes, str) else modes)]
-    if not chosen or not {*chosen} <= POOLINGS.keys():
+    poolings = [FLAGS.get(str(name), str(name)) for name in ([modes] if isinstance(modes, str) else modes)]
+    if not poolings or not {*poolings} <= POOLINGS.keys():
         raise UserError(
-            f"{path}: asks for {', '.join(chosen) or 'no pooling'}; expected {', '.join(POOLINGS)}; choose another "
+            f"{path}: asks for {', '.join(poolings) or 'no pooling'}; expected {', '.join(POOLINGS)}; choose another "
             "encoder."
         )
-    return [Module(",".join(chosen), lambda states: np.concatenate([POOLINGS[name](states) for name in chosen]))]
+    return [Module(",".join(poolings), lambda states: np.concatenate([POOLINGS[name](states) for name in poolings]))]
 
 
 def _dense(folder: Path) -> list[Module]:

@@ -72,8 +72,8 @@ def export_checkpoint(
                 write_feeding(folder, feeding)
             tokenizer.save_pretrained(str(folder))
             if generation is not None:
-                known = {name: value for name, value in generation.items() if value != model.spec.vocab_size}
-                (folder / "generation_config.json").write_text(_json(known), encoding="utf8")
+                settings = {name: value for name, value in generation.items() if value != model.spec.vocab_size}
+                (folder / "generation_config.json").write_text(_json(settings), encoding="utf8")
             write_sums(folder)
             (folder / "README.md").write_text(card, encoding="utf8")
     except OSError as error:

@@ -65,13 +65,13 @@ def map_file(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def not_weights(path: Path, start: bytes, expected: str, found: str) -> UserError:
-    """Return the error for a file that should be `expected`; `found` says what it is, `start` are its first bytes."""
+def not_weights(path: Path, start: bytes, expected: str, problem: str) -> UserError:
+    """Return the error for a file that should be `expected`; `problem` says what it is, `start` are its first bytes."""
     if start.startswith(b"version https://git-lfs"):
-        found = "it is a Git LFS pointer: run `git lfs pull` in its folder"
+        problem = "it is a Git LFS pointer: run `git lfs pull` in its folder"
     else:
-        found = f"{found}; download or copy it again"
-    return UserError(f"{path}: expected {expected}, but {found}.")
+        problem = f"{problem}; download or copy it again"
+    return UserError(f"{path}: expected {expected}, but {problem}.")
 
 
 def open_safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -104,8 +104,8 @@ def _opened(path: Path, content: mmap.mmap) -> safetensors.safe_open:
     try:
         return safetensors.safe_open(path, "numpy")
     except safetensors.SafetensorError as error:
-        found = f"its header does not fit: the file was cut short, or more bytes follow ({first_line(error)})"
-        raise not_weights(path, content[:100], "a safetensors file", found) from error
+        problem = f"its header does not fit: the file was cut short, or more bytes follow ({first_line(error)})"
+        raise not_weights(path, content[:100], "a safetensors file", problem) from error
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
@@ -142,8 +142,8 @@ def open_flax(path: Path) -> dict[str, np.ndarray]:
     try:
         tree = msgpack_restore(content)
     except (ValueError, TypeError, KeyError, msgpack.UnpackException, RecursionError) as error:
-        found = f"it was cut short or has other content ({first_line(error)})"
-        raise not_weights(path, content[:100], expected, found) from error
+        problem = f"it was cut short or has other content ({first_line(error)})"
+        raise not_weights(path, content[:100], expected, problem) from error
     if not isinstance(tree, dict) or not isinstance(tree := tree.get("params", tree), dict):
         raise not_weights(path, content[:100], expected, "it begins like another kind of file")
     tensors: dict[str, np.ndarray] = {}
@@ -340,15 +340,15 @@ def open_torch(path: Path) -> dict[str, np.ndarray]:
     except Exception as error:  # a damaged pickle raises nearly anything
         reason = first_line(error)[:120]
         raise not_weights(path, start, "a PyTorch state dict", f"it cannot be read ({reason})") from error
-    found = "" if isinstance(state, dict) else type(state).__name__
-    items = [] if found else list(state.items())
+    content = "" if isinstance(state, dict) else type(state).__name__
+    items = [] if content else list(state.items())
     if wrong := [repr(name) for name, _ in items if not isinstance(name, str)]:
-        found = f"names that are no text: {', '.join(wrong[:5])}"
+        content = f"names that are no text: {', '.join(wrong[:5])}"
     elif wrong := [name for name, value in items if not isinstance(value, torch.Tensor)]:
-        found = f"other values under {', '.join(wrong[:5])}"
-    if found:
+        content = f"other values under {', '.join(wrong[:5])}"
+    if content:
         raise UserError(
-            f"{path}: expected a dict of tensors, found {found}; save the state dict of the model alone "
+            f"{path}: expected a dict of tensors, found {content}; save the state dict of the model alone "
             "(model.state_dict())."
         )
     return {name: _view(torch, tensor, f"{path}: {name!r}") for name, tensor in items}
@@ -425,14 +425,14 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
         promised = {name for name, file in weight_map.items() if file == shard}
         if open_file is open_flax:
             promised = {torch_name(tuple(name.split("/"))) for name in promised}
-        found = open_file(path)
-        if promised != set(found):
-            both = ", ".join(sorted(promised ^ set(found))[:5])
+        shard_tensors = open_file(path)
+        if promised != set(shard_tensors):
+            both = ", ".join(sorted(promised ^ set(shard_tensors))[:5])
             raise UserError(
                 f"{path}: its tensors are not those that {index.name} lists; they differ in {both}; download or copy "
                 "the folder again."
             )
-        tensors |= found
+        tensors |= shard_tensors
     return tensors
 
 
@@ -533,12 +533,12 @@ def check_sums(folder: Path) -> None:
     if not lines and (folder / FEEDING).exists():
         raise UserError(f"{path}: the checksums that every export has are missing; copy the folder again.")
     for number, line in enumerate(lines, start=1):
-        found = _SUM.fullmatch(line)
-        if not found:
+        match = _SUM.fullmatch(line)
+        if not match:
             raise UserError(
                 f"{path}: line {number} is not a checksum and the name of a file; copy this file of checksums again."
             )
-        expected, file = found[1], folder / found[2]
+        expected, file = match[1], folder / match[2]
         if not file.is_file():
             raise UserError(f"{file}: is missing, and {SUMS} lists it; copy the folder again.")
         state = file.stat()

@@ -100,12 +100,12 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
     model = Seq2SeqModel(spec, beside[0], dtype, shared_frozen=True)
     shapes = model.shapes
     expected = tensor_shapes(shapes)
-    found = match(backbone_table(spec), read_tensors(base), expected, str(base))
-    frozen = assemble(found, frozen_shapes(model, feeding.base_dtype), shardings)
-    own = eeg_sources(beside[1], shapes, folder)
+    frozen_sources = match(backbone_table(spec), read_tensors(base), expected, str(base))
+    frozen = assemble(frozen_sources, frozen_shapes(model, feeding.base_dtype), shardings)
+    trained_sources = eeg_sources(beside[1], shapes, folder)
     if spec.decoder.lora is not None:
-        own |= export_files.adapter_sources(folder, spec.decoder, expected)
-    return model, joined(Divided(assemble(own, shapes, shardings), frozen))
+        trained_sources |= export_files.adapter_sources(folder, spec.decoder, expected)
+    return model, joined(Divided(assemble(trained_sources, shapes, shardings), frozen))
 
 
 def read_config(folder: Path) -> PretrainedConfig:
@@ -170,8 +170,8 @@ def assemble(
     """
     first = () if arms is None else (arms,)
     wanted = {*sources, *(f"{path}_scale" for path in sources if path.endswith("/kernel"))}
-    known = {path: leaf for path, leaf in flatten(shapes).items() if path in wanted}
-    flat = {path: jax.ShapeDtypeStruct((*first, *leaf.shape), leaf.dtype) for path, leaf in known.items()}
+    leaves = {path: leaf for path, leaf in flatten(shapes).items() if path in wanted}
+    flat = {path: jax.ShapeDtypeStruct((*first, *leaf.shape), leaf.dtype) for path, leaf in leaves.items()}
     where: Mapping[str, Any] = {} if shardings is None else flatten(shardings(unflatten(flat)))
 
     def put(path: str) -> jax.Array:
@@ -323,9 +323,9 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folde
 
     Raises UserError if an id would mean another token than the checkpoint was trained on.
     """
-    own = load_tokenizer(folder) if has_vocabulary(folder) else None
+    checkpoint_tokenizer = load_tokenizer(folder) if has_vocabulary(folder) else None
     advice = "leave config.text.tokenizer empty to use the checkpoint's own"
-    if own is None:
+    if checkpoint_tokenizer is None:
         advice = "set config.text.tokenizer to the one that the checkpoint was trained with"
     if len(tokenizer) > spec.vocab_size:
         raise UserError(f"{folder} has {spec.vocab_size} tokens, the tokenizer {len(tokenizer)}; {advice}.")
@@ -338,14 +338,14 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: Seq2SeqSpec, folde
     for name, (ours, theirs) in specials.items():
         if ours != theirs:
             raise UserError(f"the tokenizer's {name} token is {ours}, but {folder} has {theirs}; {advice}.")
-    if own is None:
+    if checkpoint_tokenizer is None:
         if len(tokenizer) < _LEAST_SHARE * spec.vocab_size:
             raise UserError(
                 f"{folder} has {spec.vocab_size} tokens, the tokenizer only {len(tokenizer)}: the tokenizer is of "
                 f"another checkpoint; {advice}."
             )
         return
-    ids = {id: token for token, id in own.get_vocab().items()}
+    ids = {id: token for token, id in checkpoint_tokenizer.get_vocab().items()}
     wrong = [(id, token, ids[id]) for token, id in tokenizer.get_vocab().items() if ids.get(id, token) != token]
     if wrong:
         id, ours, theirs = min(wrong)
