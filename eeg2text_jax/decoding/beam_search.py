@@ -100,11 +100,11 @@ def look_back_by_products(
     columns = jax.nn.one_hot(written % LANES, LANES, dtype=jnp.bfloat16)
     sums = jnp.float32 if scores.size <= FEW_SCORES else jnp.bfloat16
     rows *= rank[:, :, None].astype(jnp.bfloat16)
-    found = jnp.einsum("ntr,ntc->nrc", rows, columns, preferred_element_type=sums)  # rank of every token
-    found = found.reshape(scores.shape[0], -1)[:, :vocabulary]
+    ranks = jnp.einsum("ntr,ntc->nrc", rows, columns, preferred_element_type=sums)  # rank of every token
+    ranks = ranks.reshape(scores.shape[0], -1)[:, :vocabulary]
     if penalty != 1.0:
-        scores = jnp.where(found > 0, jnp.where(scores < 0, scores * penalty, scores / penalty), scores)
-    return jnp.where(found > 1, -jnp.inf, scores)
+        scores = jnp.where(ranks > 0, jnp.where(scores < 0, scores * penalty, scores / penalty), scores)
+    return jnp.where(ranks > 1, -jnp.inf, scores)
 
 
 def _banned(tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
@@ -274,15 +274,15 @@ def beam_search(
 
             after, state = jax.lax.while_loop(goes_on, iterate, (after, state))
         steps = jnp.broadcast_to(state.length - 1, size)
-        found = Hypotheses(state.done_tokens, state.done_lengths, state.done_scores, steps)
+        finished = Hypotheses(state.done_tokens, state.done_lengths, state.done_scores, steps)
         if not half:
-            return found
+            return finished
         rest = jnp.argsort(~unfinished(state, spec))[:half]  # unfinished sentences first
         state = jax.tree.map(lambda leaf: leaf[rest] if leaf.ndim else leaf, state)
         if after is not None:
             after = after.reshape(size, -1, after.shape[1])[rest].reshape(-1, after.shape[1])
         later = finish(after, state, None if keys is None else keys[rest], compactions - 1)
-        return jax.tree.map(lambda all_, some: all_.at[rest].set(some), found, later)
+        return jax.tree.map(lambda all_, some: all_.at[rest].set(some), finished, later)
 
     def choose_first(state: BeamState, keys: jax.Array | None) -> Hypotheses:
         # XLA for TPUs prefetches weights and caches within an iteration only. If the iteration begins with the choice,
@@ -355,16 +355,16 @@ def choose_candidates(
     count = min(max(2, 1 + len(spec.eos_token_id)) * beams, beams * vocabulary)
     if spec.do_sample:
         flat = scores.reshape(batch, -1)
-        chosen = _draw(flat, count, keys, state.length)
-        best = jnp.take_along_axis(flat, chosen, axis=1)
-        parents, tokens = chosen // vocabulary, chosen % vocabulary
+        places = _draw(flat, count, keys, state.length)
+        best = jnp.take_along_axis(flat, places, axis=1)
+        parents, tokens = places // vocabulary, places % vocabulary
     else:
         # Taking the top C of each beam, and then the top C of these, gives the top C of all, with ties in the same
         # order. On a TPU, reshaping the scores to [B, K*V] would take as long as all other work on them.
         each = min(count, vocabulary)
         best, tokens = top_k(scores, each)
-        best, chosen = jax.lax.top_k(best.reshape(batch, -1), count)
-        parents, tokens = chosen // each, jnp.take_along_axis(tokens.reshape(batch, -1), chosen, axis=1)
+        best, places = jax.lax.top_k(best.reshape(batch, -1), count)
+        parents, tokens = places // each, jnp.take_along_axis(tokens.reshape(batch, -1), places, axis=1)
     tokens = tokens.astype(jnp.int32)
     sequences = jax.lax.dynamic_update_index_in_dim(_beams(state.tokens, parents), tokens, state.length, axis=2)
     ends = jnp.isin(tokens, jnp.asarray(spec.eos_token_id)) | (state.length + 1 >= spec.max_length)
@@ -380,8 +380,8 @@ def _draw(scores: jax.Array, count: int, keys: jax.Array, length: jax.Array) -> 
 
 def continue_live(candidates: Candidates, beams: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the best K candidates that do not end: tokens `[B, K, T]`, scores `[B, K]`, parents `[B, K]`."""
-    scores, chosen = jax.lax.top_k(candidates.scores + jnp.where(candidates.ends, IMPOSSIBLE, 0.0), beams)
-    return _beams(candidates.sequences, chosen), scores, _beams(candidates.parents, chosen)
+    scores, places = jax.lax.top_k(candidates.scores + jnp.where(candidates.ends, IMPOSSIBLE, 0.0), beams)
+    return _beams(candidates.sequences, places), scores, _beams(candidates.parents, places)
 
 
 def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec) -> BeamState:
@@ -399,10 +399,10 @@ def keep_finished(candidates: Candidates, state: BeamState, spec: GenerationSpec
     lengths = jnp.broadcast_to(state.length + 1, ended.shape)
     merged = jnp.concatenate([state.done_scores, scores], axis=1)  # [B, K + C]
     filled = jnp.concatenate([state.done, ended & ~closed[:, None]], axis=1)
-    chosen = jax.lax.top_k(jnp.where(filled, merged, merged + IMPOSSIBLE), spec.num_beams)[1]
+    places = jax.lax.top_k(jnp.where(filled, merged, merged + IMPOSSIBLE), spec.num_beams)[1]
 
     def merge(old: jax.Array, new: jax.Array) -> jax.Array:
-        return _beams(jnp.concatenate([old, new], axis=1), chosen)
+        return _beams(jnp.concatenate([old, new], axis=1), places)
 
     return state._replace(
         done_scores=merge(state.done_scores, scores),
@@ -436,9 +436,9 @@ def _rows(tokens: jax.Array) -> jax.Array:
     return tokens.reshape(-1, tokens.shape[2])
 
 
-def _beams(values: jax.Array, chosen: jax.Array) -> jax.Array:
+def _beams(values: jax.Array, places: jax.Array) -> jax.Array:
     """Return `values[b, chosen[b, k]]` for values `[B, C, ...]` and chosen `[B, K]`."""
-    return jax.vmap(lambda row, index: row[index])(values, chosen)
+    return jax.vmap(lambda row, index: row[index])(values, places)
 
 
 # Greedy decoding and ancestral sampling.

@@ -115,12 +115,12 @@ def search(
     if spec.num_beams > 1:
         lengths = model.cache_lengths(beams, spec.max_length, platform)
         growth = Growth(lengths, functools.partial(resize, grouped=platform == "tpu")) if len(lengths) > 1 else None
-        found = beam_search(
+        hypotheses = beam_search(
             step, reorder_beams, cache, batch, spec, keys, compactions=compactions, growth=growth, platform=platform
         )
     else:
-        found = sample(step, cache, batch, spec, None if keys is None else _keys_of_rows(keys, returned))
-    return _flatten(found, returned)
+        hypotheses = sample(step, cache, batch, spec, None if keys is None else _keys_of_rows(keys, returned))
+    return _flatten(hypotheses, returned)
 
 
 @functools.cache
@@ -139,12 +139,12 @@ def _keys_of_rows(keys: jax.Array, returned: int) -> jax.Array:
     return rows.reshape(-1)
 
 
-def _flatten(found: Hypotheses, returned: int) -> Generated:
+def _flatten(hypotheses: Hypotheses, returned: int) -> Generated:
     def rows(values: jax.Array) -> jax.Array:
         return values[:, :returned].reshape(-1, *values.shape[2:])
 
-    steps = jnp.repeat(found.steps, returned, axis=0)
-    return Generated(rows(found.tokens), rows(found.lengths), rows(found.scores), steps)
+    steps = jnp.repeat(hypotheses.steps, returned, axis=0)
+    return Generated(rows(hypotheses.tokens), rows(hypotheses.lengths), rows(hypotheses.scores), steps)
 
 
 # Decode whole test sets on a mesh for all arms, the trained models of a run: one per training condition and seed.

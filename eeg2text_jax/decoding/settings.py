@@ -172,7 +172,7 @@ def search_name(num_beams: int, do_sample: bool) -> str:
 
 def unlike(stored: Mapping[str, Any], spec: GenerationSpec) -> list[str]:
     """Return the settings of a `generation_config.json` that differ from the spec, each with both values."""
-    found = []
+    phrases = []
     for name, theirs in stored.items():
         drawn = name in ("temperature", "top_k", "top_p") and not spec.do_sample
         if theirs is None or name in _WITHOUT_EFFECT or drawn:
@@ -184,8 +184,8 @@ def unlike(stored: Mapping[str, Any], spec: GenerationSpec) -> list[str]:
         if name in _TUPLES:
             ours, theirs = list(_as_tuple(ours)), list(_as_tuple(theirs))
         if ours != theirs:
-            found.append(f"{name} (file: {theirs}, config.decode: {ours})")
-    return found
+            phrases.append(f"{name} (file: {theirs}, config.decode: {ours})")
+    return phrases
 
 
 def _wrong_type(value: Any, kind: Any) -> str:
@@ -216,22 +216,22 @@ def _as_tuple(value: Any) -> tuple[int, ...]:
 def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return the fields that have an effect, by their names in `GenerationSpec`; `source` names them in messages."""
     names = {field.name for field in dataclasses.fields(GenerationSpec)}
-    known = {}
+    effective = {}
     for name, value in fields.items():
         if value is None or name in _WITHOUT_EFFECT | _OF_THE_LOOP:
             continue
         if name in ("max_new_tokens", "min_new_tokens"):  # lengths without the start token, which override max_length
             if _wrong_type(value, int):
                 raise UserError(f"{source}: generation setting {name}: expected a whole number, got {value!r}.")
-            known[name.replace("_new_tokens", "_length")] = value + 1
+            effective[name.replace("_new_tokens", "_length")] = value + 1
         elif name in names:
-            known.setdefault(name, value)
+            effective.setdefault(name, value)
         elif name not in _NEUTRAL or value != _NEUTRAL[name]:
             raise UserError(
                 f"{source}: generation setting {name!r} (= {value!r}) is not implemented; the nearest implemented "
                 f"one is {nearest(name, sorted(names))!r}."
             )
-    return known
+    return effective
 
 
 def _checks(spec: GenerationSpec) -> list[tuple[str, bool, str]]:

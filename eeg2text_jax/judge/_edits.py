@@ -21,13 +21,13 @@ def _pairs_of(listed: str) -> dict[str, str]:
 
     A word that is listed twice gets its first counterpart. A counterpart of several words is not mapped back.
     """
-    found: dict[str, str] = {}
+    counterparts: dict[str, str] = {}
     for entry in listed.split(","):
         left, _, right = entry.strip().partition(" ")
-        found.setdefault(left, right)
+        counterparts.setdefault(left, right)
         if " " not in right:
-            found.setdefault(right, left)
-    return found
+            counterparts.setdefault(right, left)
+    return counterparts
 
 
 _CONTRACTIONS = (
@@ -172,16 +172,16 @@ def contraction(words: list[str], rng: random.Random, corpus: Corpus) -> list[st
     """Contract two words (`do not` becomes `don't`), or expand a contraction to two words."""
     lowered = [core(word).lower() for word in words]
     back = {short: long for long, short in CONTRACTIONS.items()}
-    found = []  # position, number of words to replace, replacement
+    edits = []  # position, number of words to replace, replacement
     for i, word in enumerate(lowered):
         two = CONTRACTIONS.get(" ".join(lowered[i : i + 2]))
         if two and i + 1 < len(words) and core(words[i]) == words[i]:
-            found.append((i, 2, put(words[i + 1], two)))
+            edits.append((i, 2, put(words[i + 1], two)))
         elif word in back and not word.endswith("'s"):
-            found.append((i, 1, put(words[i], back[word])))
-    if not found:
+            edits.append((i, 1, put(words[i], back[word])))
+    if not edits:
         return None
-    at, length, new = rng.choice(found)
+    at, length, new = rng.choice(edits)
     return [*words[:at], new, *words[at + length :]]
 
 
@@ -387,15 +387,15 @@ def make_pairs(sentences: Sequence[str], *, per_sentence: int, preserved: float,
     `preserved` is the probability that a pair keeps the meaning.
     """
     rng, corpus = random.Random(seed), Corpus.of(sentences)
-    found = []
+    pairs = []
     for text in corpus.sentences:
         for _ in range(per_sentence):
             breaking = rng.random() >= preserved
             harmless = rng.randint(0, 3) if breaking else rng.randint(1, 4)
             pair = next(filter(None, (edit_sentence(text, harmless, breaking, rng, corpus) for _ in range(5))), None)
             if pair is not None:
-                found.append(pair)
-    return found
+                pairs.append(pair)
+    return pairs
 
 
 # Synthetic speakers: share of utterances with an error, harmless edits in such an utterance, and the share of such
@@ -417,7 +417,7 @@ SPEAKERS = (
 def make_speakers(sentences: Sequence[str], *, speakers: int, utterances: int, seed: int) -> list[Pair]:
     """Return at most `utterances` pairs for each of `speakers` synthetic speakers; some pairs have no error."""
     rng, corpus = random.Random(seed), Corpus.of(sentences)
-    found = []
+    pairs = []
     for n in range(speakers):
         erroneous, harmless, breaking = SPEAKERS[n % len(SPEAKERS)]
         for text in rng.sample(corpus.sentences, min(utterances, len(corpus.sentences))):
@@ -425,5 +425,5 @@ def make_speakers(sentences: Sequence[str], *, speakers: int, utterances: int, s
             if rng.random() < erroneous:
                 made = (edit_sentence(text, harmless, rng.random() < breaking, rng, corpus) for _ in range(5))
                 pair = next(filter(None, made), pair)
-            found.append(dataclasses.replace(pair, speaker=f"S{n + 1}"))
-    return found
+            pairs.append(dataclasses.replace(pair, speaker=f"S{n + 1}"))
+    return pairs

@@ -99,9 +99,9 @@ def read_judge(folder: str | os.PathLike[str]) -> Judge:
     except ValueError as error:
         raise UserError(f"{path}: is not JSON; tune the judge again or copy it anew.") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        found = content.get("format") if isinstance(content, dict) else type(content).__name__
+        written = content.get("format") if isinstance(content, dict) else type(content).__name__
         raise UserError(
-            f"{path}: has the format {found!r:.40}; expected {FORMAT}, so another version wrote it; tune the judge "
+            f"{path}: has the format {written!r:.40}; expected {FORMAT}, so another version wrote it; tune the judge "
             "again."
         )
     fields = _Fields(path, content)
@@ -154,11 +154,11 @@ class _Fields:
             )
         return value
 
-    def one_of(self, name: str, known: tuple[str, ...]) -> str:
+    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
         value = self(name, str)
-        if value not in known:
+        if value not in choices:
             raise UserError(
-                f"{self._path}: {name} is {value!r:.60}; expected {' or '.join(known)}; copy the judge again."
+                f"{self._path}: {name} is {value!r:.60}; expected {' or '.join(choices)}; copy the judge again."
             )
         return value
 
@@ -271,14 +271,16 @@ class LatteScore(Metric):
 
     def notes(self) -> list[str]:
         """Return notes for the reader of the scores."""
-        found = []
+        messages = []
         if self.source != "human labels":
-            found.append(f"lattescore: the judge was tuned on {self.source}, not on people's ratings.")
+            messages.append(f"lattescore: the judge was tuned on {self.source}, not on people's ratings.")
         if self._blank:
-            found.append(f"lattescore: {len(self._blank)} pairs with a blank side count as meaning lost.")
+            messages.append(f"lattescore: {len(self._blank)} pairs with a blank side count as meaning lost.")
         if self._asker.encoder.cut:
-            found.append(f"lattescore: {self._asker.encoder.cut} pairs were longer than the model takes and were cut.")
-        return found
+            messages.append(
+                f"lattescore: {self._asker.encoder.cut} pairs were longer than the model takes and were cut."
+            )
+        return messages
 
     def _rows(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Return (preserved, score, 1) of every (reference, prediction), `[N, 3]`; equal pairs are judged once."""

@@ -75,33 +75,33 @@ class BertScore(Metric):
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
         check_same_length(predictions, references)
-        known = self._embed([*predictions, *references])
-        found = dict.fromkeys(zip(predictions, references, strict=True), np.zeros(3))
-        for prediction, reference in found:
-            sides = known[prediction], known[reference]
+        embedded = self._embed([*predictions, *references])
+        matches = dict.fromkeys(zip(predictions, references, strict=True), np.zeros(3))
+        for prediction, reference in matches:
+            sides = embedded[prediction], embedded[reference]
             if any(side.blank for side in sides):
                 self._blank_pairs.add((prediction, reference))
             else:
-                found[prediction, reference] = match_tables([sides[0]], [sides[1]])[0, 0]
-        rows = [[*found[pair], 1.0] for pair in zip(predictions, references, strict=True)]
+                matches[prediction, reference] = match_tables([sides[0]], [sides[1]])[0, 0]
+        rows = [[*matches[pair], 1.0] for pair in zip(predictions, references, strict=True)]
         return np.array(rows).reshape(len(rows), 4)
 
     def pairwise(self, predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        known = self._embed([*predictions, *references])
-        found = np.zeros((len(predictions), len(references), 4))
-        found[..., 3] = 1
+        embedded = self._embed([*predictions, *references])
+        tables = np.zeros((len(predictions), len(references), 4))
+        tables[..., 3] = 1
         rows, columns = (
-            [i for i, text in enumerate(texts) if not known[text].blank] for texts in (predictions, references)
+            [i for i, text in enumerate(texts) if not embedded[text].blank] for texts in (predictions, references)
         )
         if not rows or not columns:
-            return found
-        right = [known[references[j]] for j in columns]
-        longest = max(len(known[predictions[i]].states) for i in rows)
+            return tables
+        right = [embedded[references[j]] for j in columns]
+        longest = max(len(embedded[predictions[i]].states) for i in rows)
         size = max(1, SIMILARITIES // (longest * sum(len(text.states) for text in right)))
         for start in range(0, len(rows), size):
             part = rows[start : start + size]
-            found[np.ix_(part, columns, range(3))] = match_tables([known[predictions[i]] for i in part], right)
-        return found
+            tables[np.ix_(part, columns, range(3))] = match_tables([embedded[predictions[i]] for i in part], right)
+        return tables
 
     def corpus(self, summed: np.ndarray) -> np.ndarray:
         mean = ratio(summed[..., :3], summed[..., 3:], np.nan)
@@ -141,18 +141,18 @@ class BertScore(Metric):
 
     def _embed(self, texts: Sequence[str]) -> dict[str, "Embedded"]:
         """Return the embedding of every distinct text; embeddings are cached, up to `CACHE_BYTES`."""
-        found = {text: self._known.get(text) for text in texts}
-        new = [text for text, known in found.items() if known is None]
+        embedded = {text: self._known.get(text) for text in texts}
+        new = [text for text, cached in embedded.items() if cached is None]
         tokens = self._embedder.tokens(new)
         for text, ids, states in zip(new, tokens, self._embedder.states(tokens), strict=True):
             weights = self._weights(ids)
             blank = not text.strip() or len(ids) <= self._blank or not weights.any()
             unit = states / np.maximum(np.linalg.norm(states, axis=-1, keepdims=True), 1e-12)
-            found[text] = self._known[text] = Embedded(unit, weights / max(float(weights.sum()), 1e-38), blank)
+            embedded[text] = self._known[text] = Embedded(unit, weights / max(float(weights.sum()), 1e-38), blank)
             self._bytes += unit.nbytes
         while self._bytes > CACHE_BYTES:
             self._bytes -= self._known.pop(next(iter(self._known))).states.nbytes
-        return found
+        return embedded
 
 
 class Embedded(NamedTuple):
@@ -191,13 +191,13 @@ def read_baseline(path: str | os.PathLike[str], layer: int) -> tuple[np.ndarray,
         rows = list(csv.DictReader(path.read_text("utf8").splitlines()))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as a baseline of bert-score ({error}); check the path.") from error
-    found = next((row for row in rows if row.get("LAYER") == str(layer)), None)
-    if found is None:
+    line = next((row for row in rows if row.get("LAYER") == str(layer)), None)
+    if line is None:
         raise UserError(
             f"{path}: there is no row for layer {layer}; expected lines LAYER,P,R,F as bert-score has them."
         )
     try:
-        figures = np.array([float(found[name]) for name in "PRF"])
+        figures = np.array([float(line[name]) for name in "PRF"])
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: layer {layer} has no figures P, R and F; expected lines LAYER,P,R,F.") from error
     if not np.all(figures < 1):

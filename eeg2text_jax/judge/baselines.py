@@ -43,20 +43,20 @@ def auc_interval(scores: np.ndarray, labels: np.ndarray, groups: Sequence[str]) 
     if auc(scores, labels) is None:
         return None
     rng, members = np.random.default_rng(0), list(members_of(groups).values())
-    found = []
+    areas = []
     for _ in range(DRAWS):
         rows = np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))])
-        found.append(auc(scores[rows], labels[rows]))
-    low, high = np.quantile([value for value in found if value is not None], [0.025, 0.975])
+        areas.append(auc(scores[rows], labels[rows]))
+    low, high = np.quantile([value for value in areas if value is not None], [0.025, 0.975])
     return float(low), float(high)
 
 
 def members_of(groups: Sequence[str]) -> dict[str, np.ndarray]:
     """Return group -> its row numbers, in order of first appearance; `groups` names the group of every row."""
-    found: dict[str, list[int]] = {}
+    members: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
-        found.setdefault(group, []).append(row)
-    return {group: np.array(rows) for group, rows in found.items()}
+        members.setdefault(group, []).append(row)
+    return {group: np.array(rows) for group, rows in members.items()}
 
 
 class Curve(NamedTuple):
@@ -90,10 +90,10 @@ class Threshold(NamedTuple):
 
 def choose_threshold(scores: np.ndarray, labels: np.ndarray, precision: float) -> Threshold:
     """Return the lowest threshold with at least this precision; 0.5 if no threshold reaches it."""
-    found = curve(scores, labels)
-    good = np.flatnonzero(found.precision >= precision)
+    points = curve(scores, labels)
+    good = np.flatnonzero(points.precision >= precision)
     if len(good):
-        value, precise, recall, _ = (float(column[good[-1]]) for column in found)
+        value, precise, recall, _ = (float(column[good[-1]]) for column in points)
         return Threshold(value, precise, recall, f"lowest with a precision of {precision:g} on dev")
     taken, labels = np.asarray(scores) >= 0.5, np.asarray(labels, bool)
     hits = float((taken & labels).sum())
@@ -159,12 +159,12 @@ def fit_best(train: tuple[np.ndarray, np.ndarray], dev: tuple[np.ndarray, np.nda
 
 def error_rates(pairs: Sequence[Pair]) -> np.ndarray:
     """Return each pair's word deletions, insertions and substitutions per word of the ground truth, `[N, 3]`."""
-    found = []
+    rates = []
     for pair in pairs:
         reference, hypothesis = (normalize(text).split() for text in (pair.reference, pair.hypothesis))
         replaced, deleted, inserted, words = edit_counts(hypothesis, reference)
-        found.append(np.array([deleted, inserted, replaced]) / max(words, 1))
-    return np.array(found, float).reshape(-1, 3)
+        rates.append(np.array([deleted, inserted, replaced]) / max(words, 1))
+    return np.array(rates, float).reshape(-1, 3)
 
 
 def bertscore_features(pairs: Sequence[Pair], metric: BertScore) -> np.ndarray:
@@ -197,13 +197,13 @@ def baseline_scores(encoders: tuple[str, str], own: Path, parts: Parts) -> dict[
         shared = embedder and first == second and embedder.loaded.is_whole
         whole = embedder if shared else TextEmbedder(load_encoder(second, "last"))
         made["meaning[lr-similarity]"] = similarity_features, Similarity(whole), whole
-    found = {}
+    scores = {}
     for label, (features, metric, encoder) in made.items():
         train, dev = (
             (features(part, metric), np.array([pair.preserved for pair in part])) for part in (parts.train, parts.dev)
         )
-        found[label] = fit_best(train, dev)(features(parts.test, metric)), count(encoder.loaded.params)
-    return found
+        scores[label] = fit_best(train, dev)(features(parts.test, metric)), count(encoder.loaded.params)
+    return scores
 
 
 def count(params: Params) -> int:
@@ -267,17 +267,17 @@ def speakers_table(
     rng = np.random.default_rng(0)
     speakers, lines = [], []
     for name, rows in members_of([pair.speaker for pair in pairs]).items():
-        own, yes = [pairs[i] for i in rows], score[rows] >= threshold
+        members, yes = [pairs[i] for i in rows], score[rows] >= threshold
         line = Speaker(
             name,
             len(rows),
             word_accuracy=100.0 - min(100.0, 100.0 * float(edits[rows].sum()) / float(words[rows].sum())),
-            human=100.0 * float(np.mean([pair.preserved for pair in own])),
+            human=100.0 * float(np.mean([pair.preserved for pair in members])),
             latte=100.0 * float(yes.mean()),
             latte_mean=100.0 * float(score[rows].mean()),
         )
-        about = {field: next(filter(None, (getattr(pair, field) for pair in own)), "") for field in IMPAIRMENT}
-        interval = _interval(yes, [normalize(pair.reference) for pair in own], rng)
+        about = {field: next(filter(None, (getattr(pair, field) for pair in members)), "") for field in IMPAIRMENT}
+        interval = _interval(yes, [normalize(pair.reference) for pair in members], rng)
         speakers.append({**line._asdict(), **about, "latte_interval": interval, "decisions": line.decisions()})
         lines.append(line)
     agreement = {name: of._asdict() for name, of in agreements(lines).items()}
@@ -296,25 +296,25 @@ def _interval(yes: np.ndarray, sentences: Sequence[str], rng: np.random.Generato
 def agreements(lines: Sequence[Speaker]) -> dict[str, Agreement]:
     """Return figure (`latte`, `word_accuracy`) -> its agreement with human ratings; empty without speakers."""
     human = np.array([line.human for line in lines])
-    found = {}
+    by_figure = {}
     for name in ("latte", "word_accuracy") if lines else ():
         figures = np.array([getattr(line, name) for line in lines])
         pearson = spearman = None
         if len(lines) >= 3 and figures.std() > 0 and human.std() > 0:
             pearson, spearman = (float(of(figures, human).statistic) for of in (stats.pearsonr, stats.spearmanr))
         alike = int(((figures >= BARS[name]) == (human >= BARS["human"])).sum())
-        found[name] = Agreement(pearson, spearman, float(np.abs(figures - human).mean()), alike, len(lines))
-    return found
+        by_figure[name] = Agreement(pearson, spearman, float(np.abs(figures - human).mean()), alike, len(lines))
+    return by_figure
 
 
 def decided(figures: Mapping[str, float]) -> dict[str, bool]:
     """Return `word_accuracy`, `latte` -> whether it reaches its bar, from `wer` and `lattescore` (percent) if given."""
-    known = {}
+    percentages = {}
     if "wer" in figures:
-        known["word_accuracy"] = 100.0 - min(100.0, figures["wer"])
+        percentages["word_accuracy"] = 100.0 - min(100.0, figures["wer"])
     if "lattescore" in figures:
-        known["latte"] = figures["lattescore"]
-    return {name: value >= BARS[name] for name, value in known.items()}
+        percentages["latte"] = figures["lattescore"]
+    return {name: value >= BARS[name] for name, value in percentages.items()}
 
 
 def speakers_markdown(table: Mapping[str, Any]) -> list[str]:

@@ -213,29 +213,29 @@ def label_scores(model: Seq2SeqModel, frozen: Params, prompt: jax.Array, batch: 
     """
     hidden, mask = encode_pairs(model, frozen, prompt, batch)
     inputs = [(model.start_token, *ids[:-1]) for ids in labels]
-    found: dict[tuple[int, ...], jax.Array] = {}
+    log_probs: dict[tuple[int, ...], jax.Array] = {}
     for tokens in dict.fromkeys(inputs):  # labels of one token have the same input, so the decoder runs once
         ids = jnp.broadcast_to(jnp.asarray(tokens, jnp.int32)[None], (hidden.shape[0], len(tokens)))
-        found[tokens] = jax.nn.log_softmax(model.decode(frozen, ids, hidden, mask).astype(jnp.float32), axis=-1)
+        log_probs[tokens] = jax.nn.log_softmax(model.decode(frozen, ids, hidden, mask).astype(jnp.float32), axis=-1)
     sums = [
-        sum(found[tokens][:, place, token] for place, token in enumerate(ids))
+        sum(log_probs[tokens][:, place, token] for place, token in enumerate(ids))
         for tokens, ids in zip(inputs, labels, strict=True)
     ]
     return jnp.stack(sums, axis=-1)
 
 
-def keep_best(state: TuneState, found: jax.Array) -> TuneState:
+def keep_best(state: TuneState, figures: jax.Array) -> TuneState:
     """Store the current prompt as the best one in arms whose accuracy on dev rose, or stayed while the AUC rose.
 
     Args:
-      found: accuracy and AUC of the current prompts on dev, float32 `[A, 2]`.
+      figures: accuracy and AUC of the current prompts on dev, float32 `[A, 2]`.
     """
-    accuracy, auc = found[:, 0], found[:, 1]
+    accuracy, auc = figures[:, 0], figures[:, 1]
     before, auc_before = state.best[:, 0], state.best[:, 1]
     better = (accuracy > before) | ((accuracy == before) & (auc > auc_before))
     return state._replace(
         best_prompt=jnp.where(better[:, None, None], state.prompt, state.best_prompt),
-        best=jnp.where(better[:, None], found, state.best),
+        best=jnp.where(better[:, None], figures, state.best),
         best_step=jnp.where(better, state.step, state.best_step),
     )
 
@@ -361,7 +361,7 @@ def initial_prompts(
     """Return an initial prompt of P = `config.length` input embeddings for each of A seeds, float32 `[A, P, D]`.
 
     Args:
-      config: its `init` is `vocabulary`: embeddings of tokens drawn from the `population` most frequent ones (Lester et
+      config: its `init` is `vocabulary`: embeddings of tokens drawn from the `population` most tokens ones (Lester et
         al. 2021); `labels`: the mean embedding of each label's tokens first, then as `vocabulary`; or `uniform`:
         numbers from -0.5 to 0.5.
       texts: texts in which tokens are counted, see `frequent_tokens`.
@@ -374,16 +374,16 @@ def initial_prompts(
         shape = length, frozen.model.spec.d_model
         draws = [np.random.default_rng([seed, 1]).uniform(-0.5, 0.5, shape) for seed in seeds]
         return np.stack(draws).astype(np.float32)
-    known = frequent_tokens(frozen, config.population, texts)
-    if len(known) < length:
+    pool = frequent_tokens(frozen, config.population, texts)
+    if len(pool) < length:
         raise UserError(
-            f"prompt.population is {config.population}, which gives only {len(known)} tokens for a prompt of {length}; "
+            f"prompt.population is {config.population}, which gives only {len(pool)} tokens for a prompt of {length}; "
             "raise prompt.population, or lower prompt.length."
         )
     prompts = []
     for seed in seeds:
-        chosen = np.random.default_rng([seed, 0]).choice(known, length, replace=False)
-        prompt = embeddings_of(frozen, chosen)
+        token_ids = np.random.default_rng([seed, 0]).choice(pool, length, replace=False)
+        prompt = embeddings_of(frozen, token_ids)
         if config.init == "labels":
             for place, tokens in enumerate(labels.ids[:length]):
                 prompt[place] = embeddings_of(frozen, np.array(tokens)).mean(0)
@@ -432,26 +432,26 @@ class Asker:
         """
         distinct = list(dict.fromkeys(pairs))
         ids = self.encoder(distinct, where)
-        found, nothing = np.zeros(len(distinct)), np.zeros(len(distinct), bool)
+        probabilities, nothing = np.zeros(len(distinct)), np.zeros(len(distinct), bool)
         pending = None
         for rows, width, size in plan_batches(list(map(len, ids)), self._mesh.size):
             batch = block(ids, nothing, rows, width, size, self.frozen.model.pad_token)
             placed = put({name: batch[name] for name in ("ids", "length")}, batch_sharding(self._mesh))
             answers = _ask(self.frozen.model, self.labels.ids, self._mesh, self._params, self._prompt, placed)
-            self._read(pending, found)  # the previous batch, while devices compute this one
+            self._read(pending, probabilities)  # the previous batch, while devices compute this one
             pending = rows, answers
-        self._read(pending, found)
-        if not np.isfinite(found).all():
-            wrong = distinct[int(np.flatnonzero(~np.isfinite(found))[0])]
+        self._read(pending, probabilities)
+        if not np.isfinite(probabilities).all():
+            wrong = distinct[int(np.flatnonzero(~np.isfinite(probabilities))[0])]
             raise UserError(f"{self.frozen.name}: the score of {wrong[1]!r:.60} is not finite; set dtype=float32.")
         place = {pair: i for i, pair in enumerate(distinct)}
-        return found[[place[pair] for pair in pairs]]
+        return probabilities[[place[pair] for pair in pairs]]
 
-    def _read(self, pending: tuple[np.ndarray, jax.Array] | None, found: np.ndarray) -> None:
-        """Write the scores of a batch, given as its rows and their log-likelihoods, into `found`."""
+    def _read(self, pending: tuple[np.ndarray, jax.Array] | None, probabilities: np.ndarray) -> None:
+        """Write the scores of a batch, given as its rows and their log-likelihoods, into `probabilities`."""
         if pending is not None:
             rows, answers = pending[0], to_host(pending[1]).astype(float)[: len(pending[0])]
-            found[rows] = special.expit(answers[:, 0] - answers[:, 1])
+            probabilities[rows] = special.expit(answers[:, 0] - answers[:, 1])
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

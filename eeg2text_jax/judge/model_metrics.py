@@ -43,18 +43,18 @@ def makers_of(
     judge. `spelled` formats the name of a setting in messages. Raises UserError if a metric lacks its model, or a
     setting is given without a metric that uses it.
     """
-    encoded, judged = ([name for name in metrics if name in known] for known in (ENCODED, JUDGED))
+    encoded, judged = ([name for name in metrics if name in family] for family in (ENCODED, JUDGED))
     if encoded and not encoder:
         raise UserError(f"{encoded[0]} needs {spelled.format('encoder')}=NAME, a checkpoint's folder, or minilm.")
     if judged and not judge:
         raise UserError(f"{judged[0]} needs {spelled.format('judge')}=DIR/judge, which `eeg2text judge` writes.")
     settings = {"encoder": encoder, "layer": layer, "idf": idf, "rescale": rescale}
     others = {"judge": judge, "truncate": truncate}
-    for wanted, known, given in ((encoded, ENCODED, settings), (judged, JUDGED, others)):
-        for name, value in given.items():
+    for wanted, family, options in ((encoded, ENCODED, settings), (judged, JUDGED, others)):
+        for name, value in options.items():
             if value not in (None, False, "") and not wanted:
                 raise UserError(
-                    f"{spelled.format(name)} is for {' and '.join(known)}; ask for one of them, or leave it out."
+                    f"{spelled.format(name)} is for {' and '.join(family)}; ask for one of them, or leave it out."
                 )
     if not encoded and not judged:
         return None
@@ -92,11 +92,11 @@ def check_configured(config: "Settings") -> None:
     from eeg2text_jax.models.pretrained.folder import checkpoint_folder
 
     encoder, judge, wanted = config.metrics.encoder, config.metrics.judge, set(_wanted(config))
-    for known, name, place, expected, read in (
+    for family, name, place, expected, read in (
         (ENCODED, "encoder", encoder, "a checkpoint or minilm", checkpoint_folder),
         (JUDGED, "judge", judge, "which `eeg2text judge` writes", read_judge),
     ):
-        if used := wanted & {*known}:
+        if used := wanted & {*family}:
             if not place:
                 raise UserError(f"{min(used)} needs config.metrics.{name}, {expected}.")
             read(place)

@@ -95,8 +95,8 @@ def read_pairs(path: str | Path, meaning: Meaning = "") -> list[Pair]:
         labels.append((line, row["label"]))
         row["rated"] = row.pop("label")
         rows.append(row)
-    kept = _kept_meaning(path, labels, meaning)
-    return [Pair(preserved=yes, **row) for row, yes in zip(rows, kept, strict=True)]
+    preserved = _kept_meaning(path, labels, meaning)
+    return [Pair(preserved=yes, **row) for row, yes in zip(rows, preserved, strict=True)]
 
 
 def _records(path: Path) -> list[tuple[int, list[str]]]:
@@ -143,9 +143,9 @@ def _columns(path: Path, header: Sequence[str]) -> list[str]:
 
 def _kept_meaning(path: Path, labels: Sequence[tuple[int, str]], meaning: Meaning) -> list[bool]:
     """Return for each (line number, label) whether the label says that the meaning was kept."""
-    known = {"yes": True, "no": False, "0": True, "1": True, "2": False}
+    meanings = {"yes": True, "no": False, "0": True, "1": True, "2": False}
     for line, label in labels:
-        if label.lower() not in known:
+        if label.lower() not in meanings:
             raise UserError(
                 f"{path}, line {line}: the label is {label!r:.40}; expected a severity of the change (0 or 1: meaning "
                 "preserved, 2: meaning lost), or yes (preserved) or no (lost)."
@@ -167,8 +167,8 @@ def _kept_meaning(path: Path, labels: Sequence[tuple[int, str]], meaning: Meanin
             "0: lost); say which with --labels=severity or --labels=preserved."
         )
     if meaning == "preserved":
-        known["0"] = False
-    return [known[label.lower()] for _, label in labels]
+        meanings["0"] = False
+    return [meanings[label.lower()] for _, label in labels]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,15 +227,15 @@ def divide(pairs: Sequence[Pair], ratio: Sequence[float], seed: int, where: str)
 def _first_ratings(pairs: Sequence[Pair]) -> tuple[list[Pair], list[tuple[Pair, Pair]]]:
     """Return the pairs as first rated, and (first rating, second rating) of each pair that two raters labelled."""
     first: dict[tuple, Pair] = {}
-    twice, kept = [], []
+    twice, firsts = [], []
     for pair in pairs:
         key = (pair.reference, pair.hypothesis, pair.speaker, pair.id)
         before = first.setdefault(key, pair)
         if before is not pair and before.rater != pair.rater:
             twice.append((before, pair))
         else:
-            kept.append(pair)
-    return kept, twice
+            firsts.append(pair)
+    return firsts, twice
 
 
 def pairs_digest(pairs: Sequence[Pair]) -> str:
@@ -312,16 +312,16 @@ def block(
 
     Keys: `ids` `[size, width]`, and for each row `length` (in tokens), `yes` (meaning kept) and `weight`, `[size]`.
     """
-    found = {
+    arrays = {
         "ids": np.full((size, width), pad, np.int32),
         "length": np.ones(size, np.int32),
         "yes": np.zeros(size, bool),
         "weight": np.zeros(size, np.float32),
     }
     for place, row in enumerate(rows):
-        found["ids"][place, : len(ids[row])] = ids[row]
-        found["length"][place], found["yes"][place], found["weight"][place] = len(ids[row]), yes[row], 1.0
-    return found
+        arrays["ids"][place, : len(ids[row])] = ids[row]
+        arrays["length"][place], arrays["yes"][place], arrays["weight"][place] = len(ids[row]), yes[row], 1.0
+    return arrays
 
 
 def slices(

@@ -63,13 +63,13 @@ def slices_of(pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
 
     The slice of a kind of edit, which breaks the meaning, also has all pairs that keep the meaning.
     """
-    found = {"all": np.arange(len(pairs))}
+    slices = {"all": np.arange(len(pairs))}
     for field in ("speech_type", "severity"):
         for name in sorted({getattr(pair, field) for pair in pairs} - {""}):
-            found[name] = np.array([i for i, pair in enumerate(pairs) if getattr(pair, field) == name])
+            slices[name] = np.array([i for i, pair in enumerate(pairs) if getattr(pair, field) == name])
     for kind in sorted({pair.kind for pair in pairs} - {""}):
-        found[f"kind {kind}"] = np.array([i for i, p in enumerate(pairs) if p.preserved or p.kind == kind])
-    return found
+        slices[f"kind {kind}"] = np.array([i for i, p in enumerate(pairs) if p.preserved or p.kind == kind])
+    return slices
 
 
 def by_slice(classifiers: Mapping[str, np.ndarray], pairs: Sequence[Pair]) -> list[dict[str, Any]]:
@@ -97,9 +97,9 @@ def raters(parts: Parts) -> dict[str, Any] | None:
     if not parts.rated_twice:
         return None
     sides = list(zip(*parts.rated_twice, strict=True))
-    given = kappa(*([pair.rated for pair in side] for side in sides))
+    as_rated = kappa(*([pair.rated for pair in side] for side in sides))
     merged = kappa(*([str(pair.preserved) for pair in side] for side in sides))
-    return {"pairs": len(parts.rated_twice), "kappa": given, "kappa_preserved": merged}
+    return {"pairs": len(parts.rated_twice), "kappa": as_rated, "kappa_preserved": merged}
 
 
 def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
@@ -113,17 +113,17 @@ def hold_out(parts: Parts, tested: Sequence[Pair], where: str) -> Parts:
             "differ in words; give another file."
         )
     references = {normalize(pair.reference) for pair in tested}
-    kept = {
+    remaining = {
         name: [pair for pair in getattr(parts, name) if normalize(pair.reference) not in references]
         for name in ("train", "dev")
     }
-    for name, pairs in kept.items():
+    for name, pairs in remaining.items():
         if len({pair.preserved for pair in pairs}) < 2:
             raise UserError(
                 f"{where}: the {name} part keeps only {len(pairs)} pairs, not of both classes (preserved and lost), "
                 "after the references of this test file are taken out; give more pairs to tune on."
             )
-    return dataclasses.replace(parts, train=kept["train"], dev=kept["dev"])
+    return dataclasses.replace(parts, train=remaining["train"], dev=remaining["dev"])
 
 
 def second_results(
@@ -185,15 +185,15 @@ def caption(name: str, figures: Mapping[str, Any]) -> str:
     """Return a sentence with the AUC on test and the threshold of the best prompt on dev; `name` is the model's."""
     arms = [arm["auc_test"] for arm in figures["arms"] if arm["auc_test"] is not None]
     spread = f" (of all {len(arms)} seeds {np.mean(arms):.3f} ± {np.std(arms, ddof=1):.3f})" if len(arms) > 1 else ""
-    found = figures["threshold"]
+    limit = figures["threshold"]
     shots, question = figures.get("shots", 0), figures.get("auc_test_with_the_question")
     what, before = (f"{shots} examples", "without examples") if shots else ("prompt", "before tuning")
     asked = "" if question is None else f", with the question word in the prompt's place {question:.3f}"
     return (
         f"{name}, {what} of seed {figures['arms'][figures['chosen']]['seed']}: AUC on test "
         f"{three_digits(figures['auc_test'])}{spread}, {before} {three_digits(figures['auc_test_before_tuning'])}"
-        f"{asked}; threshold {found['value']:.3f}, {found['how']} (precision {found['precision']:.2f}, recall "
-        f"{found['recall']:.2f})."
+        f"{asked}; threshold {limit['value']:.3f}, {limit['how']} (precision {limit['precision']:.2f}, recall "
+        f"{limit['recall']:.2f})."
     )
 
 
@@ -212,17 +212,17 @@ def to_markdown(results: Mapping[str, Any]) -> str:
     if speakers := results.get("speakers"):
         lines += ["", "## Speakers", "", *speakers_markdown(speakers)]
     if raters_ := results.get("raters"):
-        given, merged = (three_digits(raters_[name]) for name in ("kappa", "kappa_preserved"))
-        agreed = f"Agreement of two raters on {raters_['pairs']} pairs: kappa {given} (labels as rated)"
+        as_rated, merged = (three_digits(raters_[name]) for name in ("kappa", "kappa_preserved"))
+        agreed = f"Agreement of two raters on {raters_['pairs']} pairs: kappa {as_rated} (labels as rated)"
         lines += ["", f"{agreed}, {merged} (preserved or not)."]
     lines += _data_markdown(results)
     if second := results.get("second_test"):
-        found = _auc_cell({"value": second["auc"], "interval": second["auc_interval"]})
+        area = _auc_cell({"value": second["auc"], "interval": second["auc_interval"]})
         lines += [
             "",
             f"## {second['file']}",
             "",
-            f"AUC {found} on the {second['with_an_error']} pairs with an error ({second['pairs']} pairs in all). Of "
+            f"AUC {area} on the {second['with_an_error']} pairs with an error ({second['pairs']} pairs in all). Of "
             f"this file's {second['references']} references, {second['references_in_training']} are in training; "
             f"{second['taken_out']['train']} pairs of train and {second['taken_out']['dev']} of dev share a "
             "reference with this file and were taken out.",
@@ -252,12 +252,12 @@ def _data_markdown(results: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _auc_cell(found: Mapping[str, Any]) -> str:
+def _auc_cell(area: Mapping[str, Any]) -> str:
     """Format an AUC with its interval; a dash if it is undefined."""
-    if found["value"] is None:
+    if area["value"] is None:
         return "–"
-    low, high = found["interval"]
-    return f"{found['value']:.3f} ({low:.2f} to {high:.2f})"
+    low, high = area["interval"]
+    return f"{area['value']:.3f} ({low:.2f} to {high:.2f})"
 
 
 def write_curves(path: str | os.PathLike[str], classifiers: Mapping[str, np.ndarray], labels: np.ndarray) -> None:
@@ -266,9 +266,9 @@ def write_curves(path: str | os.PathLike[str], classifiers: Mapping[str, np.ndar
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     for name, scores in classifiers.items():
-        found, area = curve(scores, labels), auc(scores, labels) or 0
-        left.step([0.0, *found.recall], [1.0, *found.precision], where="post", label=name)
-        right.plot([0.0, *found.false_positive_rate], [0.0, *found.recall], label=f"{name}, AUC {area:.3f}")
+        points, area = curve(scores, labels), auc(scores, labels) or 0
+        left.step([0.0, *points.recall], [1.0, *points.precision], where="post", label=name)
+        right.plot([0.0, *points.false_positive_rate], [0.0, *points.recall], label=f"{name}, AUC {area:.3f}")
     right.plot([0, 1], [0, 1], color="0.7", linewidth=0.8, linestyle=":")
     left.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02), title="Precision and recall")
     right.set(xlabel="false-positive rate", ylabel="true-positive rate", xlim=(0, 1), ylim=(0, 1.02), title="ROC")
@@ -368,10 +368,10 @@ def _check_same(config: JudgeSettings, workdir: Workdir) -> None:
     if "prompt" not in before:
         raise UserError(f"{workdir.root}: holds a run of another command; take another --workdir.")
     changed = differences(json.loads(to_json(dataclasses.asdict(config))), before, PLACES)
-    found = [line for line in changed if line.partition(" ")[0] not in LATER]
-    if found and product(workdir, "training"):
+    lines = [line for line in changed if line.partition(" ")[0] not in LATER]
+    if lines and product(workdir, "training"):
         raise UserError(
-            f"{workdir.root} belongs to another configuration (its config.json): {', '.join(found[:3])}; take another "
+            f"{workdir.root} belongs to another configuration (its config.json): {', '.join(lines[:3])}; take another "
             f"--workdir, or the values marked 'there'. What may change here: {', '.join(LATER)}."
         )
 
@@ -415,15 +415,15 @@ def finish(
     Returns:
       The content of `results.json`.
     """
-    parts, chosen = task.parts, tuned.chosen
-    best = tuned.task(task, chosen)
-    scores = functools.partial(_scores, best, tuned.prompts[chosen])
+    parts, best_arm = task.parts, tuned.chosen
+    best = tuned.task(task, best_arm)
+    scores = functools.partial(_scores, best, tuned.prompts[best_arm])
     dev, test = scores(parts.dev), scores(parts.test)
     labels = {name: np.array([pair.preserved for pair in getattr(parts, name)]) for name in ("dev", "test")}
     threshold = choose_threshold(dev, labels["dev"], config.threshold.precision)
     encoders = config.bertscore_encoder or config.encoder, config.encoder
-    found = baselines.baseline_scores(encoders, task.frozen.folder, parts)
-    classifiers = {JUDGE: test, **{name: values for name, (values, _) in found.items()}}
+    fitted = baselines.baseline_scores(encoders, task.frozen.folder, parts)
+    classifiers = {JUDGE: test, **{name: values for name, (values, _) in fitted.items()}}
 
     def auc_test(asked: Task, prompt: np.ndarray) -> float | None:
         return auc(_scores(asked, prompt, parts.test), labels["test"])
@@ -431,7 +431,7 @@ def finish(
     figures = {
         "auc_dev": auc(dev, labels["dev"]),
         "auc_test": auc(test, labels["test"]),
-        "auc_test_before_tuning": auc_test(task, tuned.first[chosen]),
+        "auc_test_before_tuning": auc_test(task, tuned.first[best_arm]),
         "arms": [
             {
                 "seed": seed,
@@ -443,7 +443,7 @@ def finish(
             }
             for arm, (seed, rate) in enumerate(tuned.arms)
         ],
-        "chosen": chosen,
+        "chosen": best_arm,
         "shots": config.shots,
         "counts": parts.counts(),
         "threshold": threshold._asdict(),
@@ -452,7 +452,7 @@ def finish(
         asking = task._replace(wording=toy.toy_wording(templates.MEANING))
         figures["auc_test_with_the_question"] = auc_test(asking, tuned.first[0][:0])
     folder = workdir.root / "judge"
-    write_judge(_judge(config, best, tuned.prompts[chosen], threshold, source, figures, folder), folder)
+    write_judge(_judge(config, best, tuned.prompts[best_arm], threshold, source, figures, folder), folder)
     content = {
         "format": 1,
         "source": source,
@@ -460,7 +460,10 @@ def finish(
         "signature": load_judged(folder)[0].signature(task.frozen.name),
         **figures,
         "slices": by_slice(classifiers, parts.test),
-        "parameters": {JUDGE: baselines.count(task.frozen.params), **{name: size for name, (_, size) in found.items()}},
+        "parameters": {
+            JUDGE: baselines.count(task.frozen.params),
+            **{name: size for name, (_, size) in fitted.items()},
+        },
         "speakers": speakers(config, parts, scores, threshold.value, source),
         "raters": raters(parts),
         **data_tables([*second[0].train, *second[0].dev, *second[0].test]),

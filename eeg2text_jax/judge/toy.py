@@ -59,12 +59,12 @@ def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
     In about half of the pairs, one or two slots are changed; a fifth of the changed slots get a made-up word. In one
     pair of twelve, the hypothesis consists of made-up words only.
     """
-    chosen = {name: rng.choice(words) for name, words in SLOTS.items()}
-    said, changed = dict(chosen), set()
+    slots = {name: rng.choice(words) for name, words in SLOTS.items()}
+    said, changed = dict(slots), set()
     if rng.random() >= 0.45:
         changed = set(rng.sample(list(SLOTS), rng.choice((1, 1, 2))))
     for name in sorted(changed):
-        others = [word for word in SLOTS[name] if word != chosen[name]]
+        others = [word for word in SLOTS[name] if word != slots[name]]
         said[name] = rng.choice(others) if rng.random() < 0.8 else made_up(rng)
     harmless = rng.sample(("article", "repeat", "filler"), rng.randint(0 if changed else 1, 1 if changed else 2))
     words = TOY_SENTENCE.format(**said).split()
@@ -78,7 +78,7 @@ def toy_pair(rng: random.Random) -> tuple[Pair, dict[str, bool]]:
     if rng.random() < 1 / 12:
         words, changed = [made_up(rng) for _ in range(rng.randint(1, 8))], set(SLOTS)
     rated = "2" if changed else "1"
-    pair = Pair(TOY_SENTENCE.format(**chosen), " ".join(words), not changed, rated, kind=",".join(sorted(changed)))
+    pair = Pair(TOY_SENTENCE.format(**slots), " ".join(words), not changed, rated, kind=",".join(sorted(changed)))
     return pair, {MEANING: not changed, **{name: name not in changed for name in SLOTS}}
 
 
@@ -89,12 +89,12 @@ def made_up(rng: random.Random) -> str:
 
 def toy_pairs(count: int, seed: int) -> list[Pair]:
     """Return `count` random pairs of the toy data set; pairs without an error are left out."""
-    rng, found = random.Random(seed), list[Pair]()
-    while len(found) < count:
+    rng, pairs = random.Random(seed), list[Pair]()
+    while len(pairs) < count:
         pair, _ = toy_pair(rng)
         if not is_exact(pair.reference, pair.hypothesis):
-            found.append(pair)
-    return found
+            pairs.append(pair)
+    return pairs
 
 
 _PEOPLE = ("Anna Keller", "the young teacher", "Henry Moore", "her brother", "a famous singer", "the president")

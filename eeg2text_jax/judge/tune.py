@@ -133,11 +133,13 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
                 if evaluates or saves:
                     shown, losses = _log(log, step, losses, arms), []
                 if evaluates:
-                    found = on_dev(state.prompt, frozen)
-                    state = keep(state, jax.device_put(found, arm_sharding(placement.mesh)))
-                    best = found[int(found[:, 0].argmax())]
+                    figures = on_dev(state.prompt, frozen)
+                    state = keep(state, jax.device_put(figures, arm_sharding(placement.mesh)))
+                    best = figures[int(figures[:, 0].argmax())]
                     shown = f"{shown}, dev accuracy {best[0]:.3f}, AUC {best[1]:.3f}"
-                    log.add(step, _by_arm("dev_accuracy", found[:, 0], arms) | _by_arm("dev_auc", found[:, 1], arms))
+                    log.add(
+                        step, _by_arm("dev_accuracy", figures[:, 0], arms) | _by_arm("dev_auc", figures[:, 1], arms)
+                    )
                 if saves or last:
                     # After SIGTERM, losses since the last log entry are saved; the resumed run's mean has them.
                     unlogged = [to_host(loss).tolist() for loss in losses]
@@ -146,8 +148,8 @@ def tune(config: JudgeSettings, task: Task, root: epath.Path) -> Tuned:
                 if last:
                     break
         checkpoints.wait()
-    found = to_host(state)
-    return Tuned(arms, first, found.best_prompt, found.best, found.best_step)
+    final_state = to_host(state)
+    return Tuned(arms, first, final_state.best_prompt, final_state.best, final_state.best_step)
 
 
 def tune_mesh(config: JudgeSettings, devices: int, arms: int) -> tuple[int, int]:
@@ -255,13 +257,13 @@ def with_examples(wording: Wording, pairs: Sequence[Pair], words: Sequence[str],
     order, wanted = rng.permutation(len(pairs)), {True: (shots + 1) // 2, False: shots // 2}
     drawn: list[Pair] = []
     for preserved, count in wanted.items():
-        found = [pairs[i] for i in order if pairs[i].preserved == preserved][:count]
-        if len(found) < count:
+        examples = [pairs[i] for i in order if pairs[i].preserved == preserved][:count]
+        if len(examples) < count:
             raise UserError(
                 f"shots is {shots}, which takes {count} train pairs that {'keep' if preserved else 'lose'} the "
-                f"meaning, but there are only {len(found)}; lower shots, or give more such pairs."
+                f"meaning, but there are only {len(examples)}; lower shots, or give more such pairs."
             )
-        drawn += found
+        drawn += examples
     lines = [
         wording.answered(pair.reference, pair.hypothesis, words[0 if pair.preserved else 1])
         for pair in (drawn[i] for i in rng.permutation(len(drawn)))

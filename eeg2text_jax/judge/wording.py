@@ -39,7 +39,7 @@ class Wording:
             reference, hypothesis = (t if t.endswith(ENDS) else f"{t}." for t in (reference, hypothesis))
         # Not str.format: a template may come from a file, and a format string can read attributes of objects.
         sides = {"{reference}": reference, "{hypothesis}": hypothesis}
-        text = re.sub(r"\{reference\}|\{hypothesis\}", lambda found: sides[found[0]], self.template)
+        text = re.sub(r"\{reference\}|\{hypothesis\}", lambda match: sides[match[0]], self.template)
         return f"{self.before}{text}".strip()
 
     def answered(self, reference: str, hypothesis: str, label: str) -> str:
@@ -131,8 +131,8 @@ class Encoder:
         """
         if not pairs:
             return []
-        found = self._encode([self.wording.text(*pair) for pair in pairs])
-        for row, ids in enumerate(found):
+        encoded = self._encode([self.wording.text(*pair) for pair in pairs])
+        for row, ids in enumerate(encoded):
             if len(ids) <= self.max_tokens:
                 continue
             if not self.truncate:
@@ -141,9 +141,9 @@ class Encoder:
                     f"{self.max_tokens}; shorten its texts, or set {self.flag} to keep only the first words of such "
                     "pairs."
                 )
-            found[row] = self._shortened(*pairs[row])
+            encoded[row] = self._shortened(*pairs[row])
             self.cut += 1
-        return found
+        return encoded
 
     def _shortened(self, reference: str, hypothesis: str) -> np.ndarray:
         """Return the token ids of the pair with as many of the first words of both texts as fit."""

@@ -43,7 +43,9 @@ class ChannelShares:
     def add(self, study: Study, params: Any, mesh: Mesh, texts: Sequence[Sequence[str]]) -> None:
         """Add the shares of the study's arms; `texts [A][N]` were decoded by the arms from the EEG of the test part."""
         rows = study.split.parts["test"]
-        found = padded_labels(study, [text for own in texts for text in own]).reshape(len(study.arms), len(rows), -1)
+        labels = padded_labels(study, [text for arm_texts in texts for text in arm_texts]).reshape(
+            len(study.arms), len(rows), -1
+        )
         program = attribution_program(study.model, mesh, study.config.decode.tensor_parallel)
         params = place_params(study, params, mesh)
 
@@ -51,31 +53,33 @@ class ChannelShares:
             return program(params, fed, shared)
 
         sizes = over_slices(
-            study, rows, "eeg", mesh, run, "attribute texts to channels", found
+            study, rows, "eeg", mesh, run, "attribute texts to channels", labels
         )  # [A, N, F = channels * bands]
-        for arm, own in zip(study.arms, sizes, strict=True):
-            channels = own.reshape(len(rows), -1, len(self.places)).sum(axis=1, dtype=np.float64)
+        for arm, arm_sizes in zip(study.arms, sizes, strict=True):
+            channels = arm_sizes.reshape(len(rows), -1, len(self.places)).sum(axis=1, dtype=np.float64)
             self._of_arms[arm.condition].append(mean_share(channels, study.data.subject[rows]))
 
     def write(self, out: epath.Path) -> None:
         """Write electrode positions, and for each training condition the channels' shares, mean over arms, as JSON."""
-        shares = {name: np.mean(own, axis=0).round(6).tolist() for name, own in self._of_arms.items()}
+        shares = {name: np.mean(arm_shares, axis=0).round(6).tolist() for name, arm_shares in self._of_arms.items()}
         write_text(out, json.dumps({"electrodes": self.places, "shares": shares}) + "\n")
 
 
 def own_texts(study: Study, rows: Iterable[Prediction]) -> list[list[str]]:
     """Return each arm's best free-running texts from EEG, a list `[A][N]` with the samples in the order of `rows`."""
-    own: dict[tuple[str, int], list[str]] = {(arm.condition, arm.seed): [] for arm in study.arms}
+    texts: dict[tuple[str, int], list[str]] = {(arm.condition, arm.seed): [] for arm in study.arms}
     for row in rows:
         if row.mode == "free_running" and row.eval_condition == "eeg" and not row.hypothesis:
-            own[row.train_condition, row.seed].append(row.prediction)
-    return list(own.values())
+            texts[row.train_condition, row.seed].append(row.prediction)
+    return list(texts.values())
 
 
 def mean_share(sizes: np.ndarray, subjects: np.ndarray) -> np.ndarray:
     """Return each channel's share of `sizes [N, channels]`: shares sum to 1 for each subject, then are averaged."""
     of_subject = [sizes[subjects == name].mean(axis=0) for name in np.unique(subjects.astype(str))]
-    return np.mean([own / max(own.sum(), np.finfo(float).tiny) for own in of_subject], axis=0)
+    return np.mean(
+        [subject_sizes / max(subject_sizes.sum(), np.finfo(float).tiny) for subject_sizes in of_subject], axis=0
+    )
 
 
 @functools.lru_cache(maxsize=16)
@@ -106,10 +110,12 @@ EDGE = 1.15  # radius to which values are drawn; 1 is the plane through the ears
 def map_figure(places: Sequence[Place], shares: Mapping[str, Sequence[float]]) -> Picture:
     """Plot a head for each training condition in `shares`: each channel's share in percent, on one colour scale."""
     figure = Picture(figsize=(2.1 * len(shares) + 0.6, 2.6), layout="constrained")
-    most = 100 * max(max(own) for own in shares.values())
+    most = 100 * max(max(channel_shares) for channel_shares in shares.values())
     flat = flattened(np.array([place[1:] for place in places]))
-    for axes, (name, own) in zip(figure.subplots(1, len(shares), squeeze=False)[0], shares.items(), strict=True):
-        image = _head(axes, flat, 100 * np.asarray(own), most)
+    for axes, (name, channel_shares) in zip(
+        figure.subplots(1, len(shares), squeeze=False)[0], shares.items(), strict=True
+    ):
+        image = _head(axes, flat, 100 * np.asarray(channel_shares), most)
         if len(places) <= NAMED:
             for (label, *_), (x, y) in zip(places, flat, strict=True):
                 axes.annotate(label, (x, y), (0, 4), textcoords="offset points", ha="center", fontsize=8)
@@ -143,5 +149,5 @@ def _head(axes: Axes, flat: np.ndarray, values: np.ndarray, most: float):
 
 def read_map(path: epath.Path) -> tuple[list[Place], dict[str, list[float]]]:
     """Return electrode positions, and channel shares by training condition, that `ChannelShares` wrote."""
-    found = json.loads(path.read_text())
-    return [tuple(place) for place in found["electrodes"]], found["shares"]
+    content = json.loads(path.read_text())
+    return [tuple(place) for place in content["electrodes"]], content["shares"]

@@ -91,8 +91,8 @@ def decode_grid(study: Study, params: Any, mesh: Mesh | None = None) -> Iterator
             continue
         both = over_slices(study, rows, condition, mesh, both_modes, f"decode under {condition}")
         for a, arm in enumerate(study.arms):
-            own = jax.tree.map(lambda leaf, a=a: leaf[a], both)
-            yield from cell_predictions(study, Cell(arm, condition), rows, own)
+            arm_params = jax.tree.map(lambda leaf, a=a: leaf[a], both)
+            yield from cell_predictions(study, Cell(arm, condition), rows, arm_params)
 
 
 def decoder_of(study: Study, params: Any, mesh: Mesh) -> Callable[[Inputs, Inputs, Inputs], BothModes]:
@@ -343,11 +343,11 @@ def cell_rankings(
     study: Study, cell: Cell, rows: np.ndarray, scores: np.ndarray, candidates: Candidates, mode: str
 ) -> Iterator[Ranking]:
     """Yield one arm's rankings under one condition, from scores `[R, N]` of N candidates for the R samples `rows`."""
-    for i, own in zip(rows.tolist(), scores, strict=True):
+    for i, row_scores in zip(rows.tolist(), scores, strict=True):
         yield Ranking(
             **row_fields(study, cell, i, mode),
-            prediction=candidates.references[int(np.argmax(own))],
-            scores=own,
+            prediction=candidates.references[int(np.argmax(row_scores))],
+            scores=row_scores,
             candidates=candidates,
         )
 
@@ -379,8 +379,8 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
             continue
         title = f"likelihoods under {condition}"
         usual = over_slices(study, prior, condition, mesh, run, f"{title}, dev")
-        found = over_slices(study, test, condition, mesh, run, title)
-        evidence = usual.mean(axis=1, dtype=np.float64, keepdims=True) - found  # --> [A, R, N]
+        losses = over_slices(study, test, condition, mesh, run, title)
+        evidence = usual.mean(axis=1, dtype=np.float64, keepdims=True) - losses  # --> [A, R, N]
         for arm, scores in zip(study.arms, evidence, strict=True):
             yield from cell_rankings(study, Cell(arm, condition), test, rounded(scores), candidates, "likelihood")
 

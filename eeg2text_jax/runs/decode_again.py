@@ -83,20 +83,20 @@ class Checks:
         (self.checked if is_checked else self.not_checked).append(sentence)
 
 
-def decode_again(found: PredictionSet | RankingSet) -> Again:
+def decode_again(stored: PredictionSet | RankingSet) -> Again:
     """Decode with the checkpoints beside a predictions or rankings file, and compare every row with the file.
 
     Raises UserError if no finished run wrote the file, the run cannot be repeated, or something differs.
     """
-    if not is_of_its_run(found):
+    if not is_of_its_run(stored):
         raise UserError(
-            f"{found.path}: is not in the workdir of the run that wrote it, so it cannot be decoded again; give the "
+            f"{stored.path}: is not in the workdir of the run that wrote it, so it cannot be decoded again; give the "
             "file in its workdir (with config.json, split.json, finished.json and checkpoints), or leave --again out."
         )
-    root = epath.Path(at_hand(str(epath.Path(found.path).parent)))
+    root = epath.Path(at_hand(str(epath.Path(stored.path).parent)))
     with tempfile.TemporaryDirectory() as place, offline():
         try:
-            return _decode_again(found, find_workdir(str(root)), Workdir(epath.Path(place)))
+            return _decode_again(stored, find_workdir(str(root)), Workdir(epath.Path(place)))
         except UserError:
             raise
         except Exception as error:  # a forged folder can make any library raise anything
@@ -105,8 +105,8 @@ def decode_again(found: PredictionSet | RankingSet) -> Again:
             ) from error
 
 
-def _decode_again(found: PredictionSet | RankingSet, folder: Workdir, own: Workdir) -> Again:
-    """Do the work of `decode_again` for the workdir `folder`; `own` is an empty folder for what is made again."""
+def _decode_again(stored: PredictionSet | RankingSet, folder: Workdir, scratch: Workdir) -> Again:
+    """Do the work of `decode_again` for the workdir `folder`; `scratch` is an empty folder for what is made again."""
     config, checks = own_settings(folder), Checks()
     check_devices()
     check_before(config)
@@ -114,19 +114,19 @@ def _decode_again(found: PredictionSet | RankingSet, folder: Workdir, own: Workd
         raise UserError(f"{folder.root}: has no checkpoint, so nothing can be decoded again; leave --again out.")
     folder.check(*OPENED, folder.metrics.name)
     with contextlib.redirect_stdout(io.StringIO()):  # what a run prints when it makes these files
-        study = _open_again(config, folder, own, checks)
+        study = _open_again(config, folder, scratch, checks)
     facts = facts_of(study)
     study = dataclasses.replace(study, workdir=folder)
-    ranked = isinstance(found, RankingSet)
-    written = own.rankings if ranked else own.predictions
+    ranked = isinstance(stored, RankingSet)
+    written = scratch.rankings if ranked else scratch.predictions
     if ranked:
         candidates = candidates_of(study)
         write_rankings(written, header_of_rankings(study), ranked_rows(study, candidates))
     else:
         header = header_of_predictions(study)
-        _check_header(epath.Path(found.path), found.header, header)
+        _check_header(epath.Path(stored.path), stored.header, header)
         write_predictions(written, header, decoded_rows(study))
-    count = compare_files(epath.Path(found.path), written)
+    count = compare_files(epath.Path(stored.path), written)
     checks.checked.insert(0, "the header and every field of every row are what these checkpoints, this configuration "
                              f"and these data give again (computed numbers within {TOLERANCE:.1%})")  # fmt: skip
     _check_losses(study, checks)
@@ -144,8 +144,8 @@ def own_settings(folder: Workdir) -> Settings:
     """
     config = checked_settings(ConfigDict(read_configuration(folder)))
     usual = dict(fields(load_config("default")))
-    kept = ("retrieval",)  # whether rankings were written
-    neutral = [name for name in STAGES[""].fields if name not in kept]
+    needed = ("retrieval",)  # whether rankings were written
+    neutral = [name for name in STAGES[""].fields if name not in needed]
     changes = {
         name: value for name, value in usual.items() if any(name == n or name.startswith(f"{n}.") for n in neutral)
     }
@@ -160,8 +160,8 @@ def own_settings(folder: Workdir) -> Settings:
     return config
 
 
-def _open_again(config: Settings, folder: Workdir, own: Workdir, checks: Checks) -> Study:
-    """Return the run's study with split, tokenizer and text targets made again in `own`; note what was checked."""
+def _open_again(config: Settings, folder: Workdir, scratch: Workdir, checks: Checks) -> Study:
+    """Return the run's study with split, tokenizer and text targets made again in `scratch`; note what was checked."""
     config = with_stored_steps(config, read_configuration(folder))
     source, stated = config.data.source, read_split_file(folder.split)
     if source == "synthetic":
@@ -176,17 +176,17 @@ def _open_again(config: Settings, folder: Workdir, own: Workdir, checks: Checks)
         )
     opened = config.changed(changes)
     if config.split.method == FROM_FILE:
-        data = open_data(opened, own)
+        data = open_data(opened, scratch)
         split = stated.resolve(data)
-        write_split_file(own.split, certify_data(data, split, config.split.ratio))
+        write_split_file(scratch.split, certify_data(data, split, config.split.ratio))
         number = _fold_number(folder, split, data)
         checks.add(
             bool(number), _said_of_fold(number) if number else "by which rule the split file divided the samples"
         )
     else:
         checks.add(True, f"the split was made again (split.method={config.split.method}, seed {config.split.seed})")
-    _tokenizer(config, folder, own, checks)
-    study = open_study(opened, own)
+    _tokenizer(config, folder, scratch, checks)
+    study = open_study(opened, scratch)
     if study.split.digest() != stated.resolve(study.data).digest():
         raise UserError(
             f"{folder.split}: is not the split that split.method={config.split.method} makes of the data, so these "
@@ -213,13 +213,13 @@ def _fold_number(folder: Workdir, split: Split, data: Any) -> int:
     return 0
 
 
-def _tokenizer(config: Settings, folder: Workdir, own: Workdir, checks: Checks) -> None:
+def _tokenizer(config: Settings, folder: Workdir, scratch: Workdir, checks: Checks) -> None:
     """Copy the run's tokenizer if `open_study` cannot make it again: the place that it came from is not here."""
     place = config.text.tokenizer or config.model.checkpoint
     if not place:
         checks.add(True, "the tokenizer was trained again on the sentences of the train part")
     elif config.text.tokenizer and not Path(place).is_dir():
-        shutil.copytree(folder.tokenizer, own.tokenizer)
+        shutil.copytree(folder.tokenizer, scratch.tokenizer)
         checks.add(False, f"the tokenizer, which is said to be {Path(place).name}")
     else:
         checks.add(True, f"the tokenizer is that of {Path(place).name}")
@@ -244,8 +244,8 @@ def compare_files(theirs: epath.Path, ours: epath.Path) -> int:
     differing, count, first = 0, -1, ""
     with theirs.open(encoding="utf8") as one, ours.open(encoding="utf8") as other:
         lines = itertools.zip_longest((line for line in one if line.strip()), other)
-        for count, (line, own) in enumerate(lines):
-            place = "" if line == own else _line_difference(line, own)
+        for count, (line, our_line) in enumerate(lines):
+            place = "" if line == our_line else _line_difference(line, our_line)
             differing += bool(place)
             first = first or (place and f"line {count + 1}, {place}")
     if differing:
@@ -257,10 +257,10 @@ def compare_files(theirs: epath.Path, ours: epath.Path) -> int:
     return count
 
 
-def _line_difference(line: str | None, own: str | None) -> str:
-    if line is None or own is None:
+def _line_difference(line: str | None, our_line: str | None) -> str:
+    if line is None or our_line is None:
         return "which only one of the two has"
-    return first_difference(json.loads(own), json.loads(line))
+    return first_difference(json.loads(our_line), json.loads(line))
 
 
 def first_difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
@@ -309,7 +309,7 @@ def _check_losses(study: Study, checks: Checks) -> None:
 
 def _losses(study: Study) -> dict[str, dict[str, float]]:
     """Return the loss of each arm's best parameters by part, under the arm's training condition."""
-    found: dict[str, dict[str, float]] = {str(arm): {} for arm in study.arms}
+    losses: dict[str, dict[str, float]] = {str(arm): {} for arm in study.arms}
     for wave in waves(study):
         params = trained_params(wave)
         params = params.own if isinstance(params, Divided) else params
@@ -318,8 +318,8 @@ def _losses(study: Study) -> dict[str, dict[str, float]]:
             some = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST)).astype(int))]
             values = to_host(DevLoss(wave, program, rows=rows if part == "dev" else some)(params))
             for arm, value in zip(wave.arms, values, strict=True):
-                found[str(arm)][part] = float(value)
-    return found
+                losses[str(arm)][part] = float(value)
+    return losses
 
 
 def _logged_loss(log: list[dict[str, Any]], arm: str, after: int, until: int) -> float:

@@ -101,9 +101,9 @@ class Exported:
         """Standardize recordings; return them padded to `width` words (0: the longest), `[N, W, F]`, and their mask."""
         words = [self.feeding.standardize(recording) for recording in recordings]
         features = np.zeros((len(words), width or max(map(len, words)), len(self.feeding.mean)), np.float32)
-        for row, own in zip(features, words, strict=True):
-            row[: len(own)] = own
-        mask = np.arange(features.shape[1]) < np.array([[len(own)] for own in words])
+        for row, recording_words in zip(features, words, strict=True):
+            row[: len(recording_words)] = recording_words
+        mask = np.arange(features.shape[1]) < np.array([[len(recording_words)] for recording_words in words])
         return jnp.asarray(features), jnp.asarray(mask)
 
     def _decode_batch(
@@ -112,7 +112,7 @@ class Exported:
         """Return the texts of a slice's real samples, decoded with the same program as in a run."""
         features, mask = self._padded(recordings, part.words)
         draws = self.generation.do_sample
-        found = generate_arms(
+        decoded = generate_arms(
             self.model,
             params,
             {"features": features[None]},
@@ -123,7 +123,7 @@ class Exported:
             compactions=self.feeding.compactions,
         )
         best = slice(0, part.real * self.generation.num_return_sequences, self.generation.num_return_sequences)
-        sequences, lengths = np.asarray(found.sequences[0])[best], np.asarray(found.lengths[0])[best]
+        sequences, lengths = np.asarray(decoded.sequences[0])[best], np.asarray(decoded.lengths[0])[best]
         special = {*self.tokenizer.all_special_ids, self.model.start_token, self.model.pad_token}
         tokens = [[t for t in row[:n] if t not in special] for row, n in zip(sequences, lengths, strict=True)]
         return decode_tokens(self.tokenizer, tokens)

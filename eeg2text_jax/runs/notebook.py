@@ -107,9 +107,9 @@ class Run:
 
         Raises UserError if no arm was trained and tested with EEG.
         """
-        if (found := pipeline.verdict_of(self.study)) is None:
+        if (answer := pipeline.verdict_of(self.study)) is None:
             raise UserError(NO_AUDIT)
-        return found
+        return answer
 
     def table(self) -> str:
         """Return the scores as a Markdown table in the layout of the paper's table."""
@@ -214,13 +214,13 @@ def fit(
     root = f"{folder}/run" if folder else str(workdir)
     if not isinstance(data, str | os.PathLike | DataFile):
         data = prepare(data, f"{root}_data.h5", settings)
-    own = {"data.source": str(data.path if isinstance(data, DataFile) else data)}
+    data_fields = {"data.source": str(data.path if isinstance(data, DataFile) else data)}
     if isinstance(split, Split):
         split = _write_split(split, data, root)
     if split is not None:
-        own |= {"split.method": "file", "split.path": str(split)}
+        data_fields |= {"split.method": "file", "split.path": str(split)}
     with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
-        pipeline.run(checked_settings(changed(settings, own)), root)
+        pipeline.run(checked_settings(changed(settings, data_fields)), root)
         run = Run(finished_study(root))
     if folder:
         weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)

@@ -196,8 +196,8 @@ def dry_run(config: Settings, root: str) -> str:
 def configuration_lines(config: Settings) -> list[str]:
     """Return lines on the fields that differ from configs/default.py."""
     ours, usual = (json.loads(to_json(one)) for one in (config.document, load_config("default")))
-    found = [line.replace(UNKNOWN, "no default").replace("there ", "default ") for line in differences(ours, usual)]
-    return [f"configuration: {len(found)} fields differ from the defaults", *(f"  {line}" for line in found)]
+    lines = [line.replace(UNKNOWN, "no default").replace("there ", "default ") for line in differences(ours, usual)]
+    return [f"configuration: {len(lines)} fields differ from the defaults", *(f"  {line}" for line in lines)]
 
 
 def data_lines(study: Study) -> list[str]:

@@ -121,7 +121,7 @@ def can_audit(grid: GridSettings) -> bool:
 
 
 def publish(
-    found: AuditResult,
+    verdict: AuditResult,
     judged: epath.Path,
     rows: int,
     table: str,
@@ -135,15 +135,15 @@ def publish(
     `rows` is the number of judged rows, `table` the scores in Markdown. `sections` returns the further sections of the
     report; it is called once the audit is written. `suffix` is added to the names of both files.
     """
-    found = dataclasses.replace(found, judged=Judged.of(judged, rows))
-    text = json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n"
+    verdict = dataclasses.replace(verdict, judged=Judged.of(judged, rows))
+    text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False) + "\n"
     write_text(judged.parent / f"audit{suffix}.json", text)
-    write_report(found, judged.parent / f"report{suffix}.html", sections=[Section("Scores", table), *sections()])
+    write_report(verdict, judged.parent / f"report{suffix}.html", sections=[Section("Scores", table), *sections()])
     if not suffix:
         add_verdict(judged.parent, verdict_in(judged.parent))
     if show:
-        print(result_text(found))
-    return found
+        print(result_text(verdict))
+    return verdict
 
 
 def shows_finished(root: str | os.PathLike[str]) -> bool:
@@ -189,9 +189,9 @@ def read_ranked(study: Study) -> list[Ranking]:
     """Read this run's rankings, sorted by `in_grid_order`. Raises UserError if it was changed or is of another run."""
     path = study.workdir.rankings
     study.workdir.check(path.name)
-    found = read_rankings(path)
-    check_header(study, found.header, path, "rank")
-    return in_grid_order(study, found.rows)
+    stored = read_rankings(path)
+    check_header(study, stored.header, path, "rank")
+    return in_grid_order(study, stored.rows)
 
 
 def ranked_results(rows: Sequence[Ranking]) -> dict[str, Any]:
@@ -228,13 +228,13 @@ def judge_ranked(
 
     Rankings by likelihood have their own file names, because the audit of texts is in the same folder.
     """
-    found = audit_ranked(config, rows, **facts)
-    if found is None:
+    verdict = audit_ranked(config, rows, **facts)
+    if verdict is None:
         print(NO_AUDIT)
         return None
     suffix = "" if config.objective == "contrastive" else "_likelihood"
     table = table_markdown(score_table(ranked_results(rows), config.objective, NARROW_COLUMNS))
-    return publish(found, epath.Path(root) / "rankings.jsonl", len(rows), table, sections, suffix=suffix, show=show)
+    return publish(verdict, epath.Path(root) / "rankings.jsonl", len(rows), table, sections, suffix=suffix, show=show)
 
 
 def judge_ranked_folds(
@@ -352,9 +352,9 @@ def score(study: Study) -> dict[str, Any]:
         rows = read_ranked(study)
         title, results = "contrastive", ranked_results(rows)
     else:
-        found = read_predictions(workdir.predictions)
-        check_header(study, found.header, workdir.predictions, "decode")
-        rows, title = in_grid_order(study, found.predictions), config.model.backbone
+        stored = read_predictions(workdir.predictions)
+        check_header(study, stored.header, workdir.predictions, "decode")
+        rows, title = in_grid_order(study, stored.predictions), config.model.backbone
         results = score_rows(config, rows, token_source=f"{title} ids, {study.tokenizer_digest}")
         if is_ranked(config):
             results["cells"] += score_rankings(read_ranked(study))
@@ -407,19 +407,19 @@ def judge(study: Study, results: dict[str, Any], *, show: bool = True) -> None:
     """Write `audit.json` and `report.html`; print the verdict if `show`."""
     config, workdir = study.config, study.workdir
     sections = functools.cache(lambda: report_sections(study))
-    judged, found = workdir.rankings, None
+    judged, verdict = workdir.rankings, None
     if is_ranked(config):
         rows = read_ranked(study)
-        found = judge_ranked(config, workdir.root, rows, facts_of(study), sections, show=show)
+        verdict = judge_ranked(config, workdir.root, rows, facts_of(study), sections, show=show)
     if config.objective == "generate":
-        judged, found = workdir.predictions, verdict_of(study)
-        if found is None:
+        judged, verdict = workdir.predictions, verdict_of(study)
+        if verdict is None:
             print(NO_AUDIT)
             return
         count = sum(cell["rows"] for cell in results["cells"] if cell["mode"] in MODES)
         table = table_markdown(score_table(results, config.model.backbone, NARROW_COLUMNS))
-        publish(found, judged, count, table, sections, show=show)
-    if show and found is not None:
+        publish(verdict, judged, count, table, sections, show=show)
+    if show and verdict is not None:
         files = f"report.html, results.md, results.json, {judged.name}, audit.json"
         print(f"everything is in {address_of(workdir.root)}: {files}")
 

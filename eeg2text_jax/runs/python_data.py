@@ -138,8 +138,8 @@ def channels_of(epochs: Any, spec: RawSpec) -> list[str]:
     Raises UserError if a selected channel is missing, or no channel is of EEG.
     """
     picks = library("mne", "mne").pick_types(epochs.info, meg=False, eeg=True, exclude=[])
-    found = [epochs.ch_names[place] for place in picks]
-    names = list(spec.channels) or [name for name in found if not NOT_EEG.match(name)]
+    available = [epochs.ch_names[place] for place in picks]
+    names = list(spec.channels) or [name for name in available if not NOT_EEG.match(name)]
     names = [name for name in names if name not in spec.exclude]
     missing = [name for name in names if name not in epochs.ch_names]
     if missing or not names:
@@ -157,11 +157,11 @@ def epoch_rows(
 
     Raises UserError if no metadata column has texts, a band is above half the sampling rate, or a channel is constant.
     """
-    known = [] if epochs.metadata is None else list(epochs.metadata.columns)
-    text = next((name for name in (columns.sentence, spec.text) if name in known), None)
+    column_names = [] if epochs.metadata is None else list(epochs.metadata.columns)
+    text = next((name for name in (columns.sentence, spec.text) if name in column_names), None)
     if text is None:
         raise UserError(
-            f"the metadata of the epochs have the columns {', '.join(map(str, known)) or '(none)'}; expected "
+            f"the metadata of the epochs have the columns {', '.join(map(str, column_names)) or '(none)'}; expected "
             f"{columns.sentence!r} with the text of each epoch; name another column in data.columns.sentence."
         )
     rate = float(epochs.info["sfreq"])
@@ -172,7 +172,7 @@ def epoch_rows(
         volts = rereference(np.asarray(volts), tuple(names), spec, "the epochs")
         spans = windows(Reading("", 0.0, volts.shape[1] / rate), spec.window, spec.step)
         named = {"subject": columns.subject, "task": columns.task, "sentence_index": columns.sentence_index}
-        row = {ours: about[theirs] for ours, theirs in named.items() if theirs in known}
+        row = {ours: about[theirs] for ours, theirs in named.items() if theirs in column_names}
         try:
             yield {**row, "features": band_power(volts, rate, spans, spec), "sentence": about[text]}
         except Flat as flat:
@@ -189,11 +189,11 @@ def changed(config: ConfigDict, changes: dict[str, Any]) -> ConfigDict:
     Raises UserError if a field does not exist, or its value has another type or is out of range.
     """
     config = config.copy_and_resolve_references()
-    known = dict(fields(config))
+    values = dict(fields(config))
     for name, value in changes.items():
         name = name.replace("__", ".")
-        if name not in known:
-            raise UserError(f"{name}: there is no such field of a configuration; {did_you_mean(name, known)}")
+        if name not in values:
+            raise UserError(f"{name}: there is no such field of a configuration; {did_you_mean(name, values)}")
         if name in RANGES and not RANGES[name].holds(value):
             raise refusal(name, value)
         with config.unlocked(), config.ignore_type():

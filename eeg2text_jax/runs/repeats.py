@@ -119,8 +119,8 @@ def repeats(data: "DataFile", likeness: str = "correlation", positions: int = PO
         what = "holds scans of stories" if data.is_windows else "does not say in which recording a sample is"
         raise UserError(f"{data.path}: {what}; --repeats needs EEG with a column of recordings, and onset or order.")
     groups, order = recorded(data, positions)
-    found = [compare(groups, scope, order, likeness) for scope in (WITHIN, OVER)]
-    if not (answers := [answer for answer in found if answer is not None]):
+    comparisons = [compare(groups, scope, order, likeness) for scope in (WITHIN, OVER)]
+    if not (answers := [answer for answer in comparisons if answer is not None]):
         raise UserError(
             f"{data.path}: fewer than {MIN_SENTENCES} sentences that can be compared occur in two recordings or more; "
             "--repeats needs sentences that were recorded again, by the same subject or by another one."
@@ -143,17 +143,17 @@ def recorded(data: "DataFile", positions: int) -> tuple[list[Recorded], float]:
     group = reader_groups(dense, run[rows])
     subject_of = {names[r]: str(data.subject[i]) for i, r in zip(rows, run[rows], strict=True)}
     width = int(min(positions, np.median(data.n_words[rows])))
-    found = []
+    groups = []
     for g in range(group.max() + 1):
-        own = rows[group[dense] == g]
-        sentence = np.unique(text[own], return_inverse=True)[1]
-        there, recording = np.unique(run[own], return_inverse=True)
-        values = np.stack([resampled(data.words(i), width) for i in own.tolist()])
-        found.append(
-            gathered(values, sentence, recording, data.n_words[own], clock.places["index"][own],
+        members = rows[group[dense] == g]
+        sentence = np.unique(text[members], return_inverse=True)[1]
+        there, recording = np.unique(run[members], return_inverse=True)
+        values = np.stack([resampled(data.words(i), width) for i in members.tolist()])
+        groups.append(
+            gathered(values, sentence, recording, data.n_words[members], clock.places["index"][members],
                      [subject_of[names[r]] for r in there], [str(names[r]) for r in there])
         )  # fmt: skip
-    return found, order
+    return groups, order
 
 
 def resampled(words: np.ndarray, positions: int) -> np.ndarray:
@@ -174,9 +174,9 @@ def gathered(
     values = values.astype(np.float32, copy=True)
     for r in range(recording.max() + 1):
         rows = np.flatnonzero(recording == r)
-        own = without_length(values[rows] - values[rows].mean(0), length[rows], place[rows])
-        spread = own.std(0)
-        values[rows] = own / np.where(spread > 1e-6 * np.abs(own).max(initial=1e-30), spread, np.inf)
+        centered = without_length(values[rows] - values[rows].mean(0), length[rows], place[rows])
+        spread = centered.std(0)
+        values[rows] = centered / np.where(spread > 1e-6 * np.abs(centered).max(initial=1e-30), spread, np.inf)
     shape = (recording.max() + 1, sentence.max() + 1)
     whole, count = np.zeros((*shape, values.shape[1]), np.float32), np.zeros(shape)
     np.add.at(whole, (recording, sentence), values)
@@ -221,15 +221,15 @@ def mapped(one: np.ndarray, other: np.ndarray, both: np.ndarray) -> np.ndarray:
     """
     rank = int(min(COMPONENTS, max(both.sum() // 2, 1), one.shape[1]))
     _, _, axes = np.linalg.svd(one[both], full_matrices=False)
-    given, found = one @ axes[:rank].T, np.zeros_like(other)
-    given /= np.maximum(given[both].std(0), 1e-12)
+    components, predicted = one @ axes[:rank].T, np.zeros_like(other)
+    components /= np.maximum(components[both].std(0), 1e-12)
     for fold in np.array_split(np.arange(len(one)), FOLDS):
         fitted = both.copy()
         fitted[fold] = False
-        x, y = given[fitted], other[fitted]
+        x, y = components[fitted], other[fitted]
         gram = x.T @ x + RIDGE * len(x) * np.eye(rank, dtype=x.dtype)
-        found[fold] = given[fold] @ np.linalg.solve(gram, x.T @ y)
-    return found
+        predicted[fold] = components[fold] @ np.linalg.solve(gram, x.T @ y)
+    return predicted
 
 
 def strata_of(group: Recorded, beside: bool) -> list[np.ndarray]:
@@ -246,16 +246,16 @@ def compare(groups: Sequence[Recorded], scope: str, order: float, likeness: str 
     """Compare the recordings of a scope; None if fewer than `MIN_SENTENCES` sentences can be compared."""
     beside, tables, members, effects, carried, start = order >= ORDERED, [], [], [], [], 0
     for group in groups:
-        found = _table(group, scope, likeness)
-        if found is None:
+        compared = _table(group, scope, likeness)
+        if compared is None:
             continue
-        table, kept, group = found
+        table, numbers, group = compared
         strata = strata_of(group, beside)
         tables.append((table, group.place))
         members += [(start + part, table[np.ix_(part, part)]) for part in strata]
         effects += _pair_effects(group, scope, strata, likeness)
         carried.append(_by_feature(group, scope, strata))
-        start += len(kept)
+        start += len(numbers)
     if sum(len(part) for part, _ in members) < MIN_SENTENCES:
         return None
     zeros = np.zeros(0)
@@ -281,20 +281,20 @@ def _table(group: Recorded, scope: str, likeness: str) -> tuple[np.ndarray, np.n
         there = np.outer(group.present[a], group.present[b])
         total += np.where(there, _likeness(group, a, b, likeness), 0)
         count += there
-    kept = np.flatnonzero(np.diag(count) > 0)
-    if len(kept) < 2:
+    shared = np.flatnonzero(np.diag(count) > 0)
+    if len(shared) < 2:
         return None
-    table = total[np.ix_(kept, kept)] / np.maximum(count[np.ix_(kept, kept)], 1)
-    fewer = dataclasses.replace(group, values=group.values[:, kept], present=group.present[:, kept],
-                                length=group.length[kept], place=group.place[kept])  # fmt: skip
-    return table, kept, fewer
+    table = total[np.ix_(shared, shared)] / np.maximum(count[np.ix_(shared, shared)], 1)
+    fewer = dataclasses.replace(group, values=group.values[:, shared], present=group.present[:, shared],
+                                length=group.length[shared], place=group.place[shared])  # fmt: skip
+    return table, shared, fewer
 
 
 def _pair_effects(
     group: Recorded, scope: str, strata: Sequence[np.ndarray], likeness: str
 ) -> list[tuple[str, str, float, int]]:
     """Return for each pair of recordings their names, the effect of this pair alone, and its number of sentences."""
-    found = []
+    effects = []
     for a, b in pairs_of(group, scope):
         both, table, content = group.present[a] & group.present[b], _likeness(group, a, b, likeness), []
         for part in (part[both[part]] for part in strata):
@@ -302,19 +302,19 @@ def _pair_effects(
                 block = table[np.ix_(part, part)]
                 content += (np.diag(block) - (block.sum(1) - np.diag(block)) / (len(part) - 1)).tolist()
         if content:
-            found.append((group.recording[a], group.recording[b], float(np.mean(content)), len(content)))
-    return found
+            effects.append((group.recording[a], group.recording[b], float(np.mean(content)), len(content)))
+    return effects
 
 
 def _without(effects: Sequence[tuple[str, str, float, int]]) -> dict[str, float]:
     """Return the effect without each recording, the smallest first; empty if there are fewer than three recordings."""
     names = sorted({name for a, b, _, _ in effects for name in (a, b)})
-    found = {}
+    by_recording = {}
     for name in names if len(names) > 2 else ():
         rest = [(effect, n) for a, b, effect, n in effects if name not in (a, b)]
         if rest:
-            found[name] = float(np.average([e for e, _ in rest], weights=[n for _, n in rest]))
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+            by_recording[name] = float(np.average([e for e, _ in rest], weights=[n for _, n in rest]))
+    return dict(sorted(by_recording.items(), key=lambda item: item[1]))
 
 
 def _by_feature(group: Recorded, scope: str, strata: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
@@ -363,16 +363,16 @@ def _top(groups: Sequence[Recorded], scope: str, answer: Contrast) -> dict[int, 
         for r in range(len(group.recording)):
             others = [b if a == r else a for a, b in pairs_of(group, scope) if r in (a, b)]
             count = group.present[others].sum(0)
-            kept = np.flatnonzero(count > 0)
-            own = np.flatnonzero(group.present[r] & (count > 0))
-            if len(kept) < 2 or not len(own):
+            candidates = np.flatnonzero(count > 0)
+            tested = np.flatnonzero(group.present[r] & (count > 0))
+            if len(candidates) < 2 or not len(tested):
                 continue
-            templates = unit_vectors(group.values[others][:, kept].sum(0) / count[kept, None])
-            found = unit_vectors(group.values[r][own]) @ templates.T
-            right = found[np.arange(len(own)), np.searchsorted(kept, own)]
-            ranks += (1 + (found > right[:, None]).sum(1)).tolist()
-            sizes += [len(kept)] * len(own)
-            spreads.append(float(np.std(found)))
+            templates = unit_vectors(group.values[others][:, candidates].sum(0) / count[candidates, None])
+            alike = unit_vectors(group.values[r][tested]) @ templates.T
+            right = alike[np.arange(len(tested)), np.searchsorted(candidates, tested)]
+            ranks += (1 + (alike > right[:, None]).sum(1)).tolist()
+            sizes += [len(candidates)] * len(tested)
+            spreads.append(float(np.std(alike)))
     ranks, n = np.array(ranks), float(np.mean(sizes))
     strength = np.sqrt(max(answer.effect, 0) / 100) / max(float(np.mean(spreads)), 1e-9)
     return {k: (float(np.mean(ranks <= k)), _among(k, round(n), strength), min(k / n, 1.0)) for k in (1, 5)}
@@ -387,10 +387,10 @@ def _among(k: int, n: int, strength: float) -> float:
     return float(np.sum(beaten * stats.norm.pdf(z)) * (z[1] - z[0]))
 
 
-def repeat_lines(found: Sequence[Repeats]) -> list[str]:
+def repeat_lines(answers: Sequence[Repeats]) -> list[str]:
     """Return the answers of `repeats` as lines of text."""
     lines = []
-    for answer in found:
+    for answer in answers:
         c, (low, high) = answer.contrast, answer.contrast.interval()
         against = "the sentence beside it" if answer.beside else "others of equal length"
         lines += [
@@ -415,22 +415,22 @@ def repeat_lines(found: Sequence[Repeats]) -> list[str]:
     return lines
 
 
-def repeats_figure(found: Sequence[Repeats], n_features: int, bands: Sequence[str], channels: Sequence[str]) -> Any:
+def repeats_figure(answers: Sequence[Repeats], n_features: int, bands: Sequence[str], channels: Sequence[str]) -> Any:
     """Return a matplotlib figure: likeness by distance, and content of each band and channel, a row for each scope."""
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
-    figure = Figure(figsize=(11, 3.2 * len(found)), layout="constrained")
-    for (curve, carried), answer in zip(figure.subplots(len(found), 2, squeeze=False), found, strict=True):
+    figure = Figure(figsize=(11, 3.2 * len(answers)), layout="constrained")
+    for (curve, carried), answer in zip(figure.subplots(len(answers), 2, squeeze=False), answers, strict=True):
         curve.plot(range(FARTHEST + 1), answer.curve, "o-")
         curve.set(title=f"{answer.scope}: likeness by distance", xlabel="distance in places; 0: the same sentence",
                   ylabel="points of correlation")  # fmt: skip
         values = answer.features.reshape(-1, n_features).mean(0)
-        known = len(bands) * len(channels) == n_features
-        image = values.reshape(len(bands), -1) if known else values[None]
+        is_grid = len(bands) * len(channels) == n_features
+        image = values.reshape(len(bands), -1) if is_grid else values[None]
         most = float(np.abs(image).max()) or 1.0
         shown = carried.imshow(image, aspect="auto", interpolation="nearest", cmap="RdBu_r", vmin=-most, vmax=most)
-        carried.set(title="content by band and channel" if known else "content by feature")
-        if known:
+        carried.set(title="content by band and channel" if is_grid else "content by feature")
+        if is_grid:
             carried.set_yticks(range(len(bands)), [f"{band} Hz" for band in bands])
             every = -(-len(channels) // 64)  # more than 64 names would overlap
             carried.set_xticks(range(0, len(channels), every), channels[::every], rotation=90, fontsize=6)

@@ -79,8 +79,8 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
     for k, split in enumerate(splits, 1):
         print(f"\n=== {split.method} ===")
         certificate = _certificate(place / f"fold_{k}.json", data, split, config)
-        own = {"data.source": source, "split.method": "file", "split.path": str(certificate)}
-        run(config.changed(own), str(place / f"fold_{k}"), fold=True)
+        changes = {"data.source": source, "split.method": "file", "split.path": str(certificate)}
+        run(config.changed(changes), str(place / f"fold_{k}"), fold=True)
         print(f"fold {k} of {len(splits)} is done, its audit is in fold_{k}; the verdict will be over all folds.")
         if is_ranked(config):
             ranked.append(read_rankings(place / f"fold_{k}" / "rankings.jsonl").rows)
@@ -92,8 +92,8 @@ def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
     leaked = leaked_text(data, splits)
     header: dict[str, Any] = {"splits": [split.digest() for split in splits]}
     header |= {"recording": data.recording} if data.recording != "eeg" else {}
-    found = judge_ranked_folds(config, place, ranked, header, leaked) if ranked else None
-    return judge_folds(config, place, rows, header, leaked) if config.objective == "generate" else found
+    ranked_audit = judge_ranked_folds(config, place, ranked, header, leaked) if ranked else None
+    return judge_folds(config, place, rows, header, leaked) if config.objective == "generate" else ranked_audit
 
 
 def judge_folds(
@@ -132,12 +132,12 @@ def judge_folds(
 
 def leaked_text(data: DataFile, splits: Sequence[Split]) -> list[str]:
     """Return the test sentences that are in the training part of their fold; case and punctuation do not count."""
-    found = []
+    leaked = []
     for split in splits:
-        known = {key(str(text)) for text in data.sentence[split.parts["train"]]}
+        train_keys = {key(str(text)) for text in data.sentence[split.parts["train"]]}
         tested = dict.fromkeys(str(text) for text in data.sentence[split.parts["test"]])
-        found += [text for text in tested if key(text) in known]
-    return found
+        leaked += [text for text in tested if key(text) in train_keys]
+    return leaked
 
 
 def _check_same(place: Path, config: Settings, folds: str) -> None:

@@ -93,8 +93,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
     def _open(self, *, read_only: bool) -> ocp.CheckpointManager:
         """Return an orbax manager that does not synchronize with the managers of other hosts."""
-        own = host_number()
-        hosts = {"primary_host": own, "active_processes": {own}, "barrier_sync_key_prefix": f"host_{own}"}
+        host = host_number()
+        hosts = {"primary_host": host, "active_processes": {host}, "barrier_sync_key_prefix": f"host_{host}"}
         options = ocp.CheckpointManagerOptions(
             max_to_keep=2,
             create=False,
@@ -244,8 +244,8 @@ def find_damage(folder: epath.Path) -> str | None:
         return f"{listed} lists other files than the checkpoint has ({missing} is missing)"
     if missing:
         return f"{folder / missing} is missing"
-    found = _digests(folder, list(expected))
-    changed = next((name for name in expected if expected[name] != found[name]), None)
+    digests = _digests(folder, list(expected))
+    changed = next((name for name in expected if expected[name] != digests[name]), None)
     return f"{folder / changed} is damaged" if changed else None
 
 

@@ -92,20 +92,20 @@ MOST_USED = {
 def help_text(command: str, usage: str, options: Sequence[str]) -> str:
     """Return the text of `--help`: usage, options with meanings, and the ten fields that are used most."""
     name = "judge" if command == "judge" else "default"
-    known = meanings(name)
+    described = meanings(name)
     shown = [(f"--{option}", OPTIONS[option]) for option in ("config", *options)]
-    fields = [(f"--config.{field}", "{1} (default {0})".format(*known[field])) for field in MOST_USED[command]]
+    fields = [(f"--config.{field}", "{1} (default {0})".format(*described[field])) for field in MOST_USED[command]]
     every = f"Every field: `eeg2text configs show {name}`. Configurations: `eeg2text configs`."
     return "\n\n".join(
         [usage, ABOUT[command], f"options:\n{_listed(shown)}", f"fields used most:\n{_listed(fields)}", every]
     )
 
 
-def check_options(argv: Sequence[str], known: Sequence[str]) -> None:
+def check_options(argv: Sequence[str], options: Sequence[str]) -> None:
     """Raise UserError for an option that resembles a known option; the message names the known option."""
     for argument in argv:
         name = argument.removeprefix("--").partition("=")[0]
-        near = nearest(name, known, 0.6)
+        near = nearest(name, options, 0.6)
         if argument.startswith("--") and not name.startswith("config.") and near not in (None, name):
             raise UserError(f"--{name}: there is no such option; did you mean --{near}?")
 
@@ -121,7 +121,7 @@ def check_prefix(argument: str, sections: Sequence[str]) -> None:
 
 def meanings(name: str) -> dict[str, tuple[str, str]]:
     """Return field -> (default, meaning) for a shipped configuration, read from its source text and comments."""
-    found: dict[str, tuple[str, str]] = {}
+    described: dict[str, tuple[str, str]] = {}
     above: list[str] = []
     for line in find_config(name).read_text(encoding="utf8").splitlines():
         if line.strip().startswith("#"):
@@ -129,9 +129,9 @@ def meanings(name: str) -> dict[str, tuple[str, str]]:
             continue
         if match := re.match(r"    c\.([\w.]+) = (.*?)(?:  # (.*))?$", line):
             default = "of the argument" if match[2].startswith("given.") else match[2]
-            found.setdefault(match[1], (default, (match[3] or " ".join(above)).strip(". ")))
+            described.setdefault(match[1], (default, (match[3] or " ".join(above)).strip(". ")))
         above = []
-    return found
+    return described
 
 
 def _listed(entries: Sequence[tuple[str, str]]) -> str:
@@ -190,13 +190,13 @@ def parse_config(
         raise SystemExit(0)
     argv = [f"-{argument}" if re.match(r"-config([.=]|$)", argument) else argument for argument in argv]
     check_options(argv, ["config", *options, *optional, *switches])
-    given = {name: "yes" if f"--{name}" in argv else "" for name in switches}
+    switched = {name: "yes" if f"--{name}" in argv else "" for name in switches}
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config", nargs="?", default=default)
-    known, argv = parser.parse_known_args([each for each in argv if each.removeprefix("--") not in switches])
-    if not known.config:
+    parsed, argv = parser.parse_known_args([each for each in argv if each.removeprefix("--") not in switches])
+    if not parsed.config:
         raise UserError(f"--config is missing; {usage}")
-    config = load_config(known.config)
+    config = load_config(parsed.config)
     for argument in argv:
         check_prefix(argument, list(config))
         _check_override(config, argument)
@@ -222,7 +222,7 @@ def parse_config(
     check_config(config, sections, ranges)
     if ranges is None:
         _check_steps_count(config, argv)
-    return Arguments(config, given | {name: values[name].value for name in (*options, *optional)}, list(rest))
+    return Arguments(config, switched | {name: values[name].value for name in (*options, *optional)}, list(rest))
 
 
 class _ShortText(ConfigDict):
@@ -313,8 +313,8 @@ def _check_override(config: ConfigDict, argument: str) -> None:
         if (renamed := RENAMED.get(".".join([*path, name]))) and name not in node:
             raise UserError(f"--config.{'.'.join([*path, name])} is called --config.{renamed} now.")
         if name not in node:
-            known = [".".join([*path, other]) for other in node]
-            hint = did_you_mean(".".join([*path, name]), known) if known else "this section is empty."
+            siblings = [".".join([*path, other]) for other in node]
+            hint = did_you_mean(".".join([*path, name]), siblings) if siblings else "this section is empty."
             if path == ["model", "shape"]:  # transformers defines the fields of this section
                 hint += f" Write it into a configuration file of yours: `c.model.shape = {{{name!r}: ...}}`."
             raise UserError(f"--config.{'.'.join([*path, name])}: there is no such field; {hint}")
@@ -336,15 +336,15 @@ def differences(
 
     Paths in the fields `places` may have been moved, see `workdir.is_same_place`.
     """
-    found = []
+    phrases = []
     for name in sorted(ours.keys() | theirs.keys()):
         a, b = ours.get(name), theirs.get(name)
         if isinstance(a, dict) and isinstance(b, dict):
-            found += differences(a, b, places, f"{prefix}{name}.")
+            phrases += differences(a, b, places, f"{prefix}{name}.")
         elif a != b and not (f"{prefix}{name}" in places and is_same_place(a, b, f"{prefix}{name}")):
             there = f"there {shortly(b)}" if name in theirs else UNKNOWN
-            found.append(f"{prefix}{name} (now {shortly(a)}, {there})")
-    return found
+            phrases.append(f"{prefix}{name} (now {shortly(a)}, {there})")
+    return phrases
 
 
 def fields_digest(document: Mapping[str, Any], stage: str) -> str:
@@ -435,6 +435,6 @@ def forget(workdir: Workdir) -> None:
 
 def product(workdir: Workdir, stage: str) -> str | None:
     """Return the name of the first file that a stage has made in the workdir; None if it has made none."""
-    found = (path for pattern in STAGES[stage].products for path in sorted(workdir.root.glob(pattern)))
-    finished = (path for path in found if "tmp" not in path.name)  # names of unfinished orbax checkpoints contain "tmp"
+    paths = (path for pattern in STAGES[stage].products for path in sorted(workdir.root.glob(pattern)))
+    finished = (path for path in paths if "tmp" not in path.name)  # names of unfinished orbax checkpoints contain "tmp"
     return next((str(path.relative_to(workdir.root)) for path in finished), None)

@@ -86,16 +86,18 @@ def frozen_paths(config: Settings, model: AnyModel) -> tuple[str, ...]:
 
 
 def _step_one(study: Study, before: Study | None) -> Study:
-    own = study.config.step_one
-    config = study.config.changed({**ALONE, "train.steps": own.steps, "optim.lr": own.lr, "optim.trainable": "first"})
+    settings = study.config.step_one
+    config = study.config.changed(
+        {**ALONE, "train.steps": settings.steps, "optim.lr": settings.lr, "optim.trainable": "first"}
+    )
     return dataclasses.replace(study, config=config, workdir=Workdir(study.workdir.root / "step_one"), before=before)
 
 
 def _reconstruction(study: Study, name: Any, before: Study | None) -> Study:
-    own = getattr(study.config.pretrain, name)
-    changes = {f"optim.{field}": getattr(own, field) for field in ("lr", "lr_end", "schedule", "warmup_steps")}
-    changes |= {f"train.{field}": getattr(own, field) for field in ("steps", "eval_every", "patience")}
-    config = study.config.changed({**ALONE, **changes, "batch.size": own.batch_size, "optim.trainable": "all"})
+    settings = getattr(study.config.pretrain, name)
+    changes = {f"optim.{field}": getattr(settings, field) for field in ("lr", "lr_end", "schedule", "warmup_steps")}
+    changes |= {f"train.{field}": getattr(settings, field) for field in ("steps", "eval_every", "patience")}
+    config = study.config.changed({**ALONE, **changes, "batch.size": settings.batch_size, "optim.trainable": "all"})
     text = study.model.base if isinstance(study.model, ContrastiveModel) else study.model
     model = ReconstructionModel(
         eeg=dataclasses.replace(text.eeg, prompt=()),
@@ -204,9 +206,9 @@ def clip_loss(
     """
     logits = scale * jnp.einsum("bd,cd->bc", brain, unit_length(text), precision=jax.lax.Precision.HIGHEST)
     same = sentence[:, None] == sentence[None, :]
-    own = jnp.eye(len(sentence), dtype=bool)
+    diagonal = jnp.eye(len(sentence), dtype=bool)
     # Each row, even padding, matches itself: so the (unused) loss of a padding row stays finite.
-    included = ((weight[None, :] > 0) & ~same) | own
+    included = ((weight[None, :] > 0) & ~same) | diagonal
     masked = jnp.where(included, logits, EXCLUDED)
     positive = jnp.diagonal(logits)
     losses = jax.nn.logsumexp(masked, axis=1) - positive
@@ -269,8 +271,8 @@ class ReconstructionProgram(GridProgram):
         def loss(params: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
             total, judged = self._loss(params, {**rows, "voxels": voxels}, key)
             # Each micro-batch draws the snapshots that it hides, so its loss is the mean over these snapshots.
-            own = jnp.maximum(judged, 1.0) * self.accumulate
-            return total / (own if self.model.hidden_share else count)
+            snapshots = jnp.maximum(judged, 1.0) * self.accumulate
+            return total / (snapshots if self.model.hidden_share else count)
 
         return self._accumulated(loss, params, rows, key)
 
@@ -319,8 +321,8 @@ def batches_of(study: Study, steps: int) -> grain.IterDataset:
     """Return the first `steps` training batches of a study, see `training_batches`; a host builds its own rows."""
     config, rows = study.config, study.split.parts["train"]
     seeds = list(dict.fromkeys(arm.seed for arm in study.arms))
-    batch, own = config.batch, own_rows(study.placement.mesh, config.batch.size)
-    return training_batches(study.samples, rows, batch.buckets, batch.size, config.seed, steps, seeds, own)
+    batch, host_rows = config.batch, own_rows(study.placement.mesh, config.batch.size)
+    return training_batches(study.samples, rows, batch.buckets, batch.size, config.seed, steps, seeds, host_rows)
 
 
 def trained_params(study: Study) -> Any:

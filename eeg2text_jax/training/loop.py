@@ -155,9 +155,11 @@ class DevLoss:
     def __init__(
         self, study: Study, program: GridProgram, arrays: StudyArrays | None = None, rows: np.ndarray | None = None
     ):
-        config, own = study.config.batch, own_rows(study.placement.mesh, study.config.batch.size)
+        config, host_rows = study.config.batch, own_rows(study.placement.mesh, study.config.batch.size)
         rows = study.split.parts["dev"] if rows is None else rows
-        self._make = functools.partial(each_evaluation_batch, study.samples, rows, config.buckets, config.size, own)
+        self._make = functools.partial(
+            each_evaluation_batch, study.samples, rows, config.buckets, config.size, host_rows
+        )
         # Volumes are too large to keep in memory, so each evaluation reads them again.
         self._batches = list(self._make()) if len(study.data.feature_shape) == 1 else None
         self._step = jit_once(program.eval_step)
@@ -210,10 +212,10 @@ def _losses_of_predictors(
     fed = program.fed(batch, arrays)
 
     def of_arm(rows: dict[str, jax.Array], mean: jax.Array) -> tuple[tuple, jax.Array]:
-        given, mask, weight = rows["features"], rows["mask"], rows["weight"]
+        features, mask, weight = rows["features"], rows["mask"], rows["weight"]
         loss = functools.partial(reconstruction_loss, kind=program.error, voxels=arrays.voxels)
-        zero, number = loss(given, jnp.zeros((1,) * given.ndim), mask, weight)
-        return (zero, loss(given, mean[None, None], mask, weight)[0]), number
+        zero, number = loss(features, jnp.zeros((1,) * features.ndim), mask, weight)
+        return (zero, loss(features, mean[None, None], mask, weight)[0]), number
 
     return jax.vmap(of_arm)({name: fed[name] for name in ("features", "mask", "weight")}, mean)
 
@@ -421,14 +423,14 @@ def curves_figure(
     return figure
 
 
-def slices_figure(given: np.ndarray, made: np.ndarray) -> Figure:
+def slices_figure(fed: np.ndarray, made: np.ndarray) -> Figure:
     """Plot the middle slice along each axis of a volume `[X, Y, Z]`, above the same slices of its reconstruction.
 
     All slices have one colour scale.
     """
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    most = float(np.abs(given).max()) or 1.0
-    for row, (name, volume) in zip(figure.subplots(2, 3), (("fed", given), ("reconstructed", made)), strict=True):
+    most = float(np.abs(fed).max()) or 1.0
+    for row, (name, volume) in zip(figure.subplots(2, 3), (("fed", fed), ("reconstructed", made)), strict=True):
         for axes, axis in zip(row, range(3), strict=True):
             middle = volume.shape[axis] // 2
             image = axes.imshow(np.take(volume, middle, axis).T, origin="lower", cmap="RdBu_r", vmin=-most, vmax=most)
@@ -451,5 +453,5 @@ def a_reconstruction(stage: Study) -> tuple[np.ndarray, np.ndarray]:
         return fed["features"][0], stage.model.reconstruct(params, fed["features"][0], fed["mask"][0])[0]
 
     place = int(stage.samples.n_words()[rows[0]]) // 2
-    given, made = jax.jit(both)(params)
-    return np.asarray(given[0, place]), np.asarray(made[0, place])
+    inputs, made = jax.jit(both)(params)
+    return np.asarray(inputs[0, place]), np.asarray(made[0, place])

@@ -308,9 +308,9 @@ class StepProfile(contextlib.AbstractContextManager["StepProfile"]):
     """
 
     def __init__(self, steps: str, workdir: epath.Path):
-        found = re.fullmatch(r"([1-9]\d*):([1-9]\d*)", steps)
-        first, last = map(int, found.groups()) if found else (0, 0)
-        if steps and (not found or last < first):
+        match = re.fullmatch(r"([1-9]\d*):([1-9]\d*)", steps)
+        first, last = map(int, match.groups()) if match else (0, 0)
+        if steps and (not match or last < first):
             raise UserError(f"train.profile = {steps!r}; expected the first and the last step, as in '10:12', or ''.")
         self._first, self._last, self._folder, self._running = first, last, workdir / "profile", False
 
@@ -386,12 +386,12 @@ class Pace:
         `mfu` is the share of the devices' bfloat16 peak that the matrix products of all arms take, padding included.
         """
         seconds = time.monotonic() - self._start
-        found = {
+        figures = {
             "samples_per_s": self._samples / seconds,
             "tokens_per_s": self._tokens / seconds,
             "input_wait": self._waited / seconds,
         }
-        return found if self._peak is None else found | {"mfu": self._flops / seconds / self._peak}
+        return figures if self._peak is None else figures | {"mfu": self._flops / seconds / self._peak}
 
 
 class Pending:

@@ -191,8 +191,8 @@ class DecodeSettings:
 
     def fields(self) -> dict[str, Any]:
         """Return all fields of the section by name, with the entries of `others` as fields."""
-        found = dataclasses.asdict(self)
-        return found.pop("others") | found
+        values = dataclasses.asdict(self)
+        return values.pop("others") | values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,8 +258,8 @@ class Settings:
 def read_settings(config: ConfigDict) -> Settings:
     """Return the settings of a configuration, which must have passed `check_config`."""
     document = config.to_dict()  # a dict's KeyError has the name of the missing key and no other text
-    known = {field.name for field in dataclasses.fields(DecodeSettings)}
-    others = {name: value for name, value in document["decode"].items() if name not in known}
+    decode_fields = {field.name for field in dataclasses.fields(DecodeSettings)}
+    others = {name: value for name, value in document["decode"].items() if name not in decode_fields}
     return read_section(Settings, {**document, "decode": {**document["decode"], "others": others}})
 
 
@@ -283,8 +283,8 @@ def check_config(config: ConfigDict, sections: Collection[str] = (), ranges: Map
         return
     for name in dict(fields(config)).keys() & RENAMED.keys():
         raise UserError(f"{name} is called {RENAMED[name]} now; rename it in the configuration.")
-    known = [name for name in RANGES if not sections or name.partition(".")[0] in sections]
-    _check_fields(config, RANGES, known)
+    names = [name for name in RANGES if not sections or name.partition(".")[0] in sections]
+    _check_fields(config, RANGES, names)
     for name, problems in _PROBLEMS.items():
         if not sections or name in sections:
             for problem in problems(config):
@@ -297,16 +297,16 @@ def checked_settings(config: ConfigDict) -> Settings:
     return read_settings(config)
 
 
-def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], known: Collection[str]) -> None:
-    """Raise UserError if a field of `known` is missing or out of its range, or the configuration has unknown fields."""
-    found = dict(fields(config))
-    for name in known:
-        if name not in found:
+def _check_fields(config: ConfigDict, ranges: Mapping[str, Range], names: Collection[str]) -> None:
+    """Raise UserError if a field of `names` is missing or out of its range, or the configuration has unknown fields."""
+    values = dict(fields(config))
+    for name in names:
+        if name not in values:
             home = "configs/default.py" if ranges is RANGES else "configs/judge.py"
             raise UserError(f"{name} is missing in the configuration; start your configuration from {home}.")
-        if not ranges[name].holds(found[name]):
-            raise refusal(name, found[name], ranges)
-    for name in found:
+        if not ranges[name].holds(values[name]):
+            raise refusal(name, values[name], ranges)
+    for name in values:
         if name not in ranges and not name.startswith("decode."):
             raise UserError(f"{name}: there is no such field; {did_you_mean(name, ranges)}")
 
@@ -329,17 +329,17 @@ def fields(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def notes(config: Settings) -> list[str]:
     """Return messages about a warm-up that a training stage will cut because it is longer than half of the stage."""
-    found = []
+    messages = []
     stages = [("optim", "train"), ("optim", "step_one")]
     stages += [(name, name) for name in ("pretrain.snapshot", "pretrain.series") if config.pretrain.enabled]
     for section, counted in stages:
         warmup, steps = (operator.attrgetter(name)(config) for name in (f"{section}.warmup_steps", f"{counted}.steps"))
         if steps and warmup > steps // 2:
-            found.append(
+            messages.append(
                 f"{section}.warmup_steps is {warmup}, more than half of {counted}.steps ({steps}): the warm-up is cut "
                 f"to {steps // 2} steps."
             )
-    return found
+    return messages
 
 
 def shortly(value: Any) -> str:
@@ -421,8 +421,8 @@ def _optim_problems(config: ConfigDict) -> Iterator[str]:
 
 
 def _pretrain_problems(config: ConfigDict) -> Iterator[str]:
-    own = config.pretrain
-    if not own.enabled:
+    pretrain = config.pretrain
+    if not pretrain.enabled:
         return
     if config.model.encoder != "unicorn":
         yield (
@@ -430,7 +430,7 @@ def _pretrain_problems(config: ConfigDict) -> Iterator[str]:
             "encoder that can reconstruct its input, or pretrain.enabled=False."
         )
     for name in ("snapshot", "series"):
-        stage = own[name]
+        stage = pretrain[name]
         if stage.schedule == "geometric" and not stage.lr_end:
             yield f"pretrain.{name}.lr_end is 0.0; expected a number above 0, because geometric decay never reaches 0."
         if stage.batch_size % config.train.accumulate:
@@ -438,7 +438,7 @@ def _pretrain_problems(config: ConfigDict) -> Iterator[str]:
                 f"train.accumulate is {config.train.accumulate}; expected a divisor of pretrain.{name}.batch_size "
                 f"({stage.batch_size})."
             )
-    if own.freeze_snapshot and not (own.snapshot.steps or own.snapshot.epochs):
+    if pretrain.freeze_snapshot and not (pretrain.snapshot.steps or pretrain.snapshot.epochs):
         yield (
             "pretrain.freeze_snapshot is True and pretrain.snapshot.steps 0; expected steps above 0, else random "
             "weights are frozen."
@@ -519,8 +519,8 @@ def length_lines(config: Settings, samples: int) -> list[str]:
 
 def with_stored_steps(config: Settings, stored: Mapping[str, Any]) -> Settings:
     """Return `config` with its derived steps taken from `stored`, the content of a workdir's `config.json`."""
-    found = {steps: field_at(stored, steps) for steps, _ in epoch_fields(config).values()}
-    return config.changed({name: steps for name, steps in found.items() if type(steps) is int and steps > 0})
+    stored_steps = {steps: field_at(stored, steps) for steps, _ in epoch_fields(config).values()}
+    return config.changed({name: steps for name, steps in stored_steps.items() if type(steps) is int and steps > 0})
 
 
 def field_at(tree: Any, name: str) -> Any:

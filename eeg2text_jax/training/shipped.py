@@ -25,8 +25,8 @@ def configs_folder() -> Path:
 
 def shipped() -> dict[str, Path]:
     """Return the package's configurations by name, in alphabetical order."""
-    found = {path.stem: path for path in sorted(configs_folder().glob("*.py"))}
-    return {name: path for name, path in found.items() if name.isidentifier() and name != "arguments"}
+    paths = {path.stem: path for path in sorted(configs_folder().glob("*.py"))}
+    return {name: path for name, path in paths.items() if name.isidentifier() and name != "arguments"}
 
 
 def summary(path: Path) -> str:
@@ -40,24 +40,24 @@ def find_config(name: str) -> Path:
 
     Raises UserError if neither exists.
     """
-    path, known = Path(name), shipped()
+    path, paths = Path(name), shipped()
     if path.is_file():
         return path
-    if name in known:
-        return known[name]
+    if name in paths:
+        return paths[name]
     travels = f"--config={path.stem} is in the package."
     raise UserError(
         f"{name}: there is no such configuration file; "
-        f"{travels if path.stem in known else did_you_mean(name, known)} `eeg2text configs` lists all names."
+        f"{travels if path.stem in paths else did_you_mean(name, paths)} `eeg2text configs` lists all names."
     )
 
 
 def run_config(path: Path) -> dict[str, Any]:
     """Execute a configuration file and return its global names."""
-    own = path.resolve().parent
-    with _importable([own if own.name == "configs" else own / "configs", configs_folder()]):
+    folder = path.resolve().parent
+    with _importable([folder if folder.name == "configs" else folder / "configs", configs_folder()]):
         # Only a user's file may import modules from the folder above it.
-        places = [] if own == configs_folder().resolve() else [str(own.parent)]
+        places = [] if folder == configs_folder().resolve() else [str(folder.parent)]
         sys.path[:0] = places
         try:
             return runpy.run_path(str(path))

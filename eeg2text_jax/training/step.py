@@ -39,8 +39,8 @@ def token_losses(logits: jax.Array, labels: jax.Array, label_smoothing: float = 
     logits = shard_rows(logits.astype(jnp.float32))
     log_norm = _log_norm(logits)
     # A masked sum, because XLA may partition a gather from sharded logits across the arms.
-    chosen = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype).reshape(*[1] * labels.ndim, -1)
-    losses = log_norm - jnp.sum(jnp.where(chosen, logits, 0.0), axis=-1)
+    is_label = labels[..., None] == jnp.arange(logits.shape[-1], dtype=labels.dtype).reshape(*[1] * labels.ndim, -1)
+    losses = log_norm - jnp.sum(jnp.where(is_label, logits, 0.0), axis=-1)
     if label_smoothing:
         losses = (1 - label_smoothing) * losses + label_smoothing * (log_norm - logits.mean(axis=-1))
     return losses
@@ -70,8 +70,8 @@ def _log_norm_forward(logits: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ja
     return log_norm, (logits, log_norm)
 
 
-def _log_norm_backward(known: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array]:
-    logits, log_norm = known
+def _log_norm_backward(residuals: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array]:
+    logits, log_norm = residuals
     return (jnp.exp(logits - log_norm[..., None]) * gradient[..., None],)
 
 
@@ -144,12 +144,12 @@ LOSSES = {"mae": jnp.abs, "mse": jnp.square}
 
 @jax.named_scope("reconstruction_loss")
 def reconstruction_loss(
-    given: jax.Array, made: jax.Array, judged: jax.Array, weight: jax.Array, kind: str, voxels: jax.Array | None = None
+    target: jax.Array, made: jax.Array, judged: jax.Array, weight: jax.Array, kind: str, voxels: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
     """Return the sum over snapshots of a snapshot's mean error, and the number of snapshots (float32 scalars).
 
     Args:
-      given: the encoder's input, `[B, W, ...]`; a snapshot is its input at one of W positions.
+      target: the encoder's input, `[B, W, ...]`; a snapshot is its input at one of W positions.
       made: the reconstruction; broadcasts to the input's shape.
       judged: bool `[B, W]`, the snapshots that enter the loss.
       weight: float32 `[B]`, 0 for padding rows.
@@ -157,8 +157,8 @@ def reconstruction_loss(
       voxels: float32 `[...]`, 1 at voxels that enter the loss; None: all do.
     """
     counted = judged.astype(jnp.float32) * weight[:, None]  # [B, W]
-    error = LOSSES[kind](given.astype(jnp.float32) - made)
-    axes = tuple(range(2, given.ndim))
+    error = LOSSES[kind](target.astype(jnp.float32) - made)
+    axes = tuple(range(2, target.ndim))
     means = error.mean(axis=axes) if voxels is None else (error * voxels[None, None]).sum(axis=axes) / voxels.sum()
     # `where`, because the error at padding may be inf or nan.
     return jnp.sum(jnp.where(counted > 0, means * counted, 0.0)), jnp.sum(counted)
@@ -434,19 +434,19 @@ class GridProgram:
     def _accumulated(self, loss: Loss, params: Any, rows: Mapping[str, Any], key: jax.Array) -> tuple[jax.Array, Any]:
         """Return the sum of `loss` over the micro-batches, and its gradient, which is 0 for frozen parameters."""
 
-        def of_own(own: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
-            own = stop_frozen(own, self.frozen)
-            return loss(params._replace(own=own) if isinstance(params, Divided) else own, rows, key)
+        def of_own(trained: Any, rows: Mapping[str, Any], key: jax.Array) -> jax.Array:
+            trained = stop_frozen(trained, self.frozen)
+            return loss(params._replace(own=trained) if isinstance(params, Divided) else trained, rows, key)
 
-        gradient_of, own = jax.value_and_grad(of_own), params.own if isinstance(params, Divided) else params
+        gradient_of, trained = jax.value_and_grad(of_own), params.own if isinstance(params, Divided) else params
         if self.accumulate == 1:
-            return gradient_of(own, rows, key)
+            return gradient_of(trained, rows, key)
 
         def add(sums: Any, part: tuple[Batch, jax.Array]) -> tuple[Any, None]:
             rows, number = part
-            return jax.tree.map(jnp.add, sums, gradient_of(own, rows, jax.random.fold_in(key, number))), None
+            return jax.tree.map(jnp.add, sums, gradient_of(trained, rows, jax.random.fold_in(key, number))), None
 
-        zeros = jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, own)
+        zeros = jnp.zeros((), jnp.float32), jax.tree.map(jnp.zeros_like, trained)
         parts = jax.tree.map(self._microbatches, rows)
         return jax.lax.scan(add, zeros, (parts, jnp.arange(self.accumulate)))[0]
 
@@ -500,11 +500,11 @@ class GridProgram:
         fed: list[jax.Array] = []
         which = [0] * len(self.arms)
         for place in sorted(set(places)):
-            own = {name: leaf[place] for name, leaf in batch.items()}
-            context = ConditionContext.of(own, study.condition, study.means, step)
+            rows = {name: leaf[place] for name, leaf in batch.items()}
+            context = ConditionContext.of(rows, study.condition, study.means, step)
             members = [a for a, at in enumerate(places) if at == place]
             pairs = [(self.arms[a].condition, self.arms[a].seed) for a in members]
-            values, chosen = distinct_inputs(pairs, own["features"], own["mask"], context)
+            values, chosen = distinct_inputs(pairs, rows["features"], rows["mask"], context)
             for a, value in zip(members, chosen, strict=True):
                 which[a] = len(fed) + value
             fed += values

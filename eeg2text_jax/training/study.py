@@ -126,11 +126,11 @@ def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqMod
         model = dataclasses.replace(model, shared_frozen=True)
     if model.spec.encoder is not None:
         return model
-    own = config.model.lora
+    lora = config.model.lora
     decoder = dataclasses.replace(model.spec.decoder, int8=config.model.frozen_dtype == "int8")
     if config.optim.trainable == "lora":
-        targets = tuple(LORA_TARGETS[name] for name in own.targets)
-        decoder = dataclasses.replace(decoder, lora=LoraSpec(own.rank, own.alpha, own.dropout, targets))
+        targets = tuple(LORA_TARGETS[name] for name in lora.targets)
+        decoder = dataclasses.replace(decoder, lora=LoraSpec(lora.rank, lora.alpha, lora.dropout, targets))
     prompt = make_prompt(tokenizer, config.text.template, config.text.chat)
     eeg = dataclasses.replace(model.eeg, prompt=prompt.before, prompt_after=prompt.after)
     check_positions(model, config, len(prompt.before) + len(prompt.after))
@@ -197,15 +197,15 @@ def open_targets(config: Settings, path: epath.Path, data: DataFile, split: Spli
     """
     sentences = tuple(dict.fromkeys(sentence_key(str(text)) for text in data.sentence))
     if not path.exists():
-        known = {sentence_key(str(data.sentence[i])) for i in split.parts["train"]}
-        train = np.array([text in known for text in sentences])
+        train_texts = {sentence_key(str(data.sentence[i])) for i in split.parts["train"]}
+        train = np.array([text in train_texts for text in sentences])
         vectors, signature = embed(config.contrastive, sentences, train)
         scaled = standardized(vectors, train)
         with replacing(path) as partial, partial.open("wb") as file:
             np.savez(file, vectors=scaled, signature=np.array(signature))
         print(f"targets: {len(sentences)} sentences, {signature}")
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
-        targets = TextTargets(sentences, found["vectors"], str(found["signature"]))
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        targets = TextTargets(sentences, arrays["vectors"], str(arrays["signature"]))
     if len(targets.vectors) != len(sentences):
         raise UserError(
             f"{path}: has {len(targets.vectors)} embeddings for {len(sentences)} sentences, so it was made for other "
@@ -246,7 +246,7 @@ def chosen_layer(name: str, layer: int) -> int:
     """
     config: Any = read_config(checkpoint_folder(name))
     names = ("num_hidden_layers", "encoder_layers", "num_layers")  # fields with the number of layers
-    depth = next((int(value) for known in names if (value := getattr(config, known, None)) is not None), 0)
+    depth = next((int(value) for field in names if (value := getattr(config, field, None)) is not None), 0)
     if layer > depth:
         raise UserError(f"contrastive.layer is {layer}; {name} has layers 0 (its embeddings) to {depth}.")
     return round(2 * depth / 3) if layer < 0 else layer
@@ -271,11 +271,13 @@ def hashed_tfidf(sentences: Sequence[str], train: np.ndarray, width: int) -> np.
     sentences. A word's signs come from its SHAKE-256 digest, so they are the same on every machine.
     """
     words = [re.findall(r"\w+", text.lower()) for text in sentences]
-    frequency = collections.Counter(word for own, known in zip(words, train, strict=True) if known for word in set(own))
+    frequency = collections.Counter(
+        word for tokens, is_train in zip(words, train, strict=True) if is_train for word in set(tokens)
+    )
     n, signs = int(train.sum()), {}
     vectors = np.zeros((len(sentences), width))
-    for row, own in enumerate(words):
-        for word, count in collections.Counter(own).items():
+    for row, tokens in enumerate(words):
+        for word, count in collections.Counter(tokens).items():
             if word not in signs:
                 stream = hashlib.shake_256(word.encode()).digest(-(-width // 8))
                 signs[word] = 2.0 * np.unpackbits(np.frombuffer(stream, np.uint8))[:width] - 1.0
@@ -382,9 +384,9 @@ def open_split(config: Settings, workdir: Workdir, data: DataFile, *, other_text
     be made.
     """
     if workdir.split.exists():
-        found = read_split_file(workdir.split)
-        found.check_same_data(data, other_texts=other_texts)
-        return found.resolve(data, other_texts=other_texts)
+        stored = read_split_file(workdir.split)
+        stored.check_same_data(data, other_texts=other_texts)
+        return stored.resolve(data, other_texts=other_texts)
     split = make_split(data, **vars(config.split))
     certificate = certify_data(data, split, config.split.ratio)
     write_split_file(workdir.split, certificate)
@@ -461,11 +463,11 @@ def make_samples(
             copies[name][test], note = choose(data, train, test)
             copied.append(note)
     shuffled = f"shuffled, donors in the test part: {donors.summary(test)}." if "donor" in needed else ""
-    clock, told = None, ""
+    clock, time_note = None, ""
     if "clock" in needed:
         clock = clock_features(data, train, config.seed)
-        told = clock_note(data, train, clock)
-    donor_note = " ".join(filter(None, [shuffled, told, neighbors.note if neighbors else "", *copied]))
+        time_note = clock_note(data, train, clock)
+    donor_note = " ".join(filter(None, [shuffled, time_note, neighbors.note if neighbors else "", *copied]))
     odd = [] if data.clock is None else data.clock.notes()
     for note in filter(None, [scaling.note(), *odd, *cuts(config, data, split, tokenizer, alone), donor_note]):
         print(note)

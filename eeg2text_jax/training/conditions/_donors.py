@@ -212,11 +212,13 @@ def clock_features(data: DataFile, train: np.ndarray, seed: int) -> np.ndarray:
     if len(seen) > free:
         codes = codes @ rng.standard_normal((len(seen), free)) / np.sqrt(len(seen))
     forms = _further_forms(data, train, turns)[:, : free - codes.shape[1]]
-    own = _own_waves(clock.recording, turns, seen, min(free - codes.shape[1] - forms.shape[1], MOST_OWN), rng)
-    columns = np.concatenate([codes, waves, forms, own], axis=1)
-    found = np.zeros((len(data), width), np.float32)
-    found[clock.timed, : columns.shape[1]] = columns[clock.timed]
-    return found
+    recording_waves = _own_waves(
+        clock.recording, turns, seen, min(free - codes.shape[1] - forms.shape[1], MOST_OWN), rng
+    )
+    columns = np.concatenate([codes, waves, forms, recording_waves], axis=1)
+    features = np.zeros((len(data), width), np.float32)
+    features[clock.timed, : columns.shape[1]] = columns[clock.timed]
+    return features
 
 
 def _turns(place: np.ndarray, train: np.ndarray) -> np.ndarray:
@@ -232,18 +234,18 @@ def _waves(turns: np.ndarray) -> np.ndarray:
 
 def _further_forms(data: DataFile, train: np.ndarray, turns: np.ndarray) -> np.ndarray:
     """Return codes of subjects who have several recordings, and waves of index and share unless `turns` has them."""
-    clock, found = data.clock, [np.zeros((len(data), 0))]
+    clock, blocks = data.clock, [np.zeros((len(data), 0))]
     subjects = sorted(set(data.subject[train].tolist()))
     pairs = {(s, r) for s, r in zip(data.subject[train], clock.recording[train], strict=True) if r}
     if 1 < len(subjects) < len(pairs):
-        found.append(np.sqrt(len(subjects)) * (data.subject[:, None] == np.array(subjects, object)))
+        blocks.append(np.sqrt(len(subjects)) * (data.subject[:, None] == np.array(subjects, object)))
     phases = [turns]
     for form in ("index", "share"):
-        own = _turns(np.nan_to_num(clock.places[form]), train)
-        if not any(np.allclose(own[train], other[train], atol=1e-6) for other in phases):
-            phases.append(own)
-            found.append(_waves(own))
-    return np.concatenate(found, axis=1)
+        turns_of_form = _turns(np.nan_to_num(clock.places[form]), train)
+        if not any(np.allclose(turns_of_form[train], other[train], atol=1e-6) for other in phases):
+            phases.append(turns_of_form)
+            blocks.append(_waves(turns_of_form))
+    return np.concatenate(blocks, axis=1)
 
 
 def _own_waves(
@@ -256,11 +258,11 @@ def _own_waves(
     the clock than from drift: in 2 of 12 trainings drift seemed to be content beyond its time.
     """
     rates = 2.0 ** rng.uniform(0, PERIODS - 3, count)
-    found = np.zeros((len(recording), count))
+    waves = np.zeros((len(recording), count))
     for name in seen:
         rows = recording == name
-        found[rows] = np.sqrt(2) * np.cos(turns[rows] * rates + rng.uniform(0, 2 * np.pi, count))
-    return found
+        waves[rows] = np.sqrt(2) * np.cos(turns[rows] * rates + rng.uniform(0, 2 * np.pi, count))
+    return waves
 
 
 def clock_note(data: DataFile, train: np.ndarray, features: np.ndarray) -> str:
@@ -274,16 +276,18 @@ def clock_note(data: DataFile, train: np.ndarray, features: np.ndarray) -> str:
         raise UserError(f"{data.path}: {NEEDS_TIME.format('clock')}")
     rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_FITTED)).astype(int)]
     since = clock.since_first
-    longest = {name: np.nanmax(since[own]) for name, own in clock.recordings().items() if clock.timed[own].any()}
+    longest = {
+        name: np.nanmax(since[members]) for name, members in clock.recordings().items() if clock.timed[members].any()
+    }
     labels = {"recording": clock.recording, **groups_of_readings(readings_of(data))}
     labels = {name: np.unique(column[rows].astype(str), return_inverse=True)[1] for name, column in labels.items()}
-    given = features[:, : len(longest) + 2 * PERIODS][rows]  # without the waves of each recording's own
-    time = _fitted(given, since[rows, None])[:, 0]
+    shared = features[:, : len(longest) + 2 * PERIODS][rows]  # without the waves of each recording's own
+    time = _fitted(shared, since[rows, None])[:, 0]
     off = np.abs(time - since[rows]) / np.maximum([longest[name] for name in clock.recording[rows]], 1e-9)
     said = [f"the time to within {np.median(off):.1%} of a recording's length (median)"]
     for name, label in labels.items():
-        told = _fitted(given, np.eye(label.max() + 1)[label]).argmax(axis=1) == label
-        said.append(f"the {name} of {told.mean():.1%} of the samples")
+        right = _fitted(shared, np.eye(label.max() + 1)[label]).argmax(axis=1) == label
+        said.append(f"the {name} of {right.mean():.1%} of the samples")
     note = f"clock: on the train part, a linear fit of its input tells {', '.join(said)}."
     if np.median(off) > MOST_ERROR:
         raise UserError(
@@ -293,10 +297,10 @@ def clock_note(data: DataFile, train: np.ndarray, features: np.ndarray) -> str:
     return note
 
 
-def _fitted(given: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the ridge regression of `wanted` `[N, K]` on `given` `[N, C]` and a constant, at the same samples."""
-    spread = given - given.mean(axis=0, dtype=float)
-    gram = spread.T @ spread + RIDGE * len(given) * np.eye(given.shape[1])
+def _fitted(predictors: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return the ridge regression of `wanted` `[N, K]` on `predictors` `[N, C]` and a constant, at the same samples."""
+    spread = predictors - predictors.mean(axis=0, dtype=float)
+    gram = spread.T @ spread + RIDGE * len(predictors) * np.eye(predictors.shape[1])
     return wanted.mean(axis=0) + spread @ np.linalg.solve(gram, spread.T @ (wanted - wanted.mean(axis=0)))
 
 
@@ -322,15 +326,15 @@ def same_place_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tup
         near = clock.at_same_place(samples, train, form, run)
         return np.where(near >= 0, near, clock.at_same_place(samples, train, form))
 
-    def told(form: str) -> float:
+    def share_told(form: str) -> float:
         near = copied(fitted, form)
         return float(np.mean((near >= 0) & (text[near] == text[fitted])))
 
-    form = max(clock.places, key=told)
+    form = max(clock.places, key=share_told)
     near = copied(rows, form)
     if (near < 0).any():
-        own, _ = clock.nearest(rows, train)
-        near = np.where(near >= 0, near, np.where(own >= 0, own, train[0]))
+        same_recording, _ = clock.nearest(rows, train)
+        near = np.where(near >= 0, near, np.where(same_recording >= 0, same_recording, train[0]))
     right = np.mean(text[near] == text[rows])
     return near, (
         f"same_place: the training text at the same place (by {form}) of another recording is the text of {right:.1%} "
@@ -351,7 +355,7 @@ def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) 
     clock = known_clock(data, NEEDS_TIME.format("neighbor"))
     text = np.unique([normalize(sentence) for sentence in data.sentence], return_inverse=True)[1]
     clash = clashes(data, text, np.unique(data.task.astype(str), return_inverse=True)[1])
-    found, apart = donors.copy(), np.full(len(data), np.inf)
+    neighbors, apart = donors.copy(), np.full(len(data), np.inf)
     train, dev, test = parts
     # What is fed in training, or chooses a checkpoint, holds nothing of the test part.
     for part, among in ((train, train), (dev, np.concatenate([train, dev])), (test, np.arange(len(data)))):
@@ -365,32 +369,32 @@ def neighbor_table(data: DataFile, parts: list[np.ndarray], donors: np.ndarray) 
                 ),
             )
             has = near >= 0
-            found[part[has]], apart[part[has]] = near[has], distance[has]
+            neighbors[part[has]], apart[part[has]] = near[has], distance[has]
         lone = part[~np.isfinite(apart[part])]
         if len(lone):
             elsewhere = _other_text_at_place(data, lone, among, clash)
-            found[lone] = np.where(elsewhere >= 0, elsewhere, found[lone])
-    return Neighbors(found, _describe(data, test, found, apart, clock.unit))
+            neighbors[lone] = np.where(elsewhere >= 0, elsewhere, neighbors[lone])
+    return Neighbors(neighbors, _describe(data, test, neighbors, apart, clock.unit))
 
 
 def _other_text_at_place(data: DataFile, rows: np.ndarray, among: np.ndarray, clash: Clash) -> np.ndarray:
     """Return the sample of another text at the nearest place of another recording, int `[R]`; -1: there is none."""
-    run, found, left = runs_of(data.task, data.clock.recording), np.full(len(rows), -1), np.arange(len(rows))
+    run, samples, left = runs_of(data.task, data.clock.recording), np.full(len(rows), -1), np.arange(len(rows))
     while len(left):  # each turn removes the candidates of the same text, which are at most one a recording and sample
         near = data.clock.at_same_place(rows[left], among, "index", run)
         left, near = left[near >= 0], near[near >= 0]
         fits = ~clash(near, rows[left])
-        found[left[fits]] = near[fits]
+        samples[left[fits]] = near[fits]
         left, among = left[~fits], np.setdiff1d(among, near[~fits])
-    return found
+    return samples
 
 
-def _describe(data: DataFile, test: np.ndarray, found: np.ndarray, apart: np.ndarray, unit: str) -> str:
+def _describe(data: DataFile, test: np.ndarray, neighbors: np.ndarray, apart: np.ndarray, unit: str) -> str:
     near = np.isfinite(apart[test])
     away = f"a median of {np.median(apart[test][near]):.3g} {unit} away" if near.any() else "so all get donors"
     note = f"neighbor: {near.mean():.1%} of the test samples have a neighbor in their recording, {away}"
     for name, labels in groups_of_readings(readings_of(data)).items():
-        differ = np.mean(labels[test] != labels[found[test]])
+        differ = np.mean(labels[test] != labels[neighbors[test]])
         note += (
             f"; {differ:.1%} of the pairs are of different groups ({name}): only in these pairs, the comparison with "
             f"neighbor does not exclude what a clock tells about the {name}"
@@ -406,8 +410,8 @@ def nearest_texts(data: DataFile, train: np.ndarray, rows: np.ndarray) -> tuple[
     """
     clock = known_clock(data, NEEDS_TIME.format("nearest_in_time"))
     near, apart = clock.nearest(rows, train)
-    own = near >= 0
-    if not own.all():
-        near[~own] = same_place_texts(data, train, rows[~own])[0]
-    away = f", a median of {np.median(apart[own]):.3g} {clock.unit} away" if own.any() else ""
-    return near, f"nearest_in_time: {own.mean():.1%} of the test part has a training text in its recording{away}."
+    has_text = near >= 0
+    if not has_text.all():
+        near[~has_text] = same_place_texts(data, train, rows[~has_text])[0]
+    away = f", a median of {np.median(apart[has_text]):.3g} {clock.unit} away" if has_text.any() else ""
+    return near, f"nearest_in_time: {has_text.mean():.1%} of the test part has a training text in its recording{away}."
