@@ -22,7 +22,7 @@ def test_devices_that_are_not_there(command, error, monkeypatch, tmp_path, refus
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     arguments = {
         "export": [f"--workdir={tmp_path / 'run'}", f"--out={tmp_path / 'out'}"],
-        "bench": ["--stage=decode"],
+        "bench": ["--config=configs/demo.py"],
     }.get(command, ["--config=configs/demo.py", f"--workdir={tmp_path / 'run'}"])
     sentence = refused([command, *arguments])
     assert "JAX_PLATFORMS='cuda': JAX finds no such device" in sentence

@@ -15,14 +15,14 @@ from eeg2text_jax.commands.arguments import WRITTEN, localize
 # fmt: off
 OTHERS = {
     "as", "checkpoints", "condition", "conditions", "conversations", "data", "gap", "judges", "pairs", "part",
-    "host", "port", "push", "reference", "seeds", "arm", "arms", "audit",
-    "batch", "batches", "buckets", "by", "choices", "cite", "columns", "chip-batch",
-    "compactions", "compat", "config", "control", "count", "dataset", "dataset-name", "deciding", "dtype",
-    "eeg", "effort", "encoder", "endpoint", "folds", "forced", "format", "groups", "id", "input", "judge", "labels",
+    "host", "port", "push", "reference", "seeds", "arm", "audit",
+    "batches", "by", "choices", "cite", "columns", "chip-batch",
+    "compat", "config", "control", "dataset", "dataset-name", "deciding",
+    "eeg", "effort", "encoder", "endpoint", "folds", "format", "groups", "id", "judge", "labels",
     "largest", "layer", "licence", "margin", "meta", "method", "metric", "metrics", "mode", "model", "name", "names",
-    "organization", "overlap", "path", "peer", "plan", "profile", "proof", "ratio", "related", "relationship",
-    "repeats", "rescale", "seed", "sentences", "shape", "stage", "steps",
-    "task", "threads", "tokenizer", "topology", "train-text", "words", "workdir",
+    "organization", "overlap", "path", "plan", "profile", "proof", "ratio", "relationship",
+    "repeats", "rescale", "seed", "steps",
+    "task", "tokenizer", "topology", "train-text", "workdir",
 }
 # fmt: on
 FLAGS = {
@@ -31,9 +31,7 @@ FLAGS = {
     "demo",
     "help",
     "idf",
-    "int8",
     "list",
-    "remat",
     "signatures",
     "strict",
     "truncate",
@@ -124,25 +122,20 @@ def test_every_option_that_writes_is_checked(monkeypatch):
     """Of all parsers: an option is one of those that write, which are checked, or of those that do not."""
     found: set[str] = set()
 
+    def note(parser, *_, **__):
+        found.update(name[2:] for action in parser._actions for name in action.option_strings if name[:2] == "--")
+        raise Seen
+
     for name in ("parse_args", "parse_known_args"):
-        parse = getattr(argparse.ArgumentParser, name)
-
-        def note(parser, *rest, parse=parse, **options):
-            own = {name[2:] for action in parser._actions for name in action.option_strings if name[:2] == "--"}
-            found.update(own)
-            if "stage" in own:  # which decides what else there is
-                return parse(parser, *rest, **options)
-            raise Seen
-
         monkeypatch.setattr(argparse.ArgumentParser, name, note)
     for command in cli.COMMANDS:
-        for line in (["--unknown=x", "--config=demo"], ["--stage=decode"], ["--stage=train"], ["copy", "demo"]):
+        for line in (["--unknown=x", "--config=demo"], ["copy", "demo"]):
             with pytest.raises((Seen, UserError, SystemExit)) as caught:
                 raise SystemExit(cli.command(command)(line))
             if caught.type is UserError:
                 found.update(re.findall(r"--([a-z-]+)=", str(caught.value)))
     found -= {"unknown"}
-    assert {"out", "json", "html", "rows", "png", "time", "map", "croissant", "trace"} <= found
+    assert {"out", "json", "html", "rows", "png", "time", "map", "croissant"} <= found
     assert not OTHERS & set(WRITTEN)
     unknown = found - OTHERS - FLAGS - set(WRITTEN)
     assert not unknown, "say in tests/test_outputs.py and commands.arguments.WRITTEN whether these write"

@@ -15,6 +15,7 @@ import itertools
 import json
 import math
 import re
+import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -38,15 +39,17 @@ from eeg2text_jax.base.chips.gpu_clock import (
     kind_of,
 )
 from eeg2text_jax.base.chips.hlo_text import parse_module
-from eeg2text_jax.commands.bench import decode
-from eeg2text_jax.commands.bench.timing import describe_machine
-from eeg2text_jax.commands.bench.workload import OurTraining, make_work
+from eeg2text_jax.commands.bench import describe_machine
 from eeg2text_jax.commands.preflight.compiling import gpu_devices, parse_topology
 from eeg2text_jax.commands.preflight.estimate import search_task, training_task
 from eeg2text_jax.commands.preflight.programs import make_outline
 from eeg2text_jax.models._fused_attention import KERNELS
 from eeg2text_jax.training.configuration import parse_config
 from eeg2text_jax.training.study import placement_of
+
+sys.path.insert(0, str(Path(__file__).parent / "benchmarks"))
+import bench_decode as decode
+from workload import OurTraining, make_work
 
 BUCKET = (56, 56)
 PROGRAMS = ("training step, batch 32", "training step, batch 128", "beam search, batch 32")
@@ -90,7 +93,7 @@ def file_of(folder: Path, program: str) -> Path:
 
 
 def training_run(size: int) -> Callable[[], Any]:
-    work = make_work("large", size, (BUCKET,), "", "bfloat16", remat=True)
+    work = make_work("large", size, (BUCKET,), "bfloat16", remat=True)
     ours, batch = OurTraining(work.program(1, "vmap")), work.examples[BUCKET]
     ours.compile(batch)
     return functools.partial(ours.step, batch)

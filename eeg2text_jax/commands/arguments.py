@@ -26,7 +26,6 @@ WRITTEN = (
     "png",
     "time",
     "map",
-    "trace",
     "markdown",
     "tex",
     "write-plan",
@@ -149,8 +148,6 @@ def _is_within(output: str, other: str) -> bool:
 
 def _check_place(command: str, option: str, value: str, shown: str) -> None:
     """Raise UserError if a local output cannot be written at its path; `shown` is the option with its value."""
-    if option == "trace":  # a folder that the profiler fills
-        return
     check_replaceable(value, shown)
     wants_folder, is_folder = option == "out" and command in FOLDERS, os.path.isdir(value)
     if wants_folder and os.path.exists(value) and not is_folder:

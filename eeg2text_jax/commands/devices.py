@@ -1,8 +1,6 @@
 """`eeg2text preflight` (memory and time on absent devices) and `eeg2text bench` (speed on this machine)."""
 
-import argparse
 import functools
-import importlib
 import json
 import os
 import re
@@ -18,11 +16,6 @@ from eeg2text_jax.commands.run import on_hosts
 from eeg2text_jax.judge.fields import RANGES as JUDGE_RANGES
 from eeg2text_jax.judge.fields import JudgeSettings
 from eeg2text_jax.training.configuration import Arguments, parse_config
-
-BENCH = "Measure throughput, compile time and memory of one stage."
-STAGE_HELP = "decode: beam search on random sentences; test_set: a whole test part; train: steps of training"
-MORE = "The options of a stage: eeg2text bench --stage=train --help"
-STAGES = ("decode", "test_set", "train")  # each is a module of `eeg2text_jax.commands.bench` with `main(argv)`
 
 # libtpu only compiles here. Without these variables it would search for a TPU and for cloud metadata, and log at length
 # that both are missing.
@@ -106,32 +99,15 @@ def _scaling(arguments: Arguments, wanted: str) -> int:
 
 
 def bench(argv: list[str]) -> int:
-    """Measure the programs of a configuration; with --stage, one stage beside other libraries."""
-    if any(argument.startswith("--stage") for argument in argv):
-        return _stage(argv)
+    """Measure the programs of a configuration; see `commands.bench`."""
     arguments = parse_config(argv, "bench", optional=("json", "baseline", "steps"))
     steps = arguments.options["steps"] or "20"
     if not (steps.isdecimal() and 2 <= int(steps) <= 10000):
         raise UserError(f"--steps={steps}: expected how many steps are timed, a whole number from 2 to 10,000.")
 
     def work() -> None:
-        from eeg2text_jax.commands.bench import measure
+        from eeg2text_jax.commands.bench import bench as measured
 
-        measure.bench(arguments.settings, int(steps), arguments.options["json"], arguments.options["baseline"])
+        measured(arguments.settings, int(steps), arguments.options["json"], arguments.options["baseline"])
 
     return on_hosts("bench", arguments.settings.parallel, work)
-
-
-def _stage(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="eeg2text bench", description=BENCH, epilog=MORE, add_help=False)
-    parser.add_argument("--stage", choices=STAGES, required=True, help=STAGE_HELP)
-    if {"-h", "--help"} & set(argv) and not any(argument.startswith("--stage") for argument in argv):
-        parser.print_help()
-        return 0
-    args, rest = parser.parse_known_args(argv)
-    stage = importlib.import_module(f"eeg2text_jax.commands.bench.{args.stage}")
-    if not {"-h", "--help"} & set(rest):
-        from eeg2text_jax.base.devices.hosts import check_devices
-
-        check_devices()
-    return stage.main(rest)

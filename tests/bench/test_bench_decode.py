@@ -8,11 +8,11 @@ import sys
 import beside
 import numpy as np
 import pytest
+from bench_decode import lower_bounds, make_work
 from peers import peer_place
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.commands.bench.decode import lower_bounds, make_work
-from eeg2text_jax.commands.bench.timing import gpu_state
+from eeg2text_jax.commands.bench import gpu_state
 
 
 def test_tiny_shape_beside_transformers(tmp_path, capsys):
@@ -100,19 +100,3 @@ def test_a_missing_peer_is_named(monkeypatch, capsys):
     assert beside.main(["decode", *flags[:-1], "--peer=ctranslate"]) == 2
     said = capsys.readouterr().err
     assert "there is no peer 'ctranslate'; expected some of transformers,transformers-static," in said
-
-
-@pytest.mark.slow
-def test_a_test_set_of_free_lengths(tmp_path, printed_by, refused):
-    sentences, out = tmp_path / "sentences.txt", tmp_path / "bench.json"
-    sentences.write_text("one two three\n\nfour words in here\n")
-    flags = ["--shape=tiny", "--count=5", "--forced=2", "--batch=2", "--compactions=0,1", f"--sentences={sentences}"]
-    said = printed_by(["bench", "--stage=test_set", *flags, f"--json={out}"])
-    assert "peak memory above the weights" in said
-    report = json.loads(out.read_text())
-    assert report["forced"]["steps_taken"] == 55
-    free, halved = report["free, 0 compactions"], report["free, 1 compactions"]
-    assert free["steps_needed"] == halved["steps_needed"] <= halved["steps_taken"] <= free["steps_taken"] < 20
-    sentences.write_text(" ")
-    said = refused(["bench", "--stage=test_set", f"--sentences={sentences}"])
-    assert "has no sentence; expected one sentence per line" in said

@@ -10,7 +10,7 @@ import pytest
 from tiny_run import as_flag
 
 from eeg2text_jax.base.devices.arms import _jitted
-from eeg2text_jax.commands.bench.measure import at_hand, compared, lines
+from eeg2text_jax.commands.bench import at_hand, compared, lines
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.decoding.generate import generate_program, teacher_forced_program
 from eeg2text_jax.training.configuration import parse_config

@@ -3,8 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-
-from eeg2text_jax.commands.bench.timing import by_part, profile_lines
+from timing import by_part, profile_lines
 
 HLO = """HloModule jit_step, is_scheduled=true
 

@@ -34,16 +34,14 @@ mkdir -p "$parts"
 has() { "$python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$1') is None)"; }
 
 bench() { # NAME STAGE ARGUMENTS...: measures the stage and keeps its JSON with its status, or its last line
-  local name=$1 stage=$2 status=0 making command
+  local name=$1 stage=$2 status=0 making
   shift 2
-  command=(tools/benchmarks/beside.py "$stage")
-  [ "$stage" != test_set ] || command=(-m eeg2text_jax bench --stage=test_set)
   if ! [[ $name =~ ${ONLY:-.} ]]; then return; fi
   if [ -s "$parts/$name.json" ]; then echo "=== $name: done before"; return; fi
-  echo "=== $name: ${command[*]} $*"
+  echo "=== $name: beside.py $stage $*"
   making="$parts/$name.making"
   rm -f "$making"
-  "$python" "${command[@]}" "$@" --json="$making" 2>&1 | tee "$parts/$name.log" || status=$?
+  "$python" tools/benchmarks/beside.py "$stage" "$@" --json="$making" 2>&1 | tee "$parts/$name.log" || status=$?
   "$python" - "$making" "$parts/$name.log" "$status" "$parts/$name.json" "$stage $*" <<'PYTHON'
 import json, os, pathlib, sys
 
@@ -88,12 +86,11 @@ for shape in "${shapes[@]}"; do
       bench "decode_${shape}_${dtype}_$batch" decode --shape="$shape" --dtype="$dtype" --batch="$batch" --int8 \
         --peer="$(joined "${decode_peers[@]+"${decode_peers[@]}"}")"
       for size in ${batch//,/ }; do
-        bench "train_${shape}_${dtype}_$size" train --shape="$shape" --dtype="$dtype" --batch="$size" --input \
+        bench "train_${shape}_${dtype}_$size" train --shape="$shape" --dtype="$dtype" --batch="$size" \
           "${training[@]+"${training[@]}"}" --peer="$(joined "${train_peers[@]+"${train_peers[@]}"}")"
       done
     done
   done
-  bench "test_set_$shape" test_set --shape="$shape"
   bench "arms_$shape" train --shape="$shape" --dtype="${dtypes[-1]}" --arms=2 \
     "${training[@]+"${training[@]}"}"
 done
@@ -101,7 +98,7 @@ done
 "$python" - "$parts" "$out" <<'PYTHON'
 import json, os, pathlib, sys
 
-from eeg2text_jax.commands.bench.timing import describe_machine
+from eeg2text_jax.commands.bench import describe_machine
 
 parts, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 results = {path.stem: json.loads(path.read_text()) for path in sorted(parts.glob("*.json"))}

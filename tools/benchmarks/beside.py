@@ -1,7 +1,7 @@
-"""`eeg2text bench` beside other libraries (peers) in the same process, on JAX's device and in the same precision.
+"""Decoding and training beside other libraries (peers) in the same process, on JAX's device and in the same precision.
 
-  python tools/benchmarks/beside.py decode --peer=transformers,ctranslate2 [options of eeg2text bench --stage=decode]
-  python tools/benchmarks/beside.py train --peer=torch [options of eeg2text bench --stage=train]
+  python tools/benchmarks/beside.py decode --peer=transformers,ctranslate2 [options of bench_decode.py]
+  python tools/benchmarks/beside.py train --peer=torch [options of bench_train.py]
   python tools/benchmarks/beside.py products [--peer=] [--rows=160,1792]
 
 `decode`: `transformers` and `transformers-static` (KV cache of fixed size) decode the same encoder states with the same
@@ -20,9 +20,12 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import bench_decode as decode
+import bench_train as train
 import jax
 import jax.numpy as jnp
 import numpy as np
+from bench_decode import OURS, Decoder, Program, Work, compile_ours, count_same
 from peers import (
     Place,
     TorchTraining,
@@ -35,13 +38,12 @@ from peers import (
     transformers_decoder,
     warm_up,
 )
+from timing import best_seconds, write_report
+from workload import OPTIMIZER, SHAPES, OurTraining, stage_parser
+from workload import Work as TrainingWork
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.commands.bench import decode, train
-from eeg2text_jax.commands.bench.decode import OURS, Decoder, Program, Work, compile_ours, count_same
-from eeg2text_jax.commands.bench.timing import best_seconds, describe_machine, gpu_state, write_report
-from eeg2text_jax.commands.bench.workload import OPTIMIZER, SHAPES, OurTraining, stage_parser
-from eeg2text_jax.commands.bench.workload import Work as TrainingWork
+from eeg2text_jax.commands.bench import describe_machine, gpu_state
 
 DECODERS = ("transformers", "transformers-static", "ctranslate2", "ctranslate2-float16", "ctranslate2-int8")
 TORCH, COMPILED = "torch", "torch-compiled"

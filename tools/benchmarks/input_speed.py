@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eeg2text_jax.commands.bench.measure import sentence_lengths
+from eeg2text_jax.commands.bench import sentence_lengths
 from eeg2text_jax.data.batches import Samples, training_batches
 from eeg2text_jax.data.datafile import DataFile
 

@@ -27,7 +27,7 @@ from torch_reference import Case, make_pair
 from transformers import GenerationConfig
 
 from eeg2text_jax.base.devices.arms import Divided
-from eeg2text_jax.commands.bench.timing import describe_machine
+from eeg2text_jax.commands.bench import describe_machine
 from eeg2text_jax.decoding.generate import generate
 from eeg2text_jax.decoding.settings import GenerationSpec
 from eeg2text_jax.models.backbones import LORA_TARGETS

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
+from bench_decode import Decoder
 
 from eeg2text_jax.base.errors import UserError, first_line
-from eeg2text_jax.commands.bench.decode import Decoder
 from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.decoding.settings import GenerationSpec
 from eeg2text_jax.models.backbones import bart

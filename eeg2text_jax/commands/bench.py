@@ -8,7 +8,11 @@ run. Without the configuration's recordings, random ones with ZuCo's sentence le
 import contextlib
 import glob
 import json
+import os
+import platform
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -25,9 +29,8 @@ from eeg2text_jax.base.devices.hosts import is_main, to_host
 from eeg2text_jax.base.devices.mesh import chip_of_device, put_training_batch
 from eeg2text_jax.base.errors import UserError, first_line
 from eeg2text_jax.base.files import parse_json, write_text
-from eeg2text_jax.base.packages import in_words
+from eeg2text_jax.base.packages import in_words, installed_version
 from eeg2text_jax.base.stores.buckets import is_address
-from eeg2text_jax.commands.bench.timing import describe_machine
 from eeg2text_jax.commands.preflight.programs import VOCABULARY, feature_shape
 from eeg2text_jax.data.batches import batch_shapes
 from eeg2text_jax.data.data_writer import DataWriter
@@ -59,6 +62,13 @@ FIGURES = {  # name in the JSON -> (unit, whether more is better)
     "compile_seconds": ("s to compile", False),
     "input_samples_per_second": ("samples/s made by this host's input", True),
 }
+PACKAGES = (
+    "jax", "jaxlib", "jax-cuda12-plugin", "libtpu", "flax", "optax", "torch", "transformers", "ctranslate2", "numpy",
+)  # fmt: skip
+GPU_FIELDS = (
+    "name", "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.draw", "power.limit",
+    "temperature.gpu", "memory.used",
+)  # fmt: skip
 
 
 def bench(config: Settings, steps: int, out: str, baseline: str) -> None:
@@ -343,3 +353,32 @@ def compared(report: dict[str, Any], old: dict[str, Any]) -> list[str]:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return devices, processor and package versions of this machine for a report."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf8", errors="replace").splitlines() if cpuinfo.exists() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return {
+        "devices": [device.device_kind for device in jax.devices()],
+        "platform": jax.default_backend(),
+        "processor": next(models, platform.machine()),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {name: version for name in PACKAGES if (version := installed_version(name))},
+        "gpus": gpu_state(),
+    }
+
+
+def gpu_state() -> list[dict[str, str]]:
+    """Return `GPU_FIELDS` of every NVIDIA GPU as `nvidia-smi` reports them now; empty without `nvidia-smi`.
+
+    Reports hold the state before and after the timed runs, because a hot GPU or one short of power lowers its clocks.
+    """
+    if (command := shutil.which("nvidia-smi")) is None:
+        return []
+    query = [command, f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True, check=False)
+    lines = answer.stdout.splitlines() if answer.returncode == 0 else []
+    return [dict(zip(GPU_FIELDS, (value.strip() for value in line.split(",")), strict=False)) for line in lines]

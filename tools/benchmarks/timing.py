@@ -1,11 +1,7 @@
-"""Timing for benchmarks: the machine, the seconds of repeated runs, and a profile's time by part of the model."""
+"""Timing for benchmarks: the seconds of repeated runs, and a profile's time by part of the model."""
 
 import json
-import os
-import platform
 import re
-import shutil
-import subprocess
 import time
 import timeit
 from collections import defaultdict
@@ -20,49 +16,11 @@ from eeg2text_jax.base.chips.hlo_clock import OTHER, estimate, parts_of
 from eeg2text_jax.base.chips.hlo_text import parse_module
 from eeg2text_jax.base.devices.mesh import chip_of_device
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.base.packages import installed_version
 from eeg2text_jax.commands.preflight.printing import parts_table
 from eeg2text_jax.training.metrics_log import start_trace
 
-PACKAGES = (
-    "jax", "jaxlib", "jax-cuda12-plugin", "libtpu", "flax", "optax", "torch", "transformers", "ctranslate2", "numpy",
-)  # fmt: skip
-GPU_FIELDS = (
-    "name", "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.draw", "power.limit",
-    "temperature.gpu", "memory.used",
-)  # fmt: skip
-
 Key = TypeVar("Key", bound=Hashable)
 Input = TypeVar("Input")
-
-
-def describe_machine() -> dict[str, Any]:
-    """Return devices, processor and package versions of this machine for a report."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf8", errors="replace").splitlines() if cpuinfo.exists() else []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return {
-        "devices": [device.device_kind for device in jax.devices()],
-        "platform": jax.default_backend(),
-        "processor": next(models, platform.machine()),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "python": platform.python_version(),
-        "versions": {name: version for name in PACKAGES if (version := installed_version(name))},
-        "gpus": gpu_state(),
-    }
-
-
-def gpu_state() -> list[dict[str, str]]:
-    """Return `GPU_FIELDS` of every NVIDIA GPU as `nvidia-smi` reports them now; empty without `nvidia-smi`.
-
-    Reports hold the state before and after the timed runs, because a hot GPU or one short of power lowers its clocks.
-    """
-    if (command := shutil.which("nvidia-smi")) is None:
-        return []
-    query = [command, f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader"]
-    answer = subprocess.run(query, capture_output=True, text=True, check=False)
-    lines = answer.stdout.splitlines() if answer.returncode == 0 else []
-    return [dict(zip(GPU_FIELDS, (value.strip() for value in line.split(",")), strict=False)) for line in lines]
 
 
 def write_report(report: dict[str, Any], path: str) -> None:

@@ -16,8 +16,8 @@ from transformers import BartConfig
 
 from eeg2text_jax.base.devices.arms import compile_step
 from eeg2text_jax.base.devices.mesh import REPLICATED, make_mesh, put_batch, put_training_batch, state_shardings
-from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.data.batches import Batch, Samples, make_batch, stack_seeds, training_batches
+from eeg2text_jax.commands.bench import LONGEST, WORDS_SCALE, WORDS_SHAPE
+from eeg2text_jax.data.batches import Batch, Samples, make_batch, stack_seeds
 from eeg2text_jax.data.datafile import DataFile
 from eeg2text_jax.data.epochs import Bucket, EpochPlan
 from eeg2text_jax.models.backbones import bart
@@ -28,11 +28,8 @@ from eeg2text_jax.training.sections import OptimSettings
 from eeg2text_jax.training.step import GridProgram, make_optimizer, trainable_only
 from eeg2text_jax.training.study import Arm, StudyArrays, dropout_keys, init_keys
 
-LONGEST = 56  # words and tokens of the paper's padded batches, at which longer sentences are cut
-
-# Fitted to the 1,107 sentences of ZuCo 1.0 (SR, NR, TSR): word counts follow a gamma distribution with mean 19.8;
-# PEGASUS tokens are 1.22 per word plus 1.48, standard deviation 3.0; T5's tokenizer gives 1.43 tokens per word.
-WORDS_SHAPE, WORDS_SCALE = 4.15, 4.78
+# Fitted to the 1,107 sentences of ZuCo 1.0 (SR, NR, TSR), as the words of `eeg2text bench`: PEGASUS tokens are 1.22 per
+# word plus 1.48, standard deviation 3.0; T5's tokenizer gives 1.43 tokens per word.
 TOKENS_PER_WORD, MORE_TOKENS, TOKENS_SPREAD = 1.22, 1.48, 3.0
 
 
@@ -43,27 +40,12 @@ class Lengths(NamedTuple):
     tokens: np.ndarray  # int64 [N], including the end token, 2 to 56
 
 
-def sentence_lengths(count: int, path: str) -> Lengths:
-    """Draw the lengths of `count` sentences; word counts come from the text file `path`, or from the fit if it is "".
-
-    Raises UserError if the file cannot be read or has no words.
-    """
+def sentence_lengths(count: int) -> Lengths:
+    """Draw the lengths of `count` sentences from the fit."""
     rng = np.random.default_rng(0)
-    words = rng.choice(_word_counts(path), count) if path else rng.gamma(WORDS_SHAPE, WORDS_SCALE, count).round()
+    words = rng.gamma(WORDS_SHAPE, WORDS_SCALE, count).round()
     tokens = TOKENS_PER_WORD * words + MORE_TOKENS + rng.normal(0, TOKENS_SPREAD, count)
     return Lengths(words.clip(1, LONGEST).astype(int), tokens.round().clip(2, LONGEST).astype(int))
-
-
-def _word_counts(path: str) -> np.ndarray:
-    """Return the number of words of every non-empty line of a text file."""
-    try:
-        lines = Path(path).read_text(encoding="utf8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as text ({error}); expected one sentence per line.") from error
-    words = np.array([len(line.split()) for line in lines if line.split()])
-    if not words.size:
-        raise UserError(f"{path}: has no sentence; expected one sentence per line.")
-    return words
 
 
 BUCKETS: tuple[Bucket, ...] = ((16, 24), (28, 40), (56, 56))  # (words, tokens) as in configs/default.py
@@ -101,7 +83,7 @@ SHAPES = {
 
 def stage_parser(stage: str, repeats: int = 0) -> argparse.ArgumentParser:
     """Return a parser with the options that several stages have; --dtype and --repeats only if `repeats` is not 0."""
-    parser = argparse.ArgumentParser(prog=f"eeg2text bench --stage={stage}")
+    parser = argparse.ArgumentParser(prog=f"beside.py {stage}")
     parser.add_argument("--shape", choices=SHAPES, default="base", help="sizes of the model")
     parser.add_argument("--json", default="", help="file for the figures")
     if repeats:
@@ -136,17 +118,15 @@ class Work:
         return GridProgram(self.model, arms, optimizer, label_smoothing=0.0, mapping=mapping)
 
 
-def make_work(
-    shape: str, size: int, buckets: tuple[Bucket, ...], sentences: str, dtype: str, *, remat: bool = False
-) -> Work:
+def make_work(shape: str, size: int, buckets: tuple[Bucket, ...], dtype: str, *, remat: bool = False) -> Work:
     """Make the model and random samples of a shape in `SHAPES`, and one epoch's batches of `size` samples.
 
-    `sentences` is the `path` for `sentence_lengths`; with `remat`, training computes layers again, see `Seq2SeqModel`.
+    With `remat`, training computes layers again, see `Seq2SeqModel`.
     """
     model_shape = SHAPES[shape]
     config = model_shape.bart_config()
     model = Seq2SeqModel(bart.spec_from_config(config), model_shape.eeg_spec(), dtype=dtype, remat=remat)
-    samples = make_samples(model_shape, sentences, model.pad_token)
+    samples = make_samples(model_shape, model.pad_token)
     plan = EpochPlan(samples.n_words(), samples.n_tokens(np.arange(SENTENCES)), buckets, size, seed=0)
     full = [(tuple(bucket), rows) for rows, bucket in plan.epoch(0) if len(rows) == size]
     counts, first = Counter(bucket for bucket, _ in full), dict(reversed(full))
@@ -155,9 +135,9 @@ def make_work(
     return Work(config, model, samples, size, used, {bucket: counts[bucket] for bucket in used}, examples)
 
 
-def make_samples(shape: Shape, sentences: str, pad_token: int) -> Samples:
-    """Make `SENTENCES` samples with random features and targets; `sentences` is the `path` for `sentence_lengths`."""
-    lengths = sentence_lengths(SENTENCES, sentences)
+def make_samples(shape: Shape, pad_token: int) -> Samples:
+    """Make `SENTENCES` samples with random features and targets."""
+    lengths = sentence_lengths(SENTENCES)
     rng = np.random.default_rng(1)
     offsets = np.concatenate([[0], np.cumsum(lengths.words)])
     names = np.array(["bench"] * SENTENCES, object)
@@ -186,17 +166,6 @@ def real_positions(work: Work, bucket: Bucket) -> dict[str, Any]:
         "word_positions": work.size * bucket[0],
         "token_positions": work.size * bucket[1],
     }
-
-
-def input_rate(work: Work, batches: int = 64) -> dict[str, float]:
-    """Measure how many batches per second the input pipeline puts on the device; the first batch is not timed."""
-    rows, mesh = np.arange(SENTENCES), make_mesh(1, 1, jax.devices()[:1])
-    stream = iter(training_batches(work.samples, rows, work.buckets, work.size, seed=0, steps=batches + 1))
-    jax.block_until_ready(put_training_batch(next(stream), mesh))
-    start = time.perf_counter()
-    for batch in stream:
-        jax.block_until_ready(put_training_batch(batch, mesh))
-    return {"batches_per_second": batches / (time.perf_counter() - start)}
 
 
 class OurTraining:

@@ -1,8 +1,8 @@
-"""`eeg2text bench --stage=train`: samples per second of the training step.
+"""Samples per second of a training step that is waited for, as `beside.py train` compares it with PyTorch.
 
 The workload is the paper's EEG encoder in front of a BART with random weights, AdamW, and sentence lengths as in ZuCo.
 The best of several times of each bucket counts. Epoch figures weight the buckets by their frequency in the training
-stream. PyTorch is measured beside it, on the same batches, by `tools/benchmarks/beside.py`.
+stream.
 """
 
 import argparse
@@ -14,27 +14,20 @@ from typing import Any
 
 import jax
 import numpy as np
-
-from eeg2text_jax.base.devices.mesh import chip_of_device
-from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.commands.bench.decode import OURS
-from eeg2text_jax.commands.bench.timing import (
-    alternate,
-    describe_machine,
-    gpu_state,
-    profile,
-    profile_lines,
-    write_report,
-)
-from eeg2text_jax.commands.bench.workload import (
+from bench_decode import OURS
+from timing import alternate, profile, profile_lines, write_report
+from workload import (
     BUCKETS,
     OurTraining,
     Work,
-    input_rate,
     make_work,
     real_positions,
     stage_parser,
 )
+
+from eeg2text_jax.base.devices.mesh import chip_of_device
+from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.commands.bench import describe_machine, gpu_state
 from eeg2text_jax.data.batches import Batch
 from eeg2text_jax.data.epochs import Bucket
 from eeg2text_jax.models.functional import training_flops
@@ -51,7 +44,7 @@ def main(argv: list[str]) -> int:
 
 def bench(args: argparse.Namespace, others: Others | None = None) -> dict[str, Any]:
     """Time our training, and `others` in turn with it; print the report, write it to `args.json`, and return it."""
-    work = make_work(args.shape, args.batch, args.buckets, args.sentences, args.dtype, remat=args.remat)
+    work = make_work(args.shape, args.batch, args.buckets, args.dtype, remat=args.remat)
     report: dict[str, Any] = {"device": jax.devices()[0].device_kind, "shape": args.shape, "batch": args.batch}
     report |= {"dtype": args.dtype, "remat": args.remat, "machine": describe_machine()}
     if args.arms == 2:
@@ -60,9 +53,6 @@ def bench(args: argparse.Namespace, others: Others | None = None) -> dict[str, A
         ours = OurTraining(work.program(1, "vmap"))
         steps, lines = others(work, ours) if others else ({}, {})
         report |= lines | measure(work, ours, {OURS: ours.step} | steps, args.repeats, args.trace)
-        if args.input:
-            seconds = report["epoch"][OURS]["seconds_per_batch"]
-            report["input"] = input_rate(work) | {"batches_per_second_of_training": 1 / seconds}
     report["gpus_after"] = gpu_state()
     show(report)
     write_report(report, args.json)
@@ -74,13 +64,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--buckets", type=_buckets, default=BUCKETS, help="words:tokens,... 16:24,28:40,56:56")
     parser.add_argument(
-        "--sentences", default="", help="text file, one sentence per line; else a fit to ZuCo's lengths"
-    )
-    parser.add_argument(
         "--arms", type=int, default=1, choices=(1, 2), help="2: two arms in one program against two runs"
     )
     parser.add_argument("--remat", action="store_true", help="recompute layers in the backward pass (model.remat)")
-    parser.add_argument("--input", action="store_true", help="also time the input pipeline alone")
     parser.add_argument("--trace", default="", help="folder for a profile of one step of every bucket; also printed")
     return parser
 

@@ -1,8 +1,7 @@
-"""`eeg2text bench --stage=decode`: sentences per second of free-running decoding.
+"""Sentences per second of a search of forced length, as `beside.py decode` compares it with other libraries.
 
 The workload is the paper's EEG encoder in front of a BART with random weights, 5 beams, repetition penalty 5, no
-repeated 2-grams, and every sentence forced to the full length. The best of several times counts. Other libraries are
-measured beside it by `tools/benchmarks/beside.py`.
+repeated 2-grams, and every sentence forced to the full length. The best of several times counts.
 """
 
 import argparse
@@ -14,19 +13,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from timing import alternate, best_seconds, profile, profile_lines, write_report
 from transformers import BartConfig
+from workload import SHAPES, stage_parser
 
 from eeg2text_jax.base.devices.mesh import default_platform
-from eeg2text_jax.commands.bench.timing import (
-    alternate,
-    best_seconds,
-    describe_machine,
-    gpu_state,
-    profile,
-    profile_lines,
-    write_report,
-)
-from eeg2text_jax.commands.bench.workload import SHAPES, stage_parser
+from eeg2text_jax.commands.bench import describe_machine, gpu_state
 from eeg2text_jax.decoding.generate import compiled_search
 from eeg2text_jax.decoding.settings import GenerationSpec
 from eeg2text_jax.models.attention import steps_of

@@ -1,1 +1,0 @@
-"""Throughput of decoding and training, beside other libraries."""
