@@ -41,7 +41,7 @@ from eeg2text_testing.mutation_bench import Bench
 ROOT = Path(__file__).parents[1]
 FOLDERS = "training,training/conditions,decoding,data/splits,instrument/auditing,judge,base/stores,runs"
 # What they hold is words and pictures, or the pace of a machine. `judge/session.py` has `write_curves`, a picture, too.
-LEFT_OUT = ("report", "figures", "page", "pictures", "tracker", "tracker_process", "split_map", "topomap")
+LEFT_OUT = ("report", "_tracker_process")
 
 
 def drawn(root: Path, folders: Sequence[str], seed: int) -> Iterator[Mutant]:
