@@ -245,7 +245,7 @@ class Join:
             texts_of[key].add(str(self.references.table.rows[place][self.references.text]))
             if len(texts_of[key]) > 1 and not grouped:
                 both = [(table, self.of_references), (self.outputs.table, self.of_outputs)]
-                titles = dict.fromkeys(of.titles[i] for of, places in both for i in places if of.titles)
+                titles = list(dict.fromkeys(of.titles[i] for of, places in both for i in places if of.titles))
                 first = f"say {option('--id', titles)}" if distinct and titles else "write {id: [texts]}"
                 raise UserError(
                     f"{path}: the id {key!r:.60} has several references (ids: "
