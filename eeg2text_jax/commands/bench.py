@@ -47,7 +47,6 @@ from eeg2text_jax.training.sections import Settings
 from eeg2text_jax.training.step import TrainState
 from eeg2text_jax.training.study import Study
 
-STEPS = 20  # timed training steps and, at most, timed batches of decoding
 MADE_UP, SENTENCES = "made_up.h5", 1200  # file and samples
 # Word counts of ZuCo 1.0's sentences (SR, NR, TSR) follow a gamma distribution with mean 19.8.
 WORDS_SHAPE, WORDS_SCALE, LONGEST = 4.15, 4.78, 56
@@ -91,7 +90,7 @@ def bench(config: Settings, steps: int, out: str, baseline: str) -> None:
 def measure(config: Settings, steps: int) -> dict[str, Any]:
     """Return the figures of training and decoding of a configuration; `steps` are timed."""
     with tempfile.TemporaryDirectory(prefix="eeg2text_bench_") as folder:
-        made_up = not at_hand(config.data.source)
+        made_up = not has_recordings(config.data.source)
         place = contextlib.nullcontext()
         if made_up:
             config, place = with_made_up_data(config, Path(folder)), contextlib.chdir(folder)
@@ -115,7 +114,7 @@ def measure(config: Settings, steps: int) -> dict[str, Any]:
     return report
 
 
-def at_hand(source: str) -> bool:
+def has_recordings(source: str) -> bool:
     """Return whether the recordings that `data.source` names can be read, or are simulated."""
     return source in ("synthetic", "synthetic-fmri") or is_address(source) or bool(glob.glob(source, recursive=True))
 

@@ -75,11 +75,8 @@ def show(made: Table) -> None:
     print(f"{made.caption}\n{columns_text(made.headings, *made.rows)}\n")
 
 
-def reproduce(argv: Sequence[str]) -> int:
-    """Make a table or figure of the papers: print what it needs and its price, run what is missing, write the table.
-
-    Finished runs in OUT are read only; a killed call resumes. Other options, --config.FIELD=VALUE, go to every run.
-    """
+def _parse_reproduce(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options of `reproduce`, and those of every run."""
     parser = argparse.ArgumentParser(prog="eeg2text reproduce", description=reproduce.__doc__)
     add = parser.add_argument
     add("table", choices=TABLES, metavar="TABLE", help=", ".join(TABLES))
@@ -108,6 +105,15 @@ def reproduce(argv: Sequence[str]) -> int:
     flags, overrides = parser.parse_known_args(argv)
     if wrong := [option for option in overrides if not option.startswith("--config.")]:
         raise UserError(f"{wrong[0]}: reproduce has no such option; expected --config.FIELD=VALUE, or one of --help.")
+    return flags, overrides
+
+
+def reproduce(argv: Sequence[str]) -> int:
+    """Make a table or figure of the papers: print what it needs and its price, run what is missing, write the table.
+
+    Finished runs in OUT are read only; a killed call resumes. Other options, --config.FIELD=VALUE, go to every run.
+    """
+    flags, overrides = _parse_reproduce(argv)
     environment = dict(os.environ)
     os.environ["JAX_PLATFORMS"] = "cpu"  # the devices are for the runs, which are processes of their own
     from eeg2text_jax.commands import reproduce as made

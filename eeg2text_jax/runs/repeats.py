@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 WITHIN, OVER = "within subjects", "over subjects"  # the two recordings are of one subject, or of two
 MAPS = ("correlation", "linear")
-ALIGNED = "each feature of a sentence is resampled linearly to {} positions"
 POSITIONS = 8  # most positions to which a sentence is resampled
 ORDERED = 0.1  # order likeness from which on sentences are compared with those beside them
 NEAR, FAR, FARTHEST = 1, 3, 12  # distances in places that are compared, and the largest one that is shown

@@ -1,6 +1,6 @@
 """The process of an experiment tracker: JSON lines from `metrics_log.Tracker` are logged with its package.
 
-It is a module of its own because `tracker` imports JAX, which this process must not load.
+It is a module of its own because `metrics_log` imports JAX, which this process must not load.
 """
 
 import importlib

@@ -119,12 +119,6 @@ def test_a_zip_with_one_file_of_text_is_read(upload):
     assert answer("look", uploads).content["rows"] == {"eeg": 48}
 
 
-def test_the_verdict_is_the_second_column_of_a_table():
-    rows = [("against", "p", "verdict"), ("noise", "0.5", "underpowered")]
-    assert interface.verdict_first(rows) == [("against", "verdict", "p"), ("noise", "underpowered", "0.5")]
-    assert interface.verdict_first([("a", "b")]) == [("a", "b")]
-
-
 def test_references_may_be_a_file_of_their_own(upload):
     references, outputs = (("\n".join(side) + "\n").encode() for side in zip(*pairs(0.5), strict=True))
     uploads = {"eeg": upload(outputs, "a"), "references": upload(references, "b")}

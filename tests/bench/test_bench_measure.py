@@ -10,7 +10,7 @@ import pytest
 from tiny_run import as_flag
 
 from eeg2text_jax.base.devices.arms import _jitted
-from eeg2text_jax.commands.bench import at_hand, compared, lines
+from eeg2text_jax.commands.bench import compared, has_recordings, lines
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.decoding.generate import generate_program, teacher_forced_program
 from eeg2text_jax.training.configuration import parse_config
@@ -106,8 +106,8 @@ def test_a_slower_build_is_called_worse():
 
 
 @pytest.mark.parametrize(("source", "there"), [("synthetic", True), ("zuco_none.h5", False), ("gs://a/b.h5", True)])
-def test_what_is_at_hand(source, there):
-    assert at_hand(source) is there
+def test_which_recordings_are_there(source, there):
+    assert has_recordings(source) is there
 
 
 def test_mistakes(capsys, tmp_path):

@@ -325,14 +325,6 @@ def verdict(content: Mapping[str, Any]) -> str:
     )
 
 
-def verdict_first(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    """Return a table with its column `verdict` behind the first one, so that a narrow screen shows it."""
-    if "verdict" not in rows[0]:
-        return list(rows)
-    place = rows[0].index("verdict")
-    return [(row[0], row[place], *(cell for i, cell in enumerate(row) if i not in (0, place))) for row in rows]
-
-
 def report(document: str) -> str:
     """Return HTML with a link that downloads the report, and the report in a frame that runs no scripts."""
     data = base64.b64encode(document.encode()).decode()

@@ -276,7 +276,7 @@ def of_texts(aligned: Aligned, looks: Sequence[Look], *, of_words: bool) -> list
         if look.distinct <= max(1, COLLAPSED * look.rows):
             message = f"{condition.name}: {look.distinct} distinct predictions in {look.rows} rows"
             notices.append(Notice("collapsed", f"{message}; {look.top} are {look.top_text!r:.60}"))
-        listed = sum(text in sentences for text in map(key, condition.texts))
+        listed = sum(rows for text, rows in Counter(condition.texts).items() if key(text) in sentences)
         if listed >= CHOSEN * look.rows and look.distinct > 1:
             message = f"{condition.name}: {listed} of {look.rows} predictions are test sentences"
             notices.append(Notice("chosen", f"{message}: the decoder chose from a list of them, or wrote targets"))
