@@ -527,9 +527,8 @@ def answer_time(aligned: Aligned, comparisons: Sequence[Comparison], *, timed: b
     `nearest_in_time` copies the training text nearest in time, and `same_place` the one at the same place of another
     recording. If recordings have the same order of sentences, the first does not suffice without the second. An arm
     trained on `clock` is given only the recording session and the time in it. `neighbor` feeds a recording of the same
-    minute. `neighbor` alone does not suffice: if
-    groups of sentences are shown in blocks, some neighbors are of another group. A model trained on EEG cannot read
-    the input of `clock`. `timed`: whether any row says when it was recorded.
+    minute; it alone does not suffice: if groups of sentences are shown in blocks, some neighbors are of another group.
+    A model trained on EEG cannot read the input of `clock`. `timed`: whether any row says when it was recorded.
     """
     controls = {c.name: c for c in aligned.conditions[1:] if is_of_time(c)}
     judged = [c for c in comparisons if c.control in controls and c.verdict is not Verdict.NOT_JUDGEABLE]
