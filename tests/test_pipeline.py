@@ -350,7 +350,9 @@ def test_a_fold_is_audited_and_its_verdict_is_not_printed(finished, tmp_path, ca
     for fold, shown in ((True, 0), (False, 1)):
         (root / "audit.json").unlink()
         pipeline.run(tiny_settings(), str(root), fold=fold)
-        assert capsys.readouterr().out.count("VERDICT:") == shown
+        printed = capsys.readouterr().out
+        assert printed.count("VERDICT:") == printed.count("All figures: report.html in the workdir") == shown
+        assert "-v" not in printed.split(), "an option of audit, which run does not have"
         assert (root / "audit.json").read_bytes() == (finished / "audit.json").read_bytes()
 
 

@@ -68,7 +68,8 @@ def main(argv: list[str]) -> int:
     plan = read_plan(flags) if flags.plan else ""
     result = audit_rankings(flags, plan) if is_rankings(flags.eeg) else audit_texts(flags, plan)
     result = dataclasses.replace(result, judged=result.judged.dated(["eeg2text", "audit", *argv]))
-    print(result_text(result, verbose=flags.verbose, report=flags.html or "--html=report.html"))
+    report = flags.html or "--html=report.html"
+    print(result_text(result, verbose=flags.verbose, more=f"-v; the report, with every row: {report}"))
     if flags.json:
         write_text(flags.json, json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")
     if flags.html:

@@ -142,7 +142,7 @@ def publish(
     if not suffix:
         add_verdict(judged.parent, verdict_in(judged.parent))
     if show:
-        print(result_text(verdict))
+        print(result_text(verdict, more=f"report{suffix}.html in the workdir, with every row"))
     return verdict
 
 

@@ -388,15 +388,15 @@ def limits_of(
     return lines + [f"{notice.message}." for notice in notices if not notice.bars and notice.code not in odd]
 
 
-def result_text(result: AuditResult, *, verbose: bool = False, report: object = "--html=report.html") -> str:
-    """Return the audit for a console: at most 12 lines, or all of it if `verbose`; `report` is where the report is."""
-    more = len(result.conditions) - MOST_SHOWN
+def result_text(result: AuditResult, *, verbose: bool = False, more: str = "-v or --html=report.html") -> str:
+    """Return the audit for a console: at most 12 lines, or all of it if `verbose`; `more` is where all figures are."""
+    hidden = len(result.conditions) - MOST_SHOWN
     rows = condition_rows(result)
     rows = rows if verbose else rows[:MOST_SHOWN]
     size = f"{result.n_rows} rows, {result.n_sentences} sentences, {result.n_strata} strata of {result.alike}"
     lines = [f"{result.metric} in points; {size}", *_columns(condition_headings(result), *rows)]
-    if more > 0 and not verbose:
-        lines.append(f"and {more} more")
+    if hidden > 0 and not verbose:
+        lines.append(f"and {hidden} more")
     if verbose:
         lines += ["", *_verbose_lines(result)]
     lines += ["", result.sentence]
@@ -405,7 +405,7 @@ def result_text(result: AuditResult, *, verbose: bool = False, report: object = 
         lines.append(f"Chosen, and not the default: {'; '.join(result.choices)}.")
     if not verbose:
         lines += result.provenance.lines
-        lines.append(f"All figures: -v; the report, with every row: {report}")
+        lines.append(f"All figures: {more}")
     return "\n".join([*lines, f"VERDICT: {result.verdict.headline}"])
 
 
