@@ -95,7 +95,8 @@ def test_shortened_references_are_matched_and_the_shorter_one_counts():
 def test_a_short_or_doubtful_beginning_is_not_matched():
     """A text that two others begin with, or of fewer than twenty characters, may be a sentence of its own."""
     start = "this sentence has quite many words"
-    for own, others in (([start], [f"{start} in it", f"{start} and marks"]), (["yes"], ["yes it is", "no"])):
+    two = [f"{start} in it", f"{start} and marks"]
+    for own, others in (([start], two), (two, [start]), (["yes"], ["yes it is", "no"])):
         eeg = [*rows(), *(row(20 + i, reference=text) for i, text in enumerate(own))]
         noise = [*rows(), *(row(20 + i, reference=text) for i, text in enumerate(others))]
         assert len(align({"eeg": eeg, "noise": noise}, common=True).references) == 8

@@ -246,7 +246,7 @@ def test_holm_is_the_closed_test_of_bonferroni(seed):
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_a_table_holds_the_mean_of_a_sentence_s_rows(share):
-    """Also if sentences have different numbers of rows, and rows repeat; a donor's cell is the mean of the others."""
+    """Also if sentences have different numbers of rows, and rows repeat."""
     eeg, _ = simulated_rows(sentences=30, subjects=3, information=0.2)
     rng = np.random.default_rng(0)
     eeg = [r for r in eeg if r.subject == "subject 0" or rng.random() > share]
@@ -264,6 +264,31 @@ def test_a_table_holds_the_mean_of_a_sentence_s_rows(share):
             np.testing.assert_allclose(block[i], expected)
     own = [len(set(r.prediction.split()) & set(r.reference.split())) for r in aligned.eeg.rows]
     np.testing.assert_allclose(found.own, own)
+
+
+def test_a_donor_s_cell_is_the_mean_of_those_of_neither_sentence():
+    eeg, _ = simulated_rows(sentences=30, subjects=1, information=0.2)
+    aligned = align({"eeg": eeg})
+    members = strata_members(aligned.strata)
+    ids = {r.reference: r.sentence_id for r in eeg}
+    after = {int(s): int(t) for stratum in members for s, t in zip(stratum, np.roll(stratum, 1), strict=True)}
+    place = {text: s for s, text in enumerate(aligned.references)}
+    donor_of = {text: ids[aligned.references[after[s]]] for text, s in place.items()}
+    lent = changed(eeg, eval_condition="shuffled", donor=lambda r: donor_of[r.reference])
+    scores = np.random.default_rng(1).uniform(size=(30, 30))  # [sentence of the output, reference]
+
+    def points(predictions, references):
+        source = {r.prediction: place[r.reference] for r in eeg}
+        return np.array([[scores[source[p], place[r]] for r in references] for p in predictions])
+
+    both = align({"eeg": eeg, "shuffled": lent})
+    found = fill(both.conditions[1], both.references, members, text_scorer(both, Endpoint("e", lambda _: points)))
+    for block, stratum in zip(found.blocks, members, strict=True):
+        for i, s in enumerate(stratum):
+            neither = [t for t in stratum if t not in (s, after[s])]
+            expected = scores[s, stratum].copy()
+            expected[list(stratum).index(after[s])] = scores[s, neither].mean()
+            np.testing.assert_allclose(block[i], expected)
 
 
 def test_a_shuffled_row_is_not_held_against_the_sentence_of_its_recording():
