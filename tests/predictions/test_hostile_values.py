@@ -40,6 +40,7 @@ def changed(**values) -> str:
 
 WHOLE = ("n_words", "n_tokens", "order", "seed", "hypothesis")
 OUT_OF_RANGE = [(name, value) for name in WHOLE for value in (-1, -(2**70), 2**63, 10**30)] + [("duration", -2.0)]
+OUT_OF_RANGE += [("onset", -float("inf")), ("onset", float("nan")), ("duration", float("inf"))]
 
 
 @pytest.mark.parametrize(("name", "value"), OUT_OF_RANGE)
@@ -101,7 +102,7 @@ def test_the_range_of_onsets_of_each_recording_is_in_what_is_said_and_in_the_rep
     assert (
         "known of 48 rows; 2 recordings, from first to last sample in s: a 0 to 66, b 1700000003 to 1800000000" in said
     )
-    assert "1 recordings have a long break between two onsets: b (from 1700000063 to 1800000000 s" in said
+    assert "1 recording has a long break between two onsets: b (from 1700000063 to 1800000000 s" in said
     page, data = tmp_path / "p.html", tmp_path / "p.json"
     printed_by(["audit", f"--eeg={path}", f"--html={page}", f"--json={data}"], status=8)
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", page.read_text().partition("last sample (s)")[2])
