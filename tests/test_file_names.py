@@ -49,6 +49,15 @@ def test_recordings_and_parquet_of_a_name_in_latin_1(place, printed_by):
     assert texts[0] == texts[1] == [f"text {i} is here" for i in range(4)]
 
 
+@pytest.mark.parametrize("command", ["run --config=demo --workdir", "judge --config=judge:checkpoint=toy --workdir",
+                                     "export --workdir=x --out", "run --config=demo --folds=2 --workdir"])  # fmt: skip
+def test_a_folder_of_checkpoints_has_a_name_in_utf_8(place, refused, command):
+    """Tokenizers wrote into no other, after the data were made, and tensorstore would not have."""
+    said = refused(f"{command}={ODD}/run".split())
+    assert "run: the path of this folder is not UTF-8" in said
+    assert not [*place.iterdir()]
+
+
 def test_predictions_may_name_their_data(place):
     made = [Prediction(**row) for row in rows()]
     write_predictions(place / "p.jsonl", {"data": f"{ODD}.h5"}, made)
