@@ -149,6 +149,21 @@ def test_a_table_of_too_many_cells_is_refused(write, refused, monkeypatch):
     assert f"{path}: the table takes more than 0 s to read" in refused(["score", str(path)])
 
 
+@pytest.mark.parametrize(("rows", "dtype", "said"), [
+    (10**9, "S20", "more than 50,000,000 cells"), (3 * 10**8, "text", "more than 50,000,000 cells"),
+    (9, "S1000000000", "unpacks to more than 2048 MiB"),
+])  # fmt: skip
+def test_a_small_hdf5_file_of_a_huge_table_is_refused(write, refused, tmp_path, rows, dtype, said):
+    """Of a data set that was never written the file holds the shape alone."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "huge.h5", "w") as file:
+        kind = h5py.string_dtype() if dtype == "text" else dtype
+        file.create_dataset("sentence", (rows,), kind, chunks=(min(rows, 1000),) if rows > 9 else (1,))
+    assert (tmp_path / "huge.h5").stat().st_size < 10_000
+    asked = ["score", str(write("a b\n" * 9, "out.txt")), f"--reference={tmp_path / 'huge.h5'}"]
+    assert f"huge.h5: {'the table has ' * (rows > 9)}{said}" in refused(asked, alone=False)
+
+
 def test_a_small_parquet_file_of_a_huge_table_is_refused(write, refused):
     """Equal values take no space in a file: 51 million rows of one text are 0.1 MB."""
     pa = pytest.importorskip("pyarrow", reason="pip install 'eeg2text_jax[parquet]'")
