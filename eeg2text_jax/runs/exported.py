@@ -21,7 +21,15 @@ from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.text import decode_tokens, load_tokenizer
 from eeg2text_jax.decoding.generate import Slice, generate_arms, plan_slices, rounded_arms
 from eeg2text_jax.decoding.settings import GenerationSpec
-from eeg2text_jax.instrument.workdir import Workdir, find_workdir, is_path, last_part, read_configuration, verdict_in
+from eeg2text_jax.instrument.workdir import (
+    Workdir,
+    check_name,
+    find_workdir,
+    is_path,
+    last_part,
+    read_configuration,
+    verdict_in,
+)
 from eeg2text_jax.models.backbones.build import random_config
 from eeg2text_jax.models.functional import Rounded, Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
@@ -206,6 +214,7 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
     `arm` is the arm's name as in `arm_number`. Raises UserError if `root` has no finished run, the arm does not exist,
     or the folder `out` cannot be written.
     """
+    check_name(out)
     study = finished_study(root)
     number = arm_number(study.arms, arm)
     write_export(study, study.arms[number], trained_arm(study, number), out)

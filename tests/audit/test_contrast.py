@@ -175,17 +175,28 @@ def test_power_at_the_detectable_effect_is_that_which_is_promised(controls):
     assert np.mean([all(c.above for c in study(blind)) for _ in range(100)]) < 0.82
 
 
-def test_all_controls_together_are_harder_to_beat_than_each():
+@pytest.mark.parametrize("growth", [0.0, 0.3])
+def test_all_controls_together_are_harder_to_beat_than_each(growth):
     rng = np.random.default_rng(8)
     strata, eeg = strata_of(40), blocks_of(rng, 40)
-    pairs = [contrast(strata, cells(*eeg), cells(*blocks_of(rng, 40))) for _ in range(5)]
-    detectable = [verdict_mde(pairs[:k], 0.0) for k in (1, 3, 5)]
+    pairs = [contrast(strata, cells(*eeg), cells(*blocks_of(rng, 40)), growth=growth) for _ in range(5)]
+    detectable = [verdict_mde(pairs[:k], growth) for k in (1, 3, 5)]
     assert detectable[0] == pytest.approx(pairs[0].mde)
     assert detectable[0] < detectable[1] < detectable[2]
     parts = [np.concatenate([block.ravel() for block in pair.centred]) for pair in pairs]
-    covariance = np.array([[(a * b).sum() / 39 for a in parts] for b in parts]) / 40**2
+    covariance = np.array([[(a * b).sum() / 39 for a in parts] for b in parts]) / 40**2 + growth * detectable[2]
     drawn = np.random.default_rng(1).multivariate_normal(np.full(5, detectable[2]), covariance, size=20_000)
     assert np.mean((drawn > Z95 * np.sqrt(np.diag(covariance))).all(1)) == pytest.approx(0.9, abs=0.01)
+
+
+def test_the_detectable_effect_of_one_comparison_grows_with_the_variance():
+    """It is d = z * sqrt(variance + growth * d), a quadratic equation, with the variance of no growth."""
+    rng = np.random.default_rng(9)
+    strata, tables = strata_of(40), [cells(*blocks_of(rng, 40)) for _ in range(2)]
+    z = Z95 + Z90
+    still, grown = (contrast(strata, *tables, growth=growth).mde for growth in (0.0, 2.0))
+    assert grown == pytest.approx((2 * z**2 + np.sqrt(4 * z**4 + 4 * still**2)) / 2, rel=1e-4)
+    assert grown > 1.5 * still
 
 
 def test_the_growth_counts_different_predictions_of_a_sentence():

@@ -238,9 +238,9 @@ def test_a_list_in_a_cell_is_seen(write, cell, outcome, note):
 @pytest.mark.parametrize(
     ("items", "outcome", "note"),
     [
-        (["a b", "c d"], "a b", "in 1 rows {}s hold several texts; the first of them counts"),
-        (['Il dit "là"', "yes"], 'Il dit "là"', "in 1 rows {}s hold several texts"),
-        (["HH", "AH", "L"], "HH AH L", "in 1 rows {}s are lists of tokens"),
+        (["a b", "c d"], "a b", "in 1 row {}s hold several texts; the first of them counts"),
+        (['Il dit "là"', "yes"], 'Il dit "là"', "in 1 row {}s hold several texts"),
+        (["HH", "AH", "L"], "HH AH L", "in 1 row {}s are lists of tokens"),
         (["a b"], "a b", ""),
         ([], "", ""),
     ],
@@ -318,10 +318,10 @@ def test_columns_that_look_exchanged_are_asked_about(write):
 
 def test_curly_quotes_of_one_side_are_named(write):
     rows = [("truth", "pred"), ("it’s “good”", "it's good"), ("a b", "c d")]
-    said = "1 references have curly quotes or apostrophes and the predictions straight ones"
+    said = "1 reference has curly quotes or apostrophes and the predictions straight ones"
     assert said in describe(read_any(write(table(rows))))
     assert "curly quotes" not in describe(read_any(write(table([*rows, ("e f", "it’s")]))))
-    said = "1 predictions have curly quotes or apostrophes and the references straight ones"
+    said = "1 prediction has curly quotes or apostrophes and the references straight ones"
     assert said in describe(read_any(write(table([("pred", "truth"), *rows[1:]]))))
     for header in (("truth", "pred"), ("pred", "truth")):
         assert "curly quotes" not in describe(read_any(write(table([header, ("it’s “good”", "it is good")]))))

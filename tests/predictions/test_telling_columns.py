@@ -139,7 +139,7 @@ def test_of_a_few_references_with_several_labels_the_most_frequent_counts():
     assert 1 / len(labels) < MOST_DIVIDED
     found, notes = groups_of(labelled(labels), ["topic"])
     assert found["topic"]["reference 11"] == "c"
-    assert notes == ["--groups=topic: 1 references have several labels; the most frequent one counts"]
+    assert notes == ["--groups=topic: 1 reference has several labels; the most frequent one counts"]
     with pytest.raises(UserError, match="2 of 13 references have several labels"):
         groups_of(labelled([*labels, ["a", "b"]]), ["topic"])
 

@@ -17,7 +17,7 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.packages import library
 from eeg2text_jax.instrument.predictions._names import Names, normalize, normalize_names
 from eeg2text_jax.instrument.predictions.file import DECODER, parse_object
-from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
+from eeg2text_jax.instrument.predictions.packed import TEXT, Lines, check_size
 
 DELIMITERS = (",", "\t", ";")
 BARS = ("|",)  # delimits the cells of a table with a known header, also of one in Markdown
@@ -516,6 +516,7 @@ def hdf5_table(lines: Lines) -> Table:
                 texts = {name for name, item in flat.items() if h5py.check_string_dtype(item.dtype)}
                 length = max((len(flat[name]) for name in texts), default=0)
                 titles = [name for name, item in flat.items() if name in texts and len(item) == length]
+                check_size(lines.path, length * len(titles), sum(flat[name].nbytes for name in titles))
                 rows = [list(row) for row in zip(*(map(plain, flat[name][()]) for name in titles), strict=True)]
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         raise UserError(f"{lines.path}: cannot be read as HDF5 ({str(error)[:80]}); copy it again.") from error

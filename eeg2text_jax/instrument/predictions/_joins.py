@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.errors import UserError, count_of
 from eeg2text_jax.instrument.predictions._containers import Table, is_id
 from eeg2text_jax.instrument.predictions._names import PARTS, Names, normalize
 from eeg2text_jax.instrument.predictions.columns import (
@@ -259,7 +259,7 @@ class Join:
                 f"give the file with the references of these texts, or {HOW}."
             )
         if several := sum(len(texts_of[key]) > 1 for key in {*ids}):
-            notes.append(f"{several} ids have several references; the first of them counts")
+            notes.append(f"{count_of(several, 'id has', 'ids have')} several references; the first of them counts")
         return [place_of[key] for key in ids]
 
     def parallel(self) -> list[int]:

@@ -20,7 +20,7 @@ from eeg2text_jax.base.errors import UserError, first_line
 from eeg2text_jax.base.packages import library, parquet_errors
 
 LARGEST = 2**31  # largest number of bytes of an unpacked file; a million predictions have a tenth of it
-CELLS = 50_000_000  # most cells of an Excel or Parquet table, with the empty ones before a row's last cell
+CELLS = 50_000_000  # most cells of an Excel, Parquet or HDF5 table, with the empty ones before a row's last cell
 SECONDS = 300  # longest time in which such a table is read
 TEXT = "CSV"  # kind of a file that is text already
 HDF5 = "HDF5"  # kind of a file whose bytes are kept, see `_containers.hdf5_table`
@@ -151,6 +151,14 @@ def bounded(rows: Iterator[Sequence[Any]], path: epath.Path) -> Iterator[Sequenc
         if time.monotonic() > end:
             raise UserError(f"{path}: the table takes more than {SECONDS} s to read; save its columns of texts as CSV.")
         yield row
+
+
+def check_size(path: epath.Path, cells: int, size: int) -> None:
+    """Raise UserError for a table of more than `CELLS` cells or `LARGEST` bytes, as a small file may declare."""
+    if cells > CELLS:
+        raise too_many_cells(path)
+    if size > LARGEST:
+        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; save a part of it as CSV.")
 
 
 def too_many_cells(path: epath.Path) -> UserError:

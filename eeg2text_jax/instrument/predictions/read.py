@@ -10,7 +10,7 @@ from typing import Any
 
 from etils import epath
 
-from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.errors import UserError, count_of
 from eeg2text_jax.base.files import file_digest
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.instrument.predictions._containers import (
@@ -124,7 +124,11 @@ def read_any(
         refuse_unread_conditions(table, used.used(dropped), {*sample_set.numbers})
     if not predictions:
         raise UserError(f"{path}: no predictions in the file.")
-    notes = (*notes, *filter(None, [part]), *(f"in {len(rows)} rows {note}" for note, rows in changed.items()))
+    notes = (
+        *notes,
+        *filter(None, [part]),
+        *(f"in {count_of(len(rows), 'row')} {note}" for note, rows in changed.items()),
+    )
     read = PredictionSet(
         predictions, {}, described, path, notes, (), sample_set.groups(), lines.digest, "seed" in sample_set.about
     )
@@ -238,7 +242,8 @@ def in_one_form(read: PredictionSet) -> PredictionSet:
         rows.append(row)
     if not changed:
         return read
-    note = f"{len(changed)} samples have text in another Unicode form than NFC; they were brought to NFC to be compared"
+    many = count_of(len(changed), "sample has", "samples have")
+    note = f"{many} text in another Unicode form than NFC, which was brought to NFC to be compared"
     return dataclasses.replace(read, predictions=rows, notes=(*read.notes, note))
 
 
@@ -280,10 +285,6 @@ def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
     return dataclasses.replace(read, predictions=predictions, further=tuple(p for p in read.further if p.mode == mode))
 
 
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def describe(read: PredictionSet) -> str:
     """Return a description of a file: a line with layout, counts, modes and conditions, then a line per note."""
     modes = ", ".join(dict.fromkeys(p.mode for p in read.predictions))
@@ -292,16 +293,17 @@ def describe(read: PredictionSet) -> str:
     subjects = {p.subject for p in read.predictions} - {UNKNOWN}
     repeated = f"; rows that repeat another row of the same subject: {twice}" if (twice := repetitions(read)) else ""
     fed = "" if conditions == f"{UNKNOWN} → {UNKNOWN}" else f"; training → evaluation {conditions}"
+    who = count_of(len(subjects), "subject") if subjects else "unknown subjects"
     first = (
-        f"{read.path}: layout {read.layout}; {count(len(read.predictions), 'prediction')} of "
-        f"{count(sentences, 'sentence')}, {count(len(subjects), 'subject') if subjects else 'unknown subjects'}; mode "
+        f"{read.path}: layout {read.layout}; {count_of(len(read.predictions), 'prediction')} of "
+        f"{count_of(sentences, 'sentence')}, {who}; mode "
         f"{modes}{fed}{repeated}."
     )
     notes = [*read.notes, *possible_faults(read)]
     if empty := sum(not p.reference.strip() for p in read.predictions):
         notes.append(
-            f"{empty} rows have an empty reference: `score` counts every word predicted there as wrong, and `audit` "
-            "refuses the file; remove the rows if they are no samples (such as a row of means)"
+            f"{count_of(empty, 'row has', 'rows have')} an empty reference: `score` counts every word predicted there "
+            "as wrong, and `audit` refuses the file; remove the rows if they are no samples (such as a row of means)"
         )
     return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])
 
@@ -390,11 +392,11 @@ def unequal_quotes(read: PredictionSet) -> list[str]:
         [sum(bool(kind.search(getattr(p, side))) for p in read.predictions) for side in ("reference", "prediction")]
         for kind in (CURLY, STRAIGHT)
     )
-    for index, (side, other) in enumerate((("references", "predictions"), ("predictions", "references"))):
+    for index, (side, other) in enumerate((("reference", "predictions"), ("prediction", "references"))):
         if curly[index] and not curly[1 - index] and straight[1 - index]:
             return [
-                f"{curly[index]} {side} have curly quotes or apostrophes and the {other} straight ones: a word with "
-                "such a mark counts as wrong; use the same marks in both"
+                f"{count_of(curly[index], f'{side} has', f'{side}s have')} curly quotes or apostrophes and the {other} "
+                "straight ones: a word with such a mark counts as wrong; use the same marks in both"
             ]
     return []
 

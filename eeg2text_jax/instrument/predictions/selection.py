@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from etils import epath
 
-from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.errors import UserError, count_of
 from eeg2text_jax.data.clock import clock_of_rows, parse_time
 from eeg2text_jax.instrument.predictions._containers import Table
 from eeg2text_jax.instrument.predictions._names import built_in, normalize_names
@@ -255,7 +255,8 @@ def groups_of(
                 "each reference, such as its class, topic or story."
             )
         if divided:
-            notes.append(f"--groups={column}: {divided} references have several labels; the most frequent one counts")
+            many = count_of(divided, "reference has", "references have")
+            notes.append(f"--groups={column}: {many} several labels; the most frequent one counts")
         by_column[column] = {reference: labels.most_common(1)[0][0] for reference, labels in counts.items()}
     return by_column, notes
 
@@ -398,7 +399,8 @@ def _as_set(
         count = "no" if references is None else len(references := list(references))
         if count != len(predictions):
             raise UserError(
-                f"{name}: {len(predictions)} texts and {count} references; give as many references as texts."
+                f"{name}: {count_of(len(predictions), 'text')} and {count_of(count, 'reference')}; give as many "
+                "references as texts."
             )
         read = Samples(path, references, {(UNKNOWN, UNKNOWN): predictions}, unit="text")
     else:
