@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id, refuse_chat
+from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id
 from eeg2text_jax.instrument.predictions._names import PHONEMES, TEXT, Names, built_in, normalize, normalize_names
 from eeg2text_jax.instrument.predictions.file import MISSING, MODE_FIELDS, UNKNOWN, Samples, fed_word, refuse_surrogates
 from eeg2text_jax.instrument.predictions.packed import read_text
@@ -38,11 +38,7 @@ def roles(table: Table, names: Names, stated: Sequence[str] | None = None, group
     Raises UserError if no pair of columns fits, or several do.
     """
     if stated:
-        try:
-            columns = stated_columns(table, names, stated)
-        except UserError:
-            refuse_chat(table)
-            raise
+        columns = stated_columns(table, names, stated)
     elif table.roles:
         columns = table.roles
     else:
@@ -98,7 +94,6 @@ def known_columns(table: Table, names: Names) -> Columns:
         raise UserError(f"{table.path}: {unnamed(table)}")
     meanings = Meanings(table, names)
     if (taken := meanings.choice()) is None:
-        refuse_chat(table)
         raise UserError(f"{table.path}: {unclear(table, names, meanings)}")
     reference, wanted = taken
     predicted = {

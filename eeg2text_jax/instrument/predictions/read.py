@@ -18,7 +18,6 @@ from eeg2text_jax.instrument.predictions._containers import (
     TEXTS_ALONE,
     Table,
     csv_table,
-    hdf5_table,
     json_table,
     lines_table,
 )
@@ -45,7 +44,7 @@ from eeg2text_jax.instrument.predictions.file import (
     parse_predictions,
     test_part,
 )
-from eeg2text_jax.instrument.predictions.packed import HDF5, TEXT, Lines
+from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 FORMATS = ("jsonl", *LAYOUTS, "F", "H", "J", "P", "K")
 SIDE_FORMATS = ("P", "K", "F", "H", "J")  # layouts of files of references alone or predictions alone
@@ -145,8 +144,6 @@ def table_of_file(
     `alone`: the file has both sides; else it is one of two files, and `columns` has its column. Raises UserError if it
     holds no table, with a hint at what it may be.
     """
-    if lines.kind == HDF5:
-        return hdf5_table(lines)
     plain = lines.kind == TEXT
     if layout == "P" and plain:
         return lines_table(lines, names, "P")
