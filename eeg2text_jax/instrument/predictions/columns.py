@@ -37,12 +37,7 @@ def roles(table: Table, names: Names, stated: Sequence[str] | None = None, group
 
     Raises UserError if no pair of columns fits, or several do.
     """
-    if stated:
-        columns = stated_columns(table, names, stated)
-    elif table.roles:
-        columns = table.roles
-    else:
-        columns = known_columns(table, names)
+    columns = stated_columns(table, names, stated) if stated else table.roles or known_columns(table, names)
     return dataclasses.replace(columns, about=columns.about | group_positions(table, groups))
 
 
@@ -132,18 +127,16 @@ def of_one_form(table: Table, reference: str, predicted: Sequence[int], spoken: 
 
     `spoken` are names of columns of true phonemes. A note tells the choice, or that the forms differ.
     """
-    if not all(is_spelled(table.column(index)) for index in predicted):
-        return reference
     place = table.names.index(reference)
-    if reference in spoken or is_spelled(table.column(place)):
+    if reference in spoken or is_spelled(table.column(place)) or not all(map(is_spelled, map(table.column, predicted))):
         return reference
-    titles = " and ".join(table.shown(index) for index in predicted)
-    if not spoken:
-        notes.append(f"{titles} holds phonemes or single letters, and the reference {table.shown(place)} holds words")
-        return reference
-    other = table.shown(table.names.index(spoken[0]))
-    notes.append(f"{titles} holds phonemes, so that {other} is the reference, and not {table.shown(place)}")
-    return spoken[0]
+    titles, title = " and ".join(map(table.shown, predicted)), table.shown(place)
+    if spoken:
+        other = table.shown(table.names.index(spoken[0]))
+        notes.append(f"{titles} holds phonemes, so that {other} is the reference, and not {title}")
+        return spoken[0]
+    notes.append(f"{titles} holds phonemes or single letters, and the reference {title} holds words")
+    return reference
 
 
 def is_spelled(cells: Sequence[Any]) -> bool:
@@ -175,7 +168,7 @@ def unnamed(table: Table) -> str:
 
 def spaced(table: Table) -> list[int]:
     """Return the positions of columns in which at least half of the cells have a space within."""
-    counts = [sum(" " in str(row[i]).strip() for row in table.rows) for i in range(table.width)]
+    counts = [sum(" " in str(cell).strip() for cell in table.column(i)) for i in range(table.width)]
     return [i for i, count in enumerate(counts) if 2 * count >= len(table.rows)]
 
 
@@ -369,44 +362,38 @@ def parse_list(cell: str) -> list | None:
         return None
 
 
-def one_text(items: Sequence[Any]) -> tuple[str | None, str]:
-    """Return one text for a list of texts, and a note on the conversion; the text is None if an item is no text.
-
-    Texts without spaces are tokens and are joined. Of other texts (references of a caption, hypotheses of a beam), the
-    first counts, because the audit compares scores against one text of a sentence.
-    """
-    items = [candidate_text(item) if isinstance(item, dict) else item for item in items]
-    if any(not isinstance(item, str) for item in items):
-        return None, ""
-    texts = list(dict.fromkeys(item.strip() for item in items))
-    if len(texts) < 2:
-        return (items[0] if items else ""), ""
-    if any(" " in text for text in texts):
-        return items[0], FIRST_OF_SEVERAL
-    return " ".join(items), JOINED
-
-
-def candidate_text(item: dict[str, Any]) -> Any:
+def candidate_text(item: Any) -> Any:
     """Return the text of a candidate in a list of the n best, an object with a text and a score; None without text."""
+    if not isinstance(item, dict):
+        return item
     texts = [value for value in item.values() if isinstance(value, str)]
     usual = [item[name] for name in ("text", "sentence", "hypothesis", "caption") if isinstance(item.get(name), str)]
     return usual[0] if usual else texts[0] if len(texts) == 1 else None
 
 
 def text_of(value: Any, side: str, title: str, where: str) -> tuple[str, str]:
-    """Return a cell as one text, and a note on its conversion. Raises UserError if it is no text or list of texts."""
+    """Return a cell as one text, and a note on its conversion. Raises UserError if it is no text or list of texts.
+
+    Texts without spaces are tokens and are joined. Of other texts (references of a caption, hypotheses of a beam), the
+    first counts, because the audit compares scores against one text of a sentence.
+    """
     items = parse_list(value) if isinstance(value, str) else value if isinstance(value, list) else None
-    if items is None and isinstance(value, str):
-        refuse_surrogates(value, f"{where}: {title}")
-        if "<>" in value and value.strip("<>"):
-            return value.split("<>")[0].strip(), FIRST_OF_SEVERAL
-        return value, ""
-    text, how = one_text(items) if items is not None else (None, "")
-    if text is None:
+    text, how = value, ""
+    if items is not None:
+        candidates = [*map(candidate_text, items)]
+        if all(isinstance(text, str) for text in candidates):
+            distinct = {*map(str.strip, candidates)}
+            text = candidates[0] if candidates else ""
+            if len(distinct) > 1:
+                several = any(" " in text for text in distinct)
+                text, how = (text, FIRST_OF_SEVERAL) if several else (" ".join(candidates), JOINED)
+    elif isinstance(value, str) and "<>" in value and value.strip("<>"):
+        text, how = value.split("<>")[0].strip(), FIRST_OF_SEVERAL
+    if not isinstance(text, str) or (items is not None and text is value):
         shown = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        if items is not None and sum(isinstance(item, list) for item in items) > 1:
-            raise UserError(f"{where}: the {side} {title} is the list of lists {shown:.60}; {SEVERAL}.")
-        raise UserError(f"{where}: the {side} {title} is {shown:.60}; expected a text or a list of texts.")
+        several = items is not None and sum(isinstance(item, list) for item in items) > 1
+        expected = f"the list of lists {shown:.60}; {SEVERAL}" if several else f"{shown:.60}; expected a text or a list"
+        raise UserError(f"{where}: the {side} {title} is {expected}{'' if several else ' of texts'}.")
     refuse_surrogates(text, f"{where}: {title}")
     return text, how
 

@@ -305,48 +305,10 @@ def _argument(option: re.Match) -> str:
     return f"{name}=[{shown}]" if name in LISTS else f"{name}={shown}"
 
 
-def read_any(
-    path: str | os.PathLike[str],
-    *,
-    layout: str | None = None,
-    columns: Sequence[str] | None = None,
-    mode: str | None = None,
-    groups: Sequence[str] = (),
-    reference: str | os.PathLike[str] | None = None,
-    id: Sequence[str] | None = None,
-    labels: Sequence[str] | None = None,
-    names: str | os.PathLike[str] | None = None,
-) -> PredictionSet:
-    """Read a predictions file of any layout in `read.FORMATS`.
-
-    Values that the file does not state are "unknown"; a missing sentence id is made from the reference.
-
-    Args:
-      path: the file, or its address in a bucket.
-      layout: a name in `FORMATS`; None recognises the layout by content.
-      columns: of a table or foreign JSON: the reference and one or more predictions, by name or by number from 1;
-        `CONDITION=COLUMN` states what a prediction was made from.
-      mode: the mode of rows that do not state one; rows of other modes are dropped.
-      groups: columns of a table or foreign JSON whose labels to keep, see `instrument/predictions/selection.py`.
-      reference: a file of references for a file that has only predictions, joined line by line or by id.
-      id: the columns by which the two files are joined, or `rows`; None: a key that both have.
-      labels: the labels of references and predictions in a printed text, if they are no known names.
-      names: a file with further names of columns and labels, of the form of `instrument/predictions/names.toml`.
-
-    Raises:
-      UserError: the file or a line of it cannot be read as its layout, or no row is of `mode`.
-
-    Examples:
-      >>> from eeg2text_jax import read_any
-      >>> rows = read_any("run/predictions.jsonl", mode="free_running").predictions
-      >>> sorted({row.eval_condition for row in rows})
-      ['eeg', 'noise', 'shuffled']
-    """
-    options: dict[str, Any] = {"columns": columns, "reference": reference, "id": id, "labels": labels, "names": names}
-    with arguments():
-        return read_file(path, layout=layout, mode=mode, groups=groups, **options)
+read_any = arguments()(read_file)
 
 
+@arguments()
 def as_set(
     predictions: Given,
     references: Any = None,
@@ -368,13 +330,6 @@ def as_set(
     Raises:
       UserError: columns are not recognised, texts and references differ in number, or there is no such file.
     """
-    with arguments():
-        return _as_set(predictions, references, mode, name, columns)
-
-
-def _as_set(
-    predictions: Given, references: Any, mode: str | None, name: str, columns: Sequence[str] | None
-) -> PredictionSet:
     path = epath.Path(name)
     if isinstance(predictions, str | os.PathLike):
         _check_file(predictions, name)
