@@ -117,9 +117,14 @@ def known_columns(table: Table, names: Names) -> Columns:
 
 def holds_words(table: Table, index: int) -> bool:
     """Return whether a column may hold texts: not all of its cells are numbers or empty."""
-    cells = (str(row[index]).strip() for row in table.rows if row[index] not in (None, ABSENT))
-    filled = [cell for cell in cells if cell]
-    return not filled or not all(map(NUMBER.fullmatch, filled))
+    cells = filled(table, index)
+    return not cells or not all(map(NUMBER.fullmatch, cells))
+
+
+def filled(table: Table, index: int) -> list[str]:
+    """Return the cells of a column that are not empty, as text."""
+    cells = (str(cell).strip() for cell in table.column(index) if cell is not None and cell is not ABSENT)
+    return [cell for cell in cells if cell]
 
 
 def of_one_form(table: Table, reference: str, predicted: Sequence[int], spoken: Sequence[str], notes: list[str]) -> str:
@@ -242,22 +247,13 @@ def field_positions(table: Table, names: Names) -> dict[str, list[int]]:
     """
     positions: dict[str, list[int]] = {}
     for index, name in enumerate(table.names or ()):
-        field = names.fields.get(name)
-        if (
-            field
-            and (field == "task" or field not in positions)
-            and (field not in TIME or is_time(table, index, field))
-        ):
+        field = names.fields.get(name, "")
+        first = next(iter(filled(table, index)), "") if field in TIME else ""
+        holds = field not in TIME or (first and (field == "recording" or NUMBER.fullmatch(first)))
+        if field and holds and (field == "task" or field not in positions):
             positions.setdefault(field, []).append(index)
     timed = "onset" in positions or "order" in positions
     return {field: places for field, places in positions.items() if timed or field not in TIME}
-
-
-def is_time(table: Table, index: int, field: str) -> bool:
-    """Return whether a column may hold what its name says: numbers, but for the name of a recording."""
-    cells = (str(row[index]).strip() for row in table.rows if row[index] is not None and row[index] is not ABSENT)
-    first = next((cell for cell in cells if cell), "")
-    return bool(first) and (field == "recording" or bool(NUMBER.fullmatch(first)))
 
 
 def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns:
@@ -269,13 +265,12 @@ def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns
     shown = option("--columns", stated)
     if len(stated) < 2:
         raise UserError(f"{shown}: expected the reference and at least one prediction.")
-    refuse_doubtful_header(table, stated)
-    split = [split_condition(column, table) for column in stated]
-    positions = [find_column(table, column) for _, column in split]
-    reference, *predictions = positions
-    titles = [condition or names.condition(normalize(column)) or normalize(column) for condition, column in split[1:]]
+    split = [("", c) if "=" not in c or normalize(c) in (table.names or ()) else c.partition("=")[::2] for c in stated]
+    refuse_doubtful_header(table, [column for _, column in split])
+    reference, *predictions = (find_column(table, column) for _, column in split)
+    titles = [normalize(fed) or names.condition(normalize(column)) or normalize(column) for fed, column in split[1:]]
     conditions = titles if len(predictions) > 1 or split[1][0] else [UNKNOWN]
-    if len(set(positions)) < len(positions) or len(set(conditions)) < len(conditions):
+    if len({reference, *predictions}) <= len(predictions) or len({*conditions}) < len(conditions):
         raise UserError(f"{shown}: a column or condition is named twice; name each once.")
     keys = [(condition, UNKNOWN) for condition in conditions]
     return Columns(reference, dict(zip(keys, predictions, strict=True)), field_positions(table, names))
@@ -296,14 +291,6 @@ def refuse_doubtful_header(table: Table, stated: Sequence[str]) -> None:
             f"{table.path}, line 1: {', '.join(first)!r} may be a header or a sample; say --format=F (a header) or "
             "--format=H (none)."
         )
-
-
-def split_condition(column: str, table: Table) -> tuple[str, str]:
-    """Split `CONDITION=COLUMN` into the two; the condition is "" if a column has the whole name."""
-    condition, mark, rest = column.partition("=")
-    if not mark or normalize(column) in (table.names or ()):
-        return "", column
-    return normalize(condition), rest
 
 
 def find_column(table: Table, column: str) -> int:

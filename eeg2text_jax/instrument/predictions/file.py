@@ -194,6 +194,14 @@ def sentence_key(text: str) -> str:
     return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
+def count_labels(pairs: Iterable[tuple[str, str]]) -> dict[str, Counter]:
+    """Return `sentence_key` of a reference -> label -> number of pairs, from pairs (reference, label)."""
+    counts: dict[str, Counter] = defaultdict(Counter)
+    for reference, label in pairs:
+        counts[sentence_key(reference)][label.strip()] += 1
+    return counts
+
+
 def characters_apart(text: str) -> str:
     """Put spaces around Han and kana characters, so that each counts as a word, as with sacrebleu's tokenizer `zh`."""
     return text if text.isascii() else SPACELESS.sub(r" \g<0> ", text)
@@ -335,12 +343,8 @@ class Samples:
 
     def groups(self) -> dict[str, dict[str, Counter]]:
         """Return column of labels -> `sentence_key` of a reference -> number of its samples with each label."""
-        groups: dict[str, dict[str, Counter]] = {}
-        for name in (name for name in self.about if name.startswith("group ")):
-            counts = groups.setdefault(name.removeprefix("group "), defaultdict(Counter))
-            for reference, label in zip(self.references, self.about[name], strict=True):
-                counts[sentence_key(reference)][label.strip()] += 1
-        return groups
+        columns = {name.removeprefix("group "): v for name, v in self.about.items() if name.startswith("group ")}
+        return {name: count_labels(zip(self.references, labels, strict=True)) for name, labels in columns.items()}
 
     def fed(self) -> list[str]:
         """Return what a column such as `input` says that the encoder was fed; [] where other columns say it."""

@@ -404,7 +404,8 @@ def other_marks(read: PredictionSet) -> Iterator[str]:
     if (spaceless := sum(map(is_spaceless, references))) and 2 * spaceless >= len(references):
         yield "the references are in a script without spaces; each Han or kana character counts as a word"
     elif len(references) >= FEW and 2 * long >= len(references):
-        yield f"{long} of {len(references)} references have no space: each is one word, right or wrong as a whole"
+        said = f"{long} of {len(references)} references have no space"
+        yield f"{said}: each counts as one word, right or wrong as a whole"
 
 
 def is_spaceless(text: str) -> bool:

@@ -25,6 +25,7 @@ from eeg2text_jax.instrument.predictions.file import (
     Samples,
     Shared,
     complete,
+    count_labels,
     own_row,
     sentence_key,
 )
@@ -41,7 +42,6 @@ LIKELY = tuple(
 )
 MOST_DIVIDED = 0.1  # largest share of references with several labels; above it, labels describe rows, not references
 Labels = dict[str, dict[str, str]]  # column -> `sentence_key` -> label
-Counts = dict[str, Counter]  # `sentence_key` -> label -> number of rows
 
 
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
@@ -216,14 +216,14 @@ def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[st
         )
     lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in reader:
+        where = f"{path}, line {reader.line_num}"
         values: dict[str, Any] = {name: line[name] or "" for name in columns}
         if "n_words" in columns:
             if not (str(values["n_words"]).isdecimal() and len(values["n_words"]) < 19):
-                raise UserError(f"{path}, line {reader.line_num}: n_words is {values['n_words']!r}; expected a number.")
+                raise UserError(f"{where}: n_words is {values['n_words']!r}; expected a number.")
             values["n_words"] = int(values["n_words"])
         default = f"{line.get('subject') or 'all'}/{line.get('task') or 'all'}"
-        values |= parse_time(line, f"{path}, line {reader.line_num}", default=default)
-        lines[sentence_key(line["reference"] or "")].append(values)
+        lines[sentence_key(line["reference"] or "")].append(values | parse_time(line, where, default=default))
     return lines
 
 
@@ -269,14 +269,6 @@ def likely_groups(read: PredictionSet) -> list[str]:
         if column in LIKELY and 1 < len(labels) <= len(counts) / 2 and unique and "" not in labels:
             columns.append(column)
     return columns
-
-
-def count_labels(pairs: Iterable[tuple[str, str]]) -> Counts:
-    """Return `sentence_key` of a reference -> label -> number of pairs, from pairs (reference, label)."""
-    counts: Counts = defaultdict(Counter)
-    for reference, label in pairs:
-        counts[sentence_key(reference)][label.strip()] += 1
-    return counts
 
 
 # Predictions in Python: paths, `Prediction`s, pandas tables and lists of texts become rows of a predictions file.
