@@ -101,7 +101,7 @@ def csv_table(
     whose lines may be texts with commas, so that a table without header needs ids, quotes or tabs. Raises UserError if
     a table with a header has a row of another width, or a quote is not closed.
     """
-    stated = stated_delimiter(lines)
+    stated, kinds = stated_delimiter(lines), {"\t": "TSV"}
     offered = (stated,) if stated else DELIMITERS if lines.kind == TEXT else DELIMITERS[:1]
     heads = {delimiter: head_of(lines, delimiter) for delimiter in (*offered, *(() if stated else BAR))}
     for delimiter in sorted(heads, key=lambda one: -len(heads[one])):
@@ -109,7 +109,10 @@ def csv_table(
         has_wanted = bool(wanted) and {*map(normalize, wanted)} <= {*head}
         header = layout == "F" and len(head) > 1
         if layout != "H" and (header or has_wanted or names.is_header(head) or lines.kind != TEXT):
-            return headed(lines, delimiter) if len(head) > 1 else one_column(lines, heads[delimiter][0])
+            if len(head) == 1:
+                return one_column(lines, heads[delimiter][0])
+            numbers, (titles, *rows) = records_of(lines, delimiter)
+            return Table(lines.path, "F", kinds.get(delimiter, lines.kind), titles, rows, numbers[1:])
     errors = []
     for delimiter in offered:
         try:
@@ -118,21 +121,12 @@ def csv_table(
             errors.append(error)
             continue
         if layout == "H" or alone or is_table(lines, rows, delimiter):
-            kind = f"{kind_of(lines, delimiter)} without header"
+            kind = f"{kinds.get(delimiter, lines.kind)} without header"
             return Table(lines.path, "H", kind, None, rows, numbers, samples=layout == "H")
     claimed = layout in ("F", "H") or (alone and lines.path.suffix.lower() in (".csv", ".tsv"))
     if claimed and errors and "at least two columns" not in str(errors[0]):
         raise errors[0]
     return None
-
-
-def headed(lines: Lines, delimiter: str) -> Table:
-    numbers, (titles, *rows) = records_of(lines, delimiter)
-    return Table(lines.path, "F", kind_of(lines, delimiter), titles, rows, numbers[1:])
-
-
-def kind_of(lines: Lines, delimiter: str) -> str:
-    return "TSV" if delimiter == "\t" else lines.kind
 
 
 def is_table(lines: Lines, rows: Sequence[Sequence[str]], delimiter: str) -> bool:

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from eeg2text_jax.base.errors import UserError, did_you_mean
-from eeg2text_jax.instrument.predictions.file import UNKNOWN
+from eeg2text_jax.instrument.predictions.file import UNKNOWN, normalize
 
 SIDES = ("reference", "prediction")
 TEXT, PHONEMES = "text", "phonemes"  # forms of a text
 PARTS = ("trial", "block", "session")  # keys that name a row together, not alone
-FORBIDDEN = re.compile(r"[\s\-_]+")
 LIST_OF_PAIRS = "pairs"
 # Prefixes and suffixes of a column's name that state the mode of its predictions.
 MODE_AFFIXES = {
@@ -30,11 +29,6 @@ MODE_AFFIXES = {
 # Marks of a condition beside a name of predictions, `pred_real`, that are no name of a column by themselves.
 MARKS_OF_CONDITIONS = {"shuffled": "shuffled", "zero": "zero", "real": "eeg", "random": "noise"}
 COMMON = ("condition", "forced", "decoding", "split", "recording", "onset", "duration", "order")  # words of any text
-
-
-def normalize(name: str) -> str:
-    """Return a name in lower case with `_` for spaces and hyphens."""
-    return FORBIDDEN.sub("_", name.strip().lower())
 
 
 def normalize_names(names: Iterable[Any]) -> list[str]:

@@ -102,21 +102,13 @@ def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
 
 
 def is_own(lines: Lines) -> bool:
-    """Return whether a file is in our format: JSON lines that begin with a header or a row with most of our names.
-
-    Raises UserError if the first of several JSON lines is invalid.
-    """
-    first, filled, braces = (0, ""), 0, 0
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            first = first if filled else (number, line)
-            filled += 1
-            braces += line.startswith("{")
-    number, line = first
-    if filled < 2 or 2 * braces < filled or not re.match(r"\s*\{(?!')", line):  # Python's dicts have single quotes
+    """Return whether a file is in our format: its first line is a header or a row with most of our names, in JSON."""
+    first = next((line for line in lines if line.strip()), "")
+    try:
+        row = DECODER.decode(first) if first.lstrip().startswith("{") else []
+    except (ValueError, RecursionError):
         return False
-    row = parse_object(line, lines.path, number)
-    return set(row) == {"header"} or 2 * sum(name in row for name in OWN_NAMES) > len(OWN_NAMES)
+    return {*row} == {"header"} or 2 * sum(name in row for name in OWN_NAMES) > len(OWN_NAMES)
 
 
 class Shared:
@@ -187,6 +179,11 @@ def row_key(prediction: Prediction) -> tuple:
     """Return conditions, seed, mode and sample id, which all hypotheses of one sample have in common."""
     p = prediction
     return p.train_condition, p.eval_condition, p.seed, p.mode, p.sample_id
+
+
+def normalize(name: str) -> str:
+    """Return a name in lower case with `_` for spaces and hyphens."""
+    return re.sub(r"[\s\-_]+", "_", name.strip().lower())
 
 
 def sentence_key(text: str) -> str:
@@ -360,7 +357,7 @@ class Samples:
 
 def test_part(samples: Samples) -> tuple[Samples, str]:
     """Return the samples of the test part (dev if there is none; all without a column of splits), and a note."""
-    parts = [PARTS.get(join_words(value), "") for value in samples.about.get("split", ())]
+    parts = [PARTS.get(normalize(value), "") for value in samples.about.get("split", ())]
     counts = Counter(parts)
     used = next((part for part in ("test", "dev") if counts[part]), "")
     if used and counts[used] < len(parts):
@@ -447,19 +444,14 @@ def _mode(about: Mapping[str, str], mode: str, samples: Samples, row: int) -> st
 
 def mode_name(text: str) -> str:
     """Return the mode that a text such as "with TF" means, or the text itself if it is no known name."""
-    word = join_words(text)
+    word = normalize(text)
     return "teacher_forced" if word in FORCED else "free_running" if word in FREE else text
 
 
 def condition_name(value: str) -> str:
     """Return our name of a condition, such as "eeg" for "Real EEG"; other values become lower case with `_`."""
-    word = join_words(value)
+    word = normalize(value)
     return EEG_NAMES.get(word, word)
-
-
-def join_words(text: str) -> str:
-    """Return a text in lower case with `_` for spaces and hyphens."""
-    return "_".join(text.lower().replace("-", " ").split())
 
 
 def fed_word(value: str) -> str:

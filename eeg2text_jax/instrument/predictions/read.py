@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -266,17 +266,13 @@ def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None =
     """Return notes on different files with the same bytes. Raises UserError if two paths are of one file."""
     notes: list[str] = []
     places: set[str] = set()
-    sizes: dict[int, list[epath.Path]] = defaultdict(list)
+    digests: dict[str, epath.Path] = {}
     for path in (*paths, *([reference] if reference else [])):
         place = os.path.realpath(path) if "://" not in str(path) else str(path)
         if place in places:
             raise UserError(f"{path}: the file is given twice; give each file once.")
         places.add(place)
-        if os.path.isfile(place):  # not a pipe, which can be read once only
-            sizes[os.path.getsize(place)].append(path)
-    for same in sizes.values():
-        digests: dict[str, epath.Path] = {}
-        for path in same if len(same) > 1 else ():
+        if os.path.isfile(place) and (reference or len(paths) > 1):  # not a pipe, which can be read once only
             other = digests.setdefault(file_digest(path), path)
             if other != path:
                 notes.append(f"{path}: the file has the same bytes as {other}; one of them may be a copy.")
