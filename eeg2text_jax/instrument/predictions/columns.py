@@ -153,22 +153,22 @@ def is_spelled(cells: Sequence[Any]) -> bool:
 
 def unnamed(table: Table) -> str:
     """Return the message for a table in which no column has a known name, with its first rows and their columns."""
-    if table.layout == "K":
-        return "texts by id without references; give their references with --reference=FILE."
-    if table.width < 2:
-        return "holds one text a row, outputs without references; give its references with --reference=FILE."
+    if table.layout == "K" or table.width < 2:
+        what = "texts by id" if table.layout == "K" else "holds one text a row, outputs"
+        return f"{what} without references; give their references with --reference=FILE."
     two = (spaced(table) + [i for i in range(table.width) if i not in spaced(table)])[:2]
-    numbers = [[str(i + 1) for i in order] for order in (two, two[::-1])]
-    ways = [" or ".join(option("--columns", order) for order in numbers)]
+
+    def either(cells: Sequence[str]) -> str:
+        return f"{option('--columns', cells)} or {option('--columns', cells[::-1])}"
+
+    ways = either([str(i + 1) for i in two])
     if table.layout == "H" and not table.samples:
-        ways = [f"{ways[0]}, with --format=H, if line 1 is a sample"]
-        if all(len(str(table.rows[0][i]).split()) <= 4 for i in two):
-            named = [[str(table.rows[0][i]) for i in order] for order in (two, two[::-1])]
-            ways = [f"{' or '.join(option('--columns', order) for order in named)} if line 1 is a header", *ways]
-    return (
-        f"no column has a known name; its first rows are {table.first_rows()}; name two with {NAME_BOTH}, such as "
-        f"{', or '.join(ways)}."
-    )
+        ways += ", with --format=H, if line 1 is a sample"
+        top = [str(table.rows[0][i]) for i in two]
+        if all(len(name.split()) <= 4 for name in top):
+            ways = f"{either(top)} if line 1 is a header, or {ways}"
+    known = f"no column has a known name; its first rows are {table.first_rows()}"
+    return f"{known}; name two with {NAME_BOTH}, such as {ways}."
 
 
 def spaced(table: Table) -> list[int]:
@@ -179,16 +179,14 @@ def spaced(table: Table) -> list[int]:
 
 def unclear(table: Table, names: Names, meanings: Meanings) -> str:
     """Return the message that says which of reference and prediction is unclear, and how to name it."""
-    known = names.fields.keys() | names.keys.keys()
-    ids = [i for i in range(table.width) if is_id(table.column(i)) and holds_words(table, i)]
-    holding = [i for i, name in enumerate(table.names) if name not in known and i not in ids]
     sides = {"reference": meanings.references, "prediction": meanings.predictions}
-    cells = [c[:1] if isinstance(c, list) else [c] for c in table.column(holding[0])] if len(holding) == 1 else [[0]]
-    if not meanings.references and all(isinstance(text, str) for cell in cells for text in cell):
-        return (
-            f"holds outputs without references (columns {join_names([repr(t) for t in table.titles])}); give its "
-            "references with --reference=FILE."
-        )
+    known = names.fields.keys() | names.keys.keys()
+    texts = [i for i in range(table.width) if not (is_id(table.column(i)) and holds_words(table, i))]
+    texts = [i for i in texts if table.names[i] not in known]
+    cells = [c[:1] if isinstance(c, list) else [c] for i in texts for c in table.column(i)]
+    if not meanings.references and len(texts) == 1 and all(isinstance(text, str) for cell in cells for text in cell):
+        columns = join_names([*map(repr, table.titles)])
+        return f"holds outputs without references (columns {columns}); give its references with --reference=FILE."
     several = [side for side, of in sides.items() if len(of) > 1]
     if several and not meanings.pairs:
         said = f"several columns may be the {several[0]} ({join_names(sides[several[0]])}); name both with {NAME_BOTH}"
@@ -197,26 +195,25 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
             both = option("--columns", [meanings.references[0], f"eeg={one}", f"control={two}"])
             said += f", or, if one of them is of a control, with {both}"
         return f"{said}."
-    taken = meanings.references or meanings.predictions
     others = [
         title
         for title, name, base in zip(table.titles, table.names, meanings.bases, strict=True)
-        if base not in taken and name not in names.fields
+        if base not in (*meanings.references, *meanings.predictions) and name not in names.fields
     ]
-    if meanings.pairs or not taken or all(sides.values()) or not others:
-        said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
-        twins = [table.titles[table.names.index(name)] for name in names.twins(table.names)]
-        example = f", such as {option('--columns', twins)}" if twins else ""
+    if bool(meanings.references) != bool(meanings.predictions) and others and not meanings.pairs:
+        present, missing = sides if meanings.references else [*sides][::-1]
+        title = table.titles[meanings.bases.index(sides[present][0])]
+        wanted = option("--columns", [title, "PREDICTION"] if meanings.references else ["REFERENCE", title])
         return (
-            f"{said} reference and prediction among {join_names(table.titles)}; its first rows are "
-            f"{table.first_rows()}; name two with {NAME_BOTH}{example}."
+            f"the {present} is {title!r}; no column can be recognized as the {missing} among {join_names(others)}; "
+            f"name it with {wanted}."
         )
-    title = table.titles[meanings.bases.index(taken[0])]
-    present, missing = sides if meanings.references else [*sides][::-1]
-    wanted = option("--columns", [title, "PREDICTION"] if meanings.references else ["REFERENCE", title])
+    said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
+    twins = [table.titles[table.names.index(name)] for name in names.twins(table.names)]
+    example = f", such as {option('--columns', twins)}" if twins else ""
     return (
-        f"the {present} is {title!r}; no column can be recognized as the {missing} among {join_names(others)}; "
-        f"name it with {wanted}."
+        f"{said} reference and prediction among {join_names(table.titles)}; its first rows are {table.first_rows()}; "
+        f"name two with {NAME_BOTH}{example}."
     )
 
 
