@@ -15,7 +15,7 @@ from etils import epath
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize, normalize_names
-from eeg2text_jax.instrument.predictions.file import DECODER, parse_object
+from eeg2text_jax.instrument.predictions.file import DECODER, UNKNOWN, parse_object
 from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 DELIMITERS = (",", "\t", ";")
@@ -44,6 +44,9 @@ class Columns:
         """Return the positions of all used columns except those of the fields `dropped`."""
         about = (positions for name, positions in self.about.items() if name not in dropped)
         return {self.reference, *self.predictions.values(), *(i for positions in about for i in positions)}
+
+
+FIRST_TWO = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {})
 
 
 @dataclasses.dataclass

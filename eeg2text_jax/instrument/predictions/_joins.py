@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.predictions._containers import Table, is_id
+from eeg2text_jax.instrument.predictions._containers import Columns, Table, is_id
 from eeg2text_jax.instrument.predictions._names import PARTS, Names, normalize
 from eeg2text_jax.instrument.predictions.columns import (
+    conversions,
     field_positions,
     group_positions,
     join_names,
@@ -18,7 +19,7 @@ from eeg2text_jax.instrument.predictions.columns import (
     stated,
     texts,
 )
-from eeg2text_jax.instrument.predictions.file import UNKNOWN, Samples
+from eeg2text_jax.instrument.predictions.file import UNKNOWN
 
 FORMS = (  # ids may differ by case, in `1.0` for `1`, or in the prefixes of fairseq's output
     str,
@@ -271,15 +272,13 @@ class Join:
         return [*range(n)]
 
 
-def join_files(
-    outputs: Side, references: Side, option_id: Sequence[str] | None, changed: dict[str, set[int]]
-) -> tuple[Samples, str, list[str]]:
-    """Return the samples, the layout in words and notes. `option_id`: the columns of `--id`, or `ROWS`.
+def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None) -> tuple[Table, Columns]:
+    """Return two files as one table, and what its columns hold. `option_id`: the columns of `--id`, or `ROWS`.
 
     Raises UserError if no key is in both files and they differ in length, or if ids have no or several references.
     """
     join = Join(outputs, references).choose(option_id)
-    notes: list[str] = []
+    notes, changed = [*outputs.table.notes, *references.table.notes], {}
     places = join.places(notes)
     if all(firsts := [side.first_text() for side in (outputs, references)]):
         notes.append(f"the first lines, {' and '.join(firsts)}, may be headers, and are used as a sample")
@@ -289,9 +288,12 @@ def join_files(
     about |= {"sample_id": ids} if ids and len({*ids}) == len(ids) else {}
     truth = texts(references.table, references.text, "reference", changed, places)
     predictions = texts(outputs.table, outputs.text, "prediction", changed, range(len(places)))
-    samples = Samples(outputs.table.path, truth, {(UNKNOWN, UNKNOWN): predictions}, about, unit="id" if ids else "line")
     more = len(references.table.rows) - len({*places}) if not references.table.grouped else 0
-    said = f"{'K' if join.of_references else 'P'} ({outputs.described(join.of_outputs)}; "
-    said += f"references from {references.table.path}: "
-    said += references.described(join.of_references) + (f", {more} of them without a prediction" if more else "")
-    return samples, f"{said}{f'; {join.said}' if join.said else ''})", notes
+    kind = f"{outputs.described(join.of_outputs)}; references from {references.table.path}: "
+    kind += references.described(join.of_references) + (f", {more} of them without a prediction" if more else "")
+    kind += f"; {join.said}" if join.said else ""
+    layout, unit = ("K", "id") if join.of_references else ("P", "line")
+    rows = [*zip(truth, predictions, *about.values(), strict=True)]
+    notes = (*notes, *conversions(changed))
+    table = Table(outputs.table.path, layout, kind, None, rows, range(1, len(rows) + 1), unit, notes)
+    return table, Columns(0, {(UNKNOWN, UNKNOWN): 1}, {name: [i] for i, name in enumerate(about, 2)})

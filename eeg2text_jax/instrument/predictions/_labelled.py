@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from etils import epath
 
 from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, between_bars
 from eeg2text_jax.instrument.predictions._containers import RULE as MARKDOWN_RULE
-from eeg2text_jax.instrument.predictions._containers import Columns, Table, between_bars
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize, normalize_names
-from eeg2text_jax.instrument.predictions.file import UNKNOWN
 from eeg2text_jax.instrument.predictions.packed import Lines
 
 BLOCKS = {  # layout -> its labels and what closes a block
@@ -55,7 +54,6 @@ LOG_LINE = re.compile(
 )
 EPOCH = re.compile(r"\bepoch\b\D{0,6}(\d+)", re.IGNORECASE)
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
-FIRST_TWO = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {})
 FEWEST = 2  # pairs that a text with other lines must have
 Pairs = tuple[list[dict[str, str]], list[int], list[str]]  # label -> text, number of the first line, notes
 

@@ -403,6 +403,10 @@ def texts(
     return column
 
 
+def conversions(changed: dict[str, set[int]]) -> list[str]:
+    return [f"in {len(rows)} rows {note}" for note, rows in changed.items()]
+
+
 def stated(table: Table, about: dict[str, list[int]]) -> dict[str, list[str]]:
     """Return field -> the values of its columns; those of several columns are joined by `/`, without missing ones."""
     values = {}
@@ -456,6 +460,8 @@ def refuse_unread_conditions(table: Table, used: set[int], numbers: Collection[i
 
 def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = ()) -> str:
     """Return a layout in words: its kind, the used and the unused columns; fields in `dropped` count as unused."""
+    if table.layout in ("P", "K"):
+        return f"{table.layout} ({table.kind})"
     used = columns.used(dropped)
     unused = [table.shown(i) for i in range(table.width) if i not in used]
     said = f"; reference {table.shown(columns.reference)}, prediction "

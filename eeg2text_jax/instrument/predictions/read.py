@@ -16,6 +16,7 @@ from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.instrument.predictions._containers import (
     NO_TABLE,
     TEXTS_ALONE,
+    Columns,
     Table,
     csv_table,
     json_table,
@@ -25,6 +26,7 @@ from eeg2text_jax.instrument.predictions._joins import Side, join_files
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table, notebook_lines, recurring_heads
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, load_names
 from eeg2text_jax.instrument.predictions.columns import (
+    conversions,
     describe_columns,
     join_names,
     refuse_unread_conditions,
@@ -37,7 +39,6 @@ from eeg2text_jax.instrument.predictions.file import (
     MODES,
     UNKNOWN,
     PredictionSet,
-    Samples,
     complete,
     is_own,
     mode_name,
@@ -129,28 +130,28 @@ def read_any(
         )
     if reference is None and (layout == "jsonl" or (not (layout or columns or labels) and is_own(lines))):
         return in_mode(in_one_form(parse_predictions(lines)), mode)
-    changed: dict[str, set[int]] = {}  # note on converted texts -> rows
-    if reference is not None:
-        beside = Lines(at_hand(epath.Path(reference)))
-        sample_set, described, notes = read_two(lines, beside, layout, columns, groups, id, vocabulary, changed)
-        sample_set, part = test_part(sample_set)
-    else:
+    if reference is None:
         table = table_of_file(lines, layout, vocabulary, columns or (), labels)
         used = roles(table, vocabulary, columns, groups)
-        sample_set, part = test_part(samples(table, used, changed))
-        notes = [*table.notes, *used.notes]
-        dropped = [name for name, present in (("condition", sample_set.conditions()), ("split", part)) if not present]
-        described = describe_columns(table, used, dropped)
+    else:
+        beside = Lines(at_hand(epath.Path(reference)))
+        table, used = read_two(lines, beside, layout, columns, groups, id, vocabulary)
+    return in_mode(in_one_form(set_of(table, used, lines.digest)), mode)
+
+
+def set_of(table: Table, used: Columns, digest: str = "") -> PredictionSet:
+    """Return the rows of a table whose columns are known. Raises UserError if there are none, or a cell is no text."""
+    changed: dict[str, set[int]] = {}  # note on converted texts -> rows
+    sample_set, part = test_part(samples(table, used, changed))
+    dropped = [name for name, present in (("condition", sample_set.conditions()), ("split", part)) if not present]
     predictions = complete(sample_set)
-    if reference is None and {p.eval_condition for p in predictions} == {UNKNOWN}:
-        refuse_unread_conditions(table, used.used(dropped), {*sample_set.numbers})
     if not predictions:
-        raise UserError(f"{path}: no predictions in the file.")
-    notes = (*notes, *filter(None, [part]), *(f"in {len(rows)} rows {note}" for note, rows in changed.items()))
-    read = PredictionSet(
-        predictions, {}, described, path, notes, (), sample_set.groups(), lines.digest, "seed" in sample_set.about
-    )
-    return in_mode(in_one_form(read), mode)
+        raise UserError(f"{table.path}: no predictions in the file.")
+    if {p.eval_condition for p in predictions} == {UNKNOWN}:
+        refuse_unread_conditions(table, used.used(dropped), {*sample_set.numbers})
+    said, groups, has_seeds = describe_columns(table, used, dropped), sample_set.groups(), "seed" in sample_set.about
+    notes = (*table.notes, *used.notes, *filter(None, [part]), *conversions(changed))
+    return PredictionSet(predictions, {}, said, table.path, notes, (), groups, digest, has_seeds)
 
 
 def table_of_file(
@@ -212,9 +213,9 @@ def no_layout(texts: Iterable[str], layout: str | None, labels: Sequence[str] | 
 
 def read_two(
     lines: Lines, reference: Lines, layout: str | None, columns: Sequence[str] | None, groups: Sequence[str],
-    ids: Sequence[str] | None, names: Names, changed: dict[str, set[int]],
-) -> tuple[Samples, str, list[str]]:  # fmt: skip
-    """Return the samples of a file of predictions and a file of their references, the layout in words, and notes."""
+    ids: Sequence[str] | None, names: Names,
+) -> tuple[Table, Columns]:  # fmt: skip
+    """Return the table of a file of predictions joined with a file of their references, and what its columns hold."""
     if layout not in (None, *SIDE_FORMATS):
         raise UserError(
             f"--format={layout}: files of this layout hold references themselves; with --reference, expected "
@@ -238,8 +239,7 @@ def read_two(
             f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {reference.path} have no "
             "id; set --format=P to join them line by line."
         )
-    sample_set, described, notes = join_files(sides[1], sides[0], ids, changed)
-    return sample_set, described, [*sides[1].table.notes, *sides[0].table.notes, *notes]
+    return join_files(sides[1], sides[0], ids)
 
 
 def in_one_form(read: PredictionSet) -> PredictionSet:

@@ -13,23 +13,21 @@ from etils import epath
 
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.clock import clock_of_rows, parse_time
-from eeg2text_jax.instrument.predictions._containers import Table
-from eeg2text_jax.instrument.predictions._names import built_in, normalize_names
-from eeg2text_jax.instrument.predictions.columns import read_metadata, roles, samples
+from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table
+from eeg2text_jax.instrument.predictions._names import SIDES, built_in, normalize_names
+from eeg2text_jax.instrument.predictions.columns import read_metadata, roles
 from eeg2text_jax.instrument.predictions.file import (
     FIELDS,
     OWN_NAMES,
     UNKNOWN,
     Prediction,
     PredictionSet,
-    Samples,
     Shared,
-    complete,
     count_labels,
     own_row,
     sentence_key,
 )
-from eeg2text_jax.instrument.predictions.read import describe, in_mode, in_one_form
+from eeg2text_jax.instrument.predictions.read import describe, in_mode, in_one_form, set_of
 from eeg2text_jax.instrument.predictions.read import read_any as read_file
 
 CLOCK_ARM = "the arm trained on clock"
@@ -336,27 +334,22 @@ def as_set(
         cells = predictions.astype(object).where(predictions.notna(), "").itertuples(index=False, name=None)
         rows = [[value if isinstance(value, str | list) else str(value) for value in row] for row in cells]
         table = Table(path, "F", "table", [*map(str, predictions.columns)], rows, range(len(rows)), "row")
-        usual = ["reference", "prediction"]  # preferred to other names, such as hypothesis
-        used = roles(
-            table, built_in(), columns or (usual if {*usual} <= {*normalize_names(predictions.columns)} else None)
-        )
-        read = samples(table, used, {})
-    elif (predictions := list(predictions)) and isinstance(predictions[0], str):
+        both = {*SIDES} <= {*normalize_names(predictions.columns)}  # preferred to other names, such as hypothesis
+        used = roles(table, built_in(), columns or (SIDES if both else None))
+        return in_mode(in_one_form(set_of(table, used)), mode)
+    if (predictions := list(predictions)) and isinstance(predictions[0], str):
         count = "no" if references is None else len(references := list(references))
         if count != len(predictions):
             raise UserError(
                 f"{name}: {len(predictions)} texts and {count} references; give as many references as texts."
             )
-        read = Samples(path, references, {(UNKNOWN, UNKNOWN): predictions}, unit="text")
-    else:
-        if predictions and not isinstance(predictions[0], Prediction):
-            kind = type(predictions[0]).__name__
-            raise UserError(
-                f"{name} is a list of {kind}; expected predictions, texts, a DataFrame or the path of a file."
-            )
-        return PredictionSet(predictions, {}, "rows", path)
-    made = PredictionSet(complete(read), {}, "table", path, seeds_stated="seed" in read.about)
-    return in_mode(in_one_form(made), mode)
+        rows = [*zip(references, predictions, strict=True)]
+        table = Table(path, "P", "texts", None, rows, range(1, len(rows) + 1), "text", roles=FIRST_TWO)
+        return in_mode(in_one_form(set_of(table, FIRST_TWO)), mode)
+    if predictions and not isinstance(predictions[0], Prediction):
+        kind = type(predictions[0]).__name__
+        raise UserError(f"{name} is a list of {kind}; expected predictions, texts, a DataFrame or the path of a file.")
+    return PredictionSet(predictions, {}, "rows", path)
 
 
 def _check_file(path: Any, name: str) -> None:
