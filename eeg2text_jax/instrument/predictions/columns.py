@@ -4,9 +4,11 @@ import ast
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -27,6 +29,12 @@ SAID = {
     **{name: (name,) for name in ("subject", "task")},
     **{"condition": ("condition", "eval_condition", "train_condition"), "mode": MODE_FIELDS, "time": TIME},
     **{"ids": ("sample_id", "sentence_id"), "seed": ("seed",), "split": ("split",)},
+}
+# Value in a column that names the split of each row -> test, dev or train.
+SPLITS = {
+    **dict.fromkeys(("test", "testing", "eval", "evaluation", "heldout", "held_out"), "test"),
+    **dict.fromkeys(("dev", "val", "valid", "validation"), "dev"),
+    **dict.fromkeys(("train", "training"), "train"),
 }
 NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 SAMPLED = 200  # rows whose texts tell phonemes from words
@@ -417,6 +425,22 @@ def stated(table: Table, about: dict[str, list[int]]) -> dict[str, list[str]]:
     return values
 
 
+def test_part(table: Table, columns: Columns) -> tuple[Table, str]:
+    """Return the rows of the test part (dev if there is none; all without a column of splits), and a note."""
+    values = stated(table, {"split": columns.about["split"]})["split"] if "split" in columns.about else []
+    parts = [SPLITS.get(normalize(value), "") for value in values]
+    counts = Counter(parts)
+    used = next((part for part in ("test", "dev") if counts[part]), "")
+    if used and counts[used] < len(parts):
+        others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != used)
+        note = f"by the column of splits, only {counts[used]} rows of {used} are used; left out are {others}"
+        rows, numbers = ([*itertools.compress(of, map(used.__eq__, parts))] for of in (table.rows, table.numbers))
+        return dataclasses.replace(table, rows=rows, numbers=numbers), note
+    if parts and counts["train"] == len(parts):
+        return table, "every row is of the training part by the column of splits: models may have memorized its texts"
+    return table, ""
+
+
 def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Samples:
     """Return the samples of a table. Raises UserError at a cell that is no text, or a row that repeats the header."""
     refuse_header_below(table, [columns.reference, *columns.predictions.values()])
@@ -445,11 +469,10 @@ def refuse_header_below(table: Table, places: Sequence[int]) -> None:
             )
 
 
-def refuse_unread_conditions(table: Table, used: set[int], numbers: Collection[int]) -> None:
-    """Raise UserError if only a column that is not used tells EEG from controls, in the rows of these numbers."""
-    rows = [row for number, row in zip(table.numbers, table.rows, strict=True) if number in numbers]
+def refuse_unread_conditions(table: Table, used: set[int]) -> None:
+    """Raise UserError if only a column that is not used tells EEG from controls."""
     for index in sorted({*range(table.width)} - used):
-        fed = [fed_word(row[index]) if isinstance(row[index], str) else "" for row in rows]
+        fed = [fed_word(cell) if isinstance(cell, str) else "" for cell in table.column(index)]
         if "eeg" in fed and "" not in fed and len({*fed}) > 1:
             raise UserError(
                 f"{table.path}: the column {table.names[index] if table.names else index + 1!r} says what was fed "

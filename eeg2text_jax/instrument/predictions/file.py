@@ -308,12 +308,6 @@ FORCED |= {"tf", "with_tf", "w_tf", "w/_tf", "w/tf"}
 FREE = {"free_running", "autoregressive", "ar", "generate", "generated", "no_tf", "without_tf", "w/o_tf"}
 YES, NO = {"true", "1", "1.0", "yes", "y", "t"}, {"false", "0", "0.0", "no", "n", "f"}
 MOST_CONDITIONS = 12  # a column with more distinct values is not read as conditions
-# Value in a column that names the split of each row -> test, dev or train.
-PARTS = {
-    **dict.fromkeys(("test", "testing", "eval", "evaluation", "heldout", "held_out"), "test"),
-    **dict.fromkeys(("dev", "val", "valid", "validation"), "dev"),
-    **dict.fromkeys(("train", "training"), "train"),
-}
 MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # notations of a missing value
 
 
@@ -324,19 +318,12 @@ class Samples:
     path: epath.Path
     references: Sequence[str]
     outputs: Mapping[tuple[str, str], Sequence[str]]  # (evaluation condition, mode) -> predicted texts
-    about: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)  # field, such as "subject" -> values
-    numbers: Sequence[int] = ()
-    unit: str = "line"
+    about: Mapping[str, Sequence[str]]  # field, such as "subject" -> values
+    numbers: Sequence[int]
+    unit: str
 
     def where(self, row: int) -> str:
-        return f"{self.path}, {self.unit} {self.numbers[row] if self.numbers else row + 1}"
-
-    def only(self, rows: Sequence[int]) -> "Samples":
-        """Return some of the samples."""
-        outputs = {key: [texts[i] for i in rows] for key, texts in self.outputs.items()}
-        about = {name: [values[i] for i in rows] for name, values in self.about.items()}
-        numbers = [self.numbers[i] if self.numbers else i + 1 for i in rows]
-        return Samples(self.path, [self.references[i] for i in rows], outputs, about, numbers, self.unit)
+        return f"{self.path}, {self.unit} {self.numbers[row]}"
 
     def groups(self) -> dict[str, dict[str, Counter]]:
         """Return column of labels -> `sentence_key` of a reference -> number of its samples with each label."""
@@ -353,21 +340,6 @@ class Samples:
         fed = self.fed()
         few = 2 <= len({*fed}) <= min(MOST_CONDITIONS, len(fed) * len(self.outputs) // 2)
         return fed if few and "eeg" in fed and "" not in fed else []
-
-
-def test_part(samples: Samples) -> tuple[Samples, str]:
-    """Return the samples of the test part (dev if there is none; all without a column of splits), and a note."""
-    parts = [PARTS.get(normalize(value), "") for value in samples.about.get("split", ())]
-    counts = Counter(parts)
-    used = next((part for part in ("test", "dev") if counts[part]), "")
-    if used and counts[used] < len(parts):
-        others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != used)
-        note = f"by the column of splits, only {counts[used]} rows of {used} are used; left out are {others}"
-        return samples.only([i for i, part in enumerate(parts) if part == used]), note
-    if parts and counts["train"] == len(parts):
-        note = "every row is of the training part by the column of splits: models may have memorized its texts"
-        return samples, note
-    return samples, ""
 
 
 def complete(samples: Samples) -> list[Prediction]:

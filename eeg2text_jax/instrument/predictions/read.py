@@ -33,6 +33,7 @@ from eeg2text_jax.instrument.predictions.columns import (
     roles,
     samples,
     split_list,
+    test_part,
 )
 from eeg2text_jax.instrument.predictions.file import (
     HAN,
@@ -43,7 +44,6 @@ from eeg2text_jax.instrument.predictions.file import (
     is_own,
     mode_name,
     parse_predictions,
-    test_part,
 )
 from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
@@ -136,22 +136,27 @@ def read_any(
     else:
         beside = Lines(at_hand(epath.Path(reference)))
         table, used = read_two(lines, beside, layout, columns, groups, id, vocabulary)
-    return in_mode(in_one_form(set_of(table, used, lines.digest)), mode)
+    return set_of(table, used, mode, lines.digest)
 
 
-def set_of(table: Table, used: Columns, digest: str = "") -> PredictionSet:
-    """Return the rows of a table whose columns are known. Raises UserError if there are none, or a cell is no text."""
+def set_of(table: Table, used: Columns, mode: str | None, digest: str = "") -> PredictionSet:
+    """Return the rows of a table whose columns are known, of one mode, in one Unicode form.
+
+    Raises UserError if there are none, or a cell is no text.
+    """
+    table, part = test_part(table, used)
     changed: dict[str, set[int]] = {}  # note on converted texts -> rows
-    sample_set, part = test_part(samples(table, used, changed))
+    sample_set = samples(table, used, changed)
     dropped = [name for name, present in (("condition", sample_set.conditions()), ("split", part)) if not present]
     predictions = complete(sample_set)
     if not predictions:
         raise UserError(f"{table.path}: no predictions in the file.")
     if {p.eval_condition for p in predictions} == {UNKNOWN}:
-        refuse_unread_conditions(table, used.used(dropped), {*sample_set.numbers})
+        refuse_unread_conditions(table, used.used(dropped))
     said, groups, has_seeds = describe_columns(table, used, dropped), sample_set.groups(), "seed" in sample_set.about
     notes = (*table.notes, *used.notes, *filter(None, [part]), *conversions(changed))
-    return PredictionSet(predictions, {}, said, table.path, notes, (), groups, digest, has_seeds)
+    read = PredictionSet(predictions, {}, said, table.path, notes, (), groups, digest, has_seeds)
+    return in_mode(in_one_form(read), mode)
 
 
 def table_of_file(

@@ -336,7 +336,7 @@ def as_set(
         table = Table(path, "F", "table", [*map(str, predictions.columns)], rows, range(len(rows)), "row")
         both = {*SIDES} <= {*normalize_names(predictions.columns)}  # preferred to other names, such as hypothesis
         used = roles(table, built_in(), columns or (SIDES if both else None))
-        return in_mode(in_one_form(set_of(table, used)), mode)
+        return set_of(table, used, mode)
     if (predictions := list(predictions)) and isinstance(predictions[0], str):
         count = "no" if references is None else len(references := list(references))
         if count != len(predictions):
@@ -344,8 +344,8 @@ def as_set(
                 f"{name}: {len(predictions)} texts and {count} references; give as many references as texts."
             )
         rows = [*zip(references, predictions, strict=True)]
-        table = Table(path, "P", "texts", None, rows, range(1, len(rows) + 1), "text", roles=FIRST_TWO)
-        return in_mode(in_one_form(set_of(table, FIRST_TWO)), mode)
+        table = Table(path, "P", "texts", None, rows, range(1, len(rows) + 1), "text")
+        return set_of(table, FIRST_TWO, mode)
     if predictions and not isinstance(predictions[0], Prediction):
         kind = type(predictions[0]).__name__
         raise UserError(f"{name} is a list of {kind}; expected predictions, texts, a DataFrame or the path of a file.")
