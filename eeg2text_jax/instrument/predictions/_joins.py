@@ -61,7 +61,7 @@ class Side:
         return {name: i for name, i in self.columns.items() if len({*self.values([i])}) == count > 1}
 
     def titles(self, places: Sequence[int]) -> str:
-        return "the ids" if self.table.coded and places else " and ".join(self.table.shown(i) for i in places)
+        return "the id beside each text" if self.table.coded and places else " and ".join(self.table.shown(i) for i in places)
 
     def described(self, used: Sequence[int]) -> str:
         """Return the columns in words: texts, ids and what is not used."""

@@ -174,6 +174,8 @@ def table_of_file(
     holds no table, with a hint at what it may be.
     """
     plain = lines.kind == TEXT
+    if not plain and (layout in ("P", "K") or not lines.kind.startswith("Excel")):
+        layout = None  # a table whose columns have names, whatever the other file is
     if layout == "P" and plain:
         return lines_table(lines, names, "P")
     printed = notebook_lines(lines) if plain and alone else None
