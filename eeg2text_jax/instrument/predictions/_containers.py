@@ -64,7 +64,7 @@ class Table:
     kind: str
     titles: list[str] | None
     rows: Sequence[Sequence[Any]]
-    numbers: Sequence[int]
+    numbers: Sequence[int] = ()  # from 1, if none are given
     unit: str = "line"
     notes: tuple[str, ...] = ()
     roles: Columns | None = None
@@ -75,6 +75,7 @@ class Table:
 
     def __post_init__(self) -> None:
         self.names = None if self.titles is None else normalize_names(self.titles)
+        self.numbers = self.numbers or range(1, len(self.rows) + 1)
 
     @property
     def width(self) -> int:
@@ -238,7 +239,7 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     lines have it, ids need no digit.
     """
     texts = line_texts(lines)
-    plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts], range(1, len(texts) + 1))
+    plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
     head = normalize_names(texts[0].split()) if texts else []
     headed = len(head) == 2 and head[0] in names.keys and names.is_text(head[1])
     filled = [text for text in texts[headed:] if text.strip()]
@@ -250,7 +251,7 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     tabbed = 2 * sum(text.partition("\t")[0] == key for text, key in zip(filled, ids, strict=True) if "\t" in text)
     if layout == "P" or not ids or len({*ids}) < len(ids) or not (tabbed > len(ids) or all(map(CODED.search, ids))):
         return plain
-    return dataclasses.replace(plain, kind="texts by id", rows=pairs, numbers=range(1, len(pairs) + 1), coded=True)
+    return dataclasses.replace(plain, kind="texts by id", rows=pairs, numbers=(), coded=True)
 
 
 def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
@@ -266,7 +267,7 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
     filled = {number: line for number, line in enumerate(lines, 1) if line.strip()}
     first, *others = filled.values()
     if others and (rows := printed_lists(filled.values())):
-        return Table(lines.path, "J", "a list on each line", None, rows, range(1, len(rows) + 1), "row")
+        return Table(lines.path, "J", "a list on each line", None, rows, unit="row")
     if others and start == b"{" and 2 * sum(line.startswith("{") for line in filled.values()) >= len(filled):
         rows = [printed_object(line, lines.path, number) for number, line in filled.items()]
         return objects_table(rows, lines.path, names, "JSON lines", [*filled], "line")
@@ -366,16 +367,13 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
     if isinstance(content, dict) and content:
         named, kinds = any(map(names.is_usual, normalize_names(content))), {*map(type, content.values())}
         if not alone or (kinds <= {str, list} and len(content) > 1 and not named):
-            return Table(
-                path, "K", "texts by id", None, [*content.items()], range(1, len(content) + 1), "item", coded=True
-            )
+            return Table(path, "K", "texts by id", None, [*content.items()], unit="item", coded=True)
         if dict not in kinds and (named or list not in kinds):
             return objects_table([content], path, names, "JSON object")
     if form == "rows" and alone:
-        return Table(path, "J", "JSON list without names", None, content, range(1, len(content) + 1), "item")
+        return Table(path, "J", "JSON list without names", None, content, unit="item")
     if form == "texts" or (form in ("rows", "list") and not alone):
-        rows = [[item] for item in content]
-        return Table(path, "P", "JSON list of texts", None, rows, range(1, len(rows) + 1), "item")
+        return Table(path, "P", "JSON list of texts", None, [[item] for item in content], unit="item")
     raise UserError(
         f"{path}: JSON without predictions; expected a list of objects, each with a reference and a prediction, or a "
         "list of references and one of predictions."
@@ -387,16 +385,15 @@ def objects_table(
     unit: str = "item",
 ) -> Table:  # fmt: skip
     """Return JSON objects as a table with the names of the first; a chat becomes the side that is missing."""
-    numbers = numbers or range(1, len(rows) + 1)
     notes: dict[str, None] = {}
     plain = [without_chat(row, names, notes) for row in rows]
-    titles = list(plain[0])
+    titles, first = list(plain[0]), next(iter(numbers), 1)
     if len(set(normalize_names(titles))) < len(titles):
-        raise UserError(f"{path}, {unit} {numbers[0]}: two names differ only in case or spaces; rename one of them.")
+        raise UserError(f"{path}, {unit} {first}: two names differ only in case or spaces; rename one of them.")
     chat = chat_of(plain[0])
     if chat is not None and len(titles) <= 2:
         raise UserError(
-            f"{path}, {unit} {numbers[0]}: no turn of the chat {chat!r} is known to be the reference or prediction; "
+            f"{path}, {unit} {first}: no turn of the chat {chat!r} is known to be the reference or prediction; "
             'write one row of reference and prediction per line, such as {"reference": "...", "prediction": "..."}.'
         )
     cells = [[row.get(title, ABSENT) for title in titles] for row in plain]

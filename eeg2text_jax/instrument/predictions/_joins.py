@@ -61,7 +61,11 @@ class Side:
         return {name: i for name, i in self.columns.items() if len({*self.values([i])}) == count > 1}
 
     def titles(self, places: Sequence[int]) -> str:
-        return "the id beside each text" if self.table.coded and places else " and ".join(self.table.shown(i) for i in places)
+        return (
+            "the id beside each text"
+            if self.table.coded and places
+            else " and ".join(self.table.shown(i) for i in places)
+        )
 
     def described(self, used: Sequence[int]) -> str:
         """Return the columns in words: texts, ids and what is not used."""
@@ -295,5 +299,5 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     layout, unit = ("K", "id") if join.of_references else ("P", "line")
     rows = [*zip(truth, predictions, *about.values(), strict=True)]
     notes = (*notes, *conversions(changed))
-    table = Table(outputs.table.path, layout, kind, None, rows, range(1, len(rows) + 1), unit, notes)
+    table = Table(outputs.table.path, layout, kind, None, rows, unit=unit, notes=notes)
     return table, Columns(0, {(UNKNOWN, UNKNOWN): 1}, {name: [i] for i, name in enumerate(about, 2)})

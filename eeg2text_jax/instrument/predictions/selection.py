@@ -343,8 +343,7 @@ def as_set(
             raise UserError(
                 f"{name}: {len(predictions)} texts and {count} references; give as many references as texts."
             )
-        rows = [*zip(references, predictions, strict=True)]
-        table = Table(path, "P", "texts", None, rows, range(1, len(rows) + 1), "text")
+        table = Table(path, "P", "texts", None, [*zip(references, predictions, strict=True)], unit="text")
         return set_of(table, FIRST_TWO, mode)
     if predictions and not isinstance(predictions[0], Prediction):
         kind = type(predictions[0]).__name__
