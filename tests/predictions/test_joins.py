@@ -133,7 +133,7 @@ def test_the_hdf5_of_a_session_is_a_file_of_references(write, tmp_path):
             group = file.create_group(f"trial_{i:04}")
             group.create_dataset("input_features", data=[[0.0]])
             group.attrs.update({"session": session, "block_num": block, "trial_num": trial, "sentence_label": text})
-    with pytest.raises(UserError, match="outputs without references .columns 'block_num', 'sentence_label'"):
+    with pytest.raises(UserError, match=r"outputs without references .columns 'block_num', 'sentence_label'"):
         read_any(tmp_path / "data_val.hdf5")  # was: not UTF-8 text
     assert pairs(read_any(write(SUBMISSION), reference=tmp_path / "data_val.hdf5")) == PAIRS
     texts = "".join(f"{text}\n" for text in SAID)

@@ -99,7 +99,11 @@ def test_a_file_has_a_line_before_and_after_each_line_end_and_at_no_other_mark(w
             json.dumps(CAPTIONS),
             "id '0': .* is .1, 2.; expected a text or a list of texts",
         ),
-        (lines(OUTPUTS), json.dumps(CAPTIONS), "has its texts by id, such as '0', and .* has no ids; give both in the same form"),
+        (
+            lines(OUTPUTS),
+            json.dumps(CAPTIONS),
+            "has its texts by id, such as '0', and .* has no ids; give both in the same form",
+        ),
         ("\n", lines(REFERENCES), "the file is empty"),
     ],
 )

@@ -355,7 +355,7 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
     form = form_of(content)
     if form == "objects":
         return objects_table(content, path, names, kind)
-    if form == "lists" and (alone or any(map(names.is_text, normalize_names(content)))):
+    if isinstance(content, dict) and form == "lists" and (alone or any(map(names.is_text, normalize_names(content)))):
         lists = {name: value for name, value in content.items() if isinstance(value, list)}
         if len({*map(len, lists.values())}) > 1:
             listed = ", ".join(f"{name}: {len(value)}" for name, value in lists.items())

@@ -282,7 +282,8 @@ def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None)
     Raises UserError if no key is in both files and they differ in length, or if ids have no or several references.
     """
     join = Join(outputs, references).choose(option_id)
-    notes, changed = [*outputs.table.notes, *references.table.notes], {}
+    notes = [*outputs.table.notes, *references.table.notes]
+    changed: dict[str, set[int]] = {}  # note on converted texts -> rows
     places = join.places(notes)
     if all(firsts := [side.first_text() for side in (outputs, references)]):
         notes.append(f"the first lines, {' and '.join(firsts)}, may be headers, and are used as a sample")

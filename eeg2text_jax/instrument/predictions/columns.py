@@ -4,7 +4,6 @@ import ast
 import csv
 import dataclasses
 import io
-import itertools
 import json
 import os
 import re
@@ -434,7 +433,8 @@ def test_part(table: Table, columns: Columns) -> tuple[Table, str]:
     if used and counts[used] < len(parts):
         others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != used)
         note = f"by the column of splits, only {counts[used]} rows of {used} are used; left out are {others}"
-        rows, numbers = ([*itertools.compress(of, map(used.__eq__, parts))] for of in (table.rows, table.numbers))
+        kept = [i for i, part in enumerate(parts) if part == used]
+        rows, numbers = [table.rows[i] for i in kept], [table.numbers[i] for i in kept]
         return dataclasses.replace(table, rows=rows, numbers=numbers), note
     if parts and counts["train"] == len(parts):
         return table, "every row is of the training part by the column of splits: models may have memorized its texts"

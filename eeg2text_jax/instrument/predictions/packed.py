@@ -34,6 +34,10 @@ OTHERS = {
     **dict.fromkeys((b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"), ("an archive", "unpack it")),
 }
 PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")  # of any protocol; the first ones have no mark of their own
+DAMAGE: tuple[type[Exception], ...] = (  # errors of libraries for damaged files
+    OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error,
+    SyntaxError,  # among them the ParseError of XML
+)  # fmt: skip
 TITLES = 20  # rows of a sheet in which a header is searched; titles may stand above it
 Rows = Iterator[Sequence[Any]]
 
@@ -109,10 +113,9 @@ def conversion(data: bytes, path: epath.Path) -> str:
 @contextlib.contextmanager
 def damaged(path: epath.Path, what: str, cure: str, *more: type[Exception]) -> Iterator[None]:
     """Turn the errors of libraries for damaged files, and `more`, into one sentence."""
-    kinds = (OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile)
     try:
         yield
-    except (*kinds, *more, SyntaxError, zlib.error) as error:  # the ParseError of XML is a SyntaxError
+    except (*DAMAGE, *more) as error:
         raise UserError(f"{path}: {what} ({first_line(error):.80}); {cure}.") from error
 
 
