@@ -133,8 +133,11 @@ def test_the_hdf5_of_a_session_is_a_file_of_references(write, tmp_path):
             group = file.create_group(f"trial_{i:04}")
             group.create_dataset("input_features", data=[[0.0]])
             group.attrs.update({"session": session, "block_num": block, "trial_num": trial, "sentence_label": text})
-    found = read_any(write(SUBMISSION), reference=tmp_path / "data_val.hdf5")
-    assert pairs(found) == PAIRS
+    with pytest.raises(UserError, match=r"outputs without references .columns 'block_num', 'sentence_label'"):
+        read_any(tmp_path / "data_val.hdf5")  # was: not UTF-8 text
+    assert pairs(read_any(write(SUBMISSION), reference=tmp_path / "data_val.hdf5")) == PAIRS
+    texts = "".join(f"{text}\n" for text in SAID)
+    assert pairs(read_any(write(texts), reference=tmp_path / "data_val.hdf5", layout="P")) == PAIRS
     rows = [(*TRIALS[i][:3], SAID[i]) for i in SHUFFLED]
     found = read_any(write(table(("session", "block", "trial", "pred"), rows)), reference=tmp_path / "data_val.hdf5")
     assert pairs(found) == PAIRS

@@ -99,7 +99,11 @@ def test_a_file_has_a_line_before_and_after_each_line_end_and_at_no_other_mark(w
             json.dumps(CAPTIONS),
             "id '0': .* is .1, 2.; expected a text or a list of texts",
         ),
-        (lines(OUTPUTS), json.dumps(CAPTIONS), "one has its texts by id and the other line by line"),
+        (
+            lines(OUTPUTS),
+            json.dumps(CAPTIONS),
+            "has its texts by id, such as '0', and .* has no ids; give both in the same form",
+        ),
         ("\n", lines(REFERENCES), "the file is empty"),
     ],
 )
@@ -383,8 +387,7 @@ REFUSALS = {  # words of the page -> a file that is refused with them, and optio
     "texts by id without references": (json.dumps(dict(zip("abcdef", OUTPUTS, strict=True))), {}),
     "5 texts, and 6 references in ...; expected as many": (lines(OUTPUTS[:5]), {"reference": lines(REFERENCES)}),
     "the id ... is not in ...": ('{"9": "c"}', {"reference": json.dumps(CAPTIONS)}),
-    "one has its texts by id and the other line by line": (lines(OUTPUTS), {"reference": json.dumps(CAPTIONS)}),
-    "each line begins or ends with an id": (kaldi(OUTPUTS), {"reference": lines(REFERENCES)}),
+    "has its texts by id, ..., and ... has no ids": (kaldi(OUTPUTS), {"reference": lines(REFERENCES)}),
     "no column can be recognized as the ...": ("subject,what,pred\ns,a b,c d\n", {}),
     "says what was fed": ("truth,pred,source\na,b,EEG\na,c,noise\n", {}),
     "another recording and no control": ("truth,pred,condition\na,b,EEG\na,c,MEG\n", {}),
