@@ -13,6 +13,7 @@ sentence to the next; so nothing is claimed where likeness falls between distanc
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,17 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.clock import order_likeness
 from eeg2text_jax.instrument.auditing.strata import MIN_SENTENCES, divided, length_strata, reader_groups
 from eeg2text_jax.instrument.auditing.table import Cells, strata_members
-from eeg2text_jax.instrument.auditing.verdict import ALPHA, Contrast, Strata, contrast, figures_text, p_text
+from eeg2text_jax.instrument.auditing.verdict import (
+    ALPHA,
+    POWER,
+    Z_ALPHA,
+    Z_POWER,
+    Contrast,
+    Strata,
+    contrast,
+    figures_text,
+    p_text,
+)
 
 if TYPE_CHECKING:
     from eeg2text_jax.data.datafile import DataFile
@@ -32,6 +43,9 @@ POSITIONS = 8  # most positions to which a sentence is resampled
 ORDERED = 0.1  # order likeness from which on sentences are compared with those beside them
 NEAR, FAR, FARTHEST = 1, 3, 12  # distances in places that are compared, and the largest one that is shown
 BLOCK, FEWEST_BLOCKS = 12, 5  # places of a block, the unit of the test that likeness falls; fewest blocks for it
+# Minimum detectable effect against the sentence beside it, over that of content alone: the test that likeness falls
+# withholds a share of ALPHA of the claims by chance.
+BESIDE = (Z_ALPHA + NormalDist().inv_cdf(POWER / (1 - ALPHA))) / (Z_ALPHA + Z_POWER)
 FOLDS, COMPONENTS, RIDGE = 5, 64, 1.0  # of the linear map between two recordings
 MOST_LEFT_OUT = 5  # recordings that are named with the effect without them
 
@@ -260,6 +274,7 @@ def compare(groups: Sequence[Recorded], scope: str, order: float, likeness: str 
     zeros = np.zeros(0)
     strata = Strata([part for part, _ in members])
     answer = contrast(strata, Cells(tuple(block for _, block in members), zeros, zeros))
+    answer = dataclasses.replace(answer, mde=answer.mde * BESIDE) if beside else answer
     curve, p_fall = _distances(tables)
     return Repeats(
         scope, len({pair[:2] for pair in effects}), order, beside, answer, curve, p_fall, _without(effects),
