@@ -203,14 +203,16 @@ def gathered(
 def without_length(values: np.ndarray, length: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Subtract the effect of each length from the samples `[n, D]` of a recording.
 
-    It is estimated from differences of consecutive samples. Means of equal lengths would hold what drifts slowly, the
-    same in recordings of the same order, and would make places alike.
+    It is estimated from differences of samples up to `FAR` places apart. Means of equal lengths would hold what drifts
+    slowly, the same in recordings of the same order, and would make places alike. Differences of consecutive samples
+    alone would bring something of each sentence into those beside it, so that likeness would seem to fall.
     """
     strata = length_strata(np.zeros(len(length), int), length)
     member = (strata[:, None] == np.arange(strata.max() + 1)).astype(np.float32)  # [n, lengths]
     order = np.argsort(place, kind="stable")
-    steps = np.diff(member[order], axis=0)
-    effect = np.linalg.pinv(steps) @ np.diff(values[order], axis=0)
+    lags = range(1, FAR + 1)
+    steps, changes = (np.concatenate([x[lag:] - x[:-lag] for lag in lags]) for x in (member[order], values[order]))
+    effect = np.linalg.pinv(steps) @ changes
     return values - member @ effect
 
 
