@@ -14,6 +14,7 @@ from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.datafile import DataFile, read_datafile
 from eeg2text_jax.instrument.auditing import verdict
 from eeg2text_jax.runs.repeats import (
+    FALLS,
     FAR,
     NEAR,
     OVER,
@@ -122,6 +123,19 @@ def test_drift_of_a_fixed_order_is_not_content(tmp_path):
         assert not found.claim
         assert found.p_fall < 0.01
         assert "nothing is claimed" in found.text
+        assert f"drift could make a content of up to {FALLS * found.fall:.2f}" in found.text
+
+
+def test_words_are_found_where_likeness_falls_by_less_than_they_add(tmp_path):
+    """Much data shows that any drift makes likeness fall; the words are many times as strong as what it could make."""
+    for found in repeats(data_of(tmp_path, words=3.0, drift=6.0, period=60.0)):
+        assert found.p_fall < 0.05
+        assert found.contrast.interval()[0] > FALLS * found.fall
+        assert found.claim
+    low, fall = found.contrast.interval()[0], found.fall
+    assert not dataclasses.replace(found, fall=low / FALLS).claim
+    assert dataclasses.replace(found, fall=fall, beside=False, p_fall=0.0).claim
+    assert not dataclasses.replace(found, fall=np.nan, p_fall=np.nan).claim
 
 
 def test_a_linear_map_finds_words_that_a_subject_turns(tmp_path):
