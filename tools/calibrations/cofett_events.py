@@ -3,9 +3,9 @@
     python tools/calibrations/cofett_events.py FOLDER OUT
 
 FOLDER has the public tables (signals need not be downloaded). OUT gets a copy of them with a small EDF file of noise
-beside each, 10 samples a second, and Excel files of invented texts, whose numbers of characters fit the events. Both
-phases of both tasks are prepared with `configs/cofett.py` (one band, 1 to 4 Hz), and `check` compares the orders.
-Then texts that are shifted by one row, or those of another run, must be refused. Needs 1 GB.
+beside each, 5 samples a second, and Excel files of invented texts, whose numbers of characters fit the events. Both
+phases of both tasks are prepared with `configs/cofett.py` (one band, 0.5 to 2 Hz), and `check` compares the orders.
+Then texts that are shifted by one row, or those of another run, must be refused. Needs 300 MB.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from real_layouts import rows_of
 
 from configs.cofett import EVENTS
 
-RATE, CHARACTER = 10, 0.4  # samples a second; seconds a character
+RATE, CHARACTER = 5, 0.4  # samples a second; seconds a character
 TASKS, PHASES = ("para1", "para2"), ("reading", "inner")
 
 
@@ -86,7 +86,7 @@ def prepare(out: Path, phase: str, task: str, books: Path) -> str:
     source = f"{out}/sub-*/ses-*/eeg/*task-{task}*.edf"
     return run("prepare", f"--config=configs/cofett.py:phase={phase},task={task}", f"--config.data.source={source}",
                f"--config.data.raw.texts={books / name}", "--config.data.raw.resample=0",
-               "--config.data.raw.bands=((1,4),)", f"--out={out}/{phase}_{task}.h5")  # fmt: skip
+               "--config.data.raw.bands=((0.5,2),)", f"--out={out}/{phase}_{task}.h5")  # fmt: skip
 
 
 def main() -> None:

@@ -78,7 +78,7 @@ def zuco(folder: Path) -> tuple[DataFile, dict[str, np.ndarray]]:
             rows += [(f"Z{s}", task, f"Z{s} {task}", row[text], k, k, row[group], called) for s in range(READERS)]
     places = [(block, k) for block, size in enumerate(BLOCKS_V2) for k in range(size)]
     for index, (block, k) in enumerate(places):
-        about = [(f"Y{s}", f"Y{s} block {block + 1}") for s in range(READERS_V2)]
+        about = [(f"Y{s}", f"Y{s} run-{block + 1}") for s in range(READERS_V2)]
         rows += [(who, "NRv2", run, f"sentence {index} of NRv2", index, k, "", "") for who, run in about]
     subject, task, recording, text, index, order, group, called = (np.array(c, object) for c in zip(*rows, strict=True))
     blank = [np.nan] * len(rows)
