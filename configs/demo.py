@@ -64,6 +64,7 @@ def set_tiny(c: ConfigDict, data: str) -> None:
         small["init_std"] = 0.3  # with 0.02 the tied embeddings repeat the start token, and each w/tf text is empty
     c.model.shape = small
     c.text.max_tokens = c.decode.max_length = 26
+    c.text.vocab_size = 400  # the texts of each split give so many, so that runs have the same programs
     c.parallel.arms = "auto"
     for stage in (c.train, c.pretrain.snapshot, c.pretrain.series):
         stage.epochs = min(stage.epochs, 2)
