@@ -132,9 +132,9 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
 
 
 def unit_of(outline: DataFile) -> str:
-    """Return the plural name of a sample's positions: "frames", "points" (of waves), "windows" (of time) or "words"."""
+    """Return the plural name of a sample's positions: "frames", "moments" (of waves), "windows" or "words"."""
     if outline.is_windows or outline.is_waves:
-        return "frames" if outline.is_windows else "points"
+        return "frames" if outline.is_windows else "moments"
     return "windows" if "windows of" in outline.features_are else "words"
 
 
