@@ -276,9 +276,9 @@ def bands_of(features_are: str, width: int) -> int:
 
 
 def names_of(features_are: str) -> tuple[list[str], list[str]]:
-    """Return the bands (`4-8`, in Hz) and channel names in a description of raw EEG's features; empty if absent."""
-    match = re.search(r"bands in Hz: (.*?); channels: (.*)", features_are)
-    return (match[1].split(), match[2].split()) if match else ([], [])
+    """Return the bands (`4-8`, in Hz; of waves none) and channel names in a description of recordings' features."""
+    match = re.search(r"(?:bands in Hz: (.*?); |; )channels: (.*)", features_are)
+    return ((match[1] or "").split(), match[2].split()) if match else ([], [])
 
 
 def scale_figure(findings: Findings) -> Any:

@@ -12,7 +12,7 @@ from eeg2text_jax import data as data_package
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.batches import Samples, feature_scale, make_batch
-from eeg2text_jax.data.check import check_datafile
+from eeg2text_jax.data.check import check_datafile, names_of
 from eeg2text_jax.data.datafile import Frames, read_datafile
 from eeg2text_jax.data.planted import Plan, write_recordings
 
@@ -41,7 +41,8 @@ def test_recordings_become_waves_as_a_script_makes_them(tmp_path):
     filters = ["features=waves", "resample=64", "highpass=0.5", "lowpass=20", "notch=25"]
     data = prepare(tmp_path, tmp_path / "files", *fields, *(f"--config.data.raw.{field}" for field in filters))
     assert (data.sfreq, data.channels, data.types, data.is_waves) == (64.0, NAMES, ("eeg",) * 6, True)
-    assert "waves of 6 channels (6 eeg in uV), 64 samples a second, highpass 0.5 Hz, lowpass 20 Hz" in data.features_are
+    assert "waves in uV of 6 channels, 64 samples a second, highpass 0.5 Hz, lowpass 20 Hz" in data.features_are
+    assert names_of(data.features_are) == ([], list(NAMES))
     raw = mne.io.read_raw(tmp_path / "files" / "S1.edf", preload=True, verbose="error")
     plan = Plan.draw(5, 0)
     for i in range(5):
