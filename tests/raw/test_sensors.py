@@ -195,3 +195,30 @@ def test_held_recordings_and_epochs_have_types_too(tmp_path):
     np.testing.assert_allclose(waves.words(2)[:, near], own - own.mean(0), rtol=1e-3, atol=1e-2)
     with pytest.raises(UserError, match="has no channel 'T9'"):
         prepare_held(epochs, tmp_path / "d.h5", data__raw__channels=("T9",))
+
+
+def test_a_bids_folder_has_the_datatype_that_is_asked_for(tmp_path, capsys):
+    """A recording in `meg`, with EEG beside it, and one in `eeg`: EEG without a choice, as ever."""
+    pytest.importorskip("pybv")
+    root, lines = tmp_path / "study", ["onset\tduration\ttext"]
+    lines += [f"{2 + i * (SECONDS + 1)}\t{SECONDS}\ttext number {i} has bit {bit}" for i, bit in enumerate(BITS)]
+    for datatype, types in (("meg", MIXED), ("eeg", {name: kind for name, kind in MIXED.items() if kind == "eeg"})):
+        raw = recording(types, "mag")
+        raw.info["line_freq"] = 50
+        path = bids.BIDSPath(subject="01", task="reading", datatype=datatype, root=root)
+        if datatype == "meg":
+            raw.save(tmp_path / "a_raw.fif", verbose="error")
+            raw = mne.io.read_raw(tmp_path / "a_raw.fif", verbose="error")
+        how = {"format": "BrainVision", "allow_preload": True} if datatype == "eeg" else {}
+        bids.write_raw_bids(raw, path, verbose="error", **how)
+        path.copy().update(suffix="events", extension=".tsv").fpath.write_text("\n".join(lines) + "\n")
+    for choice, kinds, others in (
+        ([], {"eeg"}, "1 recordings of the datatype meg"),
+        (["--config.data.raw.channels=meg"], {"mag", "grad"}, "1 recordings of the datatype eeg"),
+        (["--config.data.raw.channels=('mag','eeg')"], {"mag", "eeg"}, "1 recordings of the datatype eeg"),
+    ):
+        data = prepare(tmp_path, root, *WHOLE, *choice)
+        assert set(data.types) == kinds
+        assert f"{others}, which are not taken" in capsys.readouterr().err
+        if "mag" in kinds:
+            assert found(data)["mag"] > 0.75
