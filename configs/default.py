@@ -245,6 +245,7 @@ def get_config() -> ConfigDict:
         "noise",
         "noise_redrawn",
         "noise_uniform",
+        "noise_spectrum",
         "zero",
         "shuffled",
         "subject_mean",

@@ -128,7 +128,11 @@ def test_what_is_not_there_is_said_with_what_is(mixed, refused, capsys):
         said = refused(arguments, alone=False)
         assert f"has no channel {wanted!r} (data.raw.channels); it has 32 channels: 8 mag (MEG001, MEG011, " in said
         assert "16 grad" in said
-    for reference, said in (("mag:average", "MEG has none"), ("seeg:Cz", "average or bipolar")):
+    for reference, said in (
+        ("mag:average", "MEG has none"),
+        ("seeg:Cz", "average or bipolar"),
+        ("bipolar", "seeg:bipolar"),
+    ):
         arguments = ["prepare", str(root / "raw"), f"--config.data.raw.reference={reference}", f"--out={root / 'x.h5'}"]
         assert said in refused(arguments, alone=False)
     data = prepare(root, root / "raw", *WHOLE)

@@ -87,8 +87,14 @@ class RawSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "bands", tuple((float(low), float(high)) for low, high in self.bands))
         for kind, how in self.references.items():
-            if kind in DATATYPES["meg"] or (kind in DATATYPES["ieeg"] and how not in ("average", BIPOLAR)):
-                expected = "no reference, as MEG has none" if kind in DATATYPES["meg"] else f"average or {BIPOLAR}"
+            expected = ""
+            if kind in DATATYPES["meg"]:
+                expected = "no reference, as MEG has none"
+            elif kind in DATATYPES["ieeg"] and how not in ("average", BIPOLAR):
+                expected = f"average or {BIPOLAR}"
+            elif kind == "eeg" and how == BIPOLAR:
+                expected = f"average or names of channels; seeg:{BIPOLAR} and ecog:{BIPOLAR} are for contacts"
+            if expected:
                 raise UserError(f"data.raw.reference is {self.reference!r}; expected for {kind}: {expected}.")
 
     @property
