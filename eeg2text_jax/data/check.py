@@ -11,7 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from eeg2text_jax.base.errors import UserError, first_line, shortlist
+from eeg2text_jax.base.errors import UserError, count_of, first_line, shortlist
 from eeg2text_jax.data.clock import NO_TIME
 from eeg2text_jax.data.datafile import DataFile, Frames, read_datafile, read_outline
 from eeg2text_jax.data.raw.find import is_raw
@@ -92,7 +92,9 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
     texts = [" ".join(text.split()).casefold() for text in outline.sentence]
     empty = [i for i, text in enumerate(outline.sentence) if not text.strip()]
     if empty:
-        findings.problems.append(f"{len(empty)} samples have an empty sentence, the first is number {empty[0]}.")
+        findings.problems.append(
+            f"{count_of(len(empty), 'sample has', 'samples have')} an empty sentence, the first is number {empty[0]}."
+        )
     texts_of: dict[str, set[str]] = collections.defaultdict(set)  # sentence id (`task:index`) -> its texts
     numbers_of: dict[str, set[str]] = collections.defaultdict(set)  # text -> its sentence ids
     for number, text in zip(outline.sentence_id, texts, strict=True):
@@ -105,7 +107,8 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
         )
     if n := sum(len(ids) > 1 for ids in numbers_of.values()):
         findings.notes.append(
-            f"{n} texts have several sentence numbers, for example in several tasks; splits by number leak them."
+            f"{count_of(n, 'text has', 'texts have')} several sentence numbers, for example in several tasks; splits "
+            "by number leak such a text."
         )
     shared = set.intersection(*(set(re.findall(r"\w+", text)) for text in numbers_of)) - COMMON if numbers_of else set()
     if shared and len(numbers_of) >= FEWEST_TEXTS:
@@ -164,7 +167,8 @@ def _look_at_features(outline: DataFile, total: int, findings: Findings) -> None
     if isinstance(outline.features, Frames) and digest.hexdigest() != outline.features.digest:
         findings.problems.append(WRONG_SUM)
     if bad:
-        findings.problems.append(f"{len(set(bad))} samples have NaN or infinity, the first is number {bad[0]}.")
+        many = count_of(len(set(bad)), "sample has", "samples have")
+        findings.problems.append(f"{many} NaN or infinity, the first is number {bad[0]}.")
     if shift is None:
         return
     n = by_subject[:, 1].sum()
@@ -202,7 +206,8 @@ def _blocks(path: Path, total: int, size: int) -> Iterator[tuple[int, np.ndarray
 def _look_at_repetitions(outline: DataFile, findings: Findings) -> None:
     readings = collections.Counter(zip(outline.subject, outline.sentence_id, strict=True))
     if again := sum(readings.values()) - len(readings):
-        findings.notes.append(f"{again} samples are repeated readings: the same subject read the same sentence before.")
+        many = count_of(again, "sample is a repeated reading", "samples are repeated readings")
+        findings.notes.append(f"{many}: the same subject read the same sentence before.")
     seen: dict[bytes, int] = {}
     same = []
     with h5py.File(outline.path, "r") as file:
@@ -213,8 +218,8 @@ def _look_at_repetitions(outline: DataFile, findings: Findings) -> None:
     if same:
         first, second = (f"{i}, {outline.subject[i]}, {outline.sentence_id[i]}" for i in same[0])
         findings.notes.append(
-            f"{len(same)} samples have exactly the features of an earlier sample (the first pair: number {first}, and "
-            f"number {second}): is it one recording under two names?"
+            f"{count_of(len(same), 'sample has', 'samples have')} exactly the features of an earlier sample (the first "
+            f"pair: number {first}, and number {second}): is it one recording under two names?"
         )
 
 

@@ -107,10 +107,9 @@ class DataWriter:
 
     def __exit__(self, *raised: Any) -> None:
         try:
-            if raised[0] is None:
-                self._finish()
-            self._file.close()
-            self._disk.close()
+            with contextlib.closing(self._disk), contextlib.closing(self._file):
+                if raised[0] is None:
+                    self._finish()
             self._disk.check()
         except BaseException:
             self._resources.__exit__(*sys.exc_info())

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from eeg2text_jax.base import kinds
-from eeg2text_jax.base.errors import UserError, did_you_mean, first_line
+from eeg2text_jax.base.errors import UserError, count_of, did_you_mean, first_line
 from eeg2text_jax.data.clock import CLOCK_COLUMNS, parse_time
 from eeg2text_jax.data.data_writer import DataWriter, WaveWriter
 from eeg2text_jax.data.source import Sample, Source, Tally, files_of
@@ -265,8 +265,9 @@ class SentenceNumbers:
         if (first := self._other) is None:
             return []
         before = self._texts[first.task, first.sentence_index]
+        many = count_of(self._n_other, "row has", "rows have")
         return [
-            f"{where}: {self._n_other} rows have another text than the first row of the same task and sentence_index "
+            f"{where}: {many} another text than the first row of the same task and sentence_index "
             f"(number {first.sentence_index} of {first.task} is both {before[:40]!r} and {first.sentence[:40]!r}); "
             "leave the column out to number sentences by their text, or do not split by index."
         ]

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from eeg2text_jax.base.cpu import log_softmax, top_k
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.decoding.settings import GenerationSpec
 
 # Logits processors: pure functions that change the scores `[N, V]` before the next token is chosen.
@@ -134,7 +135,9 @@ def suppress(scores: jax.Array, banned: tuple[int, ...]) -> jax.Array:
 
 
 def force(scores: jax.Array, token: int) -> jax.Array:
-    """Set the score of one token to 0 and all others to -inf."""
+    """Set the score of one token to 0 and all others to -inf. Raises UserError if the model has no such token."""
+    if token >= scores.shape[1]:
+        raise UserError(f"generation settings force the token {token}; expected one of the model's {scores.shape[1]}.")
     return jnp.full_like(scores, -jnp.inf).at[:, token].set(0.0)
 
 

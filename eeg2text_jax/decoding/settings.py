@@ -237,7 +237,9 @@ def _known(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
 def _checks(spec: GenerationSpec) -> list[tuple[str, bool, str]]:
     """Return checks as (field, whether the value is valid, what was expected)."""
     searches = spec.num_beams > 1
+    single = ("decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id")  # each of them is written
     return [
+        *((name, (getattr(spec, name) or 0) >= 0, "a token id, or None for none") for name in single),
         ("eos_token_id", bool(spec.eos_token_id), "at least one token id"),
         ("max_length", spec.max_length >= 2, "at least 2 (the start token and one more)"),
         ("min_length", 0 <= spec.min_length <= spec.max_length, f"between 0 and max_length ({spec.max_length})"),

@@ -173,8 +173,20 @@ def check_unchanged(path: str | os.PathLike[str]) -> None:
         Workdir(path.parent).check(path.name)
 
 
+def check_name(folder: str | os.PathLike[str]) -> None:
+    """Raise UserError for a folder whose path is not UTF-8: tokenizers and tensorstore write into no such folder."""
+    try:
+        os.path.abspath(os.fspath(folder)).encode("utf8")
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{os.fspath(folder)}: the path of this folder is not UTF-8, which libraries that write checkpoints need; "
+            "rename it, or take another."
+        ) from error
+
+
 def check_ours(root: epath.Path) -> None:
     """Raise UserError if a folder is neither a workdir nor empty; the first files of a killed run are accepted."""
+    check_name(root)
     first = (partial_of(root / "config.json").name, ".lock")
     if (root / "config.json").exists() or not root.exists():
         return

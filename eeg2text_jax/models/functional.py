@@ -22,26 +22,30 @@ from eeg2text_jax.models.brain import (
     snapshot_flops,
     stack_spec,
 )
-from eeg2text_jax.models.language_model import CausalLM, EncoderDecoder, Int8Table, ReadOut, Step, logits_of
+from eeg2text_jax.models.language_model import CausalLM, EncoderDecoder, Int8Table, ReadOut, Step, StepTable, logits_of
 from eeg2text_jax.models.nnx_bridge import Keep, Params, PureModel, in_compute_dtype
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
 
 Inputs = Mapping[str, jax.Array]
 
 
-class Int8Weights(NamedTuple):
-    """A language model's layers, with stacked parameters `[L, ...]`, and its output head; all matrices are int8."""
+class SearchWeights(NamedTuple):
+    """A language model's layers, with stacked parameters `[L, ...]`, and its output head, in compute dtype or int8."""
 
     encoder: Layer | None  # None: a decoder-only model
     decoder: Layer
-    table: Int8Table
+    table: jax.Array | StepTable | Int8Table
 
 
-class Rounded(NamedTuple):
-    """Parameters of a trained model, and the int8 layers and head that replace its own, see `Seq2SeqModel.rounded`."""
+class Prepared(NamedTuple):
+    """Parameters of a trained model, and what replaces them in a search, see `Seq2SeqModel.prepared`."""
 
     params: Params
-    weights: Int8Weights
+    weights: SearchWeights
+
+    @property
+    def in_int8(self) -> bool:
+        return isinstance(self.weights.table, Int8Table)
 
 
 class EEG2Text(nnx.Module):
@@ -189,22 +193,23 @@ class Seq2SeqModel(PureModel):
         """
         return (max_length,) if self.spec.encoder is None else lengths_of(beams, max_length, platform)
 
-    def decode_step(self, params: Params | Rounded) -> Step:
+    def decode_step(self, params: Params | Prepared) -> Step:
         """Return the decoder step (tokens int32 `[B*K]`, position, cache) -> (float32 logits `[B*K, V]`, new cache).
 
         Call this outside of the decoding loop: it prepares the weights for all steps.
         """
         backbone = self._bind(params, biases=False).backbone
-        return backbone.decode_step(params.weights.table if isinstance(params, Rounded) else None)
+        return backbone.decode_step(params.weights.table if isinstance(params, Prepared) else None)
 
-    def rounded(self, params: Params) -> Rounded:
-        """Round the matrices of the language model to int8, with one scale per output, once for many batches.
+    def prepared(self, params: Params, weights_dtype: str = "") -> Prepared:
+        """Cast the language model's weights to the compute dtype, once for many batches.
 
-        Pass the result in place of `params` to `encode`, `init_cache` and `decode_step`: they then also round the
-        activations that enter a product, with one scale per row. Or pass it to `generate` with `weights_dtype="int8"`,
-        which otherwise rounds the matrices again for each batch. The brain encoder is not rounded.
+        Pass the result in place of `params` to `encode`, `init_cache`, `decode_step` or `generate`, which otherwise do
+        this for each batch. With `weights_dtype="int8"`, matrices are rounded to int8, with one scale per output; the
+        functions then also round the activations that enter a product, with one scale per row. The brain encoder stays
+        as it is.
         """
-        return Rounded(params, _rounded_weights(self, params))
+        return Prepared(params, _search_weights(self, params, weights_dtype))
 
     def shift_right(self, labels: jax.Array) -> jax.Array:
         """Return decoder inputs `[B, T]`: the start token, then all labels but the last one; -100 becomes padding."""
@@ -219,12 +224,12 @@ class Seq2SeqModel(PureModel):
     def _make(self) -> Callable[[nnx.Rngs], EEG2Text]:
         return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
 
-    def _bind(self, params: Params | Rounded, *, layers: bool = True, biases: bool = True) -> EEG2Text:
+    def _bind(self, params: Params | Prepared, *, layers: bool = True, biases: bool = True) -> EEG2Text:
         """Return the network with parameters in the compute dtype, see `in_compute_dtype`.
 
         With `remat`, layers are cast when they are computed, so `forward` and `encode` leave them as they are.
         """
-        if isinstance(params, Rounded):
+        if isinstance(params, Prepared):
             network = self._bind(params.params, layers=layers, biases=biases)
             if params.weights.encoder is not None:
                 network.backbone.encoder.layers = params.weights.encoder
@@ -233,11 +238,17 @@ class Seq2SeqModel(PureModel):
         return self._module(in_compute_dtype(joined(params), jnp.dtype(self.dtype), layers=layers, biases=biases))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _rounded_weights(model: Seq2SeqModel, params: Params) -> Int8Weights:
-    backbone = model._module(joined(params)).backbone
-    encoder = backbone.encoder.rounded_layers() if isinstance(backbone, EncoderDecoder) else None
-    return Int8Weights(encoder, backbone.decoder.rounded_layers(), backbone.int8_table())
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def _search_weights(model: Seq2SeqModel, params: Params, weights_dtype: str) -> SearchWeights:
+    network = model._module(joined(params)) if weights_dtype == "int8" else model._bind(params, biases=False)
+    backbone, encoder = network.backbone, None
+    if weights_dtype == "int8":
+        backbone.decoder.layers = backbone.decoder.rounded_layers()
+    if isinstance(backbone, EncoderDecoder):
+        rounded = weights_dtype == "int8"
+        encoder = backbone.encoder.rounded_layers() if rounded else model._bind(params).backbone.encoder.layers
+    table = backbone.int8_table() if weights_dtype == "int8" else backbone.step_table()
+    return SearchWeights(encoder, backbone.decoder.layers, table)
 
 
 def divide(params: Params) -> Divided:

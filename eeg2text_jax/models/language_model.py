@@ -229,17 +229,21 @@ class EncoderDecoder(nnx.Module):
             x = self.decoder(x, mask, hidden, hidden_mask, **options)
         return self.head(x, self.head.table(self._table().embedding[...]), read_out)
 
+    def step_table(self) -> jax.Array | StepTable:
+        """Return the table of the output head, for `decode_step`."""
+        return self.head.step_table(self._table().embedding[...])
+
     def int8_table(self) -> Int8Table:
-        """Return the table of the output head rounded to int8, for `decode_step`."""
+        """Return that table rounded to int8."""
         return self.head.int8_table(self._table().embedding[...])
 
-    def decode_step(self, table: Int8Table | None = None) -> Step:
+    def decode_step(self, table: jax.Array | StepTable | Int8Table | None = None) -> Step:
         """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache).
 
-        `table`, from `int8_table`, replaces the output head's own.
+        `table` is from `step_table` or `int8_table`; None: from `step_table`.
         """
         layers = self.decoder.separate_layers()
-        table = self.head.step_table(self._table().embedding[...]) if table is None else table
+        table = self.step_table() if table is None else table
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
             x = self.embed_targets(tokens[:, None])
@@ -420,17 +424,21 @@ class CausalLM(nnx.Module):
             x = self.decoder(x, jnp.concatenate([hidden_mask, later], axis=1), **options)
         return self.head(x[:, hidden.shape[1] - 1 :], self.head.table(self.shared.embedding[...]), read_out)
 
+    def step_table(self) -> jax.Array | StepTable:
+        """Return the table of the output head, for `decode_step`."""
+        return self.head.step_table(self.shared.embedding[...])
+
     def int8_table(self) -> Int8Table:
-        """Return the table of the output head rounded to int8, for `decode_step`."""
+        """Return that table rounded to int8."""
         return self.head.int8_table(self.shared.embedding[...])
 
-    def decode_step(self, table: Int8Table | None = None) -> Step:
+    def decode_step(self, table: jax.Array | StepTable | Int8Table | None = None) -> Step:
         """Return the function of one decoder step: (tokens `[B*K]`, position, cache) -> (logits `[B*K, V]`, cache).
 
-        `table`, from `int8_table`, replaces the output head's own.
+        `table` is from `step_table` or `int8_table`; None: from `step_table`.
         """
         layers = self.decoder.separate_layers()
-        table = self.head.step_table(self.shared.embedding[...]) if table is None else table
+        table = self.step_table() if table is None else table
 
         def step(tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
             start = jnp.repeat(cache.start, cache.ancestors.shape[1], axis=0)

@@ -38,8 +38,8 @@ from eeg2text_jax.decoding.generate import (
     decode_dataset,
     generate_arms,
     plan_slices,
+    prepared_arms,
     program_of_arms,
-    rounded_arms,
     teacher_forced_program,
 )
 from eeg2text_jax.decoding.settings import GenerationSpec, TokenIds
@@ -100,7 +100,7 @@ def decoder_of(study: Study, params: Any, mesh: Mesh) -> Callable[[Inputs, Input
     params = place_params(study, params, mesh)
     decode = study.config.decode
     spec = check_decoding(decode, study.model)
-    searching = rounded_arms(study.model, params, spec)
+    searching = prepared_arms(study.model, params, spec)
 
     def both_modes(fed: Inputs, shared: Inputs, batch: Inputs) -> BothModes:
         keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None

@@ -143,7 +143,7 @@ def test_labels_that_are_missing_or_all_the_same_are_refused():
     eeg, controls, classes = planted("class")
     few = dict(list(classes.items())[1:])
     for groups, message in (
-        (few, "1 references have no label"),
+        (few, "1 reference has no label"),
         (dict.fromkeys(classes, " "), "96 references have no label"),
         (dict.fromkeys(classes, "one"), "the same label"),
     ):

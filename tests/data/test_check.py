@@ -90,7 +90,7 @@ def test_what_is_worth_a_look_is_noted(tmp_path):
     twins = "exactly the features of an earlier sample (the first pair: number 0, S0, NR:0, and number 14, S9"
     assert "2 samples have exactly" in found
     assert twins in found
-    assert "1 samples are repeated readings: the same subject read the same sentence before" in found
+    assert "1 sample is a repeated reading: the same subject read the same sentence before" in found
     assert "the features of S0 are" in noted(tmp_path, volts)
     found = noted(tmp_path, trials)  # 3 texts for the numbers 0 and 1, and 2 for the others
     assert "6 sentence numbers stand for several texts each (the first is NR:0)" in found
@@ -119,8 +119,8 @@ def test_problems_are_listed_together(tmp_path, printed_by):
     with h5py.File(path, "r+") as file:
         file.attrs["format"] = "eeg2text-data-1"  # without checksums
     out = printed_by(["check", str(path)], 2)
-    assert "PROBLEM: 1 samples have an empty sentence, the first is number 5." in out
-    assert "PROBLEM: 1 samples have NaN or infinity, the first is number 1." in out
+    assert "PROBLEM: 1 sample has an empty sentence, the first is number 5." in out
+    assert "PROBLEM: 1 sample has NaN or infinity, the first is number 1." in out
     assert "2 problems" in out
 
     path = damaged(good(tmp_path / "edited.h5"), lambda file: file["features"].__setitem__((0, 0), 1.0))

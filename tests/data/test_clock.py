@@ -89,6 +89,13 @@ def test_wrong_times_are_named(tmp_path, column, value, wanted):
         public.write(tmp_path / "a.h5", rows(**{column: value}))
 
 
+def test_onsets_and_orders_that_contradict_each_other_are_no_data_file(tmp_path):
+    found = ({**row, "order": k} for k, row in enumerate(rows()))
+    with pytest.raises(UserError, match=r"'run0': onset and order contradict each other .order 0 begins at 9 s, order"):
+        public.write(tmp_path / "a.h5", found)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_changed_clock_is_found(tmp_path):
     path = public.write(tmp_path / "a.h5", rows())
     with h5py.File(path, "r+") as file:
@@ -195,7 +202,7 @@ def test_a_report_has_the_range_of_onsets_of_each_recording(tmp_path):
     path = public.write(tmp_path / "a.h5", shown_every(4.0, begin=1.7e9))
     assert "| r\\|1 | 1700000000 | 1700000044 |" in data_section(read_datafile(path)).markdown
     summary = "\n".join(check_datafile(path).table)
-    assert "1 recordings, from first to last sample in s: r|1 1700000000 to 1700000044" in summary
+    assert "1 recording, from first to last sample in s: r|1 1700000000 to 1700000044" in summary
     split = make_split(read_datafile(path), "c", (0.6, 0.2, 0.2), 0)
     assert certify_data(read_datafile(path), split)["time"]["ranges"] == {"r|1": [1.7e9, 1.7e9 + 44]}
 

@@ -14,6 +14,7 @@ from eeg2text_jax.base.devices.mesh import (
     FULLY_SHARDED,
     REPLICATED,
     Placement,
+    arm_sharding,
     batch_sharding,
     fed_sharding,
     frozen_shardings,
@@ -27,10 +28,10 @@ from eeg2text_jax.data.batches import batch_shapes
 from eeg2text_jax.data.datafile import read_outline
 from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.data.text import load_tokenizer
-from eeg2text_jax.decoding.generate import generate_program
+from eeg2text_jax.decoding.generate import generate_program, prepared_arms
 from eeg2text_jax.decoding.settings import GenerationSpec
 from eeg2text_jax.models.backbones.build import build_model
-from eeg2text_jax.models.functional import Seq2SeqModel, frozen_shapes
+from eeg2text_jax.models.functional import Prepared, Seq2SeqModel, frozen_shapes
 from eeg2text_jax.models.pretrained.load import model_from_checkpoint
 from eeg2text_jax.runs.opening import AnyTokenizer
 from eeg2text_jax.training.conditions.condition import MOST_LAGS, condition_key, needs
@@ -106,6 +107,10 @@ class Outline:
         if frozen is not None:
             where = frozen_shardings(frozen, mesh, FULLY_SHARDED if tensor_parallel else REPLICATED)
             params = Divided(params, jax.tree.map(with_sharding, frozen, where))
+        else:
+            weights = jax.eval_shape(lambda params: prepared_arms(self.model, params, spec).weights, params)
+            over_arms = arm_sharding(mesh)
+            params = Prepared(params, jax.tree.map(lambda leaf: with_sharding(leaf, over_arms), weights))
         rows, shared = fed_sharding(mesh), batch_sharding(mesh)
         features = jax.ShapeDtypeStruct((len(self.arms), size, words, *self.features), jnp.float32, sharding=rows)
         mask = jax.ShapeDtypeStruct((size, words), jnp.bool_, sharding=shared)

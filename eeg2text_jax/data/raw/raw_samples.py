@@ -403,8 +403,9 @@ class RawRecordings:
             self._tally.notes.append(f"{paths[0]}{others}: {note}")
         if self._copies:
             first, second = self._copies[0]
+            many = count_of(len(self._copies), "recording has", "recordings have")
             self._tally.notes.append(
-                f"{len(self._copies)} recordings have the same sentences at the same times as another one, such as "
+                f"{many} the same sentences at the same times as another one, such as "
                 f"{second.path.name} ({second.subject}) and {first.path.name} ({first.subject}); if one is a copy "
                 "of the other, for example a filtered one, prepare only one of them."
             )
