@@ -43,6 +43,7 @@ from eeg2text_jax.training.conditions._donors import (
     label_rows,
     nearest_texts,
     neighbor_table,
+    noise_kernel,
     same_place_texts,
     train_means,
 )
@@ -80,6 +81,7 @@ class StudyArrays(NamedTuple):
     means: jax.Array | None  # float32 [S + 1, F]: mean features of each subject, then of all; None: not needed
     voxels: jax.Array | None = None  # float32, shape of one volume: 1 where the reconstruction loss counts; None: all 1
     texts: TextArrays | None = None  # targets of the contrastive objective; None for any other objective
+    kernel: jax.Array | None = None  # float32 [K, F], of the condition `noise_spectrum`; None: not needed
     frozen: Any = (
         None  # parameters that all arms share, see `base.devices.arms.Divided`; None: no parameters are shared
     )
@@ -344,7 +346,9 @@ def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False)
     if samples.prompts is not None:
         check_positions(model, config, sum(ids.shape[1] for ids in samples.prompts))
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
-    arrays = StudyArrays(dropout, condition_key(config.seed), means)
+    conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
+    kernel = noise_kernel(samples, split.parts["train"]) if "kernel" in needs(sorted(conditions)) else None
+    arrays = StudyArrays(dropout, condition_key(config.seed), means, kernel=kernel)
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
     return _contrastive(study) if config.objective == "contrastive" else study
 
@@ -416,17 +420,18 @@ def cuts(
     """
     rows = np.concatenate(list(split.parts.values()))
     words, most, widest = data.n_words[rows], config.data.max_words, max(words for words, _ in config.batch.buckets)
+    unit = "moments" if data.is_waves else "words"
     if min(words.max(), most) > widest:
         raise UserError(
-            f"batch.buckets: the widest has {widest} words and a sample has {words.max()}; add a wider bucket, or "
+            f"batch.buckets: the widest has {widest} {unit} and a sample has {words.max()}; add a wider bucket, or "
             f"cut longer samples with data.max_words={widest}."
         )
     most_tokens = config.text.max_tokens
     too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens, alone)
     if (words > most).any():
         yield (
-            f"{np.sum(words > most)} of {len(rows)} samples have more than data.max_words={most} words (up to "
-            f"{words.max()}): further words are cut."
+            f"{np.sum(words > most)} of {len(rows)} samples have more than data.max_words={most} {unit} (up to "
+            f"{words.max()}): further {unit} are cut."
         )
     if too_long.any():
         yield (
