@@ -34,7 +34,9 @@ from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel
 from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, fingerprint
 from eeg2text_jax.models.pretrained.load import model_from_checkpoint, read_config
-from eeg2text_jax.models.spec import LoraSpec
+from eeg2text_jax.models.pretrained.wave_folder import unused_note
+from eeg2text_jax.models.spec import Channels, LoraSpec
+from eeg2text_jax.models.waves import positions_of
 from eeg2text_jax.training.conditions import NEAREST, SAME_PLACE
 from eeg2text_jax.training.conditions._donors import (
     clock_features,
@@ -139,11 +141,12 @@ def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqMod
 
 def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
     """Raise UserError if `prompt` tokens, the longest recording and the longest text exceed the model's positions."""
-    recording, positions = max(words for words, _ in config.batch.buckets), model.spec.decoder.max_positions
+    recording = positions_of(model.eeg, max(words for words, _ in config.batch.buckets))
+    positions = model.spec.decoder.max_positions
     longest = prompt + recording + max(config.text.max_tokens, config.decode.max_length)
     if longest > positions:
         raise UserError(
-            f"text.template: the prompt ({prompt} tokens), the recording ({recording} words) and the text need "
+            f"text.template: the prompt ({prompt} tokens), the recording ({recording} positions) and the text need "
             f"{longest} positions, but the model has {positions}; shorten the prompt, or lower data.max_words, "
             "text.max_tokens or decode.max_length."
         )
@@ -339,14 +342,24 @@ def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False)
         print(line)
     tokenizer = open_tokenizer(config, workdir, data, split)
     build = model_from_checkpoint if config.model.checkpoint else build_model
-    model = adapted(build(config.model, data.feature_shape, tokenizer), config, tokenizer)
-    samples, means = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.encoder is None)
+    channels = channels_of(data)
+    model = adapted(build(config.model, data.feature_shape, tokenizer, channels), config, tokenizer)
+    if note := unused_note(model.eeg, channels):
+        print(note)
+    samples, means = make_samples(config, data, split, tokenizer, model.pad_token, alone=model.spec.bare_targets)
     if samples.prompts is not None:
         check_positions(model, config, sum(ids.shape[1] for ids in samples.prompts))
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
     arrays = StudyArrays(dropout, condition_key(config.seed), means)
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
     return _contrastive(study) if config.objective == "contrastive" else study
+
+
+def channels_of(data: DataFile) -> Channels:
+    """Return what the data file says of its channels, for encoders of waves."""
+    places = getattr(data, "positions", None)
+    places = () if places is None else tuple(tuple(map(float, place)) for place in places)
+    return Channels(getattr(data, "channels", ()), getattr(data, "sfreq", 0.0), places)
 
 
 def _contrastive(study: Study) -> Study:

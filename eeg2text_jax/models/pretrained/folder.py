@@ -34,7 +34,7 @@ from eeg2text_jax.models.backbones import LORA_TARGETS
 from eeg2text_jax.models.backbones.decoder_only import PROJECTIONS
 from eeg2text_jax.models.backbones.mapping import Rule, Source, Table, export, flatten, match
 from eeg2text_jax.models.nnx_bridge import Params
-from eeg2text_jax.models.spec import EEGSpec, LoraSpec, StackSpec
+from eeg2text_jax.models.spec import EEGSpec, LoraSpec, PatchConvolution, StackSpec, WaveSpec
 
 # Read and write checkpoint files: safetensors, and `flax_model.msgpack` of Hugging Face.
 #
@@ -189,15 +189,25 @@ def read_eeg(folder: Path) -> tuple[EEGSpec, dict[str, np.ndarray]] | None:
     tensors = open_safetensors(path)
     try:
         fields = parse_json(read_metadata(path)["eeg2text_jax"])
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
-        }
+        values: dict[str, Any] = _tuples(fields)
+        if waves := values.get("waves"):
+            stack = waves["stack"]
+            stack = StackSpec(**{**stack, "lora": stack["lora"] and LoraSpec(**stack["lora"])})
+            each = tuple(PatchConvolution(*numbers) for numbers in waves["convolutions"])
+            values["waves"] = WaveSpec(**{**waves, "stack": stack, "convolutions": each})
         return EEGSpec(**values), tensors
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             f"{path}: its header does not describe an EEG encoder that this version knows ({first_line(error)}); "
             "export it again."
         ) from error
+
+
+def _tuples(value: Any) -> Any:
+    """Return a value of JSON with tuples in place of lists, at any depth."""
+    if isinstance(value, dict):
+        return {name: _tuples(part) for name, part in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def write_adapter(folder: Path, stack: StackSpec, params: Params, base: str) -> None:
