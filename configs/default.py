@@ -106,13 +106,16 @@ def get_config() -> ConfigDict:
     # Regular expression with groups subject, task, session, run, for names of files that do not follow BIDS
     c.data.raw.names = ""
     c.data.raw.task = ""  # task of recordings whose names do not state it; empty: "reading"
-    c.data.raw.channels = ()  # names of the channels to use; empty: all EEG channels
+    # Channels to use: names, patterns ("MEG*"), or types: eeg | mag | grad | seeg | ecog | meg | ieeg. Empty: MEG where
+    # there is MEG, else sEEG and ECoG, else EEG.
+    c.data.raw.channels = ()
     c.data.raw.exclude = ()  # names of channels to leave out
     # One of MNE's standard montages ("easycap-M1"), where recordings have no positions of electrodes; empty: none.
     c.data.raw.montage = ""
     c.data.raw.encoding = ""  # of annotations in EDF and BDF, such as latin1; empty: UTF-8, as the format says
     c.data.raw.units = ""  # unit of channels that state none: V | mV | uV | nV; empty: such channels are refused
-    # "average" of all channels, as in ZuCo; or names of channels, separated by commas; empty: as recorded
+    # Of EEG: "average" of all channels, as in ZuCo; or names of channels, separated by commas; empty: as recorded. MEG
+    # has none. For sEEG and ECoG append "seeg:average" or "seeg:bipolar" (differences of neighbors), "ecog:...".
     c.data.raw.reference = "average"
     # Filters before the band-pass filters of the bands, in Hz; 0: none. High-pass, low-pass and band-pass filters are
     # Butterworth filters of order 4, applied forwards and backwards, as in MNE's method "iir".
@@ -120,6 +123,9 @@ def get_config() -> ConfigDict:
     c.data.raw.lowpass = 0.0
     c.data.raw.notch = 0.0
     c.data.raw.resample = 0.0  # samples a second; 0: as recorded; fewer are faster
+    # What the features are: "power" in the bands below, of words or windows; or "waves": all samples in time of the
+    # channels, after the filters above. batch.buckets and data.max_words then count samples in time.
+    c.data.raw.features = "power"
     # Lowest and highest frequency of each band in Hz; by default ZuCo's, two bands each of theta, alpha, beta and gamma
     # (Hollenstein et al. 2018).
     c.data.raw.bands = ((4.0, 6.0), (6.5, 8.0), (8.5, 10.0), (10.5, 13.0), (13.5, 18.0), (18.5, 30.0), (30.5, 40.0),

@@ -10,7 +10,7 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.files import file_digest
 from eeg2text_jax.base.packages import __version__
 from eeg2text_jax.base.stores.buckets import at_hand
-from eeg2text_jax.data.data_writer import DataWriter
+from eeg2text_jax.data.data_writer import DataWriter, WaveWriter
 from eeg2text_jax.data.fmri._prepare_scans import prepare_scans
 from eeg2text_jax.data.fmri._scans import FmriSpec, is_fmri
 from eeg2text_jax.data.planted import PlantedSpec, SyntheticSpec, check_memory, synthetic_samples, write_planted
@@ -53,7 +53,8 @@ def prepare(config: DataSettings, out: Path, sources: Sequence[str] = ()) -> Tal
     first = next(counted, None)  # it tells F, and a faulty source should fail before a file is created
     if first is None:
         raise UserError(f"{', '.join(sources)}: no sample was found; expected at least one.")
-    with DataWriter(out, first.features.shape[1], source.features_are) as writer:
+    kind = WaveWriter if "sfreq" in source.provenance else DataWriter
+    with kind(out, first.features.shape[1], source.features_are) as writer:
         writer.add(first)
         writer.add_all(counted)
         about = {"reader": f"eeg2text_jax {__version__}", "samples": sum(tally.n_kept.values())}

@@ -213,6 +213,7 @@ REMOVED = ("audit.resamples", "audit.seed")  # fields of version 0.2
 ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, and the values that say what it did
     "data.raw.amplitude": False,
     "data.raw.encoding": "",
+    "data.raw.features": "power",
     "data.raw.montage": "",
     "data.raw.seconds_per_character": 0.0,
     "data.raw.skip": [],

@@ -295,7 +295,7 @@ def condition_lines(data: DataFile, name: str, seed: int = 0) -> list[str]:
     n_words = data.n_words[:64]
     mask = np.arange(n_words.max()) < n_words[:, None]
     features = np.zeros((*mask.shape, data.n_features), np.float32)
-    features[mask] = data.features[: n_words.sum()]
+    features[mask] = data.features[0 : n_words.sum()]
     context = ConditionContext(condition_key(seed), np.arange(len(mask), dtype=np.int32), np.int32(0))
     (fed,), _ = distinct_inputs([(name, seed)], features, mask, context)
     fed = np.asarray(fed)
