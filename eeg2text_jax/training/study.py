@@ -30,7 +30,7 @@ from eeg2text_jax.instrument.predictions.file import sentence_key
 from eeg2text_jax.instrument.workdir import Workdir
 from eeg2text_jax.models.backbones import LORA_TARGETS
 from eeg2text_jax.models.backbones.build import build_model
-from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel
+from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel, source_length
 from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, fingerprint
 from eeg2text_jax.models.pretrained.load import model_from_checkpoint, read_config
@@ -127,6 +127,7 @@ def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqMod
     if config.optim.trainable in ("bridge", "lora"):
         model = dataclasses.replace(model, shared_frozen=True)
     if model.spec.encoder is not None:
+        check_source(model, config)
         return model
     lora = config.model.lora
     decoder = dataclasses.replace(model.spec.decoder, int8=config.model.frozen_dtype == "int8")
@@ -137,6 +138,18 @@ def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqMod
     eeg = dataclasses.replace(model.eeg, prompt=prompt.before, prompt_after=prompt.after)
     check_positions(model, config, len(prompt.before) + len(prompt.after))
     return dataclasses.replace(model, spec=dataclasses.replace(model.spec, decoder=decoder), eeg=eeg)
+
+
+def check_source(model: Seq2SeqModel, config: Settings) -> None:
+    """Raise UserError if the longest recording has more positions than the encoder of an encoder-decoder."""
+    longest, most = max(words for words, _ in config.batch.buckets), model.spec.encoder.max_positions
+    length = source_length(model, longest)
+    if most is not None and length > most:
+        raise UserError(
+            f"batch.buckets: a recording of {longest} words or samples has {length} positions, but the encoder has "
+            f"{most}; shorten the buckets and data.max_words, or let the brain encoder shorten recordings more "
+            "(model.waves)."
+        )
 
 
 def check_positions(model: Seq2SeqModel, config: Settings, prompt: int) -> None:
@@ -357,9 +370,8 @@ def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False)
 
 def channels_of(data: DataFile) -> Channels:
     """Return what the data file says of its channels, for encoders of waves."""
-    places = getattr(data, "positions", None)
-    places = () if places is None else tuple(tuple(map(float, place)) for place in places)
-    return Channels(getattr(data, "channels", ()), getattr(data, "sfreq", 0.0), places)
+    places: tuple[Any, ...] = () if data.positions is None else tuple(tuple(map(float, p)) for p in data.positions)
+    return Channels(data.channels, data.sfreq, places)
 
 
 def _contrastive(study: Study) -> Study:

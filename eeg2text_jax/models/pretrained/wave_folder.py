@@ -260,8 +260,8 @@ def _cbramod(config: ModelSettings, fields: Mapping[str, Any], d_model: int) -> 
     stack = _stack(config, fields, ("n_layer", "nhead", "dim_feedforward"), width)
     if stack.heads % 2 or width % 2:
         raise UserError(
-            f"config.model.encoder_heads is {stack.heads} and the width {width}; expected even numbers for cbramod, half "
-            "of which attend to channels and half to times."
+            f"config.model.encoder_heads is {stack.heads} and the width {width}; expected even numbers for cbramod: half "
+            "of them attend to channels, half to times."
         )
     outputs = int(fields.get("emb_dim", width))
     return _patch_width(config, WaveSpec(stack, (), patch, 0, convolutions, outputs=outputs))
