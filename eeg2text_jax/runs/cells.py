@@ -209,7 +209,8 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
     """Return the jitted function `(batch, arrays) -> encoder inputs [A, B, W, F]`, sharded over arms and rows."""
 
     def feed(batch: Any, arrays: StudyArrays) -> jax.Array:
-        context = ConditionContext.of(batch, arrays.condition, arrays.means, jnp.zeros((), jnp.int32))
+        step = jnp.zeros((), jnp.int32)
+        context = ConditionContext.of(batch, arrays.condition, arrays.means, step, arrays.kernel)
         return condition_inputs(pairs, batch["features"], batch["mask"], context)
 
     return jax.jit(feed, out_shardings=fed_sharding(mesh))

@@ -45,6 +45,7 @@ from eeg2text_jax.training.conditions._donors import (
     label_rows,
     nearest_texts,
     neighbor_table,
+    noise_kernel,
     same_place_texts,
     train_means,
 )
@@ -82,6 +83,7 @@ class StudyArrays(NamedTuple):
     means: jax.Array | None  # float32 [S + 1, F]: mean features of each subject, then of all; None: not needed
     voxels: jax.Array | None = None  # float32, shape of one volume: 1 where the reconstruction loss counts; None: all 1
     texts: TextArrays | None = None  # targets of the contrastive objective; None for any other objective
+    kernel: jax.Array | None = None  # float32 [K, F], of the condition `noise_spectrum`; None: not needed
     frozen: Any = (
         None  # parameters that all arms share, see `base.devices.arms.Divided`; None: no parameters are shared
     )
@@ -363,7 +365,9 @@ def open_study(config: Settings, workdir: Workdir, *, other_texts: bool = False)
     if samples.prompts is not None:
         check_positions(model, config, sum(ids.shape[1] for ids in samples.prompts))
     dropout = dropout_keys(grid_arms, config.seed, config.train.rng)
-    arrays = StudyArrays(dropout, condition_key(config.seed), means)
+    conditions = {*config.grid.train_conditions, *config.grid.eval_conditions}
+    kernel = noise_kernel(samples, split.parts["train"]) if "kernel" in needs(sorted(conditions)) else None
+    arrays = StudyArrays(dropout, condition_key(config.seed), means, kernel=kernel)
     study = Study(config, workdir, data, split, tokenizer, samples, grid_arms, model, arrays)
     return _contrastive(study) if config.objective == "contrastive" else study
 

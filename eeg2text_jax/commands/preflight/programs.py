@@ -33,7 +33,7 @@ from eeg2text_jax.models.backbones.build import build_model
 from eeg2text_jax.models.functional import Seq2SeqModel, frozen_shapes
 from eeg2text_jax.models.pretrained.load import model_from_checkpoint
 from eeg2text_jax.runs.opening import AnyTokenizer
-from eeg2text_jax.training.conditions.condition import condition_key, needs
+from eeg2text_jax.training.conditions.condition import MOST_LAGS, condition_key, needs
 from eeg2text_jax.training.grid_program import make_program
 from eeg2text_jax.training.sections import Settings
 from eeg2text_jax.training.step import GridProgram
@@ -129,7 +129,10 @@ class Outline:
         """Return shapes and shardings of the constant inputs of a training step (keys, means, frozen parameters)."""
         keys = jax.eval_shape(lambda: (dropout_keys(self.arms, 0, self.config.train.rng), condition_key(0)))
         means = jax.ShapeDtypeStruct((2, *self.features), jnp.float32) if "means" in self._needs else None
-        study, frozen = _placed(StudyArrays(keys[0], keys[1], means), replicated(placement.mesh)), self._frozen()
+        taps = (2 * MOST_LAGS, math.prod(self.features))
+        kernel = jax.ShapeDtypeStruct(taps, jnp.float32) if "kernel" in self._needs else None
+        arrays = StudyArrays(keys[0], keys[1], means, kernel=kernel)
+        study, frozen = _placed(arrays, replicated(placement.mesh)), self._frozen()
         if frozen is None:
             return study
         return study._replace(frozen=jax.tree.map(with_sharding, frozen, placement.frozen(frozen)))
