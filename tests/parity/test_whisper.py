@@ -103,11 +103,11 @@ def test_logits_and_gradients(seed: int) -> None:
     assert not np.asarray(gradient["backbone"]["encoder"]["positions"]["embedding"]).any()
 
 
-@pytest.mark.quick("0", "1", "2")
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.quick("search-1", "search-2", "search-3", "sampled-5")
+@pytest.mark.parametrize("seed", range(15))
 @pytest.mark.parametrize("sampled", [False, True], ids=["search", "sampled"])
 def test_sentences(seed: int, sampled: bool) -> None:
-    """With a prompt of the decoder (0 to 3 tokens) and without, under all settings of the search."""
+    """300 sentences with a prompt of the decoder of 0 to 3 tokens, under all settings of the search."""
     for verdict in compare_program(seed, sampled):
         assert verdict.same or verdict.tie, verdict.detail
 
