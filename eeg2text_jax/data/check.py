@@ -132,9 +132,9 @@ def _look_at_texts(outline: DataFile, findings: Findings) -> None:
 
 
 def unit_of(outline: DataFile) -> str:
-    """Return the plural name of a sample's positions: "frames", "points" (of waves), "windows" (of time) or "words"."""
+    """Return the plural name of a sample's positions: "frames", "moments" (of waves), "windows" or "words"."""
     if outline.is_windows or outline.is_waves:
-        return "frames" if outline.is_windows else "points"
+        return "frames" if outline.is_windows else "moments"
     return "windows" if "windows of" in outline.features_are else "words"
 
 
@@ -276,9 +276,9 @@ def bands_of(features_are: str, width: int) -> int:
 
 
 def names_of(features_are: str) -> tuple[list[str], list[str]]:
-    """Return the bands (`4-8`, in Hz) and channel names in a description of raw EEG's features; empty if absent."""
-    match = re.search(r"bands in Hz: (.*?); channels: (.*)", features_are)
-    return (match[1].split(), match[2].split()) if match else ([], [])
+    """Return the bands (`4-8`, in Hz; of waves none) and channel names in a description of recordings' features."""
+    match = re.search(r"(?:bands in Hz: (.*?); |; )channels: (.*)", features_are)
+    return ((match[1] or "").split(), match[2].split()) if match else ([], [])
 
 
 def scale_figure(findings: Findings) -> Any:

@@ -157,7 +157,10 @@ class WaveWriter(_FrameWriter):
 
     def _append(self, rows: np.ndarray) -> int:
         if np.abs(rows).max() > HALF_RANGE:
-            raise ValueError(f"waves have {np.abs(rows).max():g}; expected at most {HALF_RANGE:g} for float16")
+            raise UserError(
+                f"{self.path}: sample {len(self._offsets) - 1} has {np.abs(rows).max():g}; expected waves up to "
+                f"{HALF_RANGE:g}, the largest float16: give them in uV or fT, without an offset."
+            )
         return super()._append(to_half(rows))
 
 

@@ -445,17 +445,18 @@ def cuts(
     """
     rows = np.concatenate(list(split.parts.values()))
     words, most, widest = data.n_words[rows], config.data.max_words, max(words for words, _ in config.batch.buckets)
+    unit = "moments" if data.is_waves else "words"
     if min(words.max(), most) > widest:
         raise UserError(
-            f"batch.buckets: the widest has {widest} words and a sample has {words.max()}; add a wider bucket, or "
+            f"batch.buckets: the widest has {widest} {unit} and a sample has {words.max()}; add a wider bucket, or "
             f"cut longer samples with data.max_words={widest}."
         )
     most_tokens = config.text.max_tokens
     too_long = longer_than(tokenizer, list(map(str, data.sentence[rows])), most_tokens, alone)
     if (words > most).any():
         yield (
-            f"{np.sum(words > most)} of {len(rows)} samples have more than data.max_words={most} words (up to "
-            f"{words.max()}): further words are cut."
+            f"{np.sum(words > most)} of {len(rows)} samples have more than data.max_words={most} {unit} (up to "
+            f"{words.max()}): further {unit} are cut."
         )
     if too_long.any():
         yield (

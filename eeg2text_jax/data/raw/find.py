@@ -105,21 +105,28 @@ class RawSpec:
         """Return the unit of the features of each type of channels in `types`."""
         units = {}
         for kind in dict.fromkeys(types):
-            unit = SENSORS[kind].small if self.log else SENSORS[kind].large
-            units[kind] = unit if self.amplitude else f"({unit})^2" if "/" in unit else f"{unit}^2"
+            unit = SENSORS[kind].small if self.log or self.is_waves else SENSORS[kind].large
+            plain = self.amplitude or self.is_waves
+            units[kind] = unit if plain else f"({unit})^2" if "/" in unit else f"{unit}^2"
         return units
 
     def features_are(self, channels: Sequence[str], types: Sequence[str] = ()) -> str:
         """Return a description of the F columns, which `check.names_of` parses; `types` are all "eeg" by default."""
-        bands = " ".join(f"{low:g}-{high:g}" for low, high in self.bands)
-        units, counts = self.units_of(types or ("eeg",)), ""
-        if self.is_waves:
-            return self._waves_are(channels, types or ("eeg",) * len(channels))
-        unit = ", ".join(units.values())
-        if set(units) != {"eeg"}:
-            unit = ", ".join(f"{unit} ({kind})" for kind, unit in units.items())
-            counts = f" ({', '.join(f'{types.count(kind)} {kind}' for kind in units)})"
+        types, counts = types or ("eeg",) * len(channels), ""
+        if set(types) - {"eeg"}:
+            counts = f" ({', '.join(f'{types.count(kind)} {kind}' for kind in dict.fromkeys(types))})"
             channels = [f"{'_'.join(name.split())}/{kind}" for name, kind in zip(channels, types, strict=True)]
+        units = self.units_of(types)
+        unit = ", ".join(f"{unit} ({kind})" if counts else unit for kind, unit in units.items())
+        if self.is_waves:
+            names = ("highpass", "lowpass", "notch")
+            filters = [f"{name} {value:g} Hz" for name in names if (value := getattr(self, name))]
+            return (
+                f"waves in {unit} of {len(channels)} channels{counts}, {self.resample:g} samples a second, "
+                f"{', '.join(filters) or 'no filter'}, each minus its mean over the sentence; channels: "
+                f"{' '.join(channels)}"
+            )
+        bands = " ".join(f"{low:g}-{high:g}" for low, high in self.bands)
         what = f"{'log10 of ' if self.log else ''}mean band {'amplitude' if self.amplitude else 'power'} in {unit}"
         positions = f"events {self.word!r}" if self.word else f"windows of {self.window:g} s every {self.step:g} s"
         return (
@@ -130,17 +137,6 @@ class RawSpec:
     @property
     def is_waves(self) -> bool:
         return self.features == "waves"
-
-    def _waves_are(self, channels: Sequence[str], types: Sequence[str]) -> str:
-        units = ", ".join(f"{types.count(kind)} {kind} in {SENSORS[kind].small}" for kind in dict.fromkeys(types))
-        filters = [
-            f"{name} {value:g} Hz" for name in ("highpass", "lowpass", "notch") if (value := getattr(self, name))
-        ]
-        return (
-            f"waves of {len(channels)} channels ({units}), {self.resample:g} samples a second, "
-            f"{', '.join(filters) or 'no filter'}, each minus its mean over the sentence; channels: "
-            f"{' '.join('_'.join(name.split()) for name in channels)}"
-        )
 
     def check_rate(self, rate: float, what: str) -> None:
         """Raise UserError if a band or filter reaches half of the sampling rate `rate` (Hz) of the recording `what`."""
