@@ -248,6 +248,7 @@ def get_config() -> ConfigDict:
     c.model.lora.dropout = 0.05
     # Projections that get an adapter, among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.
     c.model.lora.targets = ("q_proj", "v_proj")
+    c.model.lora.stacks = ("encoder", "decoder")  # of an encoder-decoder: those that get adapters
     # Dtype of a frozen language model, which is in memory once for all arms: bfloat16 | float32 | int8 (kernels only).
     c.model.frozen_dtype = "bfloat16"
 

@@ -225,6 +225,7 @@ ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, and the values that
     "model.decoder_prompt": "",
     "model.encoder_checkpoint": "",
     "model.encoder_train": "all",
+    "model.lora.stacks": ["encoder", "decoder"],
     "model.waves.overlap": 20,
     "model.waves.patch": 200,
     "model.waves.pool": True,

@@ -396,6 +396,7 @@ def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> floa
     if model.spec.encoder is not None:
         source = source_length(model, words)
         trained += stack_attention_flops(model.spec.encoder, source, source, 0)
+        trained += 3.0 * adapter_flops(model.spec.encoder, source)
     return batch * (2.0 * whole + trained + 3.0 * adapter_flops(stack, length))
 
 
@@ -406,14 +407,20 @@ def stack_attention_flops(stack: StackSpec, queries: int, keys: int, context: in
 
 
 def adapter_flops(stack: StackSpec, positions: int) -> float:
-    """Return the FLOPs of the low-rank adapters of a decoder-only stack for `positions` positions."""
+    """Return the FLOPs of the low-rank adapters of a stack for `positions` positions.
+
+    Those of cross-attention count as if it read the stack's own positions.
+    """
     if stack.lora is None:
         return 0.0
     inner, kv = inner_width(stack), stack.head_dim * (stack.kv_heads or stack.heads)
     ends = {"query": (stack.width, inner), "key": (stack.width, kv), "value": (stack.width, kv)}
     ends |= {"out": (inner, stack.width), "gate": (stack.width, stack.ffn), "inner": (stack.width, stack.ffn)}
     ends |= {"outer": (stack.ffn, stack.width)}
-    return stack.layers * 2.0 * positions * stack.lora.rank * sum(sum(ends[name]) for name in stack.lora.targets)
+    twice = 2 if stack.decoder and not stack.alone else 1  # cross-attention has adapters of its own
+    times = {name: twice if name in ("query", "key", "value", "out") else 1 for name in ends}
+    each = sum(times[name] * sum(ends[name]) for name in stack.lora.targets if name != "gate" or stack.gated)
+    return stack.layers * 2.0 * positions * stack.lora.rank * each
 
 
 def search_flops(

@@ -108,6 +108,11 @@ class Seq2SeqSpec:
         return (self.encoder or self.decoder).width
 
     @property
+    def adapters(self) -> LoraSpec | None:
+        """The low-rank adapters of the stacks that have some."""
+        return self.decoder.lora or (self.encoder.lora if self.encoder is not None else None)
+
+    @property
     def bare_targets(self) -> bool:
         """Whether the end token is the only special token of targets: other ones are in the prompt (Whisper, LLMs)."""
         return self.encoder is None or self.backbone == "whisper"

@@ -434,8 +434,6 @@ def _optim_problems(config: ConfigDict) -> Iterator[str]:
             f"model.frozen_dtype is 'int8' with optim.trainable {name!r} and model.backbone {config.model.backbone!r}; "
             "expected bridge or lora, and a decoder-only model."
         )
-    if name == "lora" and config.model.backbone not in DECODERS:
-        yield f"optim.trainable is 'lora' and model.backbone {config.model.backbone!r}; expected a decoder-only model."
 
 
 def _pretrain_problems(config: ConfigDict) -> Iterator[str]:

@@ -28,14 +28,14 @@ from eeg2text_jax.data.splits.split import PARTS, Split, read_split_file, write_
 from eeg2text_jax.data.text import encode_targets, load_tokenizer, longer_than, train_tokenizer
 from eeg2text_jax.instrument.predictions.file import sentence_key
 from eeg2text_jax.instrument.workdir import Workdir
-from eeg2text_jax.models.backbones import LORA_TARGETS
+from eeg2text_jax.models.backbones import LORA_TARGETS, LoraSettings
 from eeg2text_jax.models.backbones.build import build_model
 from eeg2text_jax.models.functional import ContrastiveModel, Seq2SeqModel, source_length
 from eeg2text_jax.models.pretrained.encoders import TextEmbedder, load_encoder
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, fingerprint
 from eeg2text_jax.models.pretrained.load import model_from_checkpoint, read_config
 from eeg2text_jax.models.pretrained.wave_folder import unused_note
-from eeg2text_jax.models.spec import Channels, LoraSpec
+from eeg2text_jax.models.spec import Channels, LoraSpec, Seq2SeqSpec
 from eeg2text_jax.models.waves import positions_of
 from eeg2text_jax.training.conditions import NEAREST, SAME_PLACE
 from eeg2text_jax.training.conditions._donors import (
@@ -128,18 +128,24 @@ def adapted(model: Seq2SeqModel, config: Settings, tokenizer: Any) -> Seq2SeqMod
     """
     if config.optim.trainable in ("bridge", "lora"):
         model = dataclasses.replace(model, shared_frozen=True)
+    if config.optim.trainable == "lora":
+        model = dataclasses.replace(model, spec=_with_lora(model.spec, config.model.lora))
     if model.spec.encoder is not None:
         check_source(model, config)
         return model
-    lora = config.model.lora
     decoder = dataclasses.replace(model.spec.decoder, int8=config.model.frozen_dtype == "int8")
-    if config.optim.trainable == "lora":
-        targets = tuple(LORA_TARGETS[name] for name in lora.targets)
-        decoder = dataclasses.replace(decoder, lora=LoraSpec(lora.rank, lora.alpha, lora.dropout, targets))
     prompt = make_prompt(tokenizer, config.text.template, config.text.chat)
     eeg = dataclasses.replace(model.eeg, prompt=prompt.before, prompt_after=prompt.after)
     check_positions(model, config, len(prompt.before) + len(prompt.after))
     return dataclasses.replace(model, spec=dataclasses.replace(model.spec, decoder=decoder), eeg=eeg)
+
+
+def _with_lora(spec: Seq2SeqSpec, lora: LoraSettings) -> Seq2SeqSpec:
+    """Return the description with low-rank adapters in the stacks that `lora` names; a decoder-only model has one."""
+    adapters = LoraSpec(lora.rank, lora.alpha, lora.dropout, tuple(LORA_TARGETS[name] for name in lora.targets))
+    sides = ("decoder",) if spec.encoder is None else lora.stacks
+    changes: dict[str, Any] = {side: dataclasses.replace(getattr(spec, side), lora=adapters) for side in sides}
+    return dataclasses.replace(spec, **changes)
 
 
 def check_source(model: Seq2SeqModel, config: Settings) -> None:

@@ -74,7 +74,8 @@ def random_fields(kind: str, rng: np.random.Generator) -> dict[str, Any]:
         ]
         return fields | {
             "n_times": 200 * patches, "n_layer": layers, "nhead": heads, "dim_feedforward": 24,
-            "emb_dim": int(one_of(8, 20)), "channels_kernel_stride_padding_norm": convolutions, "return_encoder_output": True,
+            "emb_dim": int(one_of(8, 20)), "channels_kernel_stride_padding_norm": convolutions,
+            "return_encoder_output": True,
         }  # fmt: skip
     patch, overlap = one_of((20, 2), (16, 0), (24, 9))
     return fields | {
@@ -186,7 +187,7 @@ def _there_and_back(
     models: Any, pair: Pair, kind: str, samples: np.ndarray, expected: np.ndarray, folder: Path
 ) -> None:
     """Our folder loads there, with the classifier alone missing, and gives the same; and it loads here again."""
-    write_wave_encoder(folder, pair.eeg, pair.params, 200.0, samples.shape[1])
+    write_wave_encoder(folder, pair.eeg, pair.params, samples.shape[1])
     fields = json.loads((folder / "config.json").read_text())
     theirs = make_theirs(models, kind, fields)
     found = load_file(folder / "model.safetensors")

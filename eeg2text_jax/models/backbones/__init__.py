@@ -56,6 +56,7 @@ class LoraSettings:
     alpha: Annotated[float, number(0, 1e6, above=True)]
     dropout: Annotated[float, number(0, 1, below=True)]
     targets: Annotated[tuple[str, ...], many(one_of(*LORA_TARGETS))]
+    stacks: Annotated[tuple[str, ...], many(one_of("encoder", "decoder"))]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -62,7 +62,7 @@ def model_around(
 def special_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
     """Return the ids of a text of special tokens alone, such as `<|en|><|transcribe|>`; else raise a UserError."""
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
-    known = {*tokenizer.get_added_vocab().values(), *tokenizer.all_special_ids}
+    known = {*tokenizer.get_added_vocab().values(), *getattr(tokenizer, "all_special_ids", ())}
     if not known.issuperset(ids):
         raise UserError(
             f"config.model.decoder_prompt is {text!r}, which has other tokens than the tokenizer's special ones; "

@@ -97,16 +97,17 @@ def _around_frozen(folder: Path, shardings: Shardings | None, dtype: str) -> tup
             f"{base}: its weights are not the weights that {folder} was trained with; restore the original weights."
         )
     spec = as_stored(spec_of(read_config(base), base), base)
-    decoder = dataclasses.replace(spec.decoder, lora=export_files.read_lora(folder), int8=feeding.base_dtype == "int8")
-    spec = dataclasses.replace(spec, decoder=decoder)
+    names = backbone_table(spec)
+    spec = export_files.with_adapters(folder, spec, names)
+    spec = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, int8=feeding.base_dtype == "int8"))
     model = Seq2SeqModel(spec, beside[0], dtype, shared_frozen=True)
     shapes = model.shapes
     expected = tensor_shapes(shapes)
-    frozen_sources = match(backbone_table(spec), read_tensors(base), expected, str(base))
+    frozen_sources = match(names, read_tensors(base), expected, str(base))
     frozen = assemble(frozen_sources, frozen_shapes(model, feeding.base_dtype), shardings)
     trained_sources = eeg_sources(beside[1], shapes, folder)
-    if spec.decoder.lora is not None:
-        trained_sources |= export_files.adapter_sources(folder, spec.decoder, expected)
+    if spec.adapters is not None:
+        trained_sources |= export_files.adapter_sources(folder, spec, names, expected)
     return model, joined(Divided(assemble(trained_sources, shapes, shardings), frozen))
 
 

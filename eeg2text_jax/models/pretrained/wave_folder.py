@@ -20,7 +20,7 @@ from eeg2text_jax.models.backbones import LORA_TARGETS, ModelSettings, whisper
 from eeg2text_jax.models.backbones.mapping import Rule, Source, Table, dense, export, flatten, match, norm
 from eeg2text_jax.models.pretrained.folder import checkpoint_folder, read_tensors, write_safetensors
 from eeg2text_jax.models.spec import Channels, EEGSpec, LoraSpec, PatchConvolution, StackSpec, WaveSpec
-from eeg2text_jax.models.waves import LABRAM_CHANNELS, stem_width
+from eeg2text_jax.models.waves import LABRAM_CHANNELS, count_patches, stem_width
 
 RATE = 200.0  # samples a second that the pretrained encoders read, unless their folder says otherwise
 TIMES = 512  # rows of the table of times of a LaBraM with random weights
@@ -260,7 +260,7 @@ def _cbramod(config: ModelSettings, fields: Mapping[str, Any], d_model: int) -> 
     stack = _stack(config, fields, ("n_layer", "nhead", "dim_feedforward"), width)
     if stack.heads % 2 or width % 2:
         raise UserError(
-            f"config.model.encoder_heads is {stack.heads} and the width {width}; expected even numbers for cbramod: half "
+            f"config.model.encoder_heads is {stack.heads}, the width {width}; expected even numbers for cbramod: half "
             "of them attend to channels, half to times."
         )
     outputs = int(fields.get("emb_dim", width))
@@ -423,11 +423,11 @@ def trained_beside(eeg: EEGSpec) -> tuple[str, ...]:
     return ("bridge", *(f"conv_{number}" for number in stem))
 
 
-def write_wave_encoder(folder: Path, eeg: EEGSpec, params: Mapping[str, Any], rate: float, samples: int) -> None:
+def write_wave_encoder(folder: Path, eeg: EEGSpec, params: Mapping[str, Any], samples: int) -> None:
     """Write the encoder into a new folder in braindecode's format, with adapters added to their kernels.
 
-    `samples` is the length of recordings that braindecode's model is made for. The classifier is missing, as there is
-    none: `from_pretrained(folder, strict=False)` makes one with random weights.
+    `samples` is the length of recordings that braindecode's model is made for; it is filled up to whole patches. The
+    classifier is missing, as there is none: `from_pretrained(folder, strict=False)` makes one with random weights.
     """
     waves = eeg.waves
     if waves is None or eeg.kind not in CLASSES:
@@ -447,8 +447,8 @@ def write_wave_encoder(folder: Path, eeg: EEGSpec, params: Mapping[str, Any], ra
     fields = {
         "n_outputs": 1,
         "n_chans": len(waves.used),
-        "n_times": samples,
-        "sfreq": rate or RATE,
+        "n_times": waves.patch + (count_patches(waves, samples) - 1) * (waves.patch - waves.overlap),
+        "sfreq": RATE,
         **_fields(eeg.kind, waves),
     }
     (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n", encoding="utf8")
