@@ -35,7 +35,7 @@ DECODER = {
     "intermediate_size": 8,
 }  # fmt: skip
 SHAPES |= dict.fromkeys(DECODERS, DECODER)
-SHAPES["pegasus"] = SHAPES["bart"]
+SHAPES["pegasus"] = SHAPES["whisper"] = SHAPES["bart"]
 
 
 class Tokenizer(types.SimpleNamespace):
@@ -65,7 +65,7 @@ def model_config(backbone: str = "bart", shape: dict | None = None, **fields) ->
 
 def test_the_backbones() -> None:
     decoders = ("gemma", "gemma2", "gemma3", "llama", "mistral", "qwen2", "qwen3")
-    assert ("bart", "bert2bert", "pegasus", "t5", *decoders) == BACKBONES
+    assert ("bart", "bert2bert", "pegasus", "t5", "whisper", *decoders) == BACKBONES
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -73,7 +73,7 @@ def test_each_backbone_is_built_and_runs(backbone: str) -> None:
     model = build_model(model_config(backbone), 6, TOKENIZER)
     assert hash(model) == hash(build_model(model_config(backbone), 6, TOKENIZER))
     assert (model.pad_token, model.eos_token) == (1, 2)
-    assert model.start_token == {"bart": 2, "pegasus": 1, "t5": 1, "bert2bert": 0}.get(backbone, 50)
+    assert model.start_token == {"bart": 2, "pegasus": 1, "t5": 1, "bert2bert": 0, "whisper": 0}.get(backbone, 50)
     inputs = {"features": jax.ShapeDtypeStruct((3, 4, 6), jnp.float32), "mask": jax.ShapeDtypeStruct((3, 4), bool)}
     params = model.shapes
     logits = jax.eval_shape(model.forward, params, inputs, jax.ShapeDtypeStruct((3, 5), jnp.int32))
