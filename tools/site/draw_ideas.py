@@ -91,8 +91,11 @@ def clock() -> str:
     return picture(640, 216, "Time as a confound", *parts, text(10, 207, legend, 13))
 
 
+PICTURES = (grid, content, clock)
+
+
 def main(folder: Path) -> None:
-    for draw in (grid, content, clock):
+    for draw in PICTURES:
         (folder / f"{draw.__name__}.svg").write_text(draw(), encoding="utf8")
 
 

@@ -76,8 +76,8 @@ def in_sentences(page: str, text: str) -> Iterator[Command]:
             yield Command(page, " ".join(found.split()))
 
 
-def make_files(folder: Path, runs: bool) -> None:
-    """Write made-up files of the names that the pages use, and runs if asked."""
+def copy_texts(folder: Path) -> None:
+    """Write files of decoded text under the names that the pages use."""
     rows = {name: list(csv.DictReader((EXAMPLES / f"{name}.csv").open(encoding="utf8"))) for name in ("eeg", "noise")}
     copies = {"eeg": ("EEG.csv", "A.csv", "B.csv"), "noise": ("NOISE.csv", "C.csv")}
     for name, names in copies.items():
@@ -95,6 +95,10 @@ def make_files(folder: Path, runs: bool) -> None:
     true = {"annotations": [{"image_id": n, "caption": row["reference"]} for n, row in enumerate(first)]}
     (folder / "captions.json").write_text(json.dumps(captions), encoding="utf8")
     (folder / "cococap.json").write_text(json.dumps(true), encoding="utf8")
+
+
+def make_data(folder: Path, runs: bool) -> None:
+    """Write data files of the names that the pages use, and runs if asked."""
     run("eeg2text prepare --config=own --config.data.source=synthetic --out=own.h5", folder)
     run("eeg2text export-data own.h5 --out=own.parquet", folder)
     for name in ("DATA.h5", "zuco.h5"):
@@ -138,7 +142,8 @@ def main() -> int:
         found = [] if flags.pages and page.name not in flags.pages else list(commands(page))
         with tempfile.TemporaryDirectory() as scratch:
             if not flags.list and not all(command.need for command in found):
-                make_files(Path(scratch), flags.long and bool(re.search("runs/(first|a) ", str(found))))
+                copy_texts(Path(scratch))
+                make_data(Path(scratch), flags.long and bool(re.search("runs/(first|a) ", str(found))))
             for command in found:
                 need = command.need or ("--long" if re.search(LONG, command.line) and not flags.long else "")
                 if need or flags.list:
