@@ -78,7 +78,8 @@ def in_sentences(page: str, text: str) -> Iterator[Command]:
 
 def copy_texts(folder: Path) -> None:
     """Write files of decoded text under the names that the pages use."""
-    rows = {name: list(csv.DictReader((EXAMPLES / f"{name}.csv").open(encoding="utf8"))) for name in ("eeg", "noise")}
+    lines = {name: (EXAMPLES / f"{name}.csv").read_text(encoding="utf8").splitlines() for name in ("eeg", "noise")}
+    rows = {name: list(csv.DictReader(found)) for name, found in lines.items()}
     copies = {"eeg": ("EEG.csv", "A.csv", "B.csv"), "noise": ("NOISE.csv", "C.csv")}
     for name, names in copies.items():
         for copy in names:
