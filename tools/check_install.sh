@@ -15,7 +15,7 @@ extras=test,app,notebooks,wandb,trackio
   -c tools/constraints.txt ".[$extras]"
 "$out/build/bin/python" -m build -q --outdir "$out/dist" .
 "$out/build/bin/twine" check --strict "$out"/dist/*
-# The least versions that pyproject.toml allows: `flax>=0.12,<0.14` is flax==0.12.0, as pip fills up zeros.
+# The least versions that pyproject.toml allows
 grep -oE '^  "(jax|flax|transformers)>=[0-9.]+' pyproject.toml | sed 's/^ *"//; s/>=/==/' > "$out/oldest.txt"
 isolated=$(unshare -n true 2> /dev/null && echo "unshare -n" || true)
 for name in newest oldest tested; do
@@ -36,5 +36,6 @@ for name in newest oldest tested; do
   echo "$name: $("$environment/bin/pip" freeze 2> "$out/pip.log" | grep -E '^(jax|flax|transformers)=' | tr '\n' ' ')" \
     "$(du -sm "$environment" | cut -f1) MB"
   (cd "$environment" && time $isolated bin/eeg2text example | tail -n 1)
+  (cd "$environment" && $isolated bin/eeg2text run --config=demo --workdir=run --dry-run > dry.txt) # imports the models
 done
 (cd "$out" && "$out/tested/bin/eeg2text" run --config=demo --workdir="$out/run" "$@")
