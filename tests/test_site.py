@@ -90,6 +90,11 @@ def test_a_page_begins_with_what_one_can_do_after_it(page):
     assert re.match(r"After this page you (can|know) ", first), first
 
 
+@pytest.mark.parametrize("path", SITE["NOTEBOOKS"], ids=lambda path: path.stem)
+def test_a_notebook_begins_so_too(path):
+    assert re.match(r"# .+\n\nAfter this page you (can|know) ", SITE["notebook_page"](path))
+
+
 def test_every_command_is_run_or_says_what_it_needs():
     found = [command for page in PAGES for command in run_commands.commands(page)]
     assert len([command for command in found if not command.need]) > 35
