@@ -357,14 +357,19 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
     for field in REMOVED:
         section, _, name = field.partition(".")
         content.get(section, {}).pop(name, None)
-    for field, value in ADDED.items():
+    add_fields(content, ADDED)
+    if content.get("audit", {}).get("endpoint") == "bleu-1":  # of version 0.2; a corpus score no longer decides
+        content["audit"]["endpoint"] = WORDS_ENDPOINT
+    return resolved(content, workdir.root, PLACES)
+
+
+def add_fields(content: dict[str, Any], added: Mapping[str, Any]) -> None:
+    """Give a configuration of an older version the fields that it lacked, in the sections that it has."""
+    for field, value in added.items():
         *sections, name = field.split(".")
         section = functools.reduce(lambda part, key: part.get(key, {}), sections, content)
         if section:
             section.setdefault(name, value)
-    if content.get("audit", {}).get("endpoint") == "bleu-1":  # of version 0.2; a corpus score no longer decides
-        content["audit"]["endpoint"] = WORDS_ENDPOINT
-    return resolved(content, workdir.root, PLACES)
 
 
 def stored_digest(content: Mapping[str, Any], stage: str) -> str:
