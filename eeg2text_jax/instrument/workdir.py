@@ -221,7 +221,10 @@ PLACES = (  # fields of a run's configuration that hold paths
 )  # fmt: skip
 # Names of fields in version 0.1 -> their current names.
 RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
-REMOVED = ("audit.resamples", "audit.seed")  # fields of version 0.2
+REMOVED = {  # fields of version 0.2 -> why they are gone
+    "audit.resamples": "the audit draws 10,000 pairings",
+    "audit.seed": "the audit draws its pairings from a fixed seed",
+}
 ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, and the values that say what it did
     "data.raw.amplitude": False,
     "data.raw.encoding": "",
