@@ -118,10 +118,29 @@ def each_row_of_another_subject(root):
 
 
 def a_lower_dev_loss(root):
+    in_the_log(root, lambda line: line | {n: value / 2 for n, value in line.items() if n.startswith("dev_loss/")})
+
+
+def in_the_log(root, change):
     lines = [json.loads(line) for line in (root / "metrics.jsonl").read_text().splitlines()]
-    for line in lines:
-        line |= {name: value / 2 for name, value in line.items() if name.startswith("dev_loss/")}
-    (root / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (root / "metrics.jsonl").write_text("".join(json.dumps(change(line)) + "\n" for line in lines))
+
+
+def no_dev_loss(root):
+    in_the_log(root, lambda line: {name: value for name, value in line.items() if "dev_loss" not in name})
+
+
+def a_dev_loss_that_is_no_number(root):
+    """JSON of Python has NaN, and nothing is above or below it."""
+    in_the_log(root, lambda line: line | {name: float("nan") for name in line if name.startswith("dev_loss/")})
+
+
+def dev_losses_that_are_not_known(root):
+    in_the_log(root, lambda line: line | {name: None for name in line if name.startswith("dev_loss/")})
+
+
+def dev_losses_that_are_texts(root):
+    in_the_log(root, lambda line: line | {name: "low" for name in line if name.startswith("dev_loss/")})
 
 
 def another_kind_of_recording(root):
@@ -176,6 +195,10 @@ FORGERIES = {
     text_of_the_reference: r"rows differ from what the checkpoints .* the first is line 2, prediction",
     each_row_of_another_subject: r"96 of 96 rows differ .* line 2, subject",
     a_lower_dev_loss: r"metrics\.jsonl: the lowest dev_loss of eeg/0 is .* and its checkpoint gives",
+    **dict.fromkeys(
+        (no_dev_loss, a_dev_loss_that_is_no_number, dev_losses_that_are_not_known, dev_losses_that_are_texts),
+        r"metrics\.jsonl: has no finite dev_loss of eeg/0",
+    ),
     another_kind_of_recording: r"predictions\.jsonl: recording in its header is not what",
     other_synthetic_data: r"split\.json",
     data_at_an_address: r"config\.json: data\.source is 'gs://someone/data\.h5', and --again reads from no address",

@@ -27,6 +27,7 @@ from eeg2text_jax.data.text import train_tokenizer
 from eeg2text_jax.decoding.generate import generate_program
 from eeg2text_jax.models.backbones.mapping import flatten
 from eeg2text_jax.models.functional import Seq2SeqModel, divide
+from eeg2text_jax.models.pretrained.load import start_from_checkpoint
 from eeg2text_jax.runs._attributions import attribution_program
 from eeg2text_jax.runs.cells import check_decoding, decode_grid, likelihood_program, place_params
 from eeg2text_jax.runs.exported import exported, load_export, write_export
@@ -52,6 +53,12 @@ def trained_lora(folder: Path, base: str, **changes: object) -> Study:
     study = open_tiny(epath.Path(folder), **changes)
     train(study)
     return study
+
+
+def test_what_is_random_beside_a_checkpoint_is_the_brain_encoder_and_the_adapters(lora: Study, base: str) -> None:
+    """Not the backbone, of which each layer has an adapter."""
+    start = start_from_checkpoint(lora.model, base, jax.random.key(0)[None])
+    assert start.summary().endswith("initialised at random: eeg, adapters")
 
 
 INT8 = {"model.frozen_dtype": "int8", "model.remat": True, "model.encoder_layers": 1}

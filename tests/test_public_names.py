@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import eeg2text_jax
+from eeg2text_jax.data.source import Sample
 
 
 def test_public_names_are_callable_and_documented():
@@ -24,6 +25,7 @@ def packages() -> list[str]:
 
 def test_every_public_name_of_every_package_can_be_imported():
     assert {"eeg2text_jax", "eeg2text_jax.data"} <= set(packages())
+    assert importlib.import_module("eeg2text_jax.data").Sample is Sample, "what a reader of one's own yields"
     for name in packages():
         package = importlib.import_module(name)
         assert [name for name in package.__all__ if not hasattr(package, name)] == [], name

@@ -108,8 +108,9 @@ def main(argv: list[str] | None = None) -> int:
     name, *rest = argv or ["--help"]
     # Keeps transformers from warning that there is no PyTorch, whose models are not used here.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
     try:
         if name in ("-h", "--help", "help"):
             print(usage(), flush=True)

@@ -287,8 +287,8 @@ def write_prediction_table(prediction_set: PredictionSet, out: Path) -> None:
         [getattr(row, name) for row in (*prediction_set.predictions, *prediction_set.further)] for name in _COLUMNS
     ]
     table = pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
-    with replacing(out) as partial:
-        pq.write_table(table, str(partial), write_page_checksum=True)
+    with replacing(out) as partial, partial.open("wb") as file:  # pyarrow takes no name that is not UTF-8
+        pq.write_table(table, file, write_page_checksum=True)
 
 
 CELL = {"train_condition": str, "eval_condition": str, "seed": int, "mode": str, "rows": int, "metrics": dict}

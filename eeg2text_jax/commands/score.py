@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -131,12 +132,22 @@ def main(argv: list[str]) -> int:
         for signature, names in signatures(results).items():
             print(f"{', '.join(names)}: {signature}")
     if flags.json:
+        short = short_names(flags.files)
+        for cell in results["cells"]:
+            cell |= {name: short[cell[name]] for name in ("file", "label") if cell.get(name) in short}
         write_results(flags.json, results)
         print(f"wrote {flags.json}")
     if flags.rows:
         write_text(flags.rows, "".join(f"{line}\n" for line in lines))
         print(f"wrote {flags.rows}")
     return 0
+
+
+def short_names(files: Sequence[epath.Path]) -> dict[str, str]:
+    """Return each file's path below the folder that holds all of them: results name no folder of this machine."""
+    paths = {str(file): os.path.abspath(file) for file in files}
+    above = os.path.commonpath([os.path.dirname(path) for path in paths.values()])
+    return {name: os.path.relpath(path, above) for name, path in paths.items()}
 
 
 def stated_conditions(flags: argparse.Namespace) -> list[list[str]]:

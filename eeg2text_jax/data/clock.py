@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eeg2text_jax.base.errors import UserError, shortlist
+from eeg2text_jax.base.errors import UserError, count_of, shortlist
 
 CLOCK_COLUMNS: dict[str, type] = {"recording": str, "onset": float, "duration": float, "order": int}
 NO_TIME = "when samples were recorded is not known (no recording with onset or order): time cannot be excluded"
@@ -133,7 +133,8 @@ class Clock:
     def said_ranges(self, most: int = 3) -> str:
         """Return the number of recordings and the first and last onset (or order) of the first `most` of them."""
         shown = [f"{name} {first:.10g} to {last:.10g}" for name, (first, last) in self.ranges.items()]
-        return f"{len(shown)} recordings, from first to last sample in {self.unit}: {shortlist(shown, most)}"
+        many = count_of(len(shown), "recording")
+        return f"{many}, from first to last sample in {self.unit}: {shortlist(shown, most)}"
 
     def notes(self, *, repeated: bool = False) -> list[str]:
         """Return sentences about onsets that are hardly seconds, or that have long breaks between them.
@@ -155,13 +156,13 @@ class Clock:
         notes = []
         if odd["unit"]:
             notes.append(
-                f"onsets of {len(odd['unit'])} recordings follow each other too fast or too slowly for seconds: "
-                f"{shortlist(odd['unit'], 3)}; are they milliseconds, days or rounded? Expected seconds."
+                f"onsets of {count_of(len(odd['unit']), 'recording')} follow each other too fast or too slowly for "
+                f"seconds: {shortlist(odd['unit'], 3)}; are they milliseconds, days or rounded? Expected seconds."
             )
         if odd["break"]:
             notes.append(
-                f"{len(odd['break'])} recordings have a long break between two onsets: {shortlist(odd['break'], 3)}; "
-                "correct a wrong onset, or give two recordings two names."
+                f"{count_of(len(odd['break']), 'recording has', 'recordings have')} a long break between two onsets: "
+                f"{shortlist(odd['break'], 3)}; correct a wrong onset, or give two recordings two names."
             )
         return notes
 

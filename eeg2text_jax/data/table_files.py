@@ -9,6 +9,7 @@ line ends a sentence.
 import dataclasses
 import itertools
 import json
+import mmap
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -93,6 +94,7 @@ def table_samples(
         )
     if header:
         with_role = [*roles.features, roles.word, roles.sentence, roles.subject, roles.task, roles.number]
+        with_role += [column for _, column in roles.clock]
         used = [name.strip() for column, name in enumerate(first) if column in with_role]
         lacking = {role: role for role in ("subject", "task") if getattr(roles, role) is None}
         tally.not_used([name.strip() for name in first], used, str(path), lacking)
@@ -352,9 +354,11 @@ def _width(words: Any, name: str, where: str) -> int:
 
 
 def _parquet(path: Path) -> Any:
-    pq = library("pyarrow.parquet", "parquet")
+    pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True)  # `write_parquet` stores checksums
+        with path.open("rb") as file:  # mapped, as pyarrow takes no name that is not UTF-8
+            source = pa.BufferReader(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return pq.ParquetFile(source, page_checksum_verification=True)  # `write_parquet` stores checksums
     except parquet_errors() as error:
         raise UserError(f"{path}: cannot be read as a Parquet file ({first_line(error)}).") from error
 
@@ -376,6 +380,7 @@ def write_parquet(data: DataFile, out: Path) -> None:
     pa, pq = library("pyarrow", "parquet"), library("pyarrow.parquet", "parquet")
     about: dict[str, Any] = {"features_are": data.features_are, "exported": data.provenance}
     about |= {"electrodes": places} if (places := electrodes_of(data)) else {}
+    about |= {"sfreq": data.sfreq, "channels": data.channels, "types": data.types} if data.is_waves else {}
     clock = {} if data.clock is None else CLOCK_COLUMNS
     kinds = {str: pa.string(), float: pa.float64(), int: pa.int64()}
     schema = pa.schema(
@@ -384,7 +389,12 @@ def write_parquet(data: DataFile, out: Path) -> None:
         metadata={ABOUT: json.dumps(about).encode()},
     )  # fmt: skip
     out.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(out) as partial, pq.ParquetWriter(str(partial), schema, write_page_checksum=True) as writer:
+    # An open file, as pyarrow takes no name that is not UTF-8.
+    with (
+        replacing(out) as partial,
+        partial.open("wb") as file,
+        pq.ParquetWriter(file, schema, write_page_checksum=True) as writer,
+    ):
         for start in range(0, len(data), ROWS):
             rows = range(start, min(start + ROWS, len(data)))
             offsets = data.offsets[rows.start : rows.stop + 1]

@@ -19,7 +19,7 @@ from eeg2text_jax.decoding.beam_search import Growth, Hypotheses, beam_search, s
 from eeg2text_jax.decoding.settings import GenerationSpec
 from eeg2text_jax.decoding.teacher_forced import TeacherForced, score_reference
 from eeg2text_jax.models.attention import reorder_beams, resize
-from eeg2text_jax.models.functional import Rounded, Seq2SeqModel
+from eeg2text_jax.models.functional import Prepared, SearchWeights, Seq2SeqModel
 
 INPUTS = frozenset({"features", "inputs_embeds", "input_ids", "mask", "before", "after"})
 
@@ -51,7 +51,7 @@ def generate(
 
     Args:
       model: a `Seq2SeqModel`.
-      params: its parameters. For `spec.weights_dtype` "int8" and several batches, `model.rounded(params)` saves time.
+      params: its parameters; for several batches, `model.prepared(params, spec.weights_dtype)` saves time.
       inputs: `features [B, W, F]`, `inputs_embeds [B, S, D]` or `input_ids [B, S]`; and `mask [B, S]` bool.
       spec: the settings.
       key: for `spec.do_sample`: one PRNG key for the batch, or one per sentence `[B]`, which makes results independent
@@ -72,7 +72,7 @@ def generate(
       (2, 8)
     """
     check_request(inputs, spec, key)
-    if isinstance(params, Rounded) and not spec.weights_dtype:
+    if isinstance(params, Prepared) and params.in_int8 and not spec.weights_dtype:
         raise ValueError("params are rounded to int8, and spec.weights_dtype is ''")
     program = compiled_search(default_platform())
     return program(model, params, inputs, spec, key if spec.do_sample else None, compactions)
@@ -104,8 +104,8 @@ def search(
     `platform` is where it will run, see `mesh.platform_of`. On TPUs and CPUs the cache of a beam search grows,
     see `models.attention.lengths_of`.
     """
-    if spec.weights_dtype == "int8" and not isinstance(params, Rounded):
-        params = model.rounded(params)
+    if spec.weights_dtype == "int8" and not (isinstance(params, Prepared) and params.in_int8):
+        params = model.prepared(params.params if isinstance(params, Prepared) else params, "int8")
     hidden, mask = model.encode(params, inputs)
     batch, returned = hidden.shape[0], spec.num_return_sequences
     beams = spec.num_beams if spec.num_beams > 1 else returned
@@ -120,7 +120,7 @@ def search(
         )
     else:
         hypotheses = sample(step, cache, batch, spec, None if keys is None else _keys_of_rows(keys, returned))
-    return _flatten(hypotheses, returned)
+    return _flatten(hypotheses, returned, len(spec.decoder_prompt))
 
 
 @functools.cache
@@ -139,12 +139,17 @@ def _keys_of_rows(keys: jax.Array, returned: int) -> jax.Array:
     return rows.reshape(-1)
 
 
-def _flatten(hypotheses: Hypotheses, returned: int) -> Generated:
+def _flatten(hypotheses: Hypotheses, returned: int, given: int) -> Generated:
+    """Return the first `returned` hypotheses of each sentence, without the `given` tokens after the start token."""
+
     def rows(values: jax.Array) -> jax.Array:
         return values[:, :returned].reshape(-1, *values.shape[2:])
 
     steps = jnp.repeat(hypotheses.steps, returned, axis=0)
-    return Generated(rows(hypotheses.tokens), rows(hypotheses.lengths), rows(hypotheses.scores), steps)
+    tokens = rows(hypotheses.tokens)
+    if given:
+        tokens = jnp.concatenate([tokens[:, :1], tokens[:, 1 + given :]], axis=1)
+    return Generated(tokens, rows(hypotheses.lengths) - given, rows(hypotheses.scores), steps)
 
 
 # Decode whole test sets on a mesh for all arms, the trained models of a run: one per training condition and seed.
@@ -255,7 +260,7 @@ def generate_arms(
     """Run `generate` for A arms (trained models) at once; takes no target. Leaves of the result are `[A, N, ...]`.
 
     Args:
-      params: parameters of every arm, `[A, ...]`, or the result of `rounded_arms`; A is a multiple of the mesh's `arm`
+      params: parameters of every arm, `[A, ...]`, or the result of `prepared_arms`; A is a multiple of the mesh's `arm`
         axis.
       fed: inputs that differ between arms, `[A, B, ...]`; B is a multiple of the mesh's `data` axis.
       shared: inputs common to all arms, `[B, ...]`, such as `mask`.
@@ -268,15 +273,20 @@ def generate_arms(
     return program(params, fed, (shared, keys if spec.do_sample else None))
 
 
-def rounded_arms(model: Seq2SeqModel, params: Any, spec: GenerationSpec) -> Any:
-    """Return the parameters for `generate_arms`: with `spec.weights_dtype` "int8", rounded once for all batches.
+def prepared_arms(model: Seq2SeqModel, params: Any, spec: GenerationSpec) -> Any:
+    """Return the parameters for `generate_arms`, prepared once for all batches, see `Seq2SeqModel.prepared`.
 
-    Parameters with a frozen model that all arms share are returned as they are: `generate_arms` rounds that model for
-    each batch.
+    Parameters with a frozen model that all arms share are returned as they are: a second copy of that model might not
+    fit, and each batch prepares it.
     """
-    if spec.weights_dtype != "int8" or isinstance(params, Divided):
+    if isinstance(params, Divided):
         return params
-    return Rounded(params, jax.jit(jax.vmap(lambda params: model.rounded(params).weights))(params))
+    return Prepared(params, _prepare_weights(model, params, spec.weights_dtype))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def _prepare_weights(model: Seq2SeqModel, params: Any, weights_dtype: str) -> SearchWeights:
+    return jax.vmap(lambda params: model.prepared(params, weights_dtype).weights)(params)
 
 
 @functools.lru_cache(maxsize=64)

@@ -173,8 +173,20 @@ def check_unchanged(path: str | os.PathLike[str]) -> None:
         Workdir(path.parent).check(path.name)
 
 
+def check_name(folder: str | os.PathLike[str]) -> None:
+    """Raise UserError for a folder whose path is not UTF-8: tokenizers and tensorstore write into no such folder."""
+    try:
+        os.path.abspath(os.fspath(folder)).encode("utf8")
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{os.fspath(folder)}: the path of this folder is not UTF-8, which libraries that write checkpoints need; "
+            "rename it, or take another."
+        ) from error
+
+
 def check_ours(root: epath.Path) -> None:
     """Raise UserError if a folder is neither a workdir nor empty; the first files of a killed run are accepted."""
+    check_name(root)
     first = (partial_of(root / "config.json").name, ".lock")
     if (root / "config.json").exists() or not root.exists():
         return
@@ -204,8 +216,8 @@ NO_PATHS = ("synthetic", "synthetic-fmri", "toy", "edits", "templates", "minilm"
 IN_SOURCE = ("data.fmri.exclude",)  # fields whose relative paths begin in the data source
 PLACES = (  # fields of a run's configuration that hold paths
     "compilation_cache", "data.source", "data.synthetic_fmri.folder", "data.raw.texts", "data.fmri.transcripts",
-    "data.fmri.exclude", "split.path", "text.tokenizer", "model.checkpoint", "contrastive.text", "metrics.encoder",
-    "metrics.judge",
+    "data.fmri.exclude", "split.path", "text.tokenizer", "model.checkpoint", "model.encoder_checkpoint",
+    "model.waves.positions", "contrastive.text", "metrics.encoder", "metrics.judge",
 )  # fmt: skip
 # Names of fields in version 0.1 -> their current names.
 RENAMED = {"optim.free": "optim.trainable", "decode.halvings": "decode.compactions"}
@@ -216,6 +228,7 @@ REMOVED = {  # fields of version 0.2 -> why they are gone
 ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, and the values that say what it did
     "data.raw.amplitude": False,
     "data.raw.encoding": "",
+    "data.raw.features": "power",
     "data.raw.montage": "",
     "data.raw.seconds_per_character": 0.0,
     "data.raw.skip": [],
@@ -224,6 +237,15 @@ ADDED: dict[str, Any] = {  # fields that version 0.2 lacked, and the values that
     "decode.cache_dtype": "",
     "decode.tensor_parallel": False,
     "decode.weights_dtype": "",
+    "model.decoder_prompt": "",
+    "model.encoder_checkpoint": "",
+    "model.encoder_train": "all",
+    "model.lora.stacks": ["encoder", "decoder"],
+    "model.waves.overlap": 20,
+    "model.waves.patch": 200,
+    "model.waves.pool": True,
+    "model.waves.positions": "",
+    "model.waves.strides": [2, 2],
     "parallel.heartbeat": 12,
     "parallel.startup": 300,
     "split.unique_sessions": False,
@@ -364,12 +386,11 @@ def read_configuration(workdir: Workdir) -> dict[str, Any]:
 
 
 def add_fields(content: dict[str, Any], added: Mapping[str, Any]) -> None:
-    """Give a configuration of an older version the fields that it lacked, in the sections that it has."""
+    """Give a configuration of an older version the fields that it lacked, in the top-level sections that it has."""
     for field, value in added.items():
         *sections, name = field.split(".")
-        section = functools.reduce(lambda part, key: part.get(key, {}), sections, content)
-        if section:
-            section.setdefault(name, value)
+        if not sections or content.get(sections[0]):
+            functools.reduce(lambda part, key: part.setdefault(key, {}), sections, content).setdefault(name, value)
 
 
 def stored_digest(content: Mapping[str, Any], stage: str) -> str:

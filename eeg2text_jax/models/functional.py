@@ -22,26 +22,31 @@ from eeg2text_jax.models.brain import (
     snapshot_flops,
     stack_spec,
 )
-from eeg2text_jax.models.language_model import CausalLM, EncoderDecoder, Int8Table, ReadOut, Step, logits_of
+from eeg2text_jax.models.language_model import CausalLM, EncoderDecoder, Int8Table, ReadOut, Step, StepTable, logits_of
 from eeg2text_jax.models.nnx_bridge import Keep, Params, PureModel, in_compute_dtype
 from eeg2text_jax.models.spec import EEGSpec, Seq2SeqSpec, StackSpec
+from eeg2text_jax.models.waves import NEIGHBORS, TAPS, count_patches, positions_of, shorter
 
 Inputs = Mapping[str, jax.Array]
 
 
-class Int8Weights(NamedTuple):
-    """A language model's layers, with stacked parameters `[L, ...]`, and its output head; all matrices are int8."""
+class SearchWeights(NamedTuple):
+    """A language model's layers, with stacked parameters `[L, ...]`, and its output head, in compute dtype or int8."""
 
     encoder: Layer | None  # None: a decoder-only model
     decoder: Layer
-    table: Int8Table
+    table: jax.Array | StepTable | Int8Table
 
 
-class Rounded(NamedTuple):
-    """Parameters of a trained model, and the int8 layers and head that replace its own, see `Seq2SeqModel.rounded`."""
+class Prepared(NamedTuple):
+    """Parameters of a trained model, and what replaces them in a search, see `Seq2SeqModel.prepared`."""
 
     params: Params
-    weights: Int8Weights
+    weights: SearchWeights
+
+    @property
+    def in_int8(self) -> bool:
+        return isinstance(self.weights.table, Int8Table)
 
 
 class EEG2Text(nnx.Module):
@@ -127,6 +132,11 @@ class Seq2SeqModel(PureModel):
         """The token that ends a target."""
         return self.spec.eos_token
 
+    @property
+    def decoder_prompt(self) -> tuple[int, ...]:
+        """Tokens that the decoder is given after its start token."""
+        return self.spec.decoder_prompt
+
     def forward(
         self,
         params: Params,
@@ -189,22 +199,23 @@ class Seq2SeqModel(PureModel):
         """
         return (max_length,) if self.spec.encoder is None else lengths_of(beams, max_length, platform)
 
-    def decode_step(self, params: Params | Rounded) -> Step:
+    def decode_step(self, params: Params | Prepared) -> Step:
         """Return the decoder step (tokens int32 `[B*K]`, position, cache) -> (float32 logits `[B*K, V]`, new cache).
 
         Call this outside of the decoding loop: it prepares the weights for all steps.
         """
         backbone = self._bind(params, biases=False).backbone
-        return backbone.decode_step(params.weights.table if isinstance(params, Rounded) else None)
+        return backbone.decode_step(params.weights.table if isinstance(params, Prepared) else None)
 
-    def rounded(self, params: Params) -> Rounded:
-        """Round the matrices of the language model to int8, with one scale per output, once for many batches.
+    def prepared(self, params: Params, weights_dtype: str = "") -> Prepared:
+        """Cast the language model's weights to the compute dtype, once for many batches.
 
-        Pass the result in place of `params` to `encode`, `init_cache` and `decode_step`: they then also round the
-        activations that enter a product, with one scale per row. Or pass it to `generate` with `weights_dtype="int8"`,
-        which otherwise rounds the matrices again for each batch. The brain encoder is not rounded.
+        Pass the result in place of `params` to `encode`, `init_cache`, `decode_step` or `generate`, which otherwise do
+        this for each batch. With `weights_dtype="int8"`, matrices are rounded to int8, with one scale per output; the
+        functions then also round the activations that enter a product, with one scale per row. The brain encoder stays
+        as it is.
         """
-        return Rounded(params, _rounded_weights(self, params))
+        return Prepared(params, _search_weights(self, params, weights_dtype))
 
     def shift_right(self, labels: jax.Array) -> jax.Array:
         """Return decoder inputs `[B, T]`: the start token, then all labels but the last one; -100 becomes padding."""
@@ -219,12 +230,12 @@ class Seq2SeqModel(PureModel):
     def _make(self) -> Callable[[nnx.Rngs], EEG2Text]:
         return functools.partial(EEG2Text, self.spec, self.eeg, jnp.dtype(self.dtype))
 
-    def _bind(self, params: Params | Rounded, *, layers: bool = True, biases: bool = True) -> EEG2Text:
+    def _bind(self, params: Params | Prepared, *, layers: bool = True, biases: bool = True) -> EEG2Text:
         """Return the network with parameters in the compute dtype, see `in_compute_dtype`.
 
         With `remat`, layers are cast when they are computed, so `forward` and `encode` leave them as they are.
         """
-        if isinstance(params, Rounded):
+        if isinstance(params, Prepared):
             network = self._bind(params.params, layers=layers, biases=biases)
             if params.weights.encoder is not None:
                 network.backbone.encoder.layers = params.weights.encoder
@@ -233,11 +244,17 @@ class Seq2SeqModel(PureModel):
         return self._module(in_compute_dtype(joined(params), jnp.dtype(self.dtype), layers=layers, biases=biases))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _rounded_weights(model: Seq2SeqModel, params: Params) -> Int8Weights:
-    backbone = model._module(joined(params)).backbone
-    encoder = backbone.encoder.rounded_layers() if isinstance(backbone, EncoderDecoder) else None
-    return Int8Weights(encoder, backbone.decoder.rounded_layers(), backbone.int8_table())
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def _search_weights(model: Seq2SeqModel, params: Params, weights_dtype: str) -> SearchWeights:
+    network = model._module(joined(params)) if weights_dtype == "int8" else model._bind(params, biases=False)
+    backbone, encoder = network.backbone, None
+    if weights_dtype == "int8":
+        backbone.decoder.layers = backbone.decoder.rounded_layers()
+    if isinstance(backbone, EncoderDecoder):
+        rounded = weights_dtype == "int8"
+        encoder = backbone.encoder.rounded_layers() if rounded else model._bind(params).backbone.encoder.layers
+    table = backbone.int8_table() if weights_dtype == "int8" else backbone.step_table()
+    return SearchWeights(encoder, backbone.decoder.layers, table)
 
 
 def divide(params: Params) -> Divided:
@@ -390,6 +407,7 @@ def training_flops(model: AnyModel, batch: int, words: int, tokens: int) -> floa
     if model.spec.encoder is not None:
         source = source_length(model, words)
         trained += stack_attention_flops(model.spec.encoder, source, source, 0)
+        trained += 3.0 * adapter_flops(model.spec.encoder, source)
     return batch * (2.0 * whole + trained + 3.0 * adapter_flops(stack, length))
 
 
@@ -400,14 +418,20 @@ def stack_attention_flops(stack: StackSpec, queries: int, keys: int, context: in
 
 
 def adapter_flops(stack: StackSpec, positions: int) -> float:
-    """Return the FLOPs of the low-rank adapters of a decoder-only stack for `positions` positions."""
+    """Return the FLOPs of the low-rank adapters of a stack for `positions` positions.
+
+    Those of cross-attention count as if it read the stack's own positions.
+    """
     if stack.lora is None:
         return 0.0
     inner, kv = inner_width(stack), stack.head_dim * (stack.kv_heads or stack.heads)
     ends = {"query": (stack.width, inner), "key": (stack.width, kv), "value": (stack.width, kv)}
     ends |= {"out": (inner, stack.width), "gate": (stack.width, stack.ffn), "inner": (stack.width, stack.ffn)}
     ends |= {"outer": (stack.ffn, stack.width)}
-    return stack.layers * 2.0 * positions * stack.lora.rank * sum(sum(ends[name]) for name in stack.lora.targets)
+    twice = 2 if stack.decoder and not stack.alone else 1  # cross-attention has adapters of its own
+    times = {name: twice if name in ("query", "key", "value", "out") else 1 for name in ends}
+    each = sum(times[name] * sum(ends[name]) for name in stack.lora.targets if name != "gate" or stack.gated)
+    return stack.layers * 2.0 * positions * stack.lora.rank * each
 
 
 def search_flops(
@@ -441,6 +465,8 @@ def encode_flops(model: Seq2SeqModel, words: int) -> float:
     """Return the FLOPs of one sentence through brain encoder, bridge (to the backbone's width) and backbone encoder."""
     source, encoder, total = source_length(model, words), model.spec.encoder, 0.0
     if encoder is not None:
+        if model.spec.stem:
+            total += 2.0 * source * TAPS * encoder.width**2
         total += stack_flops(encoder, source, source, 0)
         if encoder.width != model.spec.decoder.width:
             total += 2.0 * source * encoder.width * model.spec.decoder.width
@@ -456,9 +482,36 @@ def brain_flops(eeg: EEGSpec, words: int, d_model: int) -> float:
     if eeg.kind == "unicorn":
         series = stack_flops(series_spec(eeg), words, words, 0)
         return words * (snapshot_flops(eeg) + 2.0 * eeg.width * d_model) + series
+    if eeg.waves is not None:
+        return wave_flops(eeg, words, d_model)
     width = encoder_width(eeg)
     projection = 2.0 * words * eeg.features * width if eeg.width else 0.0
     return projection + stack_flops(stack_spec(eeg), words, words, 0) + 2.0 * words * width * d_model
+
+
+def wave_flops(eeg: EEGSpec, samples: int, d_model: int) -> float:
+    """Return the FLOPs of one recording of `samples` samples through an encoder of waves and the bridge."""
+    waves, positions, stack = eeg.waves, positions_of(eeg, samples), eeg.waves.stack
+    total = 0.0 if eeg.bridge == "none" else 2.0 * positions * waves.width() * d_model
+    if waves.strides:
+        n_in, length = eeg.features, samples
+        for stride in waves.strides:
+            length = shorter(length, (stride,))
+            total, n_in = total + 2.0 * length * TAPS * n_in * stack.width, stack.width
+        return total + stack_flops(stack, length, length, 0)
+    times, channels = count_patches(waves, samples), len(waves.used)
+    tokens, n_in, length = times * channels, 1, waves.patch
+    for each in waves.convolutions:
+        length = (length + 2 * each.padding - each.taps) // each.stride + 1
+        total, n_in = total + 2.0 * tokens * length * each.taps * n_in * each.filters, each.filters
+    if eeg.kind == "cbramod":
+        inner = 2.0 * tokens * stack.width * (2 * stack.width + 2 * stack.ffn + times + channels)
+        dense = 2.0 * tokens * stack.width * (waves.patch // 2 + 1 + math.prod(NEIGHBORS) + waves.outputs)
+        return total + stack.layers * inner + dense
+    if eeg.kind == "reve":
+        total += 2.0 * tokens * waves.patch * stack.width
+    tokens += eeg.kind == "labram"
+    return total + stack_flops(stack, tokens, tokens, 0)
 
 
 def decode_flops(model: Seq2SeqModel, words: int, tokens: int) -> float:
@@ -494,8 +547,13 @@ def head_flops(model: Seq2SeqModel) -> float:
 
 
 def source_length(model: Seq2SeqModel, words: int) -> int:
-    """Return the length of the encoder's input: the prompt's tokens and `words` EEG positions."""
-    return words + (len(model.eeg.prompt) + len(model.eeg.prompt_after) if model.eeg else 0)
+    """Return the length of the encoder's input: the prompt's tokens and the positions of `words` words or samples.
+
+    With a stem it is the length after that.
+    """
+    eeg = model.eeg
+    length = positions_of(eeg, words) + len(eeg.prompt) + len(eeg.prompt_after) if eeg else words
+    return shorter(length, (2,)) if model.spec.stem else length
 
 
 def inner_width(stack: StackSpec) -> int:

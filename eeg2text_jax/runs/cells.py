@@ -38,8 +38,8 @@ from eeg2text_jax.decoding.generate import (
     decode_dataset,
     generate_arms,
     plan_slices,
+    prepared_arms,
     program_of_arms,
-    rounded_arms,
     teacher_forced_program,
 )
 from eeg2text_jax.decoding.settings import GenerationSpec, TokenIds
@@ -100,7 +100,7 @@ def decoder_of(study: Study, params: Any, mesh: Mesh) -> Callable[[Inputs, Input
     params = place_params(study, params, mesh)
     decode = study.config.decode
     spec = check_decoding(decode, study.model)
-    searching = rounded_arms(study.model, params, spec)
+    searching = prepared_arms(study.model, params, spec)
 
     def both_modes(fed: Inputs, shared: Inputs, batch: Inputs) -> BothModes:
         keys = sentence_keys(study.config.seed, batch["sample_id"]) if spec.do_sample else None
@@ -209,7 +209,8 @@ def _feed_program(pairs: tuple[tuple[str, int], ...], mesh: Mesh) -> Callable[[A
     """Return the jitted function `(batch, arrays) -> encoder inputs [A, B, W, F]`, sharded over arms and rows."""
 
     def feed(batch: Any, arrays: StudyArrays) -> jax.Array:
-        context = ConditionContext.of(batch, arrays.condition, arrays.means, jnp.zeros((), jnp.int32))
+        step = jnp.zeros((), jnp.int32)
+        context = ConditionContext.of(batch, arrays.condition, arrays.means, step, arrays.kernel)
         return condition_inputs(pairs, batch["features"], batch["mask"], context)
 
     return jax.jit(feed, out_shardings=fed_sharding(mesh))
@@ -387,7 +388,7 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
 
 def padded_labels(study: Study, texts: Sequence[str]) -> np.ndarray:
     """Return the padded token ids of every text, int32 `[N, T]`."""
-    most, alone = study.config.text.max_tokens, study.model.spec.encoder is None
+    most, alone = study.config.text.max_tokens, study.model.spec.bare_targets
     ids = encode_targets(study.tokenizer, texts, most, alone)
     return pad_ids(ids, max(map(len, ids)), study.model.pad_token)
 

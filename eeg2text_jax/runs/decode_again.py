@@ -294,8 +294,14 @@ def _check_losses(study: Study, checks: Checks) -> None:
     log, below, above, apart = rows_of(study.workdir.metrics), [], [], []
     for arm, losses in _losses(study).items():
         steps, dev = curve(log, f"dev_loss/{arm}")
-        best = int(np.argmin([math.inf if value is None else value for value in dev]))
-        if abs(losses["dev"] - dev[best]) > LOSS_TOLERANCE * abs(dev[best]):
+        known = [value if isinstance(value, float) and math.isfinite(value) else math.inf for value in dev]
+        best = int(np.argmin(known or [math.inf]))
+        if not known or math.isinf(known[best]):
+            raise UserError(
+                f"{study.workdir.metrics}: has no finite dev_loss of {arm}, which chose its checkpoint; leave --again "
+                "out to audit the file as it is."
+            )
+        if not abs(losses["dev"] - dev[best]) <= LOSS_TOLERANCE * abs(dev[best]):  # also where it is not a number
             raise UserError(
                 f"{study.workdir.metrics}: the lowest dev_loss of {arm} is {dev[best]:.4f}, and its checkpoint gives "
                 f"{losses['dev']:.4f} on the dev part; leave --again out to audit the file as it is."

@@ -19,15 +19,24 @@ from eeg2text_jax.base.devices.mesh import make_mesh
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.data.text import decode_tokens, load_tokenizer
-from eeg2text_jax.decoding.generate import Slice, generate_arms, plan_slices, rounded_arms
+from eeg2text_jax.decoding.generate import Slice, generate_arms, plan_slices, prepared_arms
 from eeg2text_jax.decoding.settings import GenerationSpec
-from eeg2text_jax.instrument.workdir import Workdir, find_workdir, is_path, last_part, read_configuration, verdict_in
+from eeg2text_jax.instrument.workdir import (
+    Workdir,
+    check_name,
+    find_workdir,
+    is_path,
+    last_part,
+    read_configuration,
+    verdict_in,
+)
 from eeg2text_jax.models.backbones.build import random_config
-from eeg2text_jax.models.functional import Rounded, Seq2SeqModel
+from eeg2text_jax.models.functional import Prepared, Seq2SeqModel
 from eeg2text_jax.models.nnx_bridge import Params
 from eeg2text_jax.models.pretrained.export import CardFacts, export_checkpoint, model_card
 from eeg2text_jax.models.pretrained.folder import Feeding, checkpoint_folder, read_feeding
 from eeg2text_jax.models.pretrained.load import checkpoint_config, load_pretrained
+from eeg2text_jax.models.pretrained.wave_folder import CLASSES
 from eeg2text_jax.runs.cells import sentence_keys
 from eeg2text_jax.runs.opening import open_finished
 from eeg2text_jax.training.loop import trained_arm
@@ -79,7 +88,7 @@ class Exported:
         lengths = np.minimum(lengths, self.feeding.max_words)
         longer = [self.feeding.max_words] if (lengths > max(self.feeding.buckets)).any() else []
         params = jax.tree.map(lambda leaf: leaf[None], joined(self.params))
-        params = rounded_arms(self.model, params, self.generation)
+        params = prepared_arms(self.model, params, self.generation)
         texts = [""] * len(recordings)
         for part in plan_slices(lengths, [*self.feeding.buckets, *longer], self.feeding.batch_size):
             decoded = self._decode_batch(params, [recordings[i] for i in part.samples], part, ids)
@@ -107,7 +116,7 @@ class Exported:
         return jnp.asarray(features), jnp.asarray(mask)
 
     def _decode_batch(
-        self, params: Params | Rounded, recordings: Sequence[np.ndarray], part: Slice, ids: np.ndarray
+        self, params: Params | Prepared, recordings: Sequence[np.ndarray], part: Slice, ids: np.ndarray
     ) -> list[str]:
         """Return the texts of a slice's real samples, decoded with the same program as in a run."""
         features, mask = self._padded(recordings, part.words)
@@ -206,6 +215,7 @@ def export_run(root: str, out: str, arm: str = "") -> Arm:
     `arm` is the arm's name as in `arm_number`. Raises UserError if `root` has no finished run, the arm does not exist,
     or the folder `out` cannot be written.
     """
+    check_name(out)
     study = finished_study(root)
     number = arm_number(study.arms, arm)
     write_export(study, study.arms[number], trained_arm(study, number), out)
@@ -275,10 +285,10 @@ def _feeding(study: Study) -> Feeding:
         )
     config, samples = study.config, study.samples
     base = config.model.checkpoint if study.model.shared_frozen else ""
-    if study.model.shared_frozen and not (base and study.model.spec.encoder is None):
+    if study.model.shared_frozen and not base:
         raise UserError(
-            f"{study.workdir.root}: its frozen language model has random weights or an encoder; an export holds no "
-            "frozen model, so model.checkpoint must name a decoder-only checkpoint."
+            f"{study.workdir.root}: its frozen language model has random weights; an export holds no frozen model, so "
+            "model.checkpoint must name a checkpoint."
         )
     return Feeding(
         mean=samples.mean,
@@ -311,6 +321,7 @@ def card_facts(study: Study, arm: Arm, name: str) -> CardFacts:
         lora=study.config.optim.trainable == "lora",
         int8=study.model.shared_frozen and study.config.model.frozen_dtype == "int8",
         alone=study.model.spec.encoder is None,
+        encoder=study.model.eeg.kind in CLASSES,
         split=study.split.digest(),
         config_hash=study.config_digest,
         scores=scores,

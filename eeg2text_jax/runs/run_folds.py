@@ -33,7 +33,7 @@ from eeg2text_jax.instrument.metrics.tables import (
 )
 from eeg2text_jax.instrument.predictions.file import Prediction, read_predictions, write_predictions
 from eeg2text_jax.instrument.predictions.rankings import Ranking, read_rankings
-from eeg2text_jax.instrument.workdir import PLACES, Workdir, portable, read_object, resolved
+from eeg2text_jax.instrument.workdir import PLACES, Workdir, check_name, portable, read_object, resolved
 from eeg2text_jax.runs.pipeline import (
     NO_AUDIT,
     audit_rows,
@@ -70,6 +70,7 @@ def run_folds(config: Settings, root: str, folds: str) -> AuditResult | None:
 
 
 def _run_in(config: Settings, place: Path, folds: str) -> AuditResult | None:
+    check_name(place)
     _check_same(place, config, folds)
     data = open_data(config, Workdir(epath.Path(place)))
     source = config.data.source if config.data.source.endswith(".h5") else str(data.path)

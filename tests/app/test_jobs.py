@@ -256,6 +256,7 @@ def test_a_visitor_is_an_address_or_a_network_of_ipv6():
 
     assert visitor_of(visit("192.0.2.1")) == "192.0.2.1"
     assert visitor_of(visit("2001:db8::1")) == visitor_of(visit("2001:db8::ffff:2")) == "2001:db8::/64"
+    assert visitor_of(visit("::ffff:192.0.2.1")) == "192.0.2.1" != visitor_of(visit("::ffff:192.0.2.2"))
     assert visitor_of(visit("testclient")) == visitor_of(SimpleNamespace(client=None)) == ""
 
 

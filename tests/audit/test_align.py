@@ -95,7 +95,8 @@ def test_shortened_references_are_matched_and_the_shorter_one_counts():
 def test_a_short_or_doubtful_beginning_is_not_matched():
     """A text that two others begin with, or of fewer than twenty characters, may be a sentence of its own."""
     start = "this sentence has quite many words"
-    for own, others in (([start], [f"{start} in it", f"{start} and marks"]), (["yes"], ["yes it is", "no"])):
+    two = [f"{start} in it", f"{start} and marks"]
+    for own, others in (([start], two), (two, [start]), (["yes"], ["yes it is", "no"])):
         eeg = [*rows(), *(row(20 + i, reference=text) for i, text in enumerate(own))]
         noise = [*rows(), *(row(20 + i, reference=text) for i, text in enumerate(others))]
         assert len(align({"eeg": eeg, "noise": noise}, common=True).references) == 8
@@ -176,6 +177,9 @@ def test_metadata_with_a_line_per_row_goes_in_order(tmp_path):
     assert [r.subject for r in join_metadata(twice, path)] == ["first", "first", "second", "second"]
     seeds = [row(0, seed=seed, sample_id=name) for seed in (0, 1) for name in "ab"]
     assert [r.subject for r in join_metadata(seeds, path)] == ["first", "second"] * 2
+    arms = [row(0, train_condition=arm, eval_condition=fed, sample_id=name)
+            for name in "ab" for arm, fed in (("eeg", "eeg"), ("eeg", "noise"), ("noise", "noise"))]  # fmt: skip
+    assert [r.subject for r in join_metadata(arms, path)] == ["first"] * 3 + ["second"] * 3
 
 
 @pytest.mark.parametrize(
@@ -186,13 +190,14 @@ def test_metadata_with_a_line_per_row_goes_in_order(tmp_path):
         ("reference,n_words\n{0},7²\n", "line 2: n_words is '7²'"),  # a superscript is a digit, and no number
         ("reference,task\nnot this one,NR\n", "0 lines for the reference"),
         ("reference,task\n{0},a\n{0},b\n{0},c\n", "3 lines for the reference .*; expected 1 or 2"),
+        ("reference,task\n{0},a\n{1},b\n{1},c\n", "2 lines for the reference .*; expected 1; add"),
     ],
 )
 def test_metadata_refused(tmp_path, content, message):
     path = tmp_path / "meta.csv"
-    path.write_text(content.format(row(0).reference))
+    path.write_text(content.format(row(0).reference, row(1).reference))
     with pytest.raises(UserError, match=message):
-        join_metadata([row(0), row(0, sample_id="b")], path)
+        join_metadata([row(0), row(0, sample_id="b"), row(1)], path)
 
 
 def cells():

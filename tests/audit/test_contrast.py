@@ -175,17 +175,28 @@ def test_power_at_the_detectable_effect_is_that_which_is_promised(controls):
     assert np.mean([all(c.above for c in study(blind)) for _ in range(100)]) < 0.82
 
 
-def test_all_controls_together_are_harder_to_beat_than_each():
+@pytest.mark.parametrize("growth", [0.0, 0.3])
+def test_all_controls_together_are_harder_to_beat_than_each(growth):
     rng = np.random.default_rng(8)
     strata, eeg = strata_of(40), blocks_of(rng, 40)
-    pairs = [contrast(strata, cells(*eeg), cells(*blocks_of(rng, 40))) for _ in range(5)]
-    detectable = [verdict_mde(pairs[:k], 0.0) for k in (1, 3, 5)]
+    pairs = [contrast(strata, cells(*eeg), cells(*blocks_of(rng, 40)), growth=growth) for _ in range(5)]
+    detectable = [verdict_mde(pairs[:k], growth) for k in (1, 3, 5)]
     assert detectable[0] == pytest.approx(pairs[0].mde)
     assert detectable[0] < detectable[1] < detectable[2]
     parts = [np.concatenate([block.ravel() for block in pair.centred]) for pair in pairs]
-    covariance = np.array([[(a * b).sum() / 39 for a in parts] for b in parts]) / 40**2
+    covariance = np.array([[(a * b).sum() / 39 for a in parts] for b in parts]) / 40**2 + growth * detectable[2]
     drawn = np.random.default_rng(1).multivariate_normal(np.full(5, detectable[2]), covariance, size=20_000)
     assert np.mean((drawn > Z95 * np.sqrt(np.diag(covariance))).all(1)) == pytest.approx(0.9, abs=0.01)
+
+
+def test_the_detectable_effect_of_one_comparison_grows_with_the_variance():
+    """It is d = z * sqrt(variance + growth * d), a quadratic equation, with the variance of no growth."""
+    rng = np.random.default_rng(9)
+    strata, tables = strata_of(40), [cells(*blocks_of(rng, 40)) for _ in range(2)]
+    z = Z95 + Z90
+    still, grown = (contrast(strata, *tables, growth=growth).mde for growth in (0.0, 2.0))
+    assert grown == pytest.approx((2 * z**2 + np.sqrt(4 * z**4 + 4 * still**2)) / 2, rel=1e-4)
+    assert grown > 1.5 * still
 
 
 def test_the_growth_counts_different_predictions_of_a_sentence():
@@ -246,7 +257,7 @@ def test_holm_is_the_closed_test_of_bonferroni(seed):
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_a_table_holds_the_mean_of_a_sentence_s_rows(share):
-    """Also if sentences have different numbers of rows, and rows repeat; a donor's cell is the mean of the others."""
+    """Also if sentences have different numbers of rows, and rows repeat."""
     eeg, _ = simulated_rows(sentences=30, subjects=3, information=0.2)
     rng = np.random.default_rng(0)
     eeg = [r for r in eeg if r.subject == "subject 0" or rng.random() > share]
@@ -264,6 +275,31 @@ def test_a_table_holds_the_mean_of_a_sentence_s_rows(share):
             np.testing.assert_allclose(block[i], expected)
     own = [len(set(r.prediction.split()) & set(r.reference.split())) for r in aligned.eeg.rows]
     np.testing.assert_allclose(found.own, own)
+
+
+def test_a_donor_s_cell_is_the_mean_of_those_of_neither_sentence():
+    eeg, _ = simulated_rows(sentences=30, subjects=1, information=0.2)
+    aligned = align({"eeg": eeg})
+    members = strata_members(aligned.strata)
+    ids = {r.reference: r.sentence_id for r in eeg}
+    after = {int(s): int(t) for stratum in members for s, t in zip(stratum, np.roll(stratum, 1), strict=True)}
+    place = {text: s for s, text in enumerate(aligned.references)}
+    donor_of = {text: ids[aligned.references[after[s]]] for text, s in place.items()}
+    lent = changed(eeg, eval_condition="shuffled", donor=lambda r: donor_of[r.reference])
+    scores = np.random.default_rng(1).uniform(size=(30, 30))  # [sentence of the output, reference]
+
+    def points(predictions, references):
+        source = {r.prediction: place[r.reference] for r in eeg}
+        return np.array([[scores[source[p], place[r]] for r in references] for p in predictions])
+
+    both = align({"eeg": eeg, "shuffled": lent})
+    found = fill(both.conditions[1], both.references, members, text_scorer(both, Endpoint("e", lambda _: points)))
+    for block, stratum in zip(found.blocks, members, strict=True):
+        for i, s in enumerate(stratum):
+            neither = [t for t in stratum if t not in (s, after[s])]
+            expected = scores[s, stratum].copy()
+            expected[list(stratum).index(after[s])] = scores[s, neither].mean()
+            np.testing.assert_allclose(block[i], expected)
 
 
 def test_a_shuffled_row_is_not_held_against_the_sentence_of_its_recording():

@@ -31,8 +31,8 @@ def rows_of(seed: int, words_right: float, sentences: int = 60, readers: int = 3
     return texts, rows["eeg"], rows["noise"]
 
 
-def by_hand(texts: list[str], eeg: list, noise: list) -> tuple[float, float, float, tuple[float, float]]:
-    """Return effect, p by the normal tail's z, sd and 90 % interval from docs/method.md."""
+def by_hand(texts: list[str], eeg: list, noise: list) -> tuple[float, float, float, tuple[float, float], float]:
+    """Return effect, p by the normal tail's z, sd, 90 % interval and detectable effect from docs/method.md."""
     texts = sorted(texts)
     among = Counter(w for t in texts for w in set(t.split()))
     weigh = lambda w: np.log((len(texts) + 1) / (among[w] + 1))  # noqa: E731
@@ -53,6 +53,20 @@ def by_hand(texts: list[str], eeg: list, noise: list) -> tuple[float, float, flo
         if len(group) >= 3:
             strata, group = [*strata, group], []
     strata[-1] = strata[-1] + group
+    c, variance, factors = contents(d, strata)
+    size, effect = len(c), c.mean()
+    alone = contents(d - effect * np.eye(len(d)), strata)[1] / size**2
+    different = [len({r.prediction for r in eeg if r.reference == t}) for t in texts]
+    g = np.mean([100 / n / k for n, k in zip(lengths, different, strict=True)]) / size
+    z2 = (Z + 1.2815515655446004) ** 2
+    mde = (z2 * g + np.sqrt(z2**2 * g**2 + 4 * z2 * alone)) / 2  # of d = (1.645 + 1.282) √(alone + g d)
+    se = np.sqrt((factors * (c - effect) ** 2).sum() / (size - 1) / size)
+    reach = Z * (1 + (Z**2 + 1) / (4 * (size - 1))) * se
+    return effect, np.sqrt(variance) / size, se, (effect - reach, effect + reach), mde
+
+
+def contents(d: np.ndarray, strata: list[list[int]]) -> tuple[np.ndarray, float, list[float]]:
+    """Return each sentence's content, the sum of squares of the centred blocks, and n / (n - 1) of each sentence."""
     content, variance, factors = [], 0.0, []
     for members in strata:
         m, n = d[np.ix_(members, members)], len(members)
@@ -60,21 +74,20 @@ def by_hand(texts: list[str], eeg: list, noise: list) -> tuple[float, float, flo
         content += np.diag(c).tolist()
         variance += (c**2).sum() / (n - 1)
         factors += [n / (n - 1)] * n
-    c, size = np.array(content), len(content)
-    effect = c.mean()
-    se = np.sqrt((factors * (c - effect) ** 2).sum() / (size - 1) / size)
-    reach = Z * (1 + (Z**2 + 1) / (4 * (size - 1))) * se
-    return effect, np.sqrt(variance) / size, se, (effect - reach, effect + reach)
+    return np.array(content), variance, factors
 
 
 @pytest.mark.parametrize(("seed", "right"), [(1, 0.0), (2, 0.0), (3, 0.02), (4, 0.1), (5, 0.5)])
 def test_every_figure_follows_from_the_page(seed: int, right: float) -> None:
     texts, eeg, noise = rows_of(seed, right)
-    found = audit(eeg, {"noise": noise}).comparisons[0].contrast
-    effect, sd, se, interval = by_hand(texts, eeg, noise)
+    result = audit(eeg, {"noise": noise})
+    found = result.comparisons[0].contrast
+    effect, sd, se, interval, mde = by_hand(texts, eeg, noise)
     np.testing.assert_allclose(
         (found.effect, found.sd, found.se, *found.interval()), (effect, sd, se, *interval), rtol=1e-9, atol=1e-9
     )
+    assert found.mde == pytest.approx(mde, rel=1e-4)
+    assert result.mde > 1.001 * mde, "EEG must beat its own null, too"
     from scipy.stats import norm
 
     assert found.p == pytest.approx(norm.sf(effect / sd), abs=0.02)  # drawn pairings against their normal limit

@@ -143,7 +143,7 @@ def test_labels_that_are_missing_or_all_the_same_are_refused():
     eeg, controls, classes = planted("class")
     few = dict(list(classes.items())[1:])
     for groups, message in (
-        (few, "1 references have no label"),
+        (few, "1 reference has no label"),
         (dict.fromkeys(classes, " "), "96 references have no label"),
         (dict.fromkeys(classes, "one"), "the same label"),
     ):
@@ -343,7 +343,8 @@ def test_alone_it_decides(conditions):
 
 
 def test_controls_that_decide_by_default_keep_no_features_of_the_words():
-    taken_away = {"noise", "noise_redrawn", "noise_uniform", "zero", "shuffled", "subject_mean", "length_only"}
+    taken_away = {"zero", "shuffled", "subject_mean", "length_only"}
+    taken_away |= {"noise", "noise_redrawn", "noise_uniform", "noise_spectrum"}
     assert set(load_config("default").grid.controls) == taken_away | {"prompt_only"}
 
 

@@ -112,7 +112,15 @@ def test_every_row_is_there_with_its_content_and_more_than_can_be_shown_are_coun
     shown = np.array(cells(written(null), "Every row")).reshape(-1, 7)
     assert len(shown) == len(null.rows)
     assert {tuple(row) for row in shown} == {
-        (r.reference, r.prediction, r.condition, r.subject, f"{r.own:.1f}", f"{r.others:.1f}", f"{r.content:+.1f}")
+        (
+            r.reference,
+            r.prediction,
+            r.condition,
+            r.subject,
+            f"{r.own:.1f}",
+            f"{r.others:.1f}",
+            f"{r.content:+.1f}".replace("-0.0", "+0.0"),
+        )
         for r in null.rows
     }
     for row in null.rows:

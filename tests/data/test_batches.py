@@ -40,6 +40,12 @@ def test_features_are_standardized_on_the_train_part(samples):
     np.testing.assert_allclose(words.std(axis=0), 1, atol=1e-5)
 
 
+def test_a_long_recording_loses_its_last_words(samples):
+    cut = dataclasses.replace(samples, max_words=2)
+    longest = int(samples.data.n_words.argmax())
+    np.testing.assert_array_equal(cut.features(longest), samples.features(longest)[:2])
+
+
 def test_features_stay_as_they_are_where_they_are_not_standardized(samples):
     mean, scale, *_ = feature_scale(samples.data, np.arange(30), standardize=False)
     plain = dataclasses.replace(samples, mean=mean, scale=scale)

@@ -90,7 +90,7 @@ def test_what_is_worth_a_look_is_noted(tmp_path):
     twins = "exactly the features of an earlier sample (the first pair: number 0, S0, NR:0, and number 14, S9"
     assert "2 samples have exactly" in found
     assert twins in found
-    assert "1 samples are repeated readings: the same subject read the same sentence before" in found
+    assert "1 sample is a repeated reading: the same subject read the same sentence before" in found
     assert "the features of S0 are" in noted(tmp_path, volts)
     found = noted(tmp_path, trials)  # 3 texts for the numbers 0 and 1, and 2 for the others
     assert "6 sentence numbers stand for several texts each (the first is NR:0)" in found
@@ -119,8 +119,8 @@ def test_problems_are_listed_together(tmp_path, printed_by):
     with h5py.File(path, "r+") as file:
         file.attrs["format"] = "eeg2text-data-1"  # without checksums
     out = printed_by(["check", str(path)], 2)
-    assert "PROBLEM: 1 samples have an empty sentence, the first is number 5." in out
-    assert "PROBLEM: 1 samples have NaN or infinity, the first is number 1." in out
+    assert "PROBLEM: 1 sample has an empty sentence, the first is number 5." in out
+    assert "PROBLEM: 1 sample has NaN or infinity, the first is number 1." in out
     assert "2 problems" in out
 
     path = damaged(good(tmp_path / "edited.h5"), lambda file: file["features"].__setitem__((0, 0), 1.0))
@@ -134,6 +134,21 @@ def test_problems_are_listed_together(tmp_path, printed_by):
 
     path = damaged(good(tmp_path / "short.h5"), shorten)
     assert "do not fit together" in check_datafile(path).problems[0]
+
+
+def test_in_a_long_file_faults_and_magnitudes_are_those_of_their_samples(tmp_path):
+    """Features are read in blocks of 65,536 words; the second begins within a sample of the second subject."""
+    rows = [
+        {"features": np.full((1000, 1), 1.0 + 8 * (i >= 40)), "sentence": f"text {i}", "subject": f"S{i // 40}",
+         "task": "NR"}
+        for i in range(70)
+    ]  # fmt: skip
+    path = data.write(tmp_path / "long.h5", rows)
+    with h5py.File(path, "r+") as file:
+        file["features"][-1] = np.nan
+    found = check_datafile(path)
+    assert [line.split() for line in found.table[-2:]] == [["S0", "40", "40000", "1"], ["S1", "30", "30000", "9"]]
+    assert "1 sample has NaN or infinity, the first is number 69." in found.problems
 
 
 def test_another_file_is_refused(tmp_path):

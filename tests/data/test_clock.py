@@ -11,7 +11,7 @@ from eeg2text_jax import data as public
 from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.commands.cli import main
 from eeg2text_jax.data.check import check_datafile
-from eeg2text_jax.data.clock import Clock, clock_of_rows
+from eeg2text_jax.data.clock import Clock, clock_of_rows, sessions_of
 from eeg2text_jax.data.datafile import read_datafile, read_outline
 from eeg2text_jax.data.prepare import prepare
 from eeg2text_jax.data.splits.certificate import certify_data
@@ -87,6 +87,13 @@ def test_arrays_parquet_and_tables_bring_time(tmp_path, source):
 def test_wrong_times_are_named(tmp_path, column, value, wanted):
     with pytest.raises(UserError, match=f"row 0: {column} is .*; expected {wanted}"):
         public.write(tmp_path / "a.h5", rows(**{column: value}))
+
+
+def test_onsets_and_orders_that_contradict_each_other_are_no_data_file(tmp_path):
+    found = ({**row, "order": k} for k, row in enumerate(rows()))
+    with pytest.raises(UserError, match=r"'run0': onset and order contradict each other .order 0 begins at 9 s, order"):
+        public.write(tmp_path / "a.h5", found)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_changed_clock_is_found(tmp_path):
@@ -195,7 +202,7 @@ def test_a_report_has_the_range_of_onsets_of_each_recording(tmp_path):
     path = public.write(tmp_path / "a.h5", shown_every(4.0, begin=1.7e9))
     assert "| r\\|1 | 1700000000 | 1700000044 |" in data_section(read_datafile(path)).markdown
     summary = "\n".join(check_datafile(path).table)
-    assert "1 recordings, from first to last sample in s: r|1 1700000000 to 1700000044" in summary
+    assert "1 recording, from first to last sample in s: r|1 1700000000 to 1700000044" in summary
     split = make_split(read_datafile(path), "c", (0.6, 0.2, 0.2), 0)
     assert certify_data(read_datafile(path), split)["time"]["ranges"] == {"r|1": [1.7e9, 1.7e9 + 44]}
 
@@ -223,3 +230,10 @@ def test_onsets_without_a_recording_are_of_the_subjects_task(tmp_path):
     clock = read_datafile(public.write(tmp_path / "a.h5", given)).clock
     assert clock.recording.tolist() == ["S0/NR", "S1/NR", "S0/NR", "S1/NR"]
     assert clock.order.tolist() == [1, 0, 0, 1]
+
+
+def test_sessions_of_two_subjects_are_two_sessions():
+    recordings = np.array(["sub-A_ses-1_run-1", "sub-A_ses-1_run-2", "sub-B_ses-1_run-1", "without a session"])
+    first, again, other, alone = sessions_of(np.array(["A", "A", "B", "B"]), recordings)
+    assert first == again
+    assert len({first, other, alone}) == 3

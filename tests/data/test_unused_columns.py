@@ -44,6 +44,14 @@ def test_nothing_is_said_where_every_column_serves(tmp_path, printed_by):
     assert "not used" not in printed_by(["prepare", str(path), f"--out={tmp_path / 'own.h5'}"], to="err")
 
 
+def test_columns_of_time_in_a_table_serve(tmp_path, printed_by):
+    lines = ["sentence,recording,onset,order,f1,f2", *(f"{t},r,{3 * i},{i},1.5,{i}" for i, t in enumerate(TEXTS))]
+    (tmp_path / "own.csv").write_text("\n".join(lines))
+    out = str(tmp_path / "own.h5")
+    assert "not used" not in printed_by(["prepare", str(tmp_path / "own.csv"), f"--out={out}"], to="err")
+    assert "not used" not in printed_by(["check", out])
+
+
 def test_long_texts_are_shortened_and_one_text_is_shown_once():
     tally = Tally()
     samples = [Sample(np.zeros((1, 1)), text, "A", "NR", 0) for text in ["word " * 60, "b", "b", "c", "d"]]

@@ -17,7 +17,7 @@ from eeg2text_jax.decoding.generate import (
     generate_arms,
     generate_program,
     plan_slices,
-    rounded_arms,
+    prepared_arms,
     teacher_forced_program,
 )
 from eeg2text_jax.decoding.settings import GenerationSpec
@@ -103,22 +103,23 @@ def test_one_device_equals_eight_and_nothing_is_communicated(sampled):
     assert collectives(program.as_text(), mesh) == []
 
 
-@pytest.mark.slow
-def test_arms_whose_weights_are_rounded_once_decode_as_each_does_alone():
+@pytest.mark.parametrize("weights_dtype", ["", pytest.param("int8", marks=pytest.mark.slow)])
+def test_arms_whose_weights_are_prepared_once_decode_as_each_does_alone(weights_dtype):
     sizes = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
     config = BartConfig(d_model=16, vocab_size=40, encoder_ffn_dim=8, decoder_ffn_dim=8, init_std=0.5, **sizes)
-    model = Seq2SeqModel(bart.spec_from_config(config))
-    spec = GenerationSpec.from_fields({"num_beams": 3, "max_length": 7, "weights_dtype": "int8"}, model)
+    model = Seq2SeqModel(bart.spec_from_config(config), dtype="bfloat16")
+    spec = GenerationSpec.from_fields({"num_beams": 3, "max_length": 7, "weights_dtype": weights_dtype}, model)
     params = jax.vmap(model.init)(jax.random.split(jax.random.key(0), 2))
     fed = {"inputs_embeds": jax.random.normal(jax.random.key(1), (2, 4, 5, 16))}
     shared = {"mask": jnp.arange(5)[None] < jnp.array([[5], [3], [4], [1]])}
-    rounded = rounded_arms(model, params, spec)
-    assert rounded_arms(model, params, spec.replace(weights_dtype="")) is params
+    prepared = prepared_arms(model, params, spec)
+    kernels = [leaf for leaf in jax.tree.leaves(prepared.weights) if min(leaf.shape[-2:]) >= 8]
+    assert {leaf.dtype for leaf in kernels} == {jnp.dtype(weights_dtype or "bfloat16")}
     expected = []
     for a in range(2):
         own, mine = (jax.tree.map(lambda leaf, a=a: leaf[a], x) for x in (params, fed))
         expected.append(generate(model, own, {**mine, **shared}, spec).sequences)
     for shape in ((1, 1), (2, 4)):
         mesh = make_mesh(*shape, jax.devices()[: shape[0] * shape[1]])
-        found = generate_arms(model, rounded, fed, shared, spec, mesh)
+        found = generate_arms(model, prepared, fed, shared, spec, mesh)
         np.testing.assert_array_equal(found.sequences, jnp.stack(expected))

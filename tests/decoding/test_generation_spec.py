@@ -136,6 +136,9 @@ def test_what_is_written_is_read_back(tmp_path, fields):
         ({"eos_token_id": "12"}, "eos_token_id: expected a token id or a list of token ids, got '12'"),
         ({"suppress_tokens": [3, 4.5]}, "suppress_tokens: expected a token id or a list of token ids"),
         ({"forced_bos_token_id": "0"}, "forced_bos_token_id: expected a token id or None"),
+        ({"forced_bos_token_id": -1}, "forced_bos_token_id: expected a token id, or None for none, got -1"),
+        ({"forced_eos_token_id": -1}, "forced_eos_token_id: expected a token id, or None for none, got -1"),
+        ({"decoder_start_token_id": -1}, "decoder_start_token_id: expected a token id"),
     ],
 )
 def test_what_cannot_be_done_is_said(fields, message):

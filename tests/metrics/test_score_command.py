@@ -28,7 +28,9 @@ def test_the_layout_is_on_the_first_line_and_everything_in_the_file(files, print
     assert "layout A (labelled lines; reference 'target string', prediction 'predicted string with tf'" in printed[0]
     assert any("unit:word|" in line for line in printed)
     assert any("needs token ids in the file, or --tokenizer" in line for line in printed)
+    assert str(files) not in out.read_text("utf8"), "no folder of this machine"
     cells = json.loads(out.read_text("utf8"))["cells"]
+    assert {c["file"] for c in cells} == {"A"}
     assert [(c["mode"], c["rows"], c["sentences"]) for c in cells] == [("teacher_forced", 6, 6), ("free_running", 6, 6)]
 
 
@@ -57,6 +59,7 @@ def test_runs_of_several_models_are_rows_of_their_own_and_no_seeds(files, printe
         write_predictions(paths[-1], {"tokenizer": "bpe-600"}, rows)
     printed = printed_by(["score", *map(str, paths), "--profile=paper", "--json", str(out)])
     assert "±" not in printed
+    assert str(files) not in out.read_text("utf8")
     cells = json.loads(out.read_text("utf8"))["cells"]
     assert {cell["label"] for cell in cells} == {"bart", "pegasus", "t5"}
     assert all(name in printed for name in ("bart free-running", "pegasus free-running", "t5 w/tf"))

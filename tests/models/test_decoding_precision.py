@@ -62,7 +62,7 @@ def test_a_decoder_in_int8_multiplies_int8_numbers_alone(name):
     tokens = jnp.full((3 * BEAMS,), 7)
 
     def step(params, cache):
-        return model.decode_step(model.rounded(params))(tokens, jnp.int32(0), cache)
+        return model.decode_step(model.prepared(params, "int8"))(tokens, jnp.int32(0), cache)
 
     program = jax.make_jaxpr(step)(params, cache).jaxpr
     products = [e for e in equations(program) if e.primitive.name == "dot_general"]
@@ -81,7 +81,7 @@ def test_lower_precision_stays_near_the_logits(name, cache_dtype, weights_dtype)
     model, params = make(name)
     hidden, mask = encoded(model, params)
     exact = model.init_cache(params, hidden, mask, BEAMS, LENGTH)
-    given = model.rounded(params) if weights_dtype else params
+    given = model.prepared(params, "int8") if weights_dtype else params
     low = model.init_cache(given, hidden, mask, BEAMS, LENGTH, cache_dtype)
     assert {leaf.dtype.name for leaf in jax.tree.leaves(low.layers)} == {cache_dtype or "float32"}
     tokens = jax.random.randint(jax.random.key(2), (3 * BEAMS,), 4, VOCABULARY)
@@ -99,7 +99,7 @@ def test_weights_rounded_once_give_the_same_sentences(name):
     model, params = make(name)
     inputs = {"input_ids": jnp.arange(4, 16).reshape(2, 6), "mask": jnp.ones((2, 6), bool)}
     spec = GenerationSpec.from_fields({"num_beams": 3, "max_length": 6, "weights_dtype": "int8"}, model)
-    once = model.rounded(params)
+    once = model.prepared(params, "int8")
     expected, found = (generate(model, given, inputs, spec) for given in (params, once))
     np.testing.assert_array_equal(found.sequences, expected.sequences)
     np.testing.assert_array_equal(found.scores, expected.scores)
@@ -116,10 +116,10 @@ def test_weights_rounded_once_give_the_same_sentences(name):
 def test_an_encoder_in_int8_attends_with_all_heads_at_once_on_a_tpu(monkeypatch):
     """A few heads at a time would multiply the rounded numbers without their scales."""
     model, params = make("bart")
-    expected, _ = encoded(model, model.rounded(params))
+    expected, _ = encoded(model, model.prepared(params, "int8"))
     monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, **ways: ways.get("tpu", ways["default"])(*args))
     monkeypatch.setattr(attention, "heads_at_once", lambda *sizes: 1)
-    found, _ = encoded(model, model.rounded(params))
+    found, _ = encoded(model, model.prepared(params, "int8"))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 

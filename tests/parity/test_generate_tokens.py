@@ -8,6 +8,7 @@ from table_model import generate_by_torch
 from torch_reference import make_pair
 from toy_models import MarkovModel, random_tables
 
+from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.decoding.generate import generate
 from eeg2text_jax.decoding.settings import GenerationSpec
 
@@ -36,6 +37,15 @@ def test_ids_that_are_no_token_are_ignored(settings, beams):
     found = np.asarray(out.sequences)[:, : expected.shape[1]]
     np.testing.assert_array_equal(found, expected)
     assert (found == 5).sum() > 4
+
+
+@pytest.mark.parametrize("name", ["forced_bos_token_id", "forced_eos_token_id"])
+def test_a_forced_token_that_the_model_lacks_is_refused(name):
+    """transformers ends in an IndexError; a score of 0 nowhere would leave padding as the only token."""
+    spec = GenerationSpec.from_fields({name: 99, "num_beams": 2, "max_length": 4}, MarkovModel())
+    tables = random_tables(np.random.default_rng(0), 2, 6, spread=1.0)
+    with pytest.raises(UserError, match="force the token 99; expected one of the model's 6"):
+        generate(MarkovModel(), tables, {"features": jnp.arange(2.0)[:, None, None]}, spec)
 
 
 def test_padding_neighbours_and_order_change_no_token():

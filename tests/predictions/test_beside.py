@@ -91,7 +91,11 @@ def test_ids_join_in_any_order_and_other_columns_travel(write):
 
 REFUSED = {
     "another id": (columns("prediction", OUTPUTS), columns("reference", REFERENCES[:5]), "the id 'S1_5' is not in"),
-    "ids in one file": (numbered(OUTPUTS), lines(REFERENCES), "each line begins or ends with an id, such as 'S1_0'"),
+    "ids in one file": (
+        numbered(OUTPUTS),
+        lines(REFERENCES),
+        "has its texts by id, such as 'S1_0', and .*ref.txt has no ids; give",
+    ),
     "no name": (
         table([("a", "b"), *PAIRS]),
         lines(["x", *REFERENCES]),
@@ -180,5 +184,7 @@ def test_first_words_that_recur_are_no_ids(tmp_path):
         (tmp_path / name).write_text(lines(texts))
     found = read_any(tmp_path / "hyp", reference=tmp_path / "ref", layout="P").predictions
     assert [p.prediction for p in found] == sides["hyp"]
-    with pytest.raises(UserError, match="each line begins or ends with an id"):  # those of the references are
+    with pytest.raises(
+        UserError, match=r"ref: has its texts by id, such as '1990', and .*hyp has no ids"
+    ):  # those of the references are
         read_any(tmp_path / "hyp", reference=tmp_path / "ref")

@@ -207,7 +207,7 @@ def test_where_every_prediction_is_empty_there_is_no_rest_to_judge(write):
 
 
 def test_rows_without_a_reference_are_said(write):
-    assert "1 rows have an empty reference" in describe(read_any(write("truth,pred\na b,c\n,d\n")))
+    assert "1 row has an empty reference" in describe(read_any(write("truth,pred\na b,c\n,d\n")))
 
 
 def test_unicode_forms_are_one_text_and_that_is_said(write, printed_by):

@@ -40,6 +40,7 @@ def changed(**values) -> str:
 
 WHOLE = ("n_words", "n_tokens", "order", "seed", "hypothesis")
 OUT_OF_RANGE = [(name, value) for name in WHOLE for value in (-1, -(2**70), 2**63, 10**30)] + [("duration", -2.0)]
+OUT_OF_RANGE += [("onset", -float("inf")), ("onset", float("nan")), ("duration", float("inf"))]
 
 
 @pytest.mark.parametrize(("name", "value"), OUT_OF_RANGE)
@@ -101,7 +102,7 @@ def test_the_range_of_onsets_of_each_recording_is_in_what_is_said_and_in_the_rep
     assert (
         "known of 48 rows; 2 recordings, from first to last sample in s: a 0 to 66, b 1700000003 to 1800000000" in said
     )
-    assert "1 recordings have a long break between two onsets: b (from 1700000063 to 1800000000 s" in said
+    assert "1 recording has a long break between two onsets: b (from 1700000063 to 1800000000 s" in said
     page, data = tmp_path / "p.html", tmp_path / "p.json"
     printed_by(["audit", f"--eeg={path}", f"--html={page}", f"--json={data}"], status=8)
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", page.read_text().partition("last sample (s)")[2])
@@ -146,6 +147,21 @@ def test_a_table_of_too_many_cells_is_refused(write, refused, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr("eeg2text_jax.instrument.predictions.packed.SECONDS", 0)
     assert f"{path}: the table takes more than 0 s to read" in refused(["score", str(path)])
+
+
+@pytest.mark.parametrize(("rows", "dtype", "said"), [
+    (10**9, "S20", "more than 50,000,000 cells"), (3 * 10**8, "text", "more than 50,000,000 cells"),
+    (9, "S1000000000", "unpacks to more than 2048 MiB"),
+])  # fmt: skip
+def test_a_small_hdf5_file_of_a_huge_table_is_refused(write, refused, tmp_path, rows, dtype, said):
+    """Of a data set that was never written the file holds the shape alone."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "huge.h5", "w") as file:
+        kind = h5py.string_dtype() if dtype == "text" else dtype
+        file.create_dataset("sentence", (rows,), kind, chunks=(min(rows, 1000),) if rows > 9 else (1,))
+    assert (tmp_path / "huge.h5").stat().st_size < 10_000
+    asked = ["score", str(write("a b\n" * 9, "out.txt")), f"--reference={tmp_path / 'huge.h5'}"]
+    assert f"huge.h5: {'the table has ' * (rows > 9)}{said}" in refused(asked, alone=False)
 
 
 def test_a_small_parquet_file_of_a_huge_table_is_refused(write, refused):

@@ -78,6 +78,15 @@ def test_a_missing_value_of_a_frame_is_an_empty_text():
     assert [row.prediction for row in found.predictions] == ["a", ""]
 
 
+def test_a_frame_is_read_by_the_rules_of_a_file():
+    pandas = pytest.importorskip("pandas")
+    texts = {"reference": ["a b", "c d", "e f"], "prediction": ["a", "c", "e"]}
+    found = as_set(pandas.DataFrame(texts | {"split": ["test", "train", "test"]}))
+    assert [row.reference for row in found.predictions] == ["a b", "e f"]
+    with pytest.raises(UserError, match="the column 'source' says what was fed"):
+        as_set(pandas.DataFrame(texts | {"source": ["eeg", "noise", "noise"]}))
+
+
 def test_a_table_of_several_conditions_is_not_pooled(rows):
     pandas = pytest.importorskip("pandas")
     both = pandas.concat([pandas.DataFrame(map(dataclasses.asdict, some)) for some in rows])
@@ -88,9 +97,9 @@ def test_a_table_of_several_conditions_is_not_pooled(rows):
 
 
 def test_what_cannot_be_read_is_one_sentence(rows):
-    with pytest.raises(UserError, match="predictions: 2 texts and no references"):
+    with pytest.raises(UserError, match="predictions: 2 texts and 0 references"):
         score(["a", "b"])
-    with pytest.raises(UserError, match="noise: 1 texts and 2 references"):
+    with pytest.raises(UserError, match="noise: 1 text and 2 references"):
         audit(["a", "b"], {"noise": ["a"]}, references=["a", "b"])
     with pytest.raises(UserError, match="control is a list of list; expected predictions, texts"):
         audit(rows[0], [rows[1]])

@@ -85,6 +85,12 @@ def test_names_that_are_one_key_are_joined_in_any_order(read, names):
     assert "joined by " in describe(found)
 
 
+def test_what_the_references_state_goes_to_the_rows_of_its_id(read):
+    truth = table(("id", "true_text", "subject"), [(i, TRUE[i], f"reader {i}") for i in SHUFFLED])
+    found = read(table(("id", "pred"), enumerate(SAID)), truth)
+    assert {p.prediction: p.subject for p in found.predictions} == {text: f"reader {i}" for i, text in enumerate(SAID)}
+
+
 def test_session_block_and_trial_are_a_key_together(read):
     outputs = table(("session", "block", "trial", "pred"), [(*TRIALS[i][:3], SAID[i]) for i in SHUFFLED])
     references = table(("session", "block_num", "trial_num", "sentence_label"), TRIALS)
@@ -133,8 +139,11 @@ def test_the_hdf5_of_a_session_is_a_file_of_references(write, tmp_path):
             group = file.create_group(f"trial_{i:04}")
             group.create_dataset("input_features", data=[[0.0]])
             group.attrs.update({"session": session, "block_num": block, "trial_num": trial, "sentence_label": text})
-    found = read_any(write(SUBMISSION), reference=tmp_path / "data_val.hdf5")
-    assert pairs(found) == PAIRS
+    with pytest.raises(UserError, match=r"outputs without references .columns 'block_num', 'sentence_label'"):
+        read_any(tmp_path / "data_val.hdf5")  # was: not UTF-8 text
+    assert pairs(read_any(write(SUBMISSION), reference=tmp_path / "data_val.hdf5")) == PAIRS
+    texts = "".join(f"{text}\n" for text in SAID)
+    assert pairs(read_any(write(texts), reference=tmp_path / "data_val.hdf5", layout="P")) == PAIRS
     rows = [(*TRIALS[i][:3], SAID[i]) for i in SHUFFLED]
     found = read_any(write(table(("session", "block", "trial", "pred"), rows)), reference=tmp_path / "data_val.hdf5")
     assert pairs(found) == PAIRS
@@ -159,6 +168,7 @@ def test_results_and_annotations_of_coco(write):
     found = read_any(write(json.dumps(results)), reference=reference)
     assert pairs(found) == PAIRS
     assert "12 ids have several references; the first of them counts" in describe(found)
+    assert "joined by " in describe(found)
     with pytest.raises(UserError, match="give its references with --reference=FILE"):
         read_any(write(json.dumps(results)))
 
@@ -194,6 +204,27 @@ def test_the_best_of_several_columns_of_one_key_is_taken(write):
     found = read_any(write(outputs, "out.csv"), reference=write(json.dumps(keyed), "ref.json"))
     assert pairs(found) == PAIRS
     assert "joined by 'utt_id'" in describe(found)
+
+
+def test_a_key_that_has_several_texts_gives_way_to_one_that_has_one(read):
+    """Each picture has two sentences, and each sentence an id: the picture does not tell which is meant."""
+    outputs = table(("image_id", "utt_id", "pred"), [(i // 2, f"u{i}", SAID[i]) for i in SHUFFLED])
+    found = read(outputs, table(("image", "uid", "sentence"), [(i // 2, f"u{i}", TRUE[i]) for i in range(N)]))
+    assert pairs(found) == PAIRS
+    assert "joined by 'utt_id' of the predictions and 'uid' of the references" in describe(found)
+
+
+def test_references_without_a_prediction_are_counted(read):
+    references = table(("utt_id", "sentence"), [(f"u{i}", text) for i, text in enumerate(TRUE)])
+    found = read(table(("utt_id", "pred"), [(f"u{i}", SAID[i]) for i in SHUFFLED[3:]]), references)
+    assert "id 'utt_id', 3 of them without a prediction; joined by 'utt_id')" in describe(found)
+
+
+def test_ids_without_a_name_are_those_of_the_column_that_tells_the_texts_apart(read):
+    outputs = "".join(f"u{i}\t{SAID[i]}\n" for i in SHUFFLED)
+    rows = [(f"u{i % N}", f"u{i}", text) for i, text in enumerate([*TRUE, *(f"another {i}" for i in range(N))])]
+    for rows_of, names in ((rows, ("image_id", "utt_id")), ([(b, a, t) for a, b, t in rows], ("utt_id", "image_id"))):
+        assert pairs(read(outputs, table((*names, "sentence"), rows_of))) == PAIRS
 
 
 @pytest.mark.parametrize("bare", [[2], [2, 0]])

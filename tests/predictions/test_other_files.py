@@ -99,7 +99,11 @@ def test_a_file_has_a_line_before_and_after_each_line_end_and_at_no_other_mark(w
             json.dumps(CAPTIONS),
             "id '0': .* is .1, 2.; expected a text or a list of texts",
         ),
-        (lines(OUTPUTS), json.dumps(CAPTIONS), "one has its texts by id and the other line by line"),
+        (
+            lines(OUTPUTS),
+            json.dumps(CAPTIONS),
+            "has its texts by id, such as '0', and .* has no ids; give both in the same form",
+        ),
         ("\n", lines(REFERENCES), "the file is empty"),
     ],
 )
@@ -238,9 +242,9 @@ def test_a_list_in_a_cell_is_seen(write, cell, outcome, note):
 @pytest.mark.parametrize(
     ("items", "outcome", "note"),
     [
-        (["a b", "c d"], "a b", "in 1 rows {}s hold several texts; the first of them counts"),
-        (['Il dit "là"', "yes"], 'Il dit "là"', "in 1 rows {}s hold several texts"),
-        (["HH", "AH", "L"], "HH AH L", "in 1 rows {}s are lists of tokens"),
+        (["a b", "c d"], "a b", "in 1 row {}s hold several texts; the first of them counts"),
+        (['Il dit "là"', "yes"], 'Il dit "là"', "in 1 row {}s hold several texts"),
+        (["HH", "AH", "L"], "HH AH L", "in 1 row {}s are lists of tokens"),
         (["a b"], "a b", ""),
         ([], "", ""),
     ],
@@ -318,10 +322,10 @@ def test_columns_that_look_exchanged_are_asked_about(write):
 
 def test_curly_quotes_of_one_side_are_named(write):
     rows = [("truth", "pred"), ("it’s “good”", "it's good"), ("a b", "c d")]
-    said = "1 references have curly quotes or apostrophes and the predictions straight ones"
+    said = "1 reference has curly quotes or apostrophes and the predictions straight ones"
     assert said in describe(read_any(write(table(rows))))
     assert "curly quotes" not in describe(read_any(write(table([*rows, ("e f", "it’s")]))))
-    said = "1 predictions have curly quotes or apostrophes and the references straight ones"
+    said = "1 prediction has curly quotes or apostrophes and the references straight ones"
     assert said in describe(read_any(write(table([("pred", "truth"), *rows[1:]]))))
     for header in (("truth", "pred"), ("pred", "truth")):
         assert "curly quotes" not in describe(read_any(write(table([header, ("it’s “good”", "it is good")]))))
@@ -383,8 +387,7 @@ REFUSALS = {  # words of the page -> a file that is refused with them, and optio
     "texts by id without references": (json.dumps(dict(zip("abcdef", OUTPUTS, strict=True))), {}),
     "5 texts, and 6 references in ...; expected as many": (lines(OUTPUTS[:5]), {"reference": lines(REFERENCES)}),
     "the id ... is not in ...": ('{"9": "c"}', {"reference": json.dumps(CAPTIONS)}),
-    "one has its texts by id and the other line by line": (lines(OUTPUTS), {"reference": json.dumps(CAPTIONS)}),
-    "each line begins or ends with an id": (kaldi(OUTPUTS), {"reference": lines(REFERENCES)}),
+    "has its texts by id, ..., and ... has no ids": (kaldi(OUTPUTS), {"reference": lines(REFERENCES)}),
     "no column can be recognized as the ...": ("subject,what,pred\ns,a b,c d\n", {}),
     "says what was fed": ("truth,pred,source\na,b,EEG\na,c,noise\n", {}),
     "another recording and no control": ("truth,pred,condition\na,b,EEG\na,c,MEG\n", {}),

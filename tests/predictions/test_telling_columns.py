@@ -1,5 +1,6 @@
 """Columns that say which rows count: the mode in other words, the part of a split, what was fed."""
 
+import json
 import types
 from collections import Counter
 
@@ -55,6 +56,14 @@ def test_rows_of_test_count_and_those_of_train_are_left_out(read):
     assert "every row is of the training part" in describe(read("split", ["train"]))
     assert len(read("split", ["fold 1", "fold 2"]).predictions) == 6
     assert "not used: 'split'" in describe(read("split", ["fold 1", "fold 2"]))
+
+
+def test_rows_of_another_part_need_no_texts(tmp_path):
+    rows = [{"reference": "a b", "prediction": "c", "split": "test"}, {"reference": None, "split": "train"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_any(tmp_path / "rows.jsonl")
+    assert [(p.reference, p.prediction) for p in found.predictions] == [("a b", "c")]
+    assert "only 1 rows of test are used; left out are 1 of train" in describe(found)
 
 
 @pytest.mark.parametrize("name", ["source", "model", "kind of input"])
@@ -139,7 +148,7 @@ def test_of_a_few_references_with_several_labels_the_most_frequent_counts():
     assert 1 / len(labels) < MOST_DIVIDED
     found, notes = groups_of(labelled(labels), ["topic"])
     assert found["topic"]["reference 11"] == "c"
-    assert notes == ["--groups=topic: 1 references have several labels; the most frequent one counts"]
+    assert notes == ["--groups=topic: 1 reference has several labels; the most frequent one counts"]
     with pytest.raises(UserError, match="2 of 13 references have several labels"):
         groups_of(labelled([*labels, ["a", "b"]]), ["topic"])
 

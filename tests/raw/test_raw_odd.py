@@ -68,7 +68,7 @@ def test_one_recording_twice_is_noted(tmp_path, capsys):
         raw.save(tmp_path / f"{name}_raw.fif", verbose="error")
     prepare(tmp_path, tmp_path / "a.h5")
     said = capsys.readouterr().err
-    assert "1 recordings have the same sentences at the same times as another one, such as" in said
+    assert "1 recording has the same sentences at the same times as another one, such as" in said
     assert "S1_filt_raw.fif (S1_filt)" in said
 
 

@@ -90,7 +90,7 @@ def test_words_that_are_not_those_of_the_text_are_counted(tmp_path: Path, data_c
     content[0]["content"] = "Quite another text"
     write_v5(tmp_path / FILE, content)
     _, tally = made(data_config, tmp_path / "a.h5", tmp_path / FILE)
-    assert any("in 1 sentences the words are not the tokens of the text" in note for note in tally.notes)
+    assert any("in 1 sentence the words are not the tokens of the text" in note for note in tally.notes)
 
 
 def test_an_unreadable_file_is_named_and_the_others_kept(study: Study, tmp_path: Path, data_config: ConfigDict) -> None:

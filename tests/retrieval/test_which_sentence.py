@@ -16,7 +16,7 @@ from eeg2text_jax.instrument.auditing.result import result_text
 from eeg2text_jax.instrument.auditing.strata import length_strata
 from eeg2text_jax.instrument.auditing.table import _answer_alone, _chance
 from eeg2text_jax.instrument.auditing.verdict import Verdict
-from eeg2text_jax.instrument.metrics.score import TOP, chance_interval
+from eeg2text_jax.instrument.metrics.score import TOP, chance_interval, score_rankings
 from eeg2text_jax.instrument.predictions.rankings import Candidates, Ranking, rounded, write_rankings
 from eeg2text_jax.instrument.predictions.selection import select_arms
 
@@ -94,6 +94,8 @@ def test_planted_uses_eeg_and_says_so():
     expected = [100 * bound for bound in chance_interval(5 / 60, SENTENCES)]  # two rows of a sentence are no two
     assert found.chance_interval == pytest.approx(expected)
     assert expected[0] < found.chance < expected[1]
+    (cell,) = score_rankings(rows(rng, own=4))
+    assert cell["chance_interval_top-5"] == pytest.approx(expected)
 
 
 def test_nothing_is_claimed_of_nothing_more_often_than_it_may_be():

@@ -1,6 +1,8 @@
 """Table 1 of the cross-subject paper for a data file: every number is that of its own split."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,6 +43,16 @@ def test_rows_are_the_splits_rates_and_their_averages():
     printed = leakage_text(list(rows.values()), (1, 2)).splitlines()
     assert printed[0].split() == ["(%)", "method", "seed", "1", "seed", "2", "average", "published"]
     assert len({len(line) for line in printed[: len(rows) + 1]}) == 1
+
+
+def test_the_page_explains_row_b_by_the_second_divisor_and_says_what_counting_does_not_explain():
+    page = (Path(__file__).parents[2] / "docs/splits.md").read_text().partition("published leakage rates")[2]
+    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("|")]
+    assert {head.strip() for row in rows for head, cell in zip(rows[0], row, strict=True) if "**" in cell} == {"(e)"}
+    (said,) = re.findall(r"- BSLR fMRI \(b\) depends .*: (.*) for seeds 1 to 4\. Over all subjects", page)
+    figures = [float(value) for value in re.findall(r"\d+\.\d+", said)]
+    counted = next(row for row in rows if row[0].strip() == "BSLR fMRI, counted")
+    assert float(counted[2]) == pytest.approx(sum(figures) / 4, abs=0.01)
 
 
 def test_a_method_that_cannot_divide_the_data_says_why(tmp_path, refused, printed_by):

@@ -132,7 +132,7 @@ class Program(NamedTuple):
 
 def compile_ours(work: Work, size: int) -> Program:
     """Compile our decoder for the first `size` sentences of the inputs; weights in int8 are rounded before."""
-    params = work.model.rounded(work.params) if work.spec.weights_dtype == "int8" else work.params
+    params = work.model.prepared(work.params, work.spec.weights_dtype)
     inputs, start = {name: value[:size] for name, value in work.inputs.items()}, time.perf_counter()
     compiled = compiled_search(default_platform()).lower(work.model, params, inputs, work.spec, None).compile()
     seconds = time.perf_counter() - start

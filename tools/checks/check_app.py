@@ -3,10 +3,9 @@
     python tools/checks/check_app.py [--out=DIR] [--files=50]
 
 Uploads, verdict, report and a bad file at 1280 and 390 px, and changes in the middle of reading; 20 hostile uploads,
-one sentence each; 10 visitors at once; the server's memory after 50 files; 100,000 rows. Needs Chromium, the packages
-websocket-client and gradio_client, and
-the extra `app`; with `--install` the server runs from a fresh virtual environment, into which
-`pip install '.[app]'` installs this clone.
+one sentence each; 10 visitors at once, and one that says to be five; the server's memory after 50 files; 100,000 rows.
+Needs Chromium, the packages websocket-client and gradio_client, and the extra `app`; with `--install` the server runs
+from a fresh virtual environment, into which `pip install '.[app]'` installs this clone.
 Screenshots lie in DIR. Exits with 1 where something does not hold.
 """
 
@@ -20,6 +19,7 @@ import json
 import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -166,13 +166,13 @@ def installed(folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def server(python: str, folder: str) -> Iterator[subprocess.Popen]:
+def server(python: str, folder: str, host: str = "127.0.0.1", port: int = PORT) -> Iterator[subprocess.Popen]:
     """The page, served from an empty folder; a Python of its own does not see this clone."""
     own = python != sys.executable
-    command = [python, "-m", "eeg2text_jax", "app", f"--port={PORT}"]
+    command = [python, "-m", "eeg2text_jax", "app", f"--port={port}", f"--host={host}"]
     process = subprocess.Popen(command, env=clean_environment() if own else None, cwd=folder if own else None)
     try:
-        wait(lambda: ask(f"http://127.0.0.1:{PORT}/"), 180)
+        wait(lambda: ask(f"http://127.0.0.1:{port}/"), 180)
         yield process
     finally:
         process.terminate()
@@ -322,11 +322,11 @@ def hostile_uploads(browser: Browser, folder: Path, check: Checks) -> None:
     check("no text of a file ran as a script", not browser.errors, browser.errors)
 
 
-def looked(path: Path) -> str:
-    """What the page says of a file, by the way that its own client takes."""
+def looked(path: Path, visitor: str, place: str = f"127.0.0.1:{PORT}") -> str:
+    """What the page says of a file, by the way that its own client takes, with the header of a server in front."""
     from gradio_client import Client, handle_file
 
-    client = Client(f"http://127.0.0.1:{PORT}/", verbose=False)
+    client = Client(f"http://{place}/", headers={"X-Forwarded-For": visitor}, verbose=False)
     try:
         choices = [None, None, "as recognised", "as recognised", "not stated"]
         return client.predict(handle_file(path), *choices, api_name="/look")[0]
@@ -337,13 +337,26 @@ def looked(path: Path) -> str:
 def many(process: subprocess.Popen, folder: Path, check: Checks, files: int) -> None:
     """10 visitors at once, then files one after the other: memory comes back."""
     with ThreadPoolExecutor(10) as visitors:
-        answers = list(visitors.map(looked, [folder / "eeg.csv"] * 10))
+        answers = list(visitors.map(looked, [folder / "eeg.csv"] * 10, map("192.0.2.{}".format, range(10))))
+        forged = list(visitors.map(looked, [folder / "eeg.csv"] * 5, [f"192.0.2.{i}, 198.51.100.1" for i in range(5)]))
     check("10 visitors at once are all answered", all("60 predictions" in answer for answer in answers))
+    check("names before the last address make nobody several", any("jobs of yours" in answer for answer in forged))
     before = memory(process)
     for _ in range(files):
-        looked(folder / "eeg.csv")
+        looked(folder / "eeg.csv", "192.0.2.1")
     after = memory(process)
     check(f"memory after {files} files is within 50 MiB", after - before < 50, f"{before:.0f} -> {after:.0f} MiB")
+
+
+def direct(python: str, folder: Path, check: Checks) -> None:
+    """A visitor of another machine, without a server in front, is one, whatever it writes into the header."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+        own.connect(("192.0.2.1", 9))  # sends nothing; says which address this machine has
+        place = f"{own.getsockname()[0]}:{PORT + 2}"
+    with server(python, str(folder), "0.0.0.0", PORT + 2), ThreadPoolExecutor(5) as jobs:
+        names = map("192.0.2.{}".format, range(5))
+        answers = list(jobs.map(looked, [folder / "eeg.csv"] * 5, names, [place] * 5))
+    check("a visitor cannot be several by a header", any("jobs of yours" in answer for answer in answers))
 
 
 def large(browser: Browser, folder: Path, check: Checks) -> None:
@@ -404,6 +417,7 @@ def main() -> int:
             browser.close()
         many(process, folder, check, flags.files)
         check("the server lives", process.poll() is None)
+        direct(python, folder, check)
     print(f"{check.failed} of the checks failed")
     return 1 if check.failed else 0
 

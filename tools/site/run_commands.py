@@ -36,6 +36,7 @@ NEEDS = (  # of a command that this script does not run, the first that fits
     (r"^eeg2text (preflight|bench)|parallel\.hosts|paper:backbone", "an accelerator or its compiler"),
     (r"\b(ZUCO|NARRATIVES|BIDS_FOLDER|RECORDINGS|TABLE\.tsv|PAIRS\.tsv|narratives|recordings/)|t5_", "published data"),
     (r"\b(DIR|FOLDER|NAME|OUT|RUN|FILE)\b", "a name of the reader's"),
+    (r"^eeg2text reproduce (?!.*--(demo|list))", "published data"),
     (r"^(bash|python) tools/", "minutes to hours; docs/testing.md has what each shows"),
 )
 LONG = r"^eeg2text (reproduce .*--demo|table|records|export |audit --eeg runs/)"  # wants finished runs, or makes them

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 from eeg2text_jax.base import kinds
-from eeg2text_jax.base.errors import UserError, first_line
+from eeg2text_jax.base.errors import UserError, count_of, first_line
 from eeg2text_jax.base.files import file_digest
 from eeg2text_jax.data.recordings._features import (
     BANDS,
@@ -418,7 +418,9 @@ class Recordings:
         tally.sentences[subject, file.task] = len(texts)
         who = f"{file.path} ({subject}, {file.task})"
         if other_tokens:
-            tally.notes.append(f"{who}: in {other_tokens} sentences the words are not the tokens of the text.")
+            tally.notes.append(
+                f"{who}: in {count_of(other_tokens, 'sentence')} the words are not the tokens of the text."
+            )
         if absurd:
             tally.notes.append(f"{who}: {absurd} sentences kept with values above {LARGEST:g} µV.")
         tally.notes += self._compare(who, subject, file.task, texts)
@@ -432,8 +434,9 @@ class Recordings:
             notes.append(f"{who}: has {len(texts)} sentences, {first} has {len(reference)}; matched by index.")
         other = [i for i, (a, b) in enumerate(zip(texts, reference, strict=False)) if a and b and a != b]
         if other:
+            many = count_of(len(other), "sentence has", "sentences have")
             notes.append(
-                f"{who}: {len(other)} sentences have another text than {first}'s of the same index "
+                f"{who}: {many} another text than {first}'s of the same index "
                 f"(the first is {other[0]}: {texts[other[0]][:40]!r}, {reference[other[0]][:40]!r}); matched by index, "
                 "so do not split by index."
             )

@@ -372,11 +372,15 @@ def request_of(reference: str, prediction: str, mode: str, proof: str = "") -> d
 
 
 def visitor_of(visit: Any) -> str:
-    """Return the address of a `gradio.Request`; of an IPv6 address the network, which one visitor has whole."""
+    """Return the address of a `gradio.Request`; of an IPv6 address the network, which one visitor has whole.
+
+    uvicorn believes `X-Forwarded-For` from this machine alone (a server in front), and of its addresses the last.
+    """
     try:
         address = ipaddress.ip_address(visit.client.host)
     except (AttributeError, TypeError, ValueError):  # no client
         return ""
+    address = getattr(address, "ipv4_mapped", None) or address
     return str(address if address.version == 4 else ipaddress.ip_network((address, 64), strict=False))
 
 

@@ -159,14 +159,16 @@ def _check_rows(name: str, rows: Sequence[Prediction]) -> None:
 
 
 def _match_shortened(keys: Keys, first: str, other: str) -> int:
-    """Give a reference and its truncated version the same key in `keys`; return the number of such references."""
+    """Give a reference and its truncated version the same key in `keys`; return the number of such references.
+
+    A text with which two texts of the other side begin is matched to neither.
+    """
     a, b = set(keys[first]), set(keys[other])
-    only_first, only_other = (sorted(text for text in side if len(text) >= MIN_PREFIX) for side in (a - b, b - a))
-    same: dict[str, str] = {}
-    for text in only_first:
-        partners = [partner for partner in only_other if text.startswith(partner) or partner.startswith(text)]
-        if len(partners) == 1 and partners[0] not in same:
-            same[text] = same[partners[0]] = min(text, partners[0], key=len)
+    only_first, only_other = ([text for text in side if len(text) >= MIN_PREFIX] for side in (a - b, b - a))
+    pairs = [(x, y) for x in only_first for y in only_other if x.startswith(y) or y.startswith(x)]
+    counts = Counter(text for pair in pairs for text in pair)
+    clear = [pair for pair in pairs if counts[pair[0]] == counts[pair[1]] == 1]
+    same = {text: min(pair, key=len) for pair in clear for text in pair}
     for name, texts in keys.items():
         keys[name] = [same.get(text, text) for text in texts]
     return len(set(same.values()))

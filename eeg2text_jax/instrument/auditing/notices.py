@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.errors import UserError, count_of
 from eeg2text_jax.base.files import file_digest
 from eeg2text_jax.base.packages import __version__
 from eeg2text_jax.data.clock import ALIKE, clock_of_rows, order_likeness
@@ -440,10 +440,8 @@ def labels_of(aligned: Aligned, groups: Mapping[str, str], column: str) -> np.nd
     label_of = {key(text): label.strip() for text, label in groups.items()}
     missing = [text for text in aligned.references if not label_of.get(key(text))]
     if missing:
-        raise UserError(
-            f"--groups={column}: {len(missing)} references have no label, such as {missing[0]!r:.60}; give each one a "
-            "label."
-        )
+        many = count_of(len(missing), "reference has", "references have")
+        raise UserError(f"--groups={column}: {many} no label, such as {missing[0]!r:.60}; give each one a label.")
     labels = np.array([label_of[key(text)] for text in aligned.references])
     if len(set(labels.tolist())) < 2:
         raise UserError(f"--groups={column}: all references have the same label; expected two groups or more.")

@@ -68,7 +68,7 @@ def sentence_figure(result: AuditResult) -> str:
         grid = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]
         for axes, name, dots in zip(grid, names, points, strict=True):
             content = next(c.content.effect for c in result.conditions if c.name == name)
-            title = f"with {_short(signal_name(result, name), 15)}\ncontent {content:+.1f}"
+            title = f"with {_short(signal_name(result, name), 15)}\ncontent {content:+.2f}"
             axes.set_title(title, fontsize=11, fontweight="bold")
             _sentence_panel(axes, dots, low, high)
         label = "above the line: fits\nits own sentence better"
@@ -185,8 +185,8 @@ def write_report(
 
 def verdict_part(result: AuditResult) -> str:
     """Return the head in HTML: the verdict with what limits it, at most four figures, and a picture."""
-    lines, more = result.limits[: results.MOST_LIMITS], len(result.limits) - results.MOST_LIMITS
-    lines += [f"{more} more below, under “{LIMITS}”."] if more > 0 else []
+    lines = result.limits[: results.MOST_LIMITS]
+    lines += [f"More below, under “{LIMITS}”."] if result.limits[results.MOST_LIMITS :] else []
     lines += [f"Chosen, and not the default: {'; '.join(result.choices)}."] if result.choices else []
     box = (
         f'<section class="verdict {result.verdict.color}"><p class="label">Verdict</p><p class="big">'
@@ -200,7 +200,10 @@ def verdict_part(result: AuditResult) -> str:
     each = " in each condition" if len(result.conditions) > 1 else ""
     numbers = [
         (f"{main.effect:+.2f}", f"{what} in points of 100, 90&nbsp;% interval {interval_text(main.interval())}"),
-        (p_cell(main.p_less if less else main.decisive_p), f"p: share of random pairings that give {size} this"),
+        (
+            p_cell(main.p_less if less else main.decisive_p),
+            f"p: share of random pairings of outputs and sentences that give {size} this",
+        ),
         (f"{result.mde:.2f}", "smallest detectable effect: 90&nbsp;% of such studies would find it"),
         (str(result.n_sentences), f"sentences ({result.n_rows} rows{each}{readers})"),
     ]
@@ -218,7 +221,8 @@ def _picture_part(result: AuditResult) -> str:
         "right). On the line they fit both equally: no content. The diamond is the mean; its height above "
         f"the line is the content: {means}."
     )
-    text += " The verdict is about the difference." if result.deciding.control else ""
+    if result.deciding.control:
+        text += f" The verdict asks for content with {signal_name(result, names[0])}, and for more than with the other."
     alt = f"Score of each sentence against itself and against others. Mean height above the line: {means}."
     drawn = image(sentence_figure(result).encode(), alt)
     return f'<figure class="picture">{drawn}<figcaption>{html.escape(text)}</figcaption></figure>'
@@ -273,7 +277,7 @@ def _question_part(result: AuditResult) -> str:
     lines = [result.time, *(f"{carrier}." for carrier in result.verdict.carriers)]
     if result.verdict.base in FOUND and not result.verdict.carriers:
         each = [*["any one reader"][: result.n_subjects > 1], *["any one group"][: bool(result.groups)]]
-        lines.append(f"Without {' or '.join([*each, 'the strongest 2 % of the sentences'])}, the effect stays.")
+        lines.append(f"Without {' or '.join([*each, 'the strongest 2 % of the sentences'])}, half is left or more.")
     names = [result.conditions[0].name, *filter(None, [result.deciding.control])]
     contents: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in result.rows:
@@ -318,10 +322,15 @@ def _row_part(result: AuditResult) -> str:
     rows = sorted(result.rows, key=lambda row: (row.reference, order[row.condition], row.subject))
     cut = f"The first {MOST_ROWS} of {len(rows)} rows. " if rows[MOST_ROWS:] else ""
     heads = ("reference", "output", "condition", "reader", "own", "others", "content")
-    note = f"<p>{cut}Some of many outputs match their sentence by chance: single rows prove nothing.</p>"
+    note = (
+        f"<p>{cut}Some of many outputs match their sentence by chance: single rows prove nothing. In all means, each "
+        "sentence counts once, however many rows it has.</p>"
+    )
     cells = []
     for r in rows[:MOST_ROWS]:
-        shown = ("–", "–", "–") if math.isnan(r.content) else (f"{r.own:.1f}", f"{r.others:.1f}", f"{r.content:+.1f}")
+        shown = ("–", "–", "–")
+        if not math.isnan(r.content):  # adding 0 makes -0.0 positive
+            shown = (f"{r.own:.1f}", f"{r.others:.1f}", f"{round(r.content, 1) + 0.0:+.1f}")
         cells.append((r.reference, r.prediction or "(empty)", r.condition, r.subject or "–", *shown))
     return f"{note}{SEARCH}{table(heads, cells)}"
 
@@ -345,17 +354,23 @@ def _method_part(result: AuditResult) -> str:
         "the same.",
         "stratum": f"Sentences of {result.alike}; {result.n_strata} strata.",
         "content": "The score of outputs against their own sentence, minus their score against the other sentences of "
-        "its stratum. Longer outputs and frequent words fit all of these better, so they add no content.",
-        "control": "The same decoder, fed something that holds no recording of the sentence, such as noise. EEG must "
-        "beat every control that decides.",
+        "its stratum. Longer outputs and frequent words fit all of these better, so on average they add no content.",
+        "control": "Outputs named as those of the same decoder, fed something that holds no recording of the sentence, "
+        "such as noise. EEG must beat every control that decides.",
         "p": "How often outputs and sentences, paired at random within strata and for all conditions alike, give at "
         "least this content (one-sided).",
-        "90 % interval": f"Over sentences{seeds}, for these readers. More content needs a p of at most 5 % and an "
-        "interval above 0, against every deciding control and against other sentences.",
-        "margin": f"A difference of less than {result.margin:g} does not matter; to be fixed before looking. "
+        "90 % interval": f"Over sentences{seeds}, for these readers, without what makes an output or a reference easy "
+        "as such. More content needs a p of at most 5 % and an interval above 0, against every deciding control and "
+        "against other sentences.",
+        "margin": f"A difference of less than {result.margin:g} counts as none; fix it before looking. "
         "Equivalent: the 90 % interval lies inside the margin (two one-sided tests at 5 %).",
         "smallest detectable effect (MDE)": "90 % of such studies find it, against all deciding controls and against "
-        "other sentences together; from random pairings, not from the interval.",
+        "other sentences together, if right words are spread over all sentences; from random pairings.",
     }
+    if result.verdict.unseen is not None:
+        terms["unseen"] = (
+            f"If {result.verdict.unseen:.1%} of all sentences were decoded whole, a test of {result.n_sentences} would "
+            "hold none of them in 5 % of the cases."
+        )
     shown = "".join(f"<dt>{term}</dt><dd>{html.escape(meaning)}</dd>" for term, meaning in terms.items())
     return f"<dl>{shown}</dl><p>The formulas are in docs/method.md.</p>"

@@ -381,11 +381,13 @@ def limits_of(
     lines = [f"Carried by {c.name}: without it {c.left:+.2f}." for c in ruling.carriers]
     if ruling.base in FOUND:
         lines.append(provenance.sentence)
+        lines += [f"{notice.message}." for notice in notices if notice.code == "chosen"][:1]
         lines += [f"Unusual, as a decoder or a target may make it: {message}." for message in odd]
         lines += [time] if ruling.time is not Time.BEYOND else []
         if ruling.level is Level.UNKNOWN:
             lines.append("Not tested: whether content is about the sentence or about its kind; --groups=COLUMN tells.")
-    return lines + [f"{notice.message}." for notice in notices if not notice.bars and notice.code not in odd]
+    rest = (f"{notice.message}." for notice in notices if not notice.bars and notice.code not in odd)
+    return list(dict.fromkeys([*lines, *rest]))
 
 
 def result_text(result: AuditResult, *, verbose: bool = False, more: str = "-v or --html=report.html") -> str:

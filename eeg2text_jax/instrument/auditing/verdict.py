@@ -549,6 +549,7 @@ def in_words(main: Comparison, alone: Contrast, mde: float, margin: float, signa
             return f"The outputs with {signal} and {against} are the same."
         case Verdict.EQUIVALENT:
             less = f"less than {margin:g} point{'s' * (margin != 1)}"
+            figures = f"{main.contrast.effect:+.2f} points (90 % CI {interval_text(main.contrast.interval())})"
             return f"On average over the sentences, content differs by {less} from the control's: {figures}."
         case Verdict.CONTROL_BETTER:
             return f"The outputs fit their own sentences less well with {signal} than {against}: {figures}."

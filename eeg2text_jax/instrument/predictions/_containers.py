@@ -1,26 +1,25 @@
-"""Read every container of rows as one table of named columns: CSV, JSON in all its forms, HDF5; or lines of text."""
+"""Read every container of rows as one table of named columns: CSV, Markdown, all forms of JSON; or lines of text."""
 
 import ast
 import contextlib
 import csv
 import dataclasses
-import io
+import itertools
 import json
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from etils import epath
 
 from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.base.packages import library
-from eeg2text_jax.instrument.predictions._names import Names, normalize, normalize_names
-from eeg2text_jax.instrument.predictions.file import DECODER, parse_object
+from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize, normalize_names
+from eeg2text_jax.instrument.predictions.file import DECODER, UNKNOWN, parse_object
 from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 DELIMITERS = (",", "\t", ";")
-BARS = ("|",)  # delimits the cells of a table with a known header, also of one in Markdown
+BAR = "|"  # delimits the cells of a table with a known header, also of one in Markdown
 RULE = re.compile(r"[|: ]*-[-|: ]*")  # the line below the header of a table in Markdown
 FEW = 10  # fewest distinct lines with equally many delimiters that count as a table without header
 ABSENT = object()  # the cell of a JSON object that lacks a name
@@ -47,6 +46,9 @@ class Columns:
         return {self.reference, *self.predictions.values(), *(i for positions in about for i in positions)}
 
 
+FIRST_TWO = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {})
+
+
 @dataclasses.dataclass
 class Table:
     """Rows of named columns, and how they were found.
@@ -62,7 +64,7 @@ class Table:
     kind: str
     titles: list[str] | None
     rows: Sequence[Sequence[Any]]
-    numbers: Sequence[int]
+    numbers: Sequence[int] = ()  # from 1, if none are given
     unit: str = "line"
     notes: tuple[str, ...] = ()
     roles: Columns | None = None
@@ -73,6 +75,7 @@ class Table:
 
     def __post_init__(self) -> None:
         self.names = None if self.titles is None else normalize_names(self.titles)
+        self.numbers = self.numbers or range(1, len(self.rows) + 1)
 
     @property
     def width(self) -> int:
@@ -102,39 +105,32 @@ def csv_table(
     whose lines may be texts with commas, so that a table without header needs ids, quotes or tabs. Raises UserError if
     a table with a header has a row of another width, or a quote is not closed.
     """
-    stated = stated_delimiter(lines)
+    stated, kinds = stated_delimiter(lines), {"\t": "TSV"}
     offered = (stated,) if stated else DELIMITERS if lines.kind == TEXT else DELIMITERS[:1]
-    heads = {delimiter: raw_names(lines, delimiter) for delimiter in (*offered, *(() if stated else BARS))}
+    heads = {delimiter: head_of(lines, delimiter) for delimiter in (*offered, *(() if stated else BAR))}
     for delimiter in sorted(heads, key=lambda one: -len(heads[one])):
         head = normalize_names(heads[delimiter])
         has_wanted = bool(wanted) and {*map(normalize, wanted)} <= {*head}
         header = layout == "F" and len(head) > 1
         if layout != "H" and (header or has_wanted or names.is_header(head) or lines.kind != TEXT):
             if len(head) == 1:
-                return one_column(lines, heads[delimiter][0], alone=alone)
-            (_, titles), *records = records_of(lines, delimiter)
-            return Table(
-                lines.path, "F", kind_of(lines, delimiter), titles, [r for _, r in records], [n for n, _ in records]
-            )
+                return one_column(lines, heads[delimiter][0])
+            numbers, (titles, *rows) = records_of(lines, delimiter)
+            return Table(lines.path, "F", kinds.get(delimiter, lines.kind), titles, rows, numbers[1:])
     errors = []
     for delimiter in offered:
         try:
-            records = list(records_of(lines, delimiter))
+            numbers, rows = records_of(lines, delimiter)
         except UserError as error:
             errors.append(error)
             continue
-        if layout == "H" or alone or is_table(lines, [fields for _, fields in records], delimiter):
-            kind = f"{kind_of(lines, delimiter)} without header"
-            rows, numbers = [fields for _, fields in records], [number for number, _ in records]
+        if layout == "H" or alone or is_table(lines, rows, delimiter):
+            kind = f"{kinds.get(delimiter, lines.kind)} without header"
             return Table(lines.path, "H", kind, None, rows, numbers, samples=layout == "H")
     claimed = layout in ("F", "H") or (alone and lines.path.suffix.lower() in (".csv", ".tsv"))
     if claimed and errors and "at least two columns" not in str(errors[0]):
         raise errors[0]
     return None
-
-
-def kind_of(lines: Lines, delimiter: str) -> str:
-    return "TSV" if delimiter == "\t" else lines.kind
 
 
 def is_table(lines: Lines, rows: Sequence[Sequence[str]], delimiter: str) -> bool:
@@ -151,48 +147,54 @@ def is_id(values: Sequence[Any], code: re.Pattern[str] = CODED) -> bool:
     return len(set(texts)) == len(texts) and all(code.search(v) and " " not in v for v in texts)
 
 
-def records_of(lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of the first line, fields) of each record; blank lines are skipped.
+def cells_of(lines: Iterable[str], delimiter: str, path: epath.Path, first: int = 1) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the first line and the cells of each record, without the rules of Markdown."""
+    reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
+    while True:
+        number = reader.line_num + first
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UserError(f"{path}, line {number}: not a CSV row ({error}); is a quote missing?") from error
+        cells = between_bars(cells) if delimiter == BAR else cells
+        if delimiter != BAR or not RULE.fullmatch("".join(cells)):
+            yield number, cells
 
-    Raises UserError for a record with fewer than two fields, more or fewer than the first record, or an unclosed quote.
+
+def records_of(lines: Lines, delimiter: str) -> tuple[list[int], list[list[str]]]:
+    """Return the number of the first line, and the cells, of each record; blank lines are skipped.
+
+    Raises UserError for a record with fewer than two cells, more or fewer than the first record, or an unclosed quote.
     """
-    path, width = lines.path, 0
+    numbers: list[int] = []
+    rows: list[list[str]] = []
     skipped = stated_delimiter(lines) is not None
     limit = csv.field_size_limit(sys.maxsize)
     try:
-        text = (f"{line}\n" for number, line in enumerate(lines) if number or not skipped)
-        reader = csv.reader(text, delimiter=delimiter, strict=True)
-        while True:
-            line = reader.line_num + 1 + skipped
-            try:
-                fields = next(reader)
-            except StopIteration:
-                break
-            except csv.Error as error:
-                raise UserError(f"{path}, line {line}: not a CSV row ({error}); is a quote missing?") from error
-            if delimiter in BARS:
-                fields = between_bars(fields)
-            if not fields or (delimiter in BARS and RULE.fullmatch("".join(fields))):
-                continue
-            width = width or len(fields)
-            if len(fields) != width:
+        for number, cells in cells_of(itertools.islice(lines, skipped, None), delimiter, lines.path, 1 + skipped):
+            if cells and len(cells) != len((rows or [cells])[0]):
                 raise UserError(
-                    f"{path}, line {line}: {len(fields)} fields where the first line has {width}; put quotes around "
-                    "fields that hold a delimiter or a line break."
+                    f"{lines.path}, line {number}: {len(cells)} fields where the first line has {len(rows[0])}; put "
+                    "quotes around fields that hold a delimiter or a line break."
                 )
-            if width < 2:
+            if len(cells) == 1:
                 break
-            yield line, fields
+            if cells:
+                numbers.append(number)
+                rows.append(cells)
     finally:
         csv.field_size_limit(limit)
-    if width < 2:
-        raise UserError(f"{path}: {NO_TABLE.format(hint=TEXTS_ALONE)}")
+    if not rows:
+        raise UserError(f"{lines.path}: {NO_TABLE.format(hint=TEXTS_ALONE)}")
+    return numbers, rows
 
 
-def between_bars(fields: list[str]) -> list[str]:
+def between_bars(cells: list[str]) -> list[str]:
     """Return the cells of a line of a Markdown table, without the empty ones outside of its first and last bar."""
-    fields = [field.strip() for field in fields]
-    return fields[1:-1] if len(fields) > 2 and not fields[0] and not fields[-1] else fields
+    cells = [cell.strip() for cell in cells]
+    return cells[1:-1] if len(cells) > 2 and not cells[0] and not cells[-1] else cells
 
 
 def stated_delimiter(lines: Lines) -> str | None:
@@ -201,31 +203,27 @@ def stated_delimiter(lines: Lines) -> str | None:
     return first[4] if re.fullmatch(r"sep=[,;\t|]", first) else None
 
 
-def raw_names(lines: Lines, delimiter: str) -> list[str]:
-    """Return the fields of the first line with content, as written."""
+def head_of(lines: Lines, delimiter: str) -> list[str]:
+    """Return the cells of the first line with content, as written."""
     line = next((line for line in lines if line and not line.startswith("sep=")), "")
-    try:
-        fields = next(csv.reader([line], delimiter=delimiter), [])
-        return between_bars(fields) if delimiter in BARS else fields
-    except csv.Error:  # a field too long for the csv module is no name
-        return []
+    with contextlib.suppress(csv.Error):  # a field too long for the csv module is no name
+        cells = next(csv.reader([line], delimiter=delimiter), [])
+        return between_bars(cells) if delimiter == BAR else cells
+    return []
 
 
-def one_column(lines: Lines, name: str, *, alone: bool) -> Table:
+def one_column(lines: Lines, name: str) -> Table:
     """Return the lines below the header `name`, without quotes if the file is a CSV of one column."""
     texts = line_texts(lines)[1:]
-    if all(text.startswith("|") for text in texts):  # Markdown; below the header is a line of dashes
-        texts = [text.strip()[1:-1].strip() for text in texts if not RULE.fullmatch(text)]
-    for delimiter in DELIMITERS:
-        try:
-            rows = list(csv.reader((f"{text}\n" for text in texts), delimiter=delimiter, strict=True))
-        except csv.Error:
-            continue
-        if all(len(row) < 2 for row in rows):
-            texts = [row[0] if row else "" for row in rows]
-            break
+    rows = [[text] for text in texts]
+    for delimiter in (BAR,) if all(text.startswith(BAR) for text in texts) else DELIMITERS:
+        with contextlib.suppress(UserError):
+            records = [cells for _, cells in cells_of(texts, delimiter, lines.path)]
+            if all(len(cells) < 2 for cells in records):
+                rows = [cells or [""] for cells in records]
+                break
     kind = f"one text per line below the header {name!r}"
-    return Table(lines.path, "P", kind, [name], [[text] for text in texts], range(2, len(texts) + 2))
+    return Table(lines.path, "P", kind, [name], rows, range(2, len(rows) + 2))
 
 
 def line_texts(lines: Lines) -> list[str]:
@@ -241,20 +239,19 @@ def lines_table(lines: Lines, names: Names, layout: str | None = None) -> Table:
     lines have it, ids need no digit.
     """
     texts = line_texts(lines)
-    plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts], range(1, len(texts) + 1))
+    plain = Table(lines.path, "P", "one text per line", None, [[text] for text in texts])
     head = normalize_names(texts[0].split()) if texts else []
     headed = len(head) == 2 and head[0] in names.keys and names.is_text(head[1])
     filled = [text for text in texts[headed:] if text.strip()]
     matches = [TRN.fullmatch(text) for text in filled]
-    if filled and all(matches):
-        pairs = [(match[2], match[1]) for match in matches]
-    else:
+    pairs = [(match[2], match[1]) for match in matches if match]
+    if len(pairs) < len(filled):
         pairs = [(*text.split(None, 1), "", "")[:2] for text in filled]
     ids = [key for key, _ in pairs]
     tabbed = 2 * sum(text.partition("\t")[0] == key for text, key in zip(filled, ids, strict=True) if "\t" in text)
     if layout == "P" or not ids or len({*ids}) < len(ids) or not (tabbed > len(ids) or all(map(CODED.search, ids))):
         return plain
-    return dataclasses.replace(plain, kind="texts by id", rows=pairs, numbers=range(1, len(pairs) + 1), coded=True)
+    return dataclasses.replace(plain, kind="texts by id", rows=pairs, numbers=(), coded=True)
 
 
 def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
@@ -267,37 +264,37 @@ def json_table(lines: Lines, names: Names, *, alone: bool) -> Table | None:
     start = lines.data.lstrip()[:1]
     if start not in (b"{", b"[", b"("):
         return None
-    filled = [line for line in lines if line.strip()]
-    if len(filled) > 1 and (rows := printed_lists(filled)):
-        return Table(lines.path, "J", "a list on each line", None, rows, range(1, len(rows) + 1), "row")
+    filled = {number: line for number, line in enumerate(lines, 1) if line.strip()}
+    first, *others = filled.values()
+    if others and (rows := printed_lists(filled.values())):
+        return Table(lines.path, "J", "a list on each line", None, rows, unit="row")
+    if others and start == b"{" and 2 * sum(line.startswith("{") for line in filled.values()) >= len(filled):
+        rows = [printed_object(line, lines.path, number) for number, line in filled.items()]
+        return objects_table(rows, lines.path, names, "JSON lines", [*filled], "line")
     if start == b"(":
         return None
-    by_line = start == b"{" and len(filled) > 1 and 2 * sum(line.startswith("{") for line in filled) >= len(filled)
-    if not by_line:
-        try:
-            content: Any = DECODER.decode("\n".join(lines))
-        except (ValueError, RecursionError) as error:
-            extra = start == b"[" and getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
-            if extra or (start == b"[" and not re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', "\n".join(filled[:3]))):
-                return None  # a text or a line of a log may begin with a bracket
-            if not alone and '":' not in filled[0].replace('" :', '":'):
-                return None
-            reason = getattr(error, "msg", str(error))
-            place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-            raise UserError(f"{lines.path}{place}: not JSON ({reason}); the file may be cut short.") from error
-        return table_of(content, lines.path, names, alone=alone)
-    rows = [printed_object(line, lines.path, number) for number, line in enumerate(lines, 1) if line.strip()]
-    numbers = [number for number, line in enumerate(lines, 1) if line.strip()]
-    return objects_table(rows, lines.path, names, "JSON lines", numbers, "line")
+    try:
+        content: Any = DECODER.decode("\n".join(lines))
+    except (ValueError, RecursionError) as error:
+        extra = getattr(error, "msg", "") == "Extra data" and getattr(error, "lineno", 0) == 1
+        begin = "\n".join((first, *others[:2]))
+        if start == b"[" and (extra or not re.match(r'\[\s*(?:[\[{"\]]|-?\d+\s*[,\]])', begin)):
+            return None  # a text or a line of a log may begin with a bracket
+        if not alone and '":' not in first.replace('" :', '":'):
+            return None
+        reason = getattr(error, "msg", str(error))
+        place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise UserError(f"{lines.path}{place}: not JSON ({reason}); the file may be cut short.") from error
+    return table_of(content, lines.path, names, alone=alone)
 
 
-def printed_lists(filled: Sequence[str]) -> list[list[str]] | None:
+def printed_lists(filled: Iterable[str]) -> list[list[str]] | None:
     """Return the rows of lines such as `["a b", "c"]` or `('a b', 'c')`, as JSON and Python print them."""
-    if not all(line.strip(" ,")[:1] + line.strip(" ,")[-1:] in ("[]", "()") for line in filled):
-        return None
-    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        rows = [list(ast.literal_eval(line.strip(" ,"))) for line in filled]
-        return rows if is_grid(rows) and all(isinstance(cell, str) for row in rows for cell in row) else None
+    lines = [line.strip(" ,") for line in filled]
+    if all(line[:1] + line[-1:] in ("[]", "()") for line in lines):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            rows = [list(ast.literal_eval(line)) for line in lines]
+            return rows if form_of(rows) == "rows" and {type(cell) for row in rows for cell in row} == {str} else None
     return None
 
 
@@ -310,54 +307,73 @@ def printed_object(line: str, path: epath.Path, number: int) -> dict[str, Any]:
     return parse_object(line, path, number)
 
 
+def form_of(value: Any) -> str:
+    """Return what a JSON value may be, "" if nothing.
+
+    Of lists: "objects", "rows", "texts", another "list". Of objects: "split" (a table of wandb, or of pandas with
+    `orient="split"`), "chat", "keyed" (objects by key), "lists" by name, another "object".
+    """
+    if isinstance(value, list) and value:
+        kinds = {*map(type, value)}
+        if kinds == {list} and len({*map(len, value)}) == 1 and len(value[0]) > 1:
+            return "rows"
+        return "objects" if kinds == {dict} else "texts" if kinds == {str} else "list"
+    if not isinstance(value, dict) or not value:
+        return ""
+    columns, rows = value.get("columns"), value.get("data")
+    wide = isinstance(columns, list) and isinstance(rows, list) and len(columns)
+    if wide and rows and all(isinstance(row, list) and len(row) == wide for row in rows):
+        return "split"
+    if chat_of(value):
+        return "chat"
+    if len(value) > 1 and all(isinstance(inner, dict) for inner in value.values()):
+        return "keyed"
+    return "lists" if sum(isinstance(inner, list) and bool(inner) for inner in value.values()) > 1 else "object"
+
+
 def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Table:
     """Return the rows of a decoded JSON text, see `json_table`."""
-    kind = "JSON list"
-    if isinstance(content, dict) and is_objects(content.get("annotations")):
+    kind, form = "JSON list", form_of(content)
+    if form in ("lists", "object") and form_of(content.get("annotations")) == "objects":
         keys = ("image_id", "caption")
-        if set(keys) <= set(content["annotations"][0]):
+        if {*keys} <= {*content["annotations"][0]}:
             rows = [{key: row.get(key, ABSENT) for key in keys} for row in content["annotations"]]
-            table = objects_table(rows, path, names, "COCO annotations", range(1, len(rows) + 1))
-            return dataclasses.replace(table, grouped=True)
-    if is_by_key(content):
+            return dataclasses.replace(objects_table(rows, path, names, "COCO annotations"), grouped=True)
+    if form == "keyed":
         content, kind = by_key(content, names), "JSON objects by key"
-    if is_split(content):
+    elif form == "split":
         content = [dict(zip(content["columns"], row, strict=False)) for row in content["data"]]
-    content = [content] if isinstance(content, dict) and chat_of(content) else content
-    if isinstance(content, dict) and not is_lists(content):
-        inner = [v for v in content.values() if is_objects(v) or is_split(v)] or [*filter(is_lists, content.values())]
+    elif form == "chat":
+        content = [content]
+    elif form == "object":
+        inner = [v for v in content.values() if form_of(v) in ("objects", "split")]
+        inner = inner or [v for v in content.values() if form_of(v) == "lists"]
         if not inner and not alone:
             inner = [v for n, v in content.items() if isinstance(v, list) and names.is_text(normalize(n))]
         if len(inner) == 1:
             return table_of(inner[0], path, names, alone=alone)
-    if is_objects(content):
-        objects: list[Any] = list(content)
-        return objects_table(objects, path, names, kind, range(1, len(objects) + 1))
-    if is_lists(content) and (alone or any(names.is_text(normalize(name)) for name in content)):
-        lists = {name: value for name, value in dict(content).items() if isinstance(value, list)}
-        lengths = {len(value) for value in lists.values()}
-        if len(lengths) > 1:
+    form = form_of(content)
+    if form == "objects":
+        return objects_table(content, path, names, kind)
+    if isinstance(content, dict) and form == "lists" and (alone or any(map(names.is_text, normalize_names(content)))):
+        lists = {name: value for name, value in content.items() if isinstance(value, list)}
+        if len({*map(len, lists.values())}) > 1:
             listed = ", ".join(f"{name}: {len(value)}" for name, value in lists.items())
             raise UserError(
                 f"{path}: lists of different lengths ({listed}); expected one item for each sample in each list."
             )
         rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-        return objects_table(rows, path, names, "JSON lists by name", range(1, len(rows) + 1))
+        return objects_table(rows, path, names, "JSON lists by name")
     if isinstance(content, dict) and content:
-        fields: dict[str, Any] = content
-        values = list(fields.values())
-        named, texts = any(map(names.is_usual, normalize_names(fields))), [isinstance(v, str | list) for v in values]
-        if not alone or (all(texts) and len(texts) > 1 and not named):
-            rows = list(fields.items())
-            return Table(path, "K", "texts by id", None, rows, range(1, len(rows) + 1), "item", coded=True)
-        if not any(isinstance(value, dict) or (isinstance(value, list) and not named) for value in values):
-            return objects_table([fields], path, names, "JSON object", [1])
-    if isinstance(content, list) and content:
-        numbers = range(1, len(content) + 1)
-        if alone and is_grid(content):
-            return Table(path, "J", "JSON list without names", None, content, numbers, "item")
-        if not alone or all(isinstance(item, str) for item in content):
-            return Table(path, "P", "JSON list of texts", None, [[item] for item in content], numbers, "item")
+        named, kinds = any(map(names.is_usual, normalize_names(content))), {*map(type, content.values())}
+        if not alone or (kinds <= {str, list} and len(content) > 1 and not named):
+            return Table(path, "K", "texts by id", None, [*content.items()], unit="item", coded=True)
+        if dict not in kinds and (named or list not in kinds):
+            return objects_table([content], path, names, "JSON object")
+    if form == "rows" and alone:
+        return Table(path, "J", "JSON list without names", None, content, unit="item")
+    if form == "texts" or (form in ("rows", "list") and not alone):
+        return Table(path, "P", "JSON list of texts", None, [[item] for item in content], unit="item")
     raise UserError(
         f"{path}: JSON without predictions; expected a list of objects, each with a reference and a prediction, or a "
         "list of references and one of predictions."
@@ -365,22 +381,23 @@ def table_of(content: Any, path: epath.Path, names: Names, *, alone: bool) -> Ta
 
 
 def objects_table(
-    rows: Sequence[dict[str, Any]], path: epath.Path, names: Names, kind: str, numbers: Sequence[int],
+    rows: Sequence[dict[str, Any]], path: epath.Path, names: Names, kind: str, numbers: Sequence[int] = (),
     unit: str = "item",
 ) -> Table:  # fmt: skip
     """Return JSON objects as a table with the names of the first; a chat becomes the side that is missing."""
     notes: dict[str, None] = {}
     plain = [without_chat(row, names, notes) for row in rows]
-    titles = list(plain[0])
+    titles, first = list(plain[0]), next(iter(numbers), 1)
     if len(set(normalize_names(titles))) < len(titles):
-        raise UserError(f"{path}, {unit} {numbers[0]}: two names differ only in case or spaces; rename one of them.")
+        raise UserError(f"{path}, {unit} {first}: two names differ only in case or spaces; rename one of them.")
+    chat = chat_of(plain[0])
+    if chat is not None and len(titles) <= 2:
+        raise UserError(
+            f"{path}, {unit} {first}: no turn of the chat {chat!r} is known to be the reference or prediction; "
+            'write one row of reference and prediction per line, such as {"reference": "...", "prediction": "..."}.'
+        )
     cells = [[row.get(title, ABSENT) for title in titles] for row in plain]
     return Table(path, "J", kind, titles, cells, numbers, unit, tuple(notes))
-
-
-def is_by_key(value: Any) -> bool:
-    """Return whether a value is an object of two or more objects."""
-    return isinstance(value, dict) and len(value) > 1 and all(isinstance(inner, dict) for inner in value.values())
 
 
 def by_key(content: dict[str, dict[str, Any]], names: Names) -> Any:
@@ -397,34 +414,6 @@ def by_key(content: dict[str, dict[str, Any]], names: Names) -> Any:
     return [{name: column[key] for name, column in content.items()} for key in columns[0]]
 
 
-def is_split(value: Any) -> bool:
-    """Return whether a value is a table of pandas with `orient="split"`, or of wandb."""
-    columns, rows = (value.get(name) if isinstance(value, dict) else None for name in ("columns", "data"))
-    if not (isinstance(columns, list) and isinstance(rows, list) and rows):
-        return False
-    return all(isinstance(row, list) and len(row) == len(columns) for row in rows)
-
-
-def is_grid(value: list[Any]) -> bool:
-    """Return whether all items of a list are lists of one length, of two or more."""
-    return (
-        bool(value)
-        and all(isinstance(item, list) for item in value)
-        and len({*map(len, value)}) == 1
-        and len(value[0]) > 1
-    )
-
-
-def is_objects(value: Any) -> bool:
-    """Return whether a value is a list of objects, at least one."""
-    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
-
-
-def is_lists(value: Any) -> bool:
-    """Return whether a value is an object with at least two non-empty lists."""
-    return isinstance(value, dict) and sum(isinstance(v, list) and bool(v) for v in value.values()) > 1
-
-
 CHATS = ("messages", "conversations", "conversation", "chat", "dialogue")  # names of lists of messages
 ASSISTANTS = ("assistant", "gpt", "model", "bot")  # roles of the model in a chat
 NUMBERED = re.compile(r"^\s*(?:\d+[.):]|[-*•])\s*")
@@ -436,21 +425,24 @@ def without_chat(row: dict[str, Any], names: Names, notes: dict[str, None]) -> d
 
     If both are missing and the user's message is a list of candidates (n best), the candidates are the prediction.
     """
-    chat = chat_of(row)
-    if chat is None:
+    if (chat := chat_of(row)) is None:
         return row
     rest = {name: value for name, value in row.items() if name != chat}
-    sides = [any(names.form(side, name) for name in normalize_names(rest)) for side in ("reference", "prediction")]
-    sides[0] = sides[0] or (any(name in ("label", "labels") for name in normalize_names(rest)) and sides[1])
-    said = [content_of(message) for message in row[chat] if role_of(message) in ASSISTANTS]
-    if sides[0] == sides[1]:  # both exist: drop the chat; neither exists: the message could be either
-        asked = [content_of(message) for message in row[chat] if role_of(message) not in (*ASSISTANTS, "system")]
-        candidates = candidates_in(asked[-1]) if asked and len(said) == 1 and isinstance(asked[-1], str) else []
-        if all(sides) or not candidates:
-            return rest if all(sides) else row
-        notes[CANDIDATES] = None
-        return {**rest, "reference": said[0], "prediction": candidates}
-    return {**rest, "prediction" if sides[0] else "reference": said[-1] if said else ""}
+    titles = normalize_names(rest)
+    reference, prediction = (any(names.form(side, name) for name in titles) for side in SIDES)
+    reference = reference or (prediction and not {"label", "labels"}.isdisjoint(titles))
+    turns = [(role_of(message), content_of(message)) for message in row[chat]]
+    said = [content for role, content in turns if role in ASSISTANTS]
+    if reference and prediction:
+        return rest
+    if reference or prediction:
+        return {**rest, "prediction" if reference else "reference": said[-1] if said else ""}
+    asked = [content for role, content in turns if role not in (*ASSISTANTS, "system")]
+    candidates = candidates_in(asked[-1]) if asked and len(said) == 1 and isinstance(asked[-1], str) else []
+    if not candidates:
+        return row
+    notes[CANDIDATES] = None
+    return {**rest, "reference": said[0], "prediction": candidates}
 
 
 def candidates_in(text: str) -> list[str]:
@@ -458,8 +450,7 @@ def candidates_in(text: str) -> list[str]:
     lines = [line for line in text.split("\n") if line.strip()]
     numbered = [line for line in lines if NUMBERED.match(line)]
     lines = numbered if len(numbered) > 1 else lines if len(lines) > 1 else text.split(";")
-    candidates = [NUMBERED.sub("", line).strip(" ;\"'") for line in lines]
-    candidates = [text for text in candidates if text]
+    candidates = [*filter(None, (NUMBERED.sub("", line).strip(" ;\"'") for line in lines))]
     words = [set(text.lower().split()) for text in candidates]
     alike = all(3 * len(words[0] & other) >= len(words[0] | other) for other in words[1:])
     return candidates if len(candidates) > 1 and alike else []
@@ -473,20 +464,6 @@ def chat_of(row: dict[str, Any]) -> str | None:
     return None
 
 
-def refuse_chat(table: Table) -> None:
-    """Raise UserError for a table with a chat and less than two other texts, which --columns could name."""
-    if table.layout != "J" or not table.rows or table.titles is None:
-        return
-    row = dict(zip(table.titles, table.rows[0], strict=True))
-    chat = chat_of(row)
-    if chat is not None and len(row) <= 3:
-        raise UserError(
-            f"{table.path}, {table.unit} {table.numbers[0]}: no turn of the chat {chat!r} is known to be the reference "
-            'or the prediction; write one row of reference and prediction per line, such as {"reference": "...", '
-            '"prediction": "..."}.'
-        )
-
-
 def role_of(message: dict[str, Any]) -> str:
     return str(message.get("role", message.get("from", ""))).lower()
 
@@ -497,37 +474,3 @@ def content_of(message: dict[str, Any]) -> Any:
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
         return "".join(part.get("text", "") for part in content if isinstance(part.get("text", ""), str))
     return content
-
-
-def hdf5_table(lines: Lines) -> Table:
-    """Return the texts and numbers of an HDF5 file: attributes of its groups (a trial each), or data sets of texts.
-
-    Raises UserError if the file has neither, or is damaged.
-    """
-    h5py = library("h5py", "h5py")
-    try:
-        with h5py.File(io.BytesIO(lines.data), "r") as file:
-            groups = [item.attrs for item in file.values() if isinstance(item, h5py.Group)]
-            if groups and any(isinstance(plain(value), str) for value in groups[0].values()):
-                titles = list(groups[0])
-                rows = [[plain(attrs[name]) if name in attrs else ABSENT for name in titles] for attrs in groups]
-            else:
-                flat = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset) and item.ndim == 1}
-                texts = {name for name, item in flat.items() if h5py.check_string_dtype(item.dtype)}
-                length = max((len(flat[name]) for name in texts), default=0)
-                titles = [name for name, item in flat.items() if name in texts and len(item) == length]
-                rows = [list(row) for row in zip(*(map(plain, flat[name][()]) for name in titles), strict=True)]
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise UserError(f"{lines.path}: cannot be read as HDF5 ({str(error)[:80]}); copy it again.") from error
-    if not titles:
-        raise UserError(f"{lines.path}: an HDF5 file without texts of trials; write its texts as CSV or JSON.")
-    return Table(lines.path, "F", "HDF5", titles, rows, range(1, len(rows) + 1), "trial")
-
-
-def plain(value: Any) -> Any:
-    """Return a value of HDF5 as text, if it is text, a number or bytes."""
-    value = (
-        value.item() if getattr(value, "shape", None) == (1,) or (hasattr(value, "item") and value.ndim == 0) else value
-    )
-    value = value.decode("utf8", "replace") if isinstance(value, bytes) else value
-    return value if isinstance(value, str) else str(value)

@@ -1,14 +1,16 @@
 """Join a file of predictions with a file of references: by columns that are one key, or row by row."""
 
+import contextlib
 import dataclasses
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.predictions._containers import Table, is_id
+from eeg2text_jax.base.errors import UserError, count_of
+from eeg2text_jax.instrument.predictions._containers import Columns, Table, is_id
 from eeg2text_jax.instrument.predictions._names import PARTS, Names, normalize
 from eeg2text_jax.instrument.predictions.columns import (
+    conversions,
     field_positions,
     group_positions,
     join_names,
@@ -17,7 +19,7 @@ from eeg2text_jax.instrument.predictions.columns import (
     stated,
     texts,
 )
-from eeg2text_jax.instrument.predictions.file import UNKNOWN, Samples
+from eeg2text_jax.instrument.predictions.file import UNKNOWN
 
 FORMS = (  # ids may differ by case, in `1.0` for `1`, or in the prefixes of fairseq's output
     str,
@@ -59,7 +61,11 @@ class Side:
         return {name: i for name, i in self.columns.items() if len({*self.values([i])}) == count > 1}
 
     def titles(self, places: Sequence[int]) -> str:
-        return " and ".join(self.table.shown(i) for i in places)
+        return (
+            "the id beside each text"
+            if self.table.coded and places
+            else " and ".join(self.table.shown(i) for i in places)
+        )
 
     def described(self, used: Sequence[int]) -> str:
         """Return the columns in words: texts, ids and what is not used."""
@@ -112,21 +118,24 @@ class Join:
 
     def fits(self) -> bool:
         """Return whether each row of the predictions has one text among the references by these columns."""
-        ids, reference_ids = self.ids()
-        rows = [str(row[self.references.text]) for row in self.references.table.rows]
-        text_of = dict(zip(reference_ids, rows, strict=True))
-        one = ids == reference_ids or self.references.table.grouped
-        return {*ids} <= text_of.keys() and (one or all(map(str.__eq__, map(text_of.__getitem__, reference_ids), rows)))
+        with contextlib.suppress(UserError):
+            return bool(self.places([]))
+        return False
 
     def candidates(self) -> tuple[list["Join"], list["Join"]]:
-        """Return the joins by keys that both files have, and those by other columns of one name and by an index."""
+        """Return the joins by keys that both files have, and those by other columns of one name and by an index.
+
+        An id without a name may be any key of the other file.
+        """
         outputs, references = self.outputs, self.references
-        common = [key for key in outputs.keys if key in references.keys]
-        pairs = {key: [([i], [k]) for i in outputs.keys[key] for k in references.keys[key]] for key in common}
-        for of_key in pairs.values():  # columns of one name come first
-            of_key.sort(key=lambda pair: outputs.titles(pair[0]) != references.titles(pair[1]))
-        strong = [pair for key in common if key not in (*PARTS, INDEX) for pair in pairs[key]]
-        if parts := [key for key in common if key in PARTS]:
+        pairs: dict[str, list[tuple[list[int], list[int]]]] = {}
+        for key, places in outputs.keys.items():
+            for other in [key] if key in references.keys else references.keys if "" in {key, *references.keys} else ():
+                of_key = pairs.setdefault(key if key == other else "", [])
+                of_key += [([i], [k]) for i in places for k in references.keys[other]]
+                of_key.sort(key=lambda pair: outputs.titles(pair[0]) != references.titles(pair[1]))  # one name first
+        strong = [pair for key, of_key in pairs.items() if key not in (*PARTS, INDEX) for pair in of_key]
+        if parts := [key for key in pairs if key in PARTS]:
             places = [[side.keys[key][0] for key in parts] for side in (outputs, references)]
             readers = [side.about.get("subject", [])[:1] for side in (outputs, references)]
             if all(readers) and "trial" in parts:  # a trial is one of a session, and of a reader
@@ -146,14 +155,10 @@ class Join:
             return dataclasses.replace(self, said="joined row by row, as stated")
         if option_id is not None:
             return self.by(*self.stated(option_id), STATED)
-        if "" in {*outputs.keys, *references.keys} and outputs.keys and references.keys:  # ids without a name
-            pairs = [(ids, others) for ids in outputs.keys.values() for others in references.keys.values()]
-            joins = [dataclasses.replace(self, of_outputs=ids[:1], of_references=others[:1]) for ids, others in pairs]
-            return next((join for join in joins if join.fits()), joins[0])
-        self.refuse_coded()
+        self.refuse_ids_of_one()
         strong, weak = self.candidates()
         fitting = [join for join in strong if join.fits()]
-        for other in fitting[1:]:
+        for other in fitting[1:] if outputs.table.titles and references.table.titles else ():
             if other.places([]) != fitting[0].places([]):
                 raise UserError(
                     f"{outputs.table.path}: {fitting[0].titles()} and {other.titles()} join the files differently; say "
@@ -193,23 +198,16 @@ class Join:
             f"columns are {columns}; name columns of both files, or one of the references and one of the predictions."
         )
 
-    def refuse_coded(self) -> None:
+    def refuse_ids_of_one(self) -> None:
         """Raise UserError for a file with an id beside each text, and another without ids."""
-        one, other = self.outputs, self.references
-        if other.table.coded:
-            one, other = other, one
-        if not one.table.coded:
-            return
-        if one.table.layout == "K":
-            raise UserError(
-                f"{one.table.path} and {other.table.path}: one has its texts by id and the other line by line; give "
-                "both in the same form."
-            )
-        raise UserError(
-            f"{one.table.path}: each line begins or ends with an id, such as {one.values(one.keys[''])[0]!r:.40}, "
-            f"and the lines of {other.table.path} do not; give both files with ids or both without, or say --format=P "
-            "if the ids are part of the texts."
-        )
+        for one, other in ((self.outputs, self.references), (self.references, self.outputs)):
+            if one.table.coded and not other.keys:
+                shown = one.values(one.keys[""])[0]
+                whole = ", or say --format=P if the ids are part of the texts" if one.table.layout == "P" else ""
+                raise UserError(
+                    f"{one.table.path}: has its texts by id, such as {shown!r:.40}, and {other.table.path} has no ids; "
+                    f"give both in the same form{whole}."
+                )
 
     def refuse_other_order(self, indices: set[int]) -> None:
         """Raise UserError if columns of other names hold the same values in another order: rows are not parallel."""
@@ -259,7 +257,7 @@ class Join:
                 f"give the file with the references of these texts, or {HOW}."
             )
         if several := sum(len(texts_of[key]) > 1 for key in {*ids}):
-            notes.append(f"{several} ids have several references; the first of them counts")
+            notes.append(f"{count_of(several, 'id has', 'ids have')} several references; the first of them counts")
         return [place_of[key] for key in ids]
 
     def parallel(self) -> list[int]:
@@ -278,15 +276,14 @@ class Join:
         return [*range(n)]
 
 
-def join_files(
-    outputs: Side, references: Side, option_id: Sequence[str] | None, changed: dict[str, set[int]]
-) -> tuple[Samples, str, list[str]]:
-    """Return the samples, the layout in words and notes. `option_id`: the columns of `--id`, or `ROWS`.
+def join_files(outputs: Side, references: Side, option_id: Sequence[str] | None) -> tuple[Table, Columns]:
+    """Return two files as one table, and what its columns hold. `option_id`: the columns of `--id`, or `ROWS`.
 
     Raises UserError if no key is in both files and they differ in length, or if ids have no or several references.
     """
     join = Join(outputs, references).choose(option_id)
-    notes: list[str] = []
+    notes = [*outputs.table.notes, *references.table.notes]
+    changed: dict[str, set[int]] = {}  # note on converted texts -> rows
     places = join.places(notes)
     if all(firsts := [side.first_text() for side in (outputs, references)]):
         notes.append(f"the first lines, {' and '.join(firsts)}, may be headers, and are used as a sample")
@@ -296,9 +293,12 @@ def join_files(
     about |= {"sample_id": ids} if ids and len({*ids}) == len(ids) else {}
     truth = texts(references.table, references.text, "reference", changed, places)
     predictions = texts(outputs.table, outputs.text, "prediction", changed, range(len(places)))
-    samples = Samples(outputs.table.path, truth, {(UNKNOWN, UNKNOWN): predictions}, about, unit="id" if ids else "line")
     more = len(references.table.rows) - len({*places}) if not references.table.grouped else 0
-    said = f"{'K' if join.of_references else 'P'} ({outputs.described(join.of_outputs)}; "
-    said += f"references from {references.table.path}: "
-    said += references.described(join.of_references) + (f", {more} of them without a prediction" if more else "")
-    return samples, f"{said}{f'; {join.said}' if join.said else ''})", notes
+    kind = f"{outputs.described(join.of_outputs)}; references from {references.table.path}: "
+    kind += references.described(join.of_references) + (f", {more} of them without a prediction" if more else "")
+    kind += f"; {join.said}" if join.said else ""
+    layout, unit = ("K", "id") if join.of_references else ("P", "line")
+    rows = [*zip(truth, predictions, *about.values(), strict=True)]
+    notes = (*notes, *conversions(changed))
+    table = Table(outputs.table.path, layout, kind, None, rows, unit=unit, notes=notes)
+    return table, Columns(0, {(UNKNOWN, UNKNOWN): 1}, {name: [i] for i, name in enumerate(about, 2)})

@@ -1,16 +1,9 @@
 """Read printed text with labels as a table: a column for each label, a row for each sample.
 
-Labels are names before a colon that the dictionary knows (`True sentence: ...`), or those of `--labels`. Layouts (R is
-the reference, P a prediction):
-
-A   `target string: R`, `predicted string with tf: P`, `predicted string: P`, a line of `#`
-A1  A without the line `with tf`;  A2  A with lines of token ids, which are not used
-B   `Target string: R`, `Predicted string: P`, a line of `-`
-C   `start####`, `Predicted: P`, `True: R`, `end####`
-C1  `Predicted: P`, `True: R`, a line of `=`
-D   `target sentence: R`, `predicted sentence: P` over several lines, a line of `#`
-C2  other labels, one a line or both on one line, alone or among other lines such as rulers and those of a log
-E   `target word: R<TAB>pred word: P`, one line per word
+Labels are names before a colon that the dictionary knows (`True sentence: ...`), or those of `--labels`. `BLOCKS` has
+the layouts in which a rule closes each sample; in D a prediction may span lines, in A2 there are lines of token ids,
+which are not used. C2 has other labels, one a line or both on one line, alone or among other lines such as rulers and
+those of a log; E is `target word: R<TAB>pred word: P`, one line per word.
 """
 
 import bisect
@@ -24,10 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from etils import epath
 
 from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table, between_bars
 from eeg2text_jax.instrument.predictions._containers import RULE as MARKDOWN_RULE
-from eeg2text_jax.instrument.predictions._containers import Columns, Table, between_bars
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, normalize, normalize_names
-from eeg2text_jax.instrument.predictions.file import UNKNOWN
 from eeg2text_jax.instrument.predictions.packed import Lines
 
 BLOCKS = {  # layout -> its labels and what closes a block
@@ -62,7 +54,6 @@ LOG_LINE = re.compile(
 )
 EPOCH = re.compile(r"\bepoch\b\D{0,6}(\d+)", re.IGNORECASE)
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
-FIRST_TWO = Columns(0, {(UNKNOWN, UNKNOWN): 1}, {})
 FEWEST = 2  # pairs that a text with other lines must have
 Pairs = tuple[list[dict[str, str]], list[int], list[str]]  # label -> text, number of the first line, notes
 
@@ -266,35 +257,30 @@ def choose(text: Printed, names: Names, labels: Sequence[str] | None) -> bool:
             return "prediction"
         return "reference" if names.form("reference", name) else "maybe" if name in names.maybe else ""
 
-    filled = sum(bool(line.strip()) for line in text.lines)
-    enough = FEWEST if not labels else 1
     first = Counter(marks[0].name for marks in text.marks if marks)
     both = Counter((m[0].name, m[1].name) for m in text.marks if len(m) > 1)
+    enough = 1 if labels else FEWEST
     for (left, right), count in both.most_common(1):
         one_line = {side(left), side(right)} in ({"reference", "prediction"}, {"maybe", "prediction"})
         if one_line and 10 * count >= 9 * first[left] and 10 * first[right] <= count and count >= enough:
-            swapped = side(left) == "prediction"
-            text.reference, text.predictions = (right, [left]) if swapped else (left, [right])
+            text.reference, *text.predictions = (right, left) if side(left) == "prediction" else (left, right)
             return True
-    references = {name: count for name, count in first.items() if side(name) == "reference"}
-    references = references or {name: count for name, count in first.items() if side(name) == "maybe"}
-    predicted = {name: count for name, count in first.items() if side(name) == "prediction"}
+    by_side = {of: {n: times for n, times in first.items() if side(n) == of} for of in (*SIDES, "maybe")}
+    references, predicted = by_side["reference"] or by_side["maybe"], by_side["prediction"]
     if not references or not predicted:
         return False
     reference, count = max(references.items(), key=lambda item: (item[1] in predicted.values(), item[1]))
-    closing, closed = max(
-        Counter(filter(None, text.rules)).items(), key=lambda item: (item[1], item[0] == "end"), default=("", 0)
-    )
+    rules = Counter(filter(None, text.rules))
+    closing, closed = max(rules.items(), key=lambda item: (item[1], item[0] == "end"), default=("", 0))
     closing = "end" if closing == "start" else closing
     most = max(count, *predicted.values())
     alike = [name for name, n in predicted.items() if 2 * n >= closed]
-    published = ({reference, *alike}, closing) in BLOCKS.values()
-    if published and most <= 2 * closed <= 3 * most + 2:
+    if ({reference, *alike}, closing) in BLOCKS.values() and most <= 2 * closed <= 3 * most + 2:
         text.closing = closing
     else:
         alike = [name for name, n in predicted.items() if n == count]
         alike = alike or [min(predicted, key=lambda name: abs(predicted[name] - count))]
-        if count < enough and 4 * count < filled:
+        if count < enough and 4 * count < sum(bool(line.strip()) for line in text.lines):
             return False
     equal = [name for name, n in references.items() if n == count]
     meant = {names.split_mode(name)[1] + names.condition(names.split_mode(name)[0]) for name in alike}
@@ -449,23 +435,21 @@ def unused_lines(text: Printed, places: Sequence[int], what: str, example: Seque
 
 
 def on_one(text: Printed) -> Pairs:
-    """Return the samples that have both labels on one line."""
-    rows, numbers, lost = [], [], []
-    for i, marks in enumerate(text.marks):
-        if {label.name for label in marks[:2]} != {*text.core}:
-            lost += [i] if text.lines[i].strip() and not text.rules[i] else []
-            continue
-        one, two = marks[:2]
+    """Return the samples that have both labels on one line, without a ruler behind and one mark between all of them."""
+    places = [i for i, marks in enumerate(text.marks) if {label.name for label in marks[:2]} == {*text.core}]
+    lost = [i for i in sorted({*range(len(text.lines))} - {*places}) if text.lines[i].strip() and not text.rules[i]]
+    rows = []
+    for i in places:
+        one, two = text.marks[i][:2]
         right = text.lines[i][two.text :].rstrip()
         bare = right.rstrip("=-#*_")
         right = bare if len(right) - len(bare) > 2 else right
         rows.append({one.name: text.lines[i][one.text : two.start].strip(), two.name: right.strip()})
-        numbers.append(i + 1)
-    for name in rows[0]:  # a mark between the two, if it is on each line
-        for mark in ("->", "|", ";", ",", "/"):
-            if all(row[name].endswith(mark) and name == next(iter(row)) for row in rows):
-                rows = [{**row, name: row[name].removesuffix(mark).rstrip()} for row in rows]
-    return rows, numbers, unused_lines(text, lost, "other lines are not used", lost[:1])
+    left = next(iter(rows[0]))
+    for mark in ("->", "|", ";", ",", "/"):
+        if all(next(iter(row)) == left and row[left].endswith(mark) for row in rows):
+            rows = [{**row, left: row[left].removesuffix(mark).rstrip()} for row in rows]
+    return rows, [i + 1 for i in places], unused_lines(text, lost, "other lines are not used", lost[:1])
 
 
 def without_quotes(rows: list[list[str]], sides: int) -> list[list[str]]:

@@ -13,26 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from eeg2text_jax.base.errors import UserError, did_you_mean
-from eeg2text_jax.instrument.predictions.file import UNKNOWN
+from eeg2text_jax.instrument.predictions.file import UNKNOWN, normalize
 
 SIDES = ("reference", "prediction")
 TEXT, PHONEMES = "text", "phonemes"  # forms of a text
 PARTS = ("trial", "block", "session")  # keys that name a row together, not alone
-FORBIDDEN = re.compile(r"[\s\-_]+")
 LIST_OF_PAIRS = "pairs"
 # Prefixes and suffixes of a column's name that state the mode of its predictions.
-MODE_AFFIXES = (
-    ("free_running", re.compile(r"_?\(?(?:w/o_?tf|(?:without|wo|no)_tf|free(?:_running)?)\)?$|^free_(?:running_)?")),
-    (
-        "teacher_forced",
-        re.compile(r"_?\(?(?:w/_?tf|(?:with|w)_tf|tf|teacher_forc(?:ed|ing))\)?$|^(?:tf|teacher_forced)_"),
+MODE_AFFIXES = {
+    "free_running": re.compile(r"_?\(?(?:w/o_?tf|(?:without|wo|no)_tf|free(?:_running)?)\)?$|^free_(?:running_)?"),
+    "teacher_forced": re.compile(
+        r"_?\(?(?:w/_?tf|(?:with|w)_tf|tf|teacher_forc(?:ed|ing))\)?$|^(?:tf|teacher_forced)_"
     ),
-)
-
-
-def normalize(name: str) -> str:
-    """Return a name in lower case with `_` for spaces and hyphens."""
-    return FORBIDDEN.sub("_", name.strip().lower())
+}
+# Marks of a condition beside a name of predictions, `pred_real`, that are no name of a column by themselves.
+MARKS_OF_CONDITIONS = {"shuffled": "shuffled", "zero": "zero", "real": "eeg", "random": "noise"}
+COMMON = ("condition", "forced", "decoding", "split", "recording", "onset", "duration", "order")  # words of any text
 
 
 def normalize_names(names: Iterable[Any]) -> list[str]:
@@ -44,6 +40,7 @@ class Names:
     """What the names of columns mean; names are compared in the form of `normalize`."""
 
     sections: Mapping[str, Any]  # the content of `names.toml`
+    claimed: Mapping[str, str] = dataclasses.field(default_factory=dict)  # name in a user's file -> its section
 
     @functools.cached_property
     def pairs(self) -> list[tuple[str, str]]:
@@ -51,31 +48,33 @@ class Names:
 
     @functools.cached_property
     def fields(self) -> dict[str, str]:
-        """Name of a column -> field of `ForeignRow.about`, such as "subject"."""
-        return {name: field for field, names in self.sections["field"].items() for name in names}
+        """Name of a column -> field of `Samples.about`, such as "subject"."""
+        return self._key_of("field")
 
     @functools.cached_property
     def keys(self) -> dict[str, str]:
         """Name of a column -> key by which files are joined, such as "id"; in order of preference."""
-        return {name: key for key, names in self.sections["key"].items() for name in names}
+        return self._key_of("key")
+
+    @functools.cached_property
+    def _conditions(self) -> dict[str, str]:
+        return self._key_of("condition")
+
+    def _key_of(self, section: str) -> dict[str, str]:
+        return {name: key for key, names in self.sections[section].items() for name in names}
 
     @functools.cached_property
     def _forms(self) -> dict[str, dict[str, str]]:
         """Side -> name of a text column -> form of its text ("text" or "phonemes")."""
-        forms: dict[str, dict[str, str]] = {}
-        for side in SIDES:
-            section, pairs = self.sections[side], [pair[SIDES.index(side)] for pair in self.pairs]
-            form_of = dict.fromkeys((*section["names"], *(n for n in pairs if n not in self.maybe)), TEXT)
+        forms: dict[str, dict[str, str]] = {side: {} for side in SIDES}
+        for place, side in enumerate(SIDES):
+            names, marks = self.sections[side]["names"], self.sections[side]["marks"]
+            form_of = dict.fromkeys((pair[place] for pair in self.pairs if pair[place] not in self.maybe), TEXT)
             for form, nouns in self.sections["nouns"].items():
-                form_of |= {f"{a}_{b}": form for m in section["marks"] for n in nouns for a, b in ((m, n), (n, m))}
-            forms[side] = form_of
-        claimed = self.sections.get("claimed", {})  # names that the user's file gives a meaning
-        return {
-            side: {
-                n: f for n, f in form_of.items() if claimed.get(n, side) == side or n in self.sections[side]["names"]
-            }
-            for side, form_of in forms.items()
-        }
+                form_of |= {f"{a}_{b}": form for m in marks for n in nouns for a, b in ((m, n), (n, m))}
+            forms[side] = {name: form for name, form in form_of.items() if self.claimed.get(name, side) == side}
+            forms[side] = dict.fromkeys(names, TEXT) | forms[side]
+        return forms
 
     @functools.cached_property
     def maybe(self) -> tuple[str, ...]:
@@ -91,20 +90,17 @@ class Names:
 
     def condition(self, name: str) -> str:
         """Return the condition that a column's name states (`pred_noise`: "noise", `eeg_pred`: "eeg"), or ""."""
-        condition_of = {n: condition for condition, names in self.sections["condition"].items() for n in names}
-        if name in condition_of:
-            return condition_of[name]
-        for end, condition in (
-            condition_of | {"shuffled": "shuffled", "zero": "zero", "real": "eeg", "random": "noise"}
-        ).items():
-            rest = name.removesuffix(f"_{end}") if name.endswith(f"_{end}") else name.removeprefix(f"{end}_")
+        if name in self._conditions:
+            return self._conditions[name]
+        for mark, condition in (self._conditions | MARKS_OF_CONDITIONS).items():
+            rest = name.removesuffix(f"_{mark}") if name.endswith(f"_{mark}") else name.removeprefix(f"{mark}_")
             if rest != name and self.form("prediction", rest):
                 return condition
         return ""
 
     def split_mode(self, name: str) -> tuple[str, str]:
         """Split a column's name such as `pred_tf` into its base and its mode ("unknown" if the name states none)."""
-        for mode, affix in MODE_AFFIXES:
+        for mode, affix in MODE_AFFIXES.items():
             base = affix.sub("", name)
             if base != name and (self.form("prediction", base) or self.condition(base)):
                 return base, mode
@@ -117,9 +113,8 @@ class Names:
 
     def is_usual(self, name: str) -> bool:
         """Return whether a name is known and rare enough outside of headers to tell a header from a sample."""
-        common = ("condition", "forced", "decoding", "split", "recording", "onset", "duration", "order")
         named = self.is_text(name) or bool(self.condition(self.split_mode(name)[0])) or self.keys.get(name) == "id"
-        return named or self.fields.get(name, "condition") not in common
+        return named or self.fields.get(name, "condition") not in COMMON
 
     def twins(self, names: Sequence[str]) -> list[str]:
         """Return two of the names that begin with marks of both sides before one noun: `actual_x` and `predicted_x`."""
@@ -141,57 +136,52 @@ def built_in() -> Names:
 
 
 def load_names(path: str | os.PathLike[str] | None) -> Names:
-    """Return the built-in names with those of a user's file. Raises UserError if the file has another form."""
+    """Return the built-in names with those of a user's file. Raises UserError if the file has another form.
+
+    A name in the user's file means only what it means there.
+    """
     if path is None:
         return built_in()
     try:
         added = tomllib.loads(Path(path).read_text("utf8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error}); check the path.") from error
-    except ValueError as error:
-        raise UserError(
-            f"{path}: not TOML ({error}); write it as instrument/predictions/names.toml, UTF-8 text."
-        ) from error
-    sections = built_in().sections
+    except (OSError, ValueError) as error:
+        form = "; write it as instrument/predictions/names.toml, UTF-8 text" if isinstance(error, ValueError) else ""
+        raise UserError(f"{path}: {f'not TOML ({error})' if form else f'cannot be read ({error})'}{form}.") from error
+    usual = built_in().sections
+    claimed: dict[str, str] = {}
     for section, content in added.items():
-        if section not in sections:
-            raise UserError(f"{path}: there is no section {section!r}; {did_you_mean(section, sections)}")
-        if section == LIST_OF_PAIRS:
-            _check(content, path, section, lambda pair: isinstance(pair, list) and list(map(type, pair)) == [str, str])
-            continue
-        if not isinstance(content, dict):
+        if section not in usual:
+            raise UserError(f"{path}: there is no section {section!r}; {did_you_mean(section, usual)}")
+        lists = {LIST_OF_PAIRS: content} if section == LIST_OF_PAIRS else content
+        if not isinstance(lists, dict):
             raise UserError(f"{path}: {section} is {content!r:.60}; expected a section [{section}] of lists of names.")
-        for name, listed in content.items():
-            if name not in sections[section] and section not in ("condition", "key"):
-                raise UserError(f"{path}, [{section}]: there is no {name!r}; {did_you_mean(name, sections[section])}")
-            _check(listed, path, f"{section}.{name}", lambda one: isinstance(one, str))
-    return Names(_merged(sections, added))
+        for key, listed in lists.items():
+            if section not in (LIST_OF_PAIRS, "condition", "key") and key not in usual[section]:
+                raise UserError(f"{path}, [{section}]: there is no {key!r}; {did_you_mean(key, usual[section])}")
+            kinds = [[*map(type, one)] if isinstance(one, list) else type(one) for one in listed]
+            if not isinstance(listed, list) or any(
+                kind != ([str, str] if listed is content else str) for kind in kinds
+            ):
+                what = "pairs is" if listed is content else f"{section}.{key} is"
+                of = "pairs of names" if listed is content else "names"
+                raise UserError(f"{path}: {what} {listed!r:.60}; expected a list of {of}.")
+            if listed is content:
+                claimed |= {normalize(name): side for pair in listed for name, side in zip(pair, SIDES, strict=True)}
+            elif key != "marks" and section != "nouns":
+                claimed |= dict.fromkeys(normalize_names(listed), section)
+    return Names(_merged(usual, added, claimed), claimed)
 
 
-def _check(listed: Any, path: str | os.PathLike[str], what: str, fits: Any) -> None:
-    if not isinstance(listed, list) or not all(map(fits, listed)):
-        kind = "pairs of names" if what == LIST_OF_PAIRS else "names"
-        raise UserError(f"{path}: {what} is {listed!r:.60}; expected a list of {kind}.")
-
-
-def _merged(usual: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both dictionaries as one; a name that `added` has in a section is removed from all others of `usual`."""
-    plain = {section: {k: normalize_names(names) for k, names in content.items()}
-             for section, content in added.items() if section != LIST_OF_PAIRS}  # fmt: skip
-    claimed = {name: section for section, content in plain.items() for k, names in content.items() for name in names
-               if k != "marks" and section != "nouns"}  # fmt: skip
-    pairs = [tuple(normalize_names(pair)) for pair in added.get(LIST_OF_PAIRS, [])]
-    for pair in pairs:
-        claimed |= dict(zip(pair, SIDES, strict=True))
-    merged: dict[str, Any] = {"claimed": claimed}
+def _merged(usual: Mapping[str, Any], added: Mapping[str, Any], claimed: Mapping[str, str]) -> dict[str, Any]:
+    """Return both dictionaries as one; names that the user's file has go first, and have no other meaning."""
+    merged: dict[str, Any] = {}
     for section, content in usual.items():
+        mine = added.get(section, {})
         if section == LIST_OF_PAIRS:
-            unclaimed = [p for p in content if all(claimed.get(n, s) == s for n, s in zip(p, SIDES, strict=True))]
-            merged[section] = [*pairs, *unclaimed]
+            left = [pair for pair in content if all(claimed.get(n, s) == s for n, s in zip(pair, SIDES, strict=True))]
+            merged[section] = [*map(normalize_names, mine), *left]
             continue
-        additions = plain.get(section, {})
-        merged[section] = {
-            key: [*additions.get(key, []), *(n for n in content.get(key, []) if n not in claimed or key == "marks")]
-            for key in {**content, **additions}
-        }
+        left = {key: [n for n in names if n not in claimed or key == "marks"] for key, names in content.items()}
+        keys = {**content, **mine}
+        merged[section] = {key: [*normalize_names(mine.get(key, [])), *left.get(key, [])] for key in keys}
     return merged

@@ -7,11 +7,12 @@ import io
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from eeg2text_jax.base.errors import UserError
-from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id, refuse_chat
+from eeg2text_jax.base.errors import UserError, count_of
+from eeg2text_jax.instrument.predictions._containers import ABSENT, Columns, Table, is_id
 from eeg2text_jax.instrument.predictions._names import PHONEMES, TEXT, Names, built_in, normalize, normalize_names
 from eeg2text_jax.instrument.predictions.file import MISSING, MODE_FIELDS, UNKNOWN, Samples, fed_word, refuse_surrogates
 from eeg2text_jax.instrument.predictions.packed import read_text
@@ -28,6 +29,12 @@ SAID = {
     **{"condition": ("condition", "eval_condition", "train_condition"), "mode": MODE_FIELDS, "time": TIME},
     **{"ids": ("sample_id", "sentence_id"), "seed": ("seed",), "split": ("split",)},
 }
+# Value in a column that names the split of each row -> test, dev or train.
+SPLITS = {
+    **dict.fromkeys(("test", "testing", "eval", "evaluation", "heldout", "held_out"), "test"),
+    **dict.fromkeys(("dev", "val", "valid", "validation"), "dev"),
+    **dict.fromkeys(("train", "training"), "train"),
+}
 NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 SAMPLED = 200  # rows whose texts tell phonemes from words
 
@@ -37,16 +44,7 @@ def roles(table: Table, names: Names, stated: Sequence[str] | None = None, group
 
     Raises UserError if no pair of columns fits, or several do.
     """
-    if stated:
-        try:
-            columns = stated_columns(table, names, stated)
-        except UserError:
-            refuse_chat(table)
-            raise
-    elif table.roles:
-        columns = table.roles
-    else:
-        columns = known_columns(table, names)
+    columns = stated_columns(table, names, stated) if stated else table.roles or known_columns(table, names)
     return dataclasses.replace(columns, about=columns.about | group_positions(table, groups))
 
 
@@ -98,7 +96,6 @@ def known_columns(table: Table, names: Names) -> Columns:
         raise UserError(f"{table.path}: {unnamed(table)}")
     meanings = Meanings(table, names)
     if (taken := meanings.choice()) is None:
-        refuse_chat(table)
         raise UserError(f"{table.path}: {unclear(table, names, meanings)}")
     reference, wanted = taken
     predicted = {
@@ -127,9 +124,14 @@ def known_columns(table: Table, names: Names) -> Columns:
 
 def holds_words(table: Table, index: int) -> bool:
     """Return whether a column may hold texts: not all of its cells are numbers or empty."""
-    cells = (str(row[index]).strip() for row in table.rows if row[index] not in (None, ABSENT))
-    filled = [cell for cell in cells if cell]
-    return not filled or not all(map(NUMBER.fullmatch, filled))
+    cells = filled(table, index)
+    return not cells or not all(map(NUMBER.fullmatch, cells))
+
+
+def filled(table: Table, index: int) -> list[str]:
+    """Return the cells of a column that are not empty, as text."""
+    cells = (str(cell).strip() for cell in table.column(index) if cell is not None and cell is not ABSENT)
+    return [cell for cell in cells if cell]
 
 
 def of_one_form(table: Table, reference: str, predicted: Sequence[int], spoken: Sequence[str], notes: list[str]) -> str:
@@ -137,18 +139,16 @@ def of_one_form(table: Table, reference: str, predicted: Sequence[int], spoken: 
 
     `spoken` are names of columns of true phonemes. A note tells the choice, or that the forms differ.
     """
-    if not all(is_spelled(table.column(index)) for index in predicted):
-        return reference
     place = table.names.index(reference)
-    if reference in spoken or is_spelled(table.column(place)):
+    if reference in spoken or is_spelled(table.column(place)) or not all(map(is_spelled, map(table.column, predicted))):
         return reference
-    titles = " and ".join(table.shown(index) for index in predicted)
-    if not spoken:
-        notes.append(f"{titles} holds phonemes or single letters, and the reference {table.shown(place)} holds words")
-        return reference
-    other = table.shown(table.names.index(spoken[0]))
-    notes.append(f"{titles} holds phonemes, so that {other} is the reference, and not {table.shown(place)}")
-    return spoken[0]
+    titles, title = " and ".join(map(table.shown, predicted)), table.shown(place)
+    if spoken:
+        other = table.shown(table.names.index(spoken[0]))
+        notes.append(f"{titles} holds phonemes, so that {other} is the reference, and not {title}")
+        return spoken[0]
+    notes.append(f"{titles} holds phonemes or single letters, and the reference {title} holds words")
+    return reference
 
 
 def is_spelled(cells: Sequence[Any]) -> bool:
@@ -160,42 +160,40 @@ def is_spelled(cells: Sequence[Any]) -> bool:
 
 def unnamed(table: Table) -> str:
     """Return the message for a table in which no column has a known name, with its first rows and their columns."""
-    if table.layout == "K":
-        return "texts by id without references; give their references with --reference=FILE."
-    if table.width < 2:
-        return "holds one text a row, outputs without references; give its references with --reference=FILE."
+    if table.layout == "K" or table.width < 2:
+        what = "texts by id" if table.layout == "K" else "holds one text a row, outputs"
+        return f"{what} without references; give their references with --reference=FILE."
     two = (spaced(table) + [i for i in range(table.width) if i not in spaced(table)])[:2]
-    numbers = [[str(i + 1) for i in order] for order in (two, two[::-1])]
-    ways = [" or ".join(option("--columns", order) for order in numbers)]
+
+    def either(cells: Sequence[str]) -> str:
+        return f"{option('--columns', cells)} or {option('--columns', cells[::-1])}"
+
+    ways = either([str(i + 1) for i in two])
     if table.layout == "H" and not table.samples:
-        ways = [f"{ways[0]}, with --format=H, if line 1 is a sample"]
-        if all(len(str(table.rows[0][i]).split()) <= 4 for i in two):
-            named = [[str(table.rows[0][i]) for i in order] for order in (two, two[::-1])]
-            ways = [f"{' or '.join(option('--columns', order) for order in named)} if line 1 is a header", *ways]
-    return (
-        f"no column has a known name; its first rows are {table.first_rows()}; name two with {NAME_BOTH}, such as "
-        f"{', or '.join(ways)}."
-    )
+        ways += ", with --format=H, if line 1 is a sample"
+        top = [str(table.rows[0][i]) for i in two]
+        if all(len(name.split()) <= 4 for name in top):
+            ways = f"{either(top)} if line 1 is a header, or {ways}"
+    known = f"no column has a known name; its first rows are {table.first_rows()}"
+    return f"{known}; name two with {NAME_BOTH}, such as {ways}."
 
 
 def spaced(table: Table) -> list[int]:
     """Return the positions of columns in which at least half of the cells have a space within."""
-    counts = [sum(" " in str(row[i]).strip() for row in table.rows) for i in range(table.width)]
+    counts = [sum(" " in str(cell).strip() for cell in table.column(i)) for i in range(table.width)]
     return [i for i, count in enumerate(counts) if 2 * count >= len(table.rows)]
 
 
 def unclear(table: Table, names: Names, meanings: Meanings) -> str:
     """Return the message that says which of reference and prediction is unclear, and how to name it."""
-    known = names.fields.keys() | names.keys.keys()
-    ids = [i for i in range(table.width) if is_id(table.column(i)) and holds_words(table, i)]
-    holding = [i for i, name in enumerate(table.names) if name not in known and i not in ids]
     sides = {"reference": meanings.references, "prediction": meanings.predictions}
-    cells = [c[:1] if isinstance(c, list) else [c] for c in table.column(holding[0])] if len(holding) == 1 else [[0]]
-    if not meanings.references and all(isinstance(text, str) for cell in cells for text in cell):
-        return (
-            f"holds outputs without references (columns {join_names([repr(t) for t in table.titles])}); give its "
-            "references with --reference=FILE."
-        )
+    known = names.fields.keys() | names.keys.keys()
+    texts = [i for i in range(table.width) if not (is_id(table.column(i)) and holds_words(table, i))]
+    texts = [i for i in texts if table.names[i] not in known]
+    cells = [c[:1] if isinstance(c, list) else [c] for i in texts for c in table.column(i)]
+    if not meanings.references and len(texts) == 1 and all(isinstance(text, str) for cell in cells for text in cell):
+        columns = join_names([*map(repr, table.titles)])
+        return f"holds outputs without references (columns {columns}); give its references with --reference=FILE."
     several = [side for side, of in sides.items() if len(of) > 1]
     if several and not meanings.pairs:
         said = f"several columns may be the {several[0]} ({join_names(sides[several[0]])}); name both with {NAME_BOTH}"
@@ -204,26 +202,25 @@ def unclear(table: Table, names: Names, meanings: Meanings) -> str:
             both = option("--columns", [meanings.references[0], f"eeg={one}", f"control={two}"])
             said += f", or, if one of them is of a control, with {both}"
         return f"{said}."
-    taken = meanings.references or meanings.predictions
     others = [
         title
         for title, name, base in zip(table.titles, table.names, meanings.bases, strict=True)
-        if base not in taken and name not in names.fields
+        if base not in (*meanings.references, *meanings.predictions) and name not in names.fields
     ]
-    if meanings.pairs or not taken or all(sides.values()) or not others:
-        said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
-        twins = [table.titles[table.names.index(name)] for name in names.twins(table.names)]
-        example = f", such as {option('--columns', twins)}" if twins else ""
+    if bool(meanings.references) != bool(meanings.predictions) and others and not meanings.pairs:
+        present, missing = sides if meanings.references else [*sides][::-1]
+        title = table.titles[meanings.bases.index(sides[present][0])]
+        wanted = option("--columns", [title, "PREDICTION"] if meanings.references else ["REFERENCE", title])
         return (
-            f"{said} reference and prediction among {join_names(table.titles)}; its first rows are "
-            f"{table.first_rows()}; name two with {NAME_BOTH}{example}."
+            f"the {present} is {title!r}; no column can be recognized as the {missing} among {join_names(others)}; "
+            f"name it with {wanted}."
         )
-    title = table.titles[meanings.bases.index(taken[0])]
-    present, missing = sides if meanings.references else [*sides][::-1]
-    wanted = option("--columns", [title, "PREDICTION"] if meanings.references else ["REFERENCE", title])
+    said = "several columns may be" if meanings.pairs or all(sides.values()) else "no column is known as"
+    twins = [table.titles[table.names.index(name)] for name in names.twins(table.names)]
+    example = f", such as {option('--columns', twins)}" if twins else ""
     return (
-        f"the {present} is {title!r}; no column can be recognized as the {missing} among {join_names(others)}; "
-        f"name it with {wanted}."
+        f"{said} reference and prediction among {join_names(table.titles)}; its first rows are {table.first_rows()}; "
+        f"name two with {NAME_BOTH}{example}."
     )
 
 
@@ -254,22 +251,13 @@ def field_positions(table: Table, names: Names) -> dict[str, list[int]]:
     """
     positions: dict[str, list[int]] = {}
     for index, name in enumerate(table.names or ()):
-        field = names.fields.get(name)
-        if (
-            field
-            and (field == "task" or field not in positions)
-            and (field not in TIME or is_time(table, index, field))
-        ):
+        field = names.fields.get(name, "")
+        first = next(iter(filled(table, index)), "") if field in TIME else ""
+        holds = field not in TIME or (first and (field == "recording" or NUMBER.fullmatch(first)))
+        if field and holds and (field == "task" or field not in positions):
             positions.setdefault(field, []).append(index)
     timed = "onset" in positions or "order" in positions
     return {field: places for field, places in positions.items() if timed or field not in TIME}
-
-
-def is_time(table: Table, index: int, field: str) -> bool:
-    """Return whether a column may hold what its name says: numbers, but for the name of a recording."""
-    cells = (str(row[index]).strip() for row in table.rows if row[index] is not None and row[index] is not ABSENT)
-    first = next((cell for cell in cells if cell), "")
-    return bool(first) and (field == "recording" or bool(NUMBER.fullmatch(first)))
 
 
 def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns:
@@ -281,13 +269,12 @@ def stated_columns(table: Table, names: Names, stated: Sequence[str]) -> Columns
     shown = option("--columns", stated)
     if len(stated) < 2:
         raise UserError(f"{shown}: expected the reference and at least one prediction.")
-    refuse_doubtful_header(table, stated)
-    split = [split_condition(column, table) for column in stated]
-    positions = [find_column(table, column) for _, column in split]
-    reference, *predictions = positions
-    titles = [condition or names.condition(normalize(column)) or normalize(column) for condition, column in split[1:]]
+    split = [("", c) if "=" not in c or normalize(c) in (table.names or ()) else c.partition("=")[::2] for c in stated]
+    refuse_doubtful_header(table, [column for _, column in split])
+    reference, *predictions = (find_column(table, column) for _, column in split)
+    titles = [normalize(fed) or names.condition(normalize(column)) or normalize(column) for fed, column in split[1:]]
     conditions = titles if len(predictions) > 1 or split[1][0] else [UNKNOWN]
-    if len(set(positions)) < len(positions) or len(set(conditions)) < len(conditions):
+    if len({reference, *predictions}) <= len(predictions) or len({*conditions}) < len(conditions):
         raise UserError(f"{shown}: a column or condition is named twice; name each once.")
     keys = [(condition, UNKNOWN) for condition in conditions]
     return Columns(reference, dict(zip(keys, predictions, strict=True)), field_positions(table, names))
@@ -308,14 +295,6 @@ def refuse_doubtful_header(table: Table, stated: Sequence[str]) -> None:
             f"{table.path}, line 1: {', '.join(first)!r} may be a header or a sample; say --format=F (a header) or "
             "--format=H (none)."
         )
-
-
-def split_condition(column: str, table: Table) -> tuple[str, str]:
-    """Split `CONDITION=COLUMN` into the two; the condition is "" if a column has the whole name."""
-    condition, mark, rest = column.partition("=")
-    if not mark or normalize(column) in (table.names or ()):
-        return "", column
-    return normalize(condition), rest
 
 
 def find_column(table: Table, column: str) -> int:
@@ -374,44 +353,38 @@ def parse_list(cell: str) -> list | None:
         return None
 
 
-def one_text(items: Sequence[Any]) -> tuple[str | None, str]:
-    """Return one text for a list of texts, and a note on the conversion; the text is None if an item is no text.
-
-    Texts without spaces are tokens and are joined. Of other texts (references of a caption, hypotheses of a beam), the
-    first counts, because the audit compares scores against one text of a sentence.
-    """
-    items = [candidate_text(item) if isinstance(item, dict) else item for item in items]
-    if any(not isinstance(item, str) for item in items):
-        return None, ""
-    texts = list(dict.fromkeys(item.strip() for item in items))
-    if len(texts) < 2:
-        return (items[0] if items else ""), ""
-    if any(" " in text for text in texts):
-        return items[0], FIRST_OF_SEVERAL
-    return " ".join(items), JOINED
-
-
-def candidate_text(item: dict[str, Any]) -> Any:
+def candidate_text(item: Any) -> Any:
     """Return the text of a candidate in a list of the n best, an object with a text and a score; None without text."""
+    if not isinstance(item, dict):
+        return item
     texts = [value for value in item.values() if isinstance(value, str)]
     usual = [item[name] for name in ("text", "sentence", "hypothesis", "caption") if isinstance(item.get(name), str)]
     return usual[0] if usual else texts[0] if len(texts) == 1 else None
 
 
 def text_of(value: Any, side: str, title: str, where: str) -> tuple[str, str]:
-    """Return a cell as one text, and a note on its conversion. Raises UserError if it is no text or list of texts."""
+    """Return a cell as one text, and a note on its conversion. Raises UserError if it is no text or list of texts.
+
+    Texts without spaces are tokens and are joined. Of other texts (references of a caption, hypotheses of a beam), the
+    first counts, because the audit compares scores against one text of a sentence.
+    """
     items = parse_list(value) if isinstance(value, str) else value if isinstance(value, list) else None
-    if items is None and isinstance(value, str):
-        refuse_surrogates(value, f"{where}: {title}")
-        if "<>" in value and value.strip("<>"):
-            return value.split("<>")[0].strip(), FIRST_OF_SEVERAL
-        return value, ""
-    text, how = one_text(items) if items is not None else (None, "")
-    if text is None:
+    text, how = value, ""
+    if items is not None:
+        candidates = [*map(candidate_text, items)]
+        if all(isinstance(text, str) for text in candidates):
+            distinct = {*map(str.strip, candidates)}
+            text = candidates[0] if candidates else ""
+            if len(distinct) > 1:
+                several = any(" " in text for text in distinct)
+                text, how = (text, FIRST_OF_SEVERAL) if several else (" ".join(candidates), JOINED)
+    elif isinstance(value, str) and "<>" in value and value.strip("<>"):
+        text, how = value.split("<>")[0].strip(), FIRST_OF_SEVERAL
+    if not isinstance(text, str) or (items is not None and text is value):
         shown = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        if items is not None and sum(isinstance(item, list) for item in items) > 1:
-            raise UserError(f"{where}: the {side} {title} is the list of lists {shown:.60}; {SEVERAL}.")
-        raise UserError(f"{where}: the {side} {title} is {shown:.60}; expected a text or a list of texts.")
+        several = items is not None and sum(isinstance(item, list) for item in items) > 1
+        expected = f"the list of lists {shown:.60}; {SEVERAL}" if several else f"{shown:.60}; expected a text or a list"
+        raise UserError(f"{where}: the {side} {title} is {expected}{'' if several else ' of texts'}.")
     refuse_surrogates(text, f"{where}: {title}")
     return text, how
 
@@ -437,6 +410,10 @@ def texts(
     return column
 
 
+def conversions(changed: dict[str, set[int]]) -> list[str]:
+    return [f"in {count_of(len(rows), 'row')} {note}" for note, rows in changed.items()]
+
+
 def stated(table: Table, about: dict[str, list[int]]) -> dict[str, list[str]]:
     """Return field -> the values of its columns; those of several columns are joined by `/`, without missing ones."""
     values = {}
@@ -445,6 +422,23 @@ def stated(table: Table, about: dict[str, list[int]]) -> dict[str, list[str]]:
         rows = zip(*columns, strict=True)
         values[name] = ["/".join(c for c in row if c.strip().lower() not in MISSING) or row[0] for row in rows]
     return values
+
+
+def test_part(table: Table, columns: Columns) -> tuple[Table, str]:
+    """Return the rows of the test part (dev if there is none; all without a column of splits), and a note."""
+    values = stated(table, {"split": columns.about["split"]})["split"] if "split" in columns.about else []
+    parts = [SPLITS.get(normalize(value), "") for value in values]
+    counts = Counter(parts)
+    used = next((part for part in ("test", "dev") if counts[part]), "")
+    if used and counts[used] < len(parts):
+        others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != used)
+        note = f"by the column of splits, only {counts[used]} rows of {used} are used; left out are {others}"
+        kept = [i for i, part in enumerate(parts) if part == used]
+        rows, numbers = [table.rows[i] for i in kept], [table.numbers[i] for i in kept]
+        return dataclasses.replace(table, rows=rows, numbers=numbers), note
+    if parts and counts["train"] == len(parts):
+        return table, "every row is of the training part by the column of splits: models may have memorized its texts"
+    return table, ""
 
 
 def samples(table: Table, columns: Columns, changed: dict[str, set[int]]) -> Samples:
@@ -475,11 +469,10 @@ def refuse_header_below(table: Table, places: Sequence[int]) -> None:
             )
 
 
-def refuse_unread_conditions(table: Table, used: set[int], numbers: Collection[int]) -> None:
-    """Raise UserError if only a column that is not used tells EEG from controls, in the rows of these numbers."""
-    rows = [row for number, row in zip(table.numbers, table.rows, strict=True) if number in numbers]
+def refuse_unread_conditions(table: Table, used: set[int]) -> None:
+    """Raise UserError if only a column that is not used tells EEG from controls."""
     for index in sorted({*range(table.width)} - used):
-        fed = [fed_word(row[index]) if isinstance(row[index], str) else "" for row in rows]
+        fed = [fed_word(cell) if isinstance(cell, str) else "" for cell in table.column(index)]
         if "eeg" in fed and "" not in fed and len({*fed}) > 1:
             raise UserError(
                 f"{table.path}: the column {table.names[index] if table.names else index + 1!r} says what was fed "
@@ -490,6 +483,8 @@ def refuse_unread_conditions(table: Table, used: set[int], numbers: Collection[i
 
 def describe_columns(table: Table, columns: Columns, dropped: Collection[str] = ()) -> str:
     """Return a layout in words: its kind, the used and the unused columns; fields in `dropped` count as unused."""
+    if table.layout in ("P", "K"):
+        return f"{table.layout} ({table.kind})"
     used = columns.used(dropped)
     unused = [table.shown(i) for i in range(table.width) if i not in used]
     said = f"; reference {table.shown(columns.reference)}, prediction "

@@ -102,21 +102,13 @@ def read_predictions(path: str | os.PathLike[str]) -> PredictionSet:
 
 
 def is_own(lines: Lines) -> bool:
-    """Return whether a file is in our format: JSON lines that begin with a header or a row with most of our names.
-
-    Raises UserError if the first of several JSON lines is invalid.
-    """
-    first, filled, braces = (0, ""), 0, 0
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            first = first if filled else (number, line)
-            filled += 1
-            braces += line.startswith("{")
-    number, line = first
-    if filled < 2 or 2 * braces < filled or not re.match(r"\s*\{(?!')", line):  # Python's dicts have single quotes
+    """Return whether a file is in our format: its first line is a header or a row with most of our names, in JSON."""
+    first = next((line for line in lines if line.strip()), "")
+    try:
+        row = DECODER.decode(first) if first.lstrip().startswith("{") else []
+    except (ValueError, RecursionError):
         return False
-    row = parse_object(line, lines.path, number)
-    return set(row) == {"header"} or 2 * sum(name in row for name in OWN_NAMES) > len(OWN_NAMES)
+    return {*row} == {"header"} or 2 * sum(name in row for name in OWN_NAMES) > len(OWN_NAMES)
 
 
 class Shared:
@@ -189,9 +181,22 @@ def row_key(prediction: Prediction) -> tuple:
     return p.train_condition, p.eval_condition, p.seed, p.mode, p.sample_id
 
 
+def normalize(name: str) -> str:
+    """Return a name in lower case with `_` for spaces and hyphens."""
+    return re.sub(r"[\s\-_]+", "_", name.strip().lower())
+
+
 def sentence_key(text: str) -> str:
     """Return a key of a sentence that ignores white space and the Unicode form (é as one character or two)."""
     return unicodedata.normalize("NFC", " ".join(text.split()))
+
+
+def count_labels(pairs: Iterable[tuple[str, str]]) -> dict[str, Counter]:
+    """Return `sentence_key` of a reference -> label -> number of pairs, from pairs (reference, label)."""
+    counts: dict[str, Counter] = defaultdict(Counter)
+    for reference, label in pairs:
+        counts[sentence_key(reference)][label.strip()] += 1
+    return counts
 
 
 def characters_apart(text: str) -> str:
@@ -303,12 +308,6 @@ FORCED |= {"tf", "with_tf", "w_tf", "w/_tf", "w/tf"}
 FREE = {"free_running", "autoregressive", "ar", "generate", "generated", "no_tf", "without_tf", "w/o_tf"}
 YES, NO = {"true", "1", "1.0", "yes", "y", "t"}, {"false", "0", "0.0", "no", "n", "f"}
 MOST_CONDITIONS = 12  # a column with more distinct values is not read as conditions
-# Value in a column that names the split of each row -> test, dev or train.
-PARTS = {
-    **dict.fromkeys(("test", "testing", "eval", "evaluation", "heldout", "held_out"), "test"),
-    **dict.fromkeys(("dev", "val", "valid", "validation"), "dev"),
-    **dict.fromkeys(("train", "training"), "train"),
-}
 MISSING = {"", "nan", "none", "null", "n/a", "na", UNKNOWN}  # notations of a missing value
 
 
@@ -319,28 +318,17 @@ class Samples:
     path: epath.Path
     references: Sequence[str]
     outputs: Mapping[tuple[str, str], Sequence[str]]  # (evaluation condition, mode) -> predicted texts
-    about: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)  # field, such as "subject" -> values
-    numbers: Sequence[int] = ()
-    unit: str = "line"
+    about: Mapping[str, Sequence[str]]  # field, such as "subject" -> values
+    numbers: Sequence[int]
+    unit: str
 
     def where(self, row: int) -> str:
-        return f"{self.path}, {self.unit} {self.numbers[row] if self.numbers else row + 1}"
-
-    def only(self, rows: Sequence[int]) -> "Samples":
-        """Return some of the samples."""
-        outputs = {key: [texts[i] for i in rows] for key, texts in self.outputs.items()}
-        about = {name: [values[i] for i in rows] for name, values in self.about.items()}
-        numbers = [self.numbers[i] if self.numbers else i + 1 for i in rows]
-        return Samples(self.path, [self.references[i] for i in rows], outputs, about, numbers, self.unit)
+        return f"{self.path}, {self.unit} {self.numbers[row]}"
 
     def groups(self) -> dict[str, dict[str, Counter]]:
         """Return column of labels -> `sentence_key` of a reference -> number of its samples with each label."""
-        groups: dict[str, dict[str, Counter]] = {}
-        for name in (name for name in self.about if name.startswith("group ")):
-            counts = groups.setdefault(name.removeprefix("group "), defaultdict(Counter))
-            for reference, label in zip(self.references, self.about[name], strict=True):
-                counts[sentence_key(reference)][label.strip()] += 1
-        return groups
+        columns = {name.removeprefix("group "): v for name, v in self.about.items() if name.startswith("group ")}
+        return {name: count_labels(zip(self.references, labels, strict=True)) for name, labels in columns.items()}
 
     def fed(self) -> list[str]:
         """Return what a column such as `input` says that the encoder was fed; [] where other columns say it."""
@@ -352,21 +340,6 @@ class Samples:
         fed = self.fed()
         few = 2 <= len({*fed}) <= min(MOST_CONDITIONS, len(fed) * len(self.outputs) // 2)
         return fed if few and "eeg" in fed and "" not in fed else []
-
-
-def test_part(samples: Samples) -> tuple[Samples, str]:
-    """Return the samples of the test part (dev if there is none; all without a column of splits), and a note."""
-    parts = [PARTS.get(join_words(value), "") for value in samples.about.get("split", ())]
-    counts = Counter(parts)
-    used = next((part for part in ("test", "dev") if counts[part]), "")
-    if used and counts[used] < len(parts):
-        others = ", ".join(f"{count} of {part or 'another'}" for part, count in counts.items() if part != used)
-        note = f"by the column of splits, only {counts[used]} rows of {used} are used; left out are {others}"
-        return samples.only([i for i, part in enumerate(parts) if part == used]), note
-    if parts and counts["train"] == len(parts):
-        note = "every row is of the training part by the column of splits: models may have memorized its texts"
-        return samples, note
-    return samples, ""
 
 
 def complete(samples: Samples) -> list[Prediction]:
@@ -443,19 +416,14 @@ def _mode(about: Mapping[str, str], mode: str, samples: Samples, row: int) -> st
 
 def mode_name(text: str) -> str:
     """Return the mode that a text such as "with TF" means, or the text itself if it is no known name."""
-    word = join_words(text)
+    word = normalize(text)
     return "teacher_forced" if word in FORCED else "free_running" if word in FREE else text
 
 
 def condition_name(value: str) -> str:
     """Return our name of a condition, such as "eeg" for "Real EEG"; other values become lower case with `_`."""
-    word = join_words(value)
+    word = normalize(value)
     return EEG_NAMES.get(word, word)
-
-
-def join_words(text: str) -> str:
-    """Return a text in lower case with `_` for spaces and hyphens."""
-    return "_".join(text.lower().replace("-", " ").split())
 
 
 def fed_word(value: str) -> str:

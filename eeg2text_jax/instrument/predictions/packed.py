@@ -1,4 +1,4 @@
-"""Read files as lines of text: `.gz` is unpacked, UTF-16 decoded, Parquet and Excel tables become CSV with a header."""
+"""Read files as lines of text: archives are unpacked, UTF-16 decoded; tables of Parquet, Excel and HDF5 become CSV."""
 
 import contextlib
 import csv
@@ -20,23 +20,26 @@ from eeg2text_jax.base.errors import UserError, first_line
 from eeg2text_jax.base.packages import library, parquet_errors
 
 LARGEST = 2**31  # largest number of bytes of an unpacked file; a million predictions have a tenth of it
-CELLS = 50_000_000  # most cells of an Excel or Parquet table, with the empty ones before a row's last cell
+CELLS = 50_000_000  # most cells of an Excel, Parquet or HDF5 table, with the empty ones before a row's last cell
 SECONDS = 300  # longest time in which such a table is read
 TEXT = "CSV"  # kind of a file that is text already
-HDF5 = "HDF5"  # kind of a file whose bytes are kept, see `_containers.hdf5_table`
+PICKLE = "a Python pickle, which can run code and is not opened"
+AS_TEXT = "write its texts as CSV or JSON"
 # First bytes of unsupported files -> their kind, and the user's remedy.
 OTHERS = {
     b"\xd0\xcf\x11\xe0": ("an Excel file of the format before 2007", "save it as .xlsx or as CSV"),
-    **dict.fromkeys(
-        (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
-        ("a Python pickle, which can run code and is not opened", "write its texts as CSV or JSON"),
-    ),
-    b"\x93NUMPY": ("a NumPy array", "write its texts as CSV or JSON"),
-    b"%PDF": ("a PDF", "write its texts as CSV or JSON"),
+    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), (PICKLE, AS_TEXT)),
+    b"\x93NUMPY": ("a NumPy array", AS_TEXT),
+    b"%PDF": ("a PDF", AS_TEXT),
     **dict.fromkeys((b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!"), ("an archive", "unpack it")),
 }
 PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")  # of any protocol; the first ones have no mark of their own
+DAMAGE: tuple[type[Exception], ...] = (  # errors of libraries for damaged files
+    OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error,
+    SyntaxError,  # among them the ParseError of XML
+)  # fmt: skip
 TITLES = 20  # rows of a sheet in which a header is searched; titles may stand above it
+Rows = Iterator[Sequence[Any]]
 
 
 class Lines:
@@ -55,9 +58,7 @@ class Lines:
             raise UserError(f"{path}: cannot be read ({error.strerror or error}); check the path.") from error
         self.digest = hashlib.sha256(data).hexdigest()
         data, self.kind = as_text(data, self.path)
-        if self.kind != HDF5:
-            data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        self.data = data
+        self.data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def __iter__(self) -> Iterator[str]:
         start, number = 0, 1
@@ -85,76 +86,91 @@ def as_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     Raises UserError for a damaged or too large archive, an unsupported kind of file, or if a library is missing.
     """
     if data.startswith(b"\x1f\x8b"):
-        data = unpack(data, path)
-    if path.suffix.lower() in PICKLES:
-        raise UserError(
-            f"{path}: a Python pickle, which can run code and is not opened; write its texts as CSV or JSON."
-        )
-    if data[257:262] == b"ustar":
-        raise UserError(f"{path}: a tar archive; unpack it, and give one of its files.")
-    for magic, (kind, cure) in OTHERS.items():
-        if data.startswith(magic):
-            raise UserError(f"{path}: {kind}; {cure}.")
+        with damaged(path, "a gzip file that cannot be unpacked", "copy it again"):
+            data = unpacked(gzip.GzipFile(fileobj=io.BytesIO(data)), path)
+    kinds = [kind for magic, kind in OTHERS.items() if data.startswith(magic)]
+    kinds += [(PICKLE, AS_TEXT)] if path.suffix.lower() in PICKLES else []
+    kinds += [("a tar archive", "unpack it, and give one of its files")] if data[257:262] == b"ustar" else []
+    for kind, cure in kinds:
+        raise UserError(f"{path}: {kind}; {cure}.")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         with contextlib.suppress(UnicodeDecodeError):
             return data.decode("utf-16").encode(), TEXT
     if data.startswith(b"PAR1"):
-        return as_csv(bounded(parquet_rows(data, path), path), path), "Parquet"
-    if data.startswith(b"PK\x03\x04"):
-        return zip_text(data, path)
-    return data, HDF5 if data.startswith(b"\x89HDF") else TEXT
+        return as_csv(parquet_rows(data, path), path), "Parquet"
+    if data.startswith(b"\x89HDF"):
+        return as_csv(hdf5_rows(data, path), path), "HDF5"
+    return zip_text(data, path) if data.startswith(b"PK\x03\x04") else (data, TEXT)
 
 
 def conversion(data: bytes, path: epath.Path) -> str:
     """Return a hint to the command that converts Windows text to UTF-8, "" if the bytes are no Windows text."""
-    try:
-        text = data.decode("cp1252")
-    except UnicodeDecodeError:
-        return ""
-    likely = "\0" not in text and 4 * sum(not character.isascii() for character in text) < len(text)
+    text = data.decode("cp1252", "replace")
+    likely = not {"\0", "\ufffd"} & {*text} and 4 * sum(not character.isascii() for character in text) < len(text)
     return f", for example with `iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new`" if likely else ""
 
 
-def unpack(data: bytes, path: epath.Path) -> bytes:
-    """Return the content of a gzip file. Raises UserError if it is damaged or larger than `LARGEST`."""
+@contextlib.contextmanager
+def damaged(path: epath.Path, what: str, cure: str, *more: type[Exception]) -> Iterator[None]:
+    """Turn the errors of libraries for damaged files, and `more`, into one sentence."""
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            content = file.read(LARGEST + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: a gzip file that cannot be unpacked ({error}); copy it again.") from error
-    if len(content) > LARGEST:
-        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; unpack it, and give a part of it.")
-    return content
+        yield
+    except (*DAMAGE, *more) as error:
+        raise UserError(f"{path}: {what} ({first_line(error):.80}); {cure}.") from error
 
 
-def parquet_rows(data: bytes, path: epath.Path) -> Iterator[Sequence[Any]]:
+def unpacked(file: Any, path: epath.Path) -> bytes:
+    """Return the content of a file in an archive. Raises UserError if it is larger than `LARGEST`."""
+    with file:
+        content = file.read(LARGEST + 1)
+    return content if len(content) <= LARGEST else refuse_large(path)
+
+
+def refuse_large(path: epath.Path) -> Any:
+    raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; save a part of its texts as CSV.")
+
+
+def parquet_rows(data: bytes, path: epath.Path) -> Rows:
     """Yield the names of the columns, then every row. Raises UserError without pyarrow or for a damaged file."""
     parquet = library("pyarrow.parquet", "parquet")
-    try:
+    with damaged(path, "cannot be read as Parquet", "write it again", *parquet_errors()):
         file = parquet.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
         if file.metadata.num_rows * file.metadata.num_columns > CELLS:  # a file of one text, repeated, is small
-            raise too_many_cells(path)
+            refuse_cells(path)
         yield file.schema_arrow.names
         for batch in file.iter_batches():
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    except parquet_errors() as error:
-        raise UserError(f"{path}: cannot be read as Parquet ({first_line(error)}); write it again.") from error
 
 
-def bounded(rows: Iterator[Sequence[Any]], path: epath.Path) -> Iterator[Sequence[Any]]:
-    """Yield rows of cells. Raises UserError beyond `CELLS` cells (an empty row counts as one) or `SECONDS`."""
-    cells, end = 0, time.monotonic() + SECONDS
-    for row in rows:
-        cells += max(len(row), 1)
-        if cells > CELLS:
-            raise too_many_cells(path)
-        if time.monotonic() > end:
-            raise UserError(f"{path}: the table takes more than {SECONDS} s to read; save its columns of texts as CSV.")
-        yield row
+def refuse_cells(path: epath.Path) -> None:
+    raise UserError(f"{path}: the table has more than {CELLS:,} cells; save its columns of texts as CSV.")
 
 
-def too_many_cells(path: epath.Path) -> UserError:
-    return UserError(f"{path}: the table has more than {CELLS:,} cells; save its columns of texts as CSV.")
+def hdf5_rows(data: bytes, path: epath.Path) -> Rows:
+    """Yield names and rows of the texts and numbers of an HDF5 file: attributes of its groups (a trial each), or texts.
+
+    Raises UserError if the file has neither, or is damaged.
+    """
+    h5py = library("h5py", "h5py")
+    with damaged(path, "cannot be read as HDF5", "copy it again"), h5py.File(io.BytesIO(data), "r") as file:
+        trials = [item.attrs for item in file.values() if isinstance(item, h5py.Group)]
+        if trials and any(isinstance(value, str | bytes) for value in trials[0].values()):
+            titles = list(trials[0])
+            rows = [[attributes.get(name) for name in titles] for attributes in trials]
+        else:
+            flat = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset) and item.ndim == 1}
+            texts = [name for name, item in flat.items() if h5py.check_string_dtype(item.dtype)]
+            length = max((len(flat[name]) for name in texts), default=0)
+            titles = [name for name in texts if len(flat[name]) == length]
+            if length * len(titles) > CELLS:  # before anything is read: a small file may declare a huge table
+                refuse_cells(path)
+            if sum(flat[name].nbytes for name in titles) > LARGEST:
+                refuse_large(path)
+            rows = [*zip(*(flat[name][()] for name in titles), strict=True)]
+        if not titles:
+            raise UserError(f"{path}: an HDF5 file without texts of trials; {AS_TEXT}.")
+        yield titles
+        yield from rows
 
 
 def zip_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
@@ -162,27 +178,24 @@ def zip_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
 
     Raises UserError for an archive of several files, a damaged or too large one, and one that holds a pickle or arrays.
     """
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            entries = [e for e in archive.infolist() if not e.is_dir() and not e.filename.startswith("__MACOSX/")]
-            names = [entry.filename for entry in entries]
-            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
-                raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; give a part of it as CSV.")
-            if "xl/workbook.xml" in names:
-                return excel_text(data, path)
-            if names and all(name.endswith(".npy") for name in names):
-                raise UserError(f"{path}: a NumPy archive ({', '.join(names[:4])}); write its texts as CSV or JSON.")
-            if any(name.endswith(PICKLES) for name in names):
-                raise UserError(f"{path}: holds a Python pickle, which can run code and is not opened.")
-            if len(entries) != 1:
-                listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-                raise UserError(f"{path}: a zip archive of {len(names)} files ({listed}); unpack it, and give one.")
-            with archive.open(entries[0]) as file:
-                inner = file.read(LARGEST + 1)
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, ValueError) as error:
-        raise UserError(f"{path}: a zip archive that cannot be read ({error!s:.80}); copy it again.") from error
-    if len(inner) > LARGEST:
-        raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; unpack it, and give a part of it.")
+    with (
+        damaged(path, "a zip archive that cannot be read", "copy it again"),
+        zipfile.ZipFile(io.BytesIO(data)) as archive,
+    ):
+        entries = [e for e in archive.infolist() if not e.is_dir() and not e.filename.startswith("__MACOSX/")]
+        names = [entry.filename for entry in entries]
+        if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+            refuse_large(path)
+        if "xl/workbook.xml" in names:
+            return excel_text(data, path)
+        if names and all(name.endswith(".npy") for name in names):
+            raise UserError(f"{path}: a NumPy archive ({', '.join(names[:4])}); {AS_TEXT}.")
+        if any(name.endswith(PICKLES) for name in names):
+            raise UserError(f"{path}: holds {PICKLE}.")
+        if len(entries) != 1:
+            listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+            raise UserError(f"{path}: a zip archive of {len(names)} files ({listed}); unpack it, and give one.")
+        inner = unpacked(archive.open(entries[0]), path)
     if inner.startswith(b"PK\x03\x04") and b"xl/workbook.xml" not in inner:
         raise UserError(f"{path}: a zip archive in a zip archive; unpack it, and give one of its files.")
     return as_text(inner, path)
@@ -194,7 +207,7 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
     Raises UserError for a damaged workbook, or if two sheets have the same columns, as for two conditions.
     """
     openpyxl = library("openpyxl", "xlsx")
-    try:
+    with damaged(path, "cannot be read as an Excel file", "save it as CSV"):
         sheets = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True).worksheets
         for sheet in sheets:
             sheet.reset_dimensions()  # rows end at their last cell; the size that a file states may be anything
@@ -208,11 +221,8 @@ def excel_text(data: bytes, path: epath.Path) -> tuple[bytes, str]:
             )
         others = ", ".join(repr(other.title) for other in sheets if other is not sheet)
         kind = f"Excel, sheet {sheet.title!r}, not read: {others}" if others else "Excel, first sheet"
-        rows = bounded(sheet.iter_rows(values_only=True), path)
-        return as_csv(_cells(rows, heads.get(sheet.title, (0, ()))[0]), path), kind
-    except (LookupError, ValueError, TypeError, AttributeError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
-        # The ParseError of xml.etree, for a damaged sheet, is a SyntaxError.
-        raise UserError(f"{path}: cannot be read as an Excel file ({error!r:.80}); save it as CSV.") from error
+        rows = _filled(sheet.iter_rows(values_only=True), heads.get(sheet.title, (0, ()))[0])
+        return as_csv(rows, path), kind
 
 
 def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
@@ -227,36 +237,39 @@ def _header(sheet: Any) -> tuple[int, tuple[Any, ...]] | None:
     return None
 
 
-def _cells(rows: Iterator[Sequence[Any]], above: int) -> Iterator[Sequence[Any]]:
-    """Yield the rows below the first `above` ones, as wide as the first row with a filled cell.
-
-    Empty rows are (), and none is above the first filled row or below the last one.
-    """
-    width = empty = 0
+def _filled(rows: Rows, above: int) -> Rows:
+    """Yield the rows below the first `above` ones, as wide as the first row with a filled cell; others are empty."""
+    width = 0
     for row in itertools.islice(rows, above, None):
         width = width or max((i for i, cell in enumerate(row, 1) if cell is not None), default=0)
-        row = row[:width]
-        if all(cell is None for cell in row):
-            empty += width > 0
-            continue
-        yield from itertools.repeat((), empty)
-        yield (*row, *[None] * (width - len(row)))
-        empty = 0
+        if width:
+            empty = all(cell is None for cell in row[:width])
+            yield () if empty else (*row[:width], *[None] * (width - len(row)))
 
 
-def as_csv(rows: Iterator[Sequence[Any]], path: epath.Path) -> bytes:
-    """Return rows of cells as CSV; None becomes "", a list becomes JSON. Raises UserError beyond `LARGEST`."""
+def as_csv(rows: Rows, path: epath.Path) -> bytes:
+    """Return rows of cells as CSV; None becomes "", a list becomes JSON.
+
+    Raises UserError beyond `LARGEST` bytes, `CELLS` cells (an empty row counts as one), or `SECONDS`.
+    """
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
+    cells, end = 0, time.monotonic() + SECONDS
     for row in rows:
-        writer.writerow([_cell(value) for value in row])
+        cells += max(len(row), 1)
+        if cells > CELLS:
+            refuse_cells(path)
+        if time.monotonic() > end:
+            raise UserError(f"{path}: the table takes more than {SECONDS} s to read; save its columns of texts as CSV.")
+        writer.writerow(map(_cell, row))
         if out.tell() > LARGEST:
-            raise UserError(f"{path}: unpacks to more than {LARGEST // 2**20} MiB; save a part of it as CSV.")
+            refuse_large(path)
     return out.getvalue().encode("utf8", "surrogatepass")
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, (list, tuple, dict)):
         return json.dumps(value, ensure_ascii=False, default=str)
+    value = value.item() if getattr(value, "size", 0) == 1 else value  # of NumPy
     value = "" if value is None else value
     return value.decode("utf8", "replace") if isinstance(value, bytes) else str(value)

@@ -4,21 +4,21 @@ import dataclasses
 import os
 import re
 import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from etils import epath
 
-from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.errors import UserError, count_of
 from eeg2text_jax.base.files import file_digest
 from eeg2text_jax.base.stores.buckets import at_hand
 from eeg2text_jax.instrument.predictions._containers import (
     NO_TABLE,
     TEXTS_ALONE,
+    Columns,
     Table,
     csv_table,
-    hdf5_table,
     json_table,
     lines_table,
 )
@@ -26,26 +26,26 @@ from eeg2text_jax.instrument.predictions._joins import Side, join_files
 from eeg2text_jax.instrument.predictions._labelled import LAYOUTS, labelled_table, notebook_lines, recurring_heads
 from eeg2text_jax.instrument.predictions._names import SIDES, Names, load_names
 from eeg2text_jax.instrument.predictions.columns import (
+    conversions,
     describe_columns,
     join_names,
     refuse_unread_conditions,
     roles,
     samples,
     split_list,
+    test_part,
 )
 from eeg2text_jax.instrument.predictions.file import (
     HAN,
     MODES,
     UNKNOWN,
     PredictionSet,
-    Samples,
     complete,
     is_own,
     mode_name,
     parse_predictions,
-    test_part,
 )
-from eeg2text_jax.instrument.predictions.packed import HDF5, TEXT, Lines
+from eeg2text_jax.instrument.predictions.packed import TEXT, Lines
 
 FORMATS = ("jsonl", *LAYOUTS, "F", "H", "J", "P", "K")
 SIDE_FORMATS = ("P", "K", "F", "H", "J")  # layouts of files of references alone or predictions alone
@@ -88,13 +88,36 @@ def read_any(
     labels: Sequence[str] | None = None,
     names: str | os.PathLike[str] | None = None,
 ) -> PredictionSet:
-    """Read a predictions file as `selection.read_any` says; messages speak of the options of the command line."""
+    """Read a predictions file of any layout in `FORMATS`.
+
+    Values that the file does not state are "unknown"; a missing sentence id is made from the reference.
+
+    Args:
+      path: the file, or its address in a bucket.
+      layout: a name in `FORMATS`; None recognises the layout by content.
+      columns: of a table or foreign JSON: the reference and one or more predictions, by name or by number from 1;
+        `CONDITION=COLUMN` states what a prediction was made from.
+      mode: the mode of rows that do not state one; rows of other modes are dropped.
+      groups: columns of a table or foreign JSON whose labels to keep, see `groups_of`.
+      reference: a file of references for a file that has only predictions, joined line by line or by id.
+      id: the columns by which the two files are joined, or `rows`; None: a key that both have.
+      labels: the labels of references and predictions in a printed text, if they are no known names.
+      names: a file with further names of columns and labels, of the form of `instrument/predictions/names.toml`.
+
+    Raises:
+      UserError: the file or a line of it cannot be read as its layout, or no row is of `mode`.
+
+    Examples:
+      >>> from eeg2text_jax import read_any
+      >>> rows = read_any("run/predictions.jsonl", mode="free_running").predictions
+      >>> sorted({row.eval_condition for row in rows})
+      ['eeg', 'noise', 'shuffled']
+    """
     path = epath.Path(at_hand(path))
-    if layout is not None and layout not in FORMATS:
-        raise UserError(f"--format={layout}: there is no such layout; the layouts are {', '.join(FORMATS)}.")
     mode = mode if mode is None else mode_name(mode)
-    if mode is not None and mode not in MODES:
-        raise UserError(f"--mode={mode}: there is no such mode; the modes are {', '.join(MODES)}.")
+    for option, what, value, known in (("format", "layout", layout, FORMATS), ("mode", "mode", mode, MODES)):
+        if value not in (None, *known):
+            raise UserError(f"--{option}={value}: there is no such {what}; the {what}s are {', '.join(known)}.")
     vocabulary = load_names(names)
     lines = Lines(path)
     if not lines.data.strip():
@@ -107,27 +130,32 @@ def read_any(
         )
     if reference is None and (layout == "jsonl" or (not (layout or columns or labels) and is_own(lines))):
         return in_mode(in_one_form(parse_predictions(lines)), mode)
-    changed: dict[str, set[int]] = {}  # note on converted texts -> rows
-    if reference is not None:
-        beside = Lines(at_hand(epath.Path(reference)))
-        sample_set, described, notes = read_two(lines, beside, layout, columns, groups, id, vocabulary, changed)
-        sample_set, part = test_part(sample_set)
-    else:
+    if reference is None:
         table = table_of_file(lines, layout, vocabulary, columns or (), labels)
         used = roles(table, vocabulary, columns, groups)
-        sample_set, part = test_part(samples(table, used, changed))
-        notes = [*table.notes, *used.notes]
-        dropped = [name for name, present in (("condition", sample_set.conditions()), ("split", part)) if not present]
-        described = describe_columns(table, used, dropped)
+    else:
+        beside = Lines(at_hand(epath.Path(reference)))
+        table, used = read_two(lines, beside, layout, columns, groups, id, vocabulary)
+    return set_of(table, used, mode, lines.digest)
+
+
+def set_of(table: Table, used: Columns, mode: str | None, digest: str = "") -> PredictionSet:
+    """Return the rows of a table whose columns are known, of one mode, in one Unicode form.
+
+    Raises UserError if there are none, or a cell is no text.
+    """
+    table, part = test_part(table, used)
+    changed: dict[str, set[int]] = {}  # note on converted texts -> rows
+    sample_set = samples(table, used, changed)
+    dropped = [name for name, present in (("condition", sample_set.conditions()), ("split", part)) if not present]
     predictions = complete(sample_set)
-    if reference is None and {p.eval_condition for p in predictions} == {UNKNOWN}:
-        refuse_unread_conditions(table, used.used(dropped), {*sample_set.numbers})
     if not predictions:
-        raise UserError(f"{path}: no predictions in the file.")
-    notes = (*notes, *filter(None, [part]), *(f"in {len(rows)} rows {note}" for note, rows in changed.items()))
-    read = PredictionSet(
-        predictions, {}, described, path, notes, (), sample_set.groups(), lines.digest, "seed" in sample_set.about
-    )
+        raise UserError(f"{table.path}: no predictions in the file.")
+    if {p.eval_condition for p in predictions} == {UNKNOWN}:
+        refuse_unread_conditions(table, used.used(dropped))
+    said, groups, has_seeds = describe_columns(table, used, dropped), sample_set.groups(), "seed" in sample_set.about
+    notes = (*table.notes, *used.notes, *filter(None, [part]), *conversions(changed))
+    read = PredictionSet(predictions, {}, said, table.path, notes, (), groups, digest, has_seeds)
     return in_mode(in_one_form(read), mode)
 
 
@@ -145,9 +173,9 @@ def table_of_file(
     `alone`: the file has both sides; else it is one of two files, and `columns` has its column. Raises UserError if it
     holds no table, with a hint at what it may be.
     """
-    if lines.kind == HDF5:
-        return hdf5_table(lines)
     plain = lines.kind == TEXT
+    if not plain and (layout in ("P", "K") or not lines.kind.startswith("Excel")):
+        layout = None  # a table whose columns have names, whatever the other file is
     if layout == "P" and plain:
         return lines_table(lines, names, "P")
     printed = notebook_lines(lines) if plain and alone else None
@@ -192,9 +220,9 @@ def no_layout(texts: Iterable[str], layout: str | None, labels: Sequence[str] | 
 
 def read_two(
     lines: Lines, reference: Lines, layout: str | None, columns: Sequence[str] | None, groups: Sequence[str],
-    ids: Sequence[str] | None, names: Names, changed: dict[str, set[int]],
-) -> tuple[Samples, str, list[str]]:  # fmt: skip
-    """Return the samples of a file of predictions and a file of their references, the layout in words, and notes."""
+    ids: Sequence[str] | None, names: Names,
+) -> tuple[Table, Columns]:  # fmt: skip
+    """Return the table of a file of predictions joined with a file of their references, and what its columns hold."""
     if layout not in (None, *SIDE_FORMATS):
         raise UserError(
             f"--format={layout}: files of this layout hold references themselves; with --reference, expected "
@@ -218,8 +246,7 @@ def read_two(
             f"{lines.path}: --format=K joins texts by id, but some texts of this file or of {reference.path} have no "
             "id; set --format=P to join them line by line."
         )
-    sample_set, described, notes = join_files(sides[1], sides[0], ids, changed)
-    return sample_set, described, [*sides[1].table.notes, *sides[0].table.notes, *notes]
+    return join_files(sides[1], sides[0], ids)
 
 
 def in_one_form(read: PredictionSet) -> PredictionSet:
@@ -238,7 +265,8 @@ def in_one_form(read: PredictionSet) -> PredictionSet:
         rows.append(row)
     if not changed:
         return read
-    note = f"{len(changed)} samples have text in another Unicode form than NFC; they were brought to NFC to be compared"
+    many = count_of(len(changed), "sample has", "samples have")
+    note = f"{many} text in another Unicode form than NFC, which was brought to NFC to be compared"
     return dataclasses.replace(read, predictions=rows, notes=(*read.notes, note))
 
 
@@ -246,17 +274,13 @@ def check_given_once(paths: Sequence[epath.Path], reference: epath.Path | None =
     """Return notes on different files with the same bytes. Raises UserError if two paths are of one file."""
     notes: list[str] = []
     places: set[str] = set()
-    sizes: dict[int, list[epath.Path]] = defaultdict(list)
+    digests: dict[str, epath.Path] = {}
     for path in (*paths, *([reference] if reference else [])):
         place = os.path.realpath(path) if "://" not in str(path) else str(path)
         if place in places:
             raise UserError(f"{path}: the file is given twice; give each file once.")
         places.add(place)
-        if os.path.isfile(place):  # not a pipe, which can be read once only
-            sizes[os.path.getsize(place)].append(path)
-    for same in sizes.values():
-        digests: dict[str, epath.Path] = {}
-        for path in same if len(same) > 1 else ():
+        if os.path.isfile(place) and (reference or len(paths) > 1):  # not a pipe, which can be read once only
             other = digests.setdefault(file_digest(path), path)
             if other != path:
                 notes.append(f"{path}: the file has the same bytes as {other}; one of them may be a copy.")
@@ -280,43 +304,44 @@ def in_mode(read: PredictionSet, mode: str | None) -> PredictionSet:
     return dataclasses.replace(read, predictions=predictions, further=tuple(p for p in read.further if p.mode == mode))
 
 
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def describe(read: PredictionSet) -> str:
     """Return a description of a file: a line with layout, counts, modes and conditions, then a line per note."""
-    modes = ", ".join(dict.fromkeys(p.mode for p in read.predictions))
-    conditions = ", ".join(dict.fromkeys(f"{p.train_condition} → {p.eval_condition}" for p in read.predictions))
-    sentences = len({p.sentence_id for p in read.predictions})
-    subjects = {p.subject for p in read.predictions} - {UNKNOWN}
-    repeated = f"; rows that repeat another row of the same subject: {twice}" if (twice := repetitions(read)) else ""
+    rows = read.predictions
+    modes = ", ".join(dict.fromkeys(p.mode for p in rows))
+    conditions = ", ".join(dict.fromkeys(f"{p.train_condition} → {p.eval_condition}" for p in rows))
+    sentences, subjects = {p.sentence_id for p in rows}, {p.subject for p in rows} - {UNKNOWN}
+    content = [
+        (p.subject, p.task, p.sentence_id, p.train_condition, p.eval_condition, p.seed, p.mode, p.prediction)
+        for p in rows
+        if p.subject != UNKNOWN
+    ]
+    twice = len(content) - len({*content})
+    repeated = f"; rows that repeat another row of the same subject: {twice}" if twice else ""
     fed = "" if conditions == f"{UNKNOWN} → {UNKNOWN}" else f"; training → evaluation {conditions}"
-    first = (
-        f"{read.path}: layout {read.layout}; {count(len(read.predictions), 'prediction')} of "
-        f"{count(sentences, 'sentence')}, {count(len(subjects), 'subject') if subjects else 'unknown subjects'}; mode "
-        f"{modes}{fed}{repeated}."
-    )
+    readers = count_of(len(subjects), "subject") if subjects else "unknown subjects"
+    counted = f"{count_of(len(rows), 'prediction')} of {count_of(len(sentences), 'sentence')}, {readers}"
+    first = f"{read.path}: layout {read.layout}; {counted}; mode {modes}{fed}{repeated}."
     notes = [*read.notes, *possible_faults(read)]
-    if empty := sum(not p.reference.strip() for p in read.predictions):
+    if empty := sum(not p.reference.strip() for p in rows):
         notes.append(
-            f"{empty} rows have an empty reference: `score` counts every word predicted there as wrong, and `audit` "
-            "refuses the file; remove the rows if they are no samples (such as a row of means)"
+            f"{count_of(empty, 'row has', 'rows have')} an empty reference: `score` counts every word predicted there "
+            "as wrong, and `audit` refuses the file; remove the rows if they are no samples (such as a row of means)"
         )
     return "\n".join([first, *(f"{read.path}: {note}." for note in notes)])
 
 
 FEW = 10  # with fewer distinct texts, their frequencies and their lack of spaces are not judged
 SPECIAL = re.compile(r"</?s>|<pad>|<unk>|<\|endoftext\|>|\[(?:PAD|SEP|CLS|UNK)\]")
-CURLY = re.compile("[\u2018\u2019\u201c\u201d]")
-STRAIGHT = re.compile("['\"]")
+QUOTES = re.compile("[\u2018\u2019\u201c\u201d]"), re.compile("['\"]")  # curly, straight
 HAN_OR_KANA = re.compile(f"[{HAN}\u3005-\u3007\u3040-\u30ff\u3105-\u312f]")  # letters only, with bopomofo
 
 
-def possible_faults(read: PredictionSet) -> list[str]:
-    """Return a sentence for each possible fault of a file."""
-    faults = [*empty_halves(read), *repeated_half(read), *unexplained_repeats(read), *exchanged_columns(read)]
-    return [*faults, *unequal_quotes(read), *scripts_without_spaces(read)]
+def possible_faults(read: PredictionSet) -> Iterator[str]:
+    """Yield a sentence for each possible fault of a file."""
+    yield from empty_halves(read)
+    yield from repeated_rows(read)
+    yield from exchanged_columns(read)
+    yield from other_marks(read)
 
 
 def empty_halves(read: PredictionSet) -> list[str]:
@@ -330,86 +355,63 @@ def empty_halves(read: PredictionSet) -> list[str]:
     ]
 
 
-def repeated_half(read: PredictionSet) -> list[str]:
-    """Return a note if the second half of the rows repeats the first, as if the file was appended to itself."""
+def repeated_rows(read: PredictionSet) -> Iterator[str]:
+    """Yield a note if the file seems appended to itself, and one if nothing says why a subject has a sentence twice."""
     rows = [(p.reference, p.prediction, p.mode, p.eval_condition, p.subject) for p in read.predictions]
     half = len(rows) // 2
-    if half < 10 or len(rows) % 2 or rows[:half] != rows[half:] or len(set(rows[:half])) < 2:
-        return []
-    return [f"the second half of the file repeats its first {half} rows; it may have been written twice"]
-
-
-def repetitions(read: PredictionSet) -> int:
-    """Return how many rows with a known subject equal an earlier row in everything but the sample id."""
-    rows = [
-        hash((p.subject, p.task, p.sentence_id, p.train_condition, p.eval_condition, p.seed, p.mode, p.prediction))
-        for p in read.predictions
-        if p.subject != UNKNOWN
-    ]
-    return len(rows) - len(set(rows))
-
-
-def unexplained_repeats(read: PredictionSet) -> list[str]:
-    """Return a note if a subject has several rows of a sentence and no column states the encoder's input."""
+    if half >= 10 and rows[:half] == rows[half:] and len({*rows[:half]}) > 1:
+        yield f"the second half of the file repeats its first {half} rows; it may have been written twice"
     counts = Counter(
         (p.subject, p.task, p.sentence_id, p.train_condition, p.seed, p.mode)
         for p in read.predictions
         if p.eval_condition == UNKNOWN != p.subject
     )
-    repeated = sum(count for count in counts.values() if count > 1)
-    if not repeated:
-        return []
-    return [
-        f"{repeated} rows share their subject and reference with another row, and no known column names the encoder's "
-        "input: all of them count as decoded from EEG; if some are of a control, say so in a column eval_condition"
-    ]
+    if repeated := sum(count for count in counts.values() if count > 1):
+        yield (
+            f"{repeated} rows share their subject and reference with another row, and no known column names the "
+            "encoder's input: all of them count as decoded from EEG; if some are of a control, say so in a column "
+            "eval_condition"
+        )
 
 
-def exchanged_columns(read: PredictionSet) -> list[str]:
-    """Return a note if reference and prediction seem exchanged, by repeated predictions or by special tokens."""
+def exchanged_columns(read: PredictionSet) -> Iterator[str]:
+    """Yield a note if reference and prediction seem exchanged, by repeated predictions or by special tokens."""
     rows = read.predictions
-    references, predictions = (Counter(getattr(p, side) for p in rows) for side in ("reference", "prediction"))
+    references, predictions = (Counter(getattr(p, side) for p in rows) for side in SIDES)
     usual = sorted(predictions.values())[len(predictions) // 2]
     equally = sum(abs(count - usual) <= 0.25 * usual for count in predictions.values())
     recur = usual > 1 and equally >= 0.8 * len(predictions) and len(references) > 0.9 * len(rows)
     marked = [sum(bool(SPECIAL.search(text)) for text in side) / len(side) for side in (references, predictions)]
+    reason = ""
     if len(predictions) >= FEW and recur:
         reason = f"{len(predictions)} predictions recur about {usual} times each and the references hardly ever"
     elif marked[0] >= 0.05 and not marked[1]:
         reason = f"{marked[0]:.0%} of the references hold special tokens, and no prediction does"
-    else:
-        return []
-    beside = read.layout.startswith(("P (", "K ("))
-    cure = "exchange the two files" if beside else "name them with --columns=REFERENCE,PREDICTION"
-    return [f"are reference and prediction exchanged? {reason}; if so, {cure}"]
+    if reason:
+        beside = read.layout.startswith(("P (", "K ("))
+        cure = "exchange the two files" if beside else "name them with --columns=REFERENCE,PREDICTION"
+        yield f"are reference and prediction exchanged? {reason}; if so, {cure}"
 
 
-def unequal_quotes(read: PredictionSet) -> list[str]:
-    """Return a note if one column has curly quotes and the other straight ones, which metrics treat as different."""
-    curly, straight = (
-        [sum(bool(kind.search(getattr(p, side))) for p in read.predictions) for side in ("reference", "prediction")]
-        for kind in (CURLY, STRAIGHT)
-    )
-    for index, (side, other) in enumerate((("references", "predictions"), ("predictions", "references"))):
-        if curly[index] and not curly[1 - index] and straight[1 - index]:
-            return [
-                f"{curly[index]} {side} have curly quotes or apostrophes and the {other} straight ones: a word with "
-                "such a mark counts as wrong; use the same marks in both"
-            ]
-    return []
+def other_marks(read: PredictionSet) -> Iterator[str]:
+    """Yield notes on quotes that differ, which metrics treat as different, and on references without spaces."""
+    texts = {side: [getattr(p, side) for p in read.predictions] for side in SIDES}
+    curly, straight = ({side: sum(map(bool, map(kind.search, texts[side]))) for side in SIDES} for kind in QUOTES)
+    for side, other in (SIDES, SIDES[::-1]):
+        if curly[side] and not curly[other] and straight[other]:
+            yield (
+                f"{count_of(curly[side], f'{side} has', f'{side}s have')} curly quotes or apostrophes and the {other}s "
+                "straight ones: a word with such a mark counts as wrong; use the same marks in both"
+            )
+    references = {*texts["reference"]}
+    long = sum(len(text) >= 12 and len(text.split()) == 1 for text in references)
+    if (spaceless := sum(map(is_spaceless, references))) and 2 * spaceless >= len(references):
+        yield "the references are in a script without spaces; each Han or kana character counts as a word"
+    elif len(references) >= FEW and 2 * long >= len(references):
+        said = f"{long} of {len(references)} references have no space"
+        yield f"{said}: each counts as one word, right or wrong as a whole"
 
 
 def is_spaceless(text: str) -> bool:
     """Return whether half of the letters of a text are Han or kana, which are written without spaces."""
     return not text.isascii() and 2 * len(HAN_OR_KANA.findall(text)) >= max(1, sum(map(str.isalpha, text)))
-
-
-def scripts_without_spaces(read: PredictionSet) -> list[str]:
-    """Return a note if half of the references are in Han or kana (characters count as words), or have no spaces."""
-    texts = {p.reference for p in read.predictions}
-    if (spaceless := sum(map(is_spaceless, texts))) and 2 * spaceless >= len(texts):
-        return ["the references are in a script without spaces; each Han or kana character counts as a word"]
-    long = sum(len(text) >= 12 and len(text.split()) == 1 for text in texts)
-    if len(texts) >= FEW and 2 * long >= len(texts):
-        return [f"{long} of {len(texts)} references have no space: each counts as one word, right or wrong as a whole"]
-    return []

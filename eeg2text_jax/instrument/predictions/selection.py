@@ -11,24 +11,23 @@ from typing import Any, TypeVar
 
 from etils import epath
 
-from eeg2text_jax.base.errors import UserError
+from eeg2text_jax.base.errors import UserError, count_of
 from eeg2text_jax.data.clock import clock_of_rows, parse_time
-from eeg2text_jax.instrument.predictions._containers import Table
-from eeg2text_jax.instrument.predictions._names import built_in, normalize_names
-from eeg2text_jax.instrument.predictions.columns import read_metadata, roles, samples
+from eeg2text_jax.instrument.predictions._containers import FIRST_TWO, Table
+from eeg2text_jax.instrument.predictions._names import SIDES, built_in, normalize_names
+from eeg2text_jax.instrument.predictions.columns import read_metadata, roles
 from eeg2text_jax.instrument.predictions.file import (
     FIELDS,
     OWN_NAMES,
     UNKNOWN,
     Prediction,
     PredictionSet,
-    Samples,
     Shared,
-    complete,
+    count_labels,
     own_row,
     sentence_key,
 )
-from eeg2text_jax.instrument.predictions.read import describe, in_mode, in_one_form
+from eeg2text_jax.instrument.predictions.read import describe, in_mode, in_one_form, set_of
 from eeg2text_jax.instrument.predictions.read import read_any as read_file
 
 CLOCK_ARM = "the arm trained on clock"
@@ -41,7 +40,6 @@ LIKELY = tuple(
 )
 MOST_DIVIDED = 0.1  # largest share of references with several labels; above it, labels describe rows, not references
 Labels = dict[str, dict[str, str]]  # column -> `sentence_key` -> label
-Counts = dict[str, Counter]  # `sentence_key` -> label -> number of rows
 
 
 def select_cells(rows: Iterable[Prediction], arm: str | None = None) -> dict[str, list[Prediction]]:
@@ -216,14 +214,14 @@ def _metadata_lines(path: Path, groups: Sequence[str]) -> dict[str, list[dict[st
         )
     lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in reader:
+        where = f"{path}, line {reader.line_num}"
         values: dict[str, Any] = {name: line[name] or "" for name in columns}
         if "n_words" in columns:
             if not (str(values["n_words"]).isdecimal() and len(values["n_words"]) < 19):
-                raise UserError(f"{path}, line {reader.line_num}: n_words is {values['n_words']!r}; expected a number.")
+                raise UserError(f"{where}: n_words is {values['n_words']!r}; expected a number.")
             values["n_words"] = int(values["n_words"])
         default = f"{line.get('subject') or 'all'}/{line.get('task') or 'all'}"
-        values |= parse_time(line, f"{path}, line {reader.line_num}", default=default)
-        lines[sentence_key(line["reference"] or "")].append(values)
+        lines[sentence_key(line["reference"] or "")].append(values | parse_time(line, where, default=default))
     return lines
 
 
@@ -255,7 +253,8 @@ def groups_of(
                 "each reference, such as its class, topic or story."
             )
         if divided:
-            notes.append(f"--groups={column}: {divided} references have several labels; the most frequent one counts")
+            many = count_of(divided, "reference has", "references have")
+            notes.append(f"--groups={column}: {many} several labels; the most frequent one counts")
         by_column[column] = {reference: labels.most_common(1)[0][0] for reference, labels in counts.items()}
     return by_column, notes
 
@@ -269,14 +268,6 @@ def likely_groups(read: PredictionSet) -> list[str]:
         if column in LIKELY and 1 < len(labels) <= len(counts) / 2 and unique and "" not in labels:
             columns.append(column)
     return columns
-
-
-def count_labels(pairs: Iterable[tuple[str, str]]) -> Counts:
-    """Return `sentence_key` of a reference -> label -> number of pairs, from pairs (reference, label)."""
-    counts: Counts = defaultdict(Counter)
-    for reference, label in pairs:
-        counts[sentence_key(reference)][label.strip()] += 1
-    return counts
 
 
 # Predictions in Python: paths, `Prediction`s, pandas tables and lists of texts become rows of a predictions file.
@@ -305,48 +296,10 @@ def _argument(option: re.Match) -> str:
     return f"{name}=[{shown}]" if name in LISTS else f"{name}={shown}"
 
 
-def read_any(
-    path: str | os.PathLike[str],
-    *,
-    layout: str | None = None,
-    columns: Sequence[str] | None = None,
-    mode: str | None = None,
-    groups: Sequence[str] = (),
-    reference: str | os.PathLike[str] | None = None,
-    id: Sequence[str] | None = None,
-    labels: Sequence[str] | None = None,
-    names: str | os.PathLike[str] | None = None,
-) -> PredictionSet:
-    """Read a predictions file of any layout in `read.FORMATS`.
-
-    Values that the file does not state are "unknown"; a missing sentence id is made from the reference.
-
-    Args:
-      path: the file, or its address in a bucket.
-      layout: a name in `FORMATS`; None recognises the layout by content.
-      columns: of a table or foreign JSON: the reference and one or more predictions, by name or by number from 1;
-        `CONDITION=COLUMN` states what a prediction was made from.
-      mode: the mode of rows that do not state one; rows of other modes are dropped.
-      groups: columns of a table or foreign JSON whose labels to keep, see `instrument/predictions/selection.py`.
-      reference: a file of references for a file that has only predictions, joined line by line or by id.
-      id: the columns by which the two files are joined, or `rows`; None: a key that both have.
-      labels: the labels of references and predictions in a printed text, if they are no known names.
-      names: a file with further names of columns and labels, of the form of `instrument/predictions/names.toml`.
-
-    Raises:
-      UserError: the file or a line of it cannot be read as its layout, or no row is of `mode`.
-
-    Examples:
-      >>> from eeg2text_jax import read_any
-      >>> rows = read_any("run/predictions.jsonl", mode="free_running").predictions
-      >>> sorted({row.eval_condition for row in rows})
-      ['eeg', 'noise', 'shuffled']
-    """
-    options: dict[str, Any] = {"columns": columns, "reference": reference, "id": id, "labels": labels, "names": names}
-    with arguments():
-        return read_file(path, layout=layout, mode=mode, groups=groups, **options)
+read_any = arguments()(read_file)
 
 
+@arguments()
 def as_set(
     predictions: Given,
     references: Any = None,
@@ -368,13 +321,6 @@ def as_set(
     Raises:
       UserError: columns are not recognised, texts and references differ in number, or there is no such file.
     """
-    with arguments():
-        return _as_set(predictions, references, mode, name, columns)
-
-
-def _as_set(
-    predictions: Given, references: Any, mode: str | None, name: str, columns: Sequence[str] | None
-) -> PredictionSet:
     path = epath.Path(name)
     if isinstance(predictions, str | os.PathLike):
         _check_file(predictions, name)
@@ -389,27 +335,20 @@ def _as_set(
         cells = predictions.astype(object).where(predictions.notna(), "").itertuples(index=False, name=None)
         rows = [[value if isinstance(value, str | list) else str(value) for value in row] for row in cells]
         table = Table(path, "F", "table", [*map(str, predictions.columns)], rows, range(len(rows)), "row")
-        usual = ["reference", "prediction"]  # preferred to other names, such as hypothesis
-        used = roles(
-            table, built_in(), columns or (usual if {*usual} <= {*normalize_names(predictions.columns)} else None)
-        )
-        read = samples(table, used, {})
-    elif (predictions := list(predictions)) and isinstance(predictions[0], str):
-        count = "no" if references is None else len(references := list(references))
-        if count != len(predictions):
-            raise UserError(
-                f"{name}: {len(predictions)} texts and {count} references; give as many references as texts."
-            )
-        read = Samples(path, references, {(UNKNOWN, UNKNOWN): predictions}, unit="text")
-    else:
-        if predictions and not isinstance(predictions[0], Prediction):
-            kind = type(predictions[0]).__name__
-            raise UserError(
-                f"{name} is a list of {kind}; expected predictions, texts, a DataFrame or the path of a file."
-            )
-        return PredictionSet(predictions, {}, "rows", path)
-    made = PredictionSet(complete(read), {}, "table", path, seeds_stated="seed" in read.about)
-    return in_mode(in_one_form(made), mode)
+        both = {*SIDES} <= {*normalize_names(predictions.columns)}  # preferred to other names, such as hypothesis
+        used = roles(table, built_in(), columns or (SIDES if both else None))
+        return set_of(table, used, mode)
+    if (predictions := list(predictions)) and isinstance(predictions[0], str):
+        references = list(references or [])
+        if len(references) != len(predictions):
+            counts = f"{count_of(len(predictions), 'text')} and {count_of(len(references), 'reference')}"
+            raise UserError(f"{name}: {counts}; give as many references as texts.")
+        table = Table(path, "P", "texts", None, [*zip(references, predictions, strict=True)], unit="text")
+        return set_of(table, FIRST_TWO, mode)
+    if predictions and not isinstance(predictions[0], Prediction):
+        kind = type(predictions[0]).__name__
+        raise UserError(f"{name} is a list of {kind}; expected predictions, texts, a DataFrame or the path of a file.")
+    return PredictionSet(predictions, {}, "rows", path)
 
 
 def _check_file(path: Any, name: str) -> None:
