@@ -24,7 +24,7 @@ def get_config(argument: str = "") -> ConfigDict:
     c.data.raw.begin, c.data.raw.end = EVENTS[given.phase]
     c.data.raw.texts = "textdataset/text1-{run}.xlsx" if given.task == "para1" else "textdataset/text2.xlsx"
     c.data.raw.seconds_per_character = 0.4
-    c.data.raw.exclude = ("10", "111")  # no positions
+    c.data.raw.exclude = ("10", "111", "VEO", "HEO", "Trigger")  # without positions, and not EEG; 122 are left
     c.data.raw.resample = 250.0
     c.split.method = "sessions" if given.held == "day" else "unique_text"
     c.split.ratio = (0.6, 0.2, 0.2)

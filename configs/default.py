@@ -203,7 +203,15 @@ def get_config() -> ConfigDict:
     c.model.shape = ConfigDict()  # Hugging Face configuration fields of a backbone with random weights
     # Brain encoder: "transformer" (the paper's), "unicorn" (see model.unicorn and pretrain), "lstm" (bidirectional, as
     # in the R1 Translator), "none" (the bridge alone: the authors' naive model, equal to "transformer" with 0 layers).
+    # Of waves (data.raw.features=waves): "conv" (convolutions over all channels, then a transformer over time),
+    # "whisper" (the same with a Whisper's weights), "labram", "cbramod", "reve" (see model.waves).
     c.model.encoder = "transformer"
+    # Pretrained encoder of waves, a folder or Hub name: braindecode's LaBraM, CBraMod or REVE, or a Whisper. Its
+    # configuration then replaces the four fields below and model.waves.patch and overlap. Empty: random weights.
+    c.model.encoder_checkpoint = ""
+    # What of a pretrained encoder of waves is trained: "all"; "frozen": nothing; "adapters": low-rank adapters as in
+    # model.lora. The bridge always is.
+    c.model.encoder_train = "all"
     c.model.encoder_layers = 6
     c.model.encoder_heads = 8  # of the transformer's attention
     c.model.encoder_ffn = 2048
@@ -220,16 +228,27 @@ def get_config() -> ConfigDict:
     c.model.unicorn.activation = "gelu"  # gelu | relu
     c.model.unicorn.positions = "sinusoidal"  # position embeddings of the snapshots in a series: sinusoidal | none
     c.model.unicorn.bridge = "linear"  # linear | relu (as in the paper's EEG encoder)
+    c.model.waves = ConfigDict()  # encoders of waves
+    c.model.waves.strides = (2, 2)  # conv, whisper: stride of each convolution (of 3 samples) over all channels
+    c.model.waves.patch = 200  # labram, cbramod, reve: samples of a patch; each channel is cut into patches
+    c.model.waves.overlap = 20  # reve: samples that a patch shares with the next one
+    # One position of the language model is the mean over all channels' patches of one time; False: it is one patch.
+    c.model.waves.pool = True
+    c.model.waves.positions = ""  # reve: JSON file of channel name to [x, y, z]; empty: the places in the data file
     c.model.remat = False  # to save memory, recompute each layer in the backward pass instead of storing its results
     # With remat, still store the results of matrix products ("products"), or only the input of each layer ("nothing")
     c.model.keep = "products"
     c.model.prompt = ""  # text whose embeddings go before the EEG positions
+    # Special tokens that the decoder of an encoder-decoder is given after its start token, such as Whisper's
+    # "<|en|><|transcribe|><|notimestamps|>". Empty: none, or those that a Whisper's configuration states.
+    c.model.decoder_prompt = ""
     c.model.lora = ConfigDict()  # adapters of the language model, with optim.trainable "lora" (Hu et al. 2022)
     c.model.lora.rank = 16
     c.model.lora.alpha = 32.0  # the output of the adapters is multiplied by alpha / rank
     c.model.lora.dropout = 0.05
     # Projections that get an adapter, among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.
     c.model.lora.targets = ("q_proj", "v_proj")
+    c.model.lora.stacks = ("encoder", "decoder")  # of an encoder-decoder: those that get adapters
     # Dtype of a frozen language model, which is in memory once for all arms: bfloat16 | float32 | int8 (kernels only).
     c.model.frozen_dtype = "bfloat16"
 

@@ -16,13 +16,12 @@ from eeg2text_jax.base.files import file_digest, replacing, write_text
 from eeg2text_jax.base.kinds import read_section
 from eeg2text_jax.commands.arguments import check_outputs
 from eeg2text_jax.data.check import check_datafile, names_of, scale_figure
-from eeg2text_jax.data.clock import runs_of
 from eeg2text_jax.data.datafile import DataFile, read_datafile, read_outline
 from eeg2text_jax.data.prepare import prepare as make_datafile
 from eeg2text_jax.data.source_settings import DataSettings
 from eeg2text_jax.data.splits.certificate import OVERLAP, certify, certify_data, paper_table1, split_report
 from eeg2text_jax.data.splits.methods import FROM_FILE, METHODS, SUBJECTS, check_ratio, make_folds, make_split
-from eeg2text_jax.data.splits.neighbors import run_table, texts_of
+from eeg2text_jax.data.splits.neighbors import recordings_of_texts, run_table, texts_of
 from eeg2text_jax.data.splits.split import PARTS, Split, read_split_file, readings_of, text_units, write_split_file
 from eeg2text_jax.data.table_files import write_parquet
 from eeg2text_jax.instrument.predictions.columns import read_metadata
@@ -72,26 +71,20 @@ def place_figure(data: DataFile) -> Any:
     """
     from matplotlib.figure import Figure  # slow to import, and seldom needed
 
-    clock, text = data.clock, texts_of(readings_of(data))
-    lines: dict[str, list[tuple[str, np.ndarray]]] = {}
-    for name, rows in clock.recordings().items():
-        rows = rows[clock.timed[rows]]
-        if len(rows):
-            run = str(runs_of(data.task[rows[:1]], clock.recording[rows[:1]])[0])
-            lines.setdefault(run, []).append((name, rows[np.argsort(clock.places["index"][rows], kind="stable")]))
+    text, lines = texts_of(readings_of(data)), recordings_of_texts(readings_of(data))
     shown = list(lines.items())[:MOST_NAMED]
     sizes = [min(len(recordings), MOST_LINES) for _, recordings in shown]
     figure = Figure(figsize=(9, 1 + 0.5 * len(shown) + 0.12 * sum(sizes)), layout="constrained")
     panels = figure.subplots(len(shown), squeeze=False, gridspec_kw={"height_ratios": sizes})[:, 0]
     for axes, (run, recordings) in zip(panels, shown, strict=True):
         recordings = recordings[:MOST_LINES]
-        image = np.full((len(recordings), max(len(rows) for _, rows in recordings)), np.nan)
+        image = np.full((len(recordings), max(len(rows) for rows in recordings)), np.nan)
         first: dict[str, int] = {}
-        for y, (_, rows) in enumerate(recordings):
+        for y, rows in enumerate(recordings):
             image[y, : len(rows)] = [first.setdefault(text[i], len(first)) for i in rows]
         axes.imshow(image, aspect="auto", interpolation="nearest", cmap="viridis")
         axes.set_title(f"{run}: {len(lines[run])} recordings", fontsize=8)
-        axes.set_yticks(range(len(recordings)), [name for name, _ in recordings], fontsize=5)
+        axes.set_yticks(range(len(recordings)), [data.clock.recording[rows[0]] for rows in recordings], fontsize=5)
     panels[-1].set_xlabel("place in the recording (index); color: the text")
     return figure
 
@@ -275,7 +268,7 @@ def check(argv: Sequence[str]) -> int:
     print(findings.text())
     outline = None if findings.problems else read_outline(flags.data)
     timed = outline is not None and outline.clock is not None
-    if timed and (table := run_table(readings_of(outline))):
+    if timed and (table := run_table(readings_of(outline), outline.provenance.get("seconds_per_character", 0.0))):
         print("\n" + "\n".join(table))
     if flags.condition and not findings.problems:
         from eeg2text_jax.training.conditions.condition import condition_lines  # imports JAX

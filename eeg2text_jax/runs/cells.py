@@ -388,7 +388,7 @@ def rank_by_likelihood(study: Study, params: Any, mesh: Mesh, candidates: Candid
 
 def padded_labels(study: Study, texts: Sequence[str]) -> np.ndarray:
     """Return the padded token ids of every text, int32 `[N, T]`."""
-    most, alone = study.config.text.max_tokens, study.model.spec.encoder is None
+    most, alone = study.config.text.max_tokens, study.model.spec.bare_targets
     ids = encode_targets(study.tokenizer, texts, most, alone)
     return pad_ids(ids, max(map(len, ids)), study.model.pad_token)
 

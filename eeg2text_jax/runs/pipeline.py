@@ -455,5 +455,6 @@ def data_section(data: DataFile) -> Section:
         ]
         heads = f"| recording | first sample ({data.clock.unit}) | last sample ({data.clock.unit}) |"
         lines += [*data.clock.notes(), "\n".join([heads, "| --- | --- | --- |", *rows])]
-        lines += ["\n".join(["```", *table, "```"])] if (table := run_table(readings_of(data))) else []
+        table = run_table(readings_of(data), data.provenance.get("seconds_per_character", 0.0))
+        lines += ["\n".join(["```", *table, "```"])] if table else []
     return Section("Data", "\n\n".join(lines))

@@ -7,12 +7,14 @@ audit (`verdict.py`): same sentence minus other sentences of its stratum.
 Features are standardized within each recording, and the effect of the length of a sentence is subtracted. If sentences
 come in a different order in each recording, a stratum has sentences of equal length. If they come in the same order, a
 stratum has two sentences that follow each other, so that slow drift cancels. This is not so if drift changes from one
-sentence to the next; so nothing is claimed where likeness falls between distances of 1 and 3 places.
+sentence to the next; so nothing is claimed where likeness falls between distances of 1 and 3 places by enough that the
+same drift could have made the content.
 """
 
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +23,17 @@ from eeg2text_jax.base.errors import UserError
 from eeg2text_jax.data.clock import order_likeness
 from eeg2text_jax.instrument.auditing.strata import MIN_SENTENCES, divided, length_strata, reader_groups
 from eeg2text_jax.instrument.auditing.table import Cells, strata_members
-from eeg2text_jax.instrument.auditing.verdict import ALPHA, Contrast, Strata, contrast, figures_text, p_text
+from eeg2text_jax.instrument.auditing.verdict import (
+    ALPHA,
+    POWER,
+    Z_ALPHA,
+    Z_POWER,
+    Contrast,
+    Strata,
+    contrast,
+    figures_text,
+    p_text,
+)
 
 if TYPE_CHECKING:
     from eeg2text_jax.data.datafile import DataFile
@@ -32,6 +44,12 @@ POSITIONS = 8  # most positions to which a sentence is resampled
 ORDERED = 0.1  # order likeness from which on sentences are compared with those beside them
 NEAR, FAR, FARTHEST = 1, 3, 12  # distances in places that are compared, and the largest one that is shown
 BLOCK, FEWEST_BLOCKS = 12, 5  # places of a block, the unit of the test that likeness falls; fewest blocks for it
+# Minimum detectable effect against the sentence beside it, over that of content alone: the test that likeness falls
+# withholds a share of ALPHA of the claims by chance.
+BESIDE = (Z_ALPHA + NormalDist().inv_cdf(POWER / (1 - ALPHA))) / (Z_ALPHA + Z_POWER)
+# A drift of w radians a place makes the content 1 - cos w and the fall cos w - cos 3w. The content is more than FALLS
+# times the fall only if cos w (1 + cos w) is below 1 / (4 FALLS), that is, for periods of less than 4.2 places.
+FALLS = 4
 FOLDS, COMPONENTS, RIDGE = 5, 64, 1.0  # of the linear map between two recordings
 MOST_LEFT_OUT = 5  # recordings that are named with the effect without them
 
@@ -59,6 +77,7 @@ class Repeats:
     contrast: Contrast
     curve: np.ndarray  # [FARTHEST + 1], mean likeness at each distance in places; NaN if there is none
     p_fall: float  # one-sided p that likeness falls from distance NEAR to FAR; NaN: too few places
+    fall: float  # the most that it falls, the upper end of a 90 % interval; NaN: too few places
     without: Mapping[str, float]  # recording -> effect without its pairs
     features: np.ndarray  # [D], content of each number, in points of its covariance
     top: Mapping[int, tuple[float, float, float]]  # k -> share among the k most alike: by templates, perfect, chance
@@ -66,7 +85,8 @@ class Repeats:
     @property
     def claim(self) -> bool:
         """Whether the recordings are shown to hold something of the sentences."""
-        return self.contrast.above and not (self.beside and not self.p_fall > ALPHA)
+        beyond_drift = self.p_fall > ALPHA or self.contrast.interval()[0] > FALLS * self.fall
+        return self.contrast.above and (beyond_drift or not self.beside)
 
     @property
     def text(self) -> str:
@@ -77,12 +97,13 @@ class Repeats:
                 f"recordings of one sentence are more alike than those of others{beyond}: {figures_text(self.contrast)}"
             )
         if self.contrast.above:
-            why = "too few places to test it" if np.isnan(self.p_fall) else p_text(self.p_fall)
-            return (
-                f"nothing is claimed ({figures_text(self.contrast)}): sentences come in the same order, and it is not "
-                f"shown that what drifts is slow against the distance of two sentences ({why} for a fall of likeness "
-                f"from {NEAR} to {FAR} places)"
+            why = (
+                "there are too few places to test whether what drifts is slow"
+                if np.isnan(self.p_fall)
+                else f"likeness falls by up to {self.fall:.2f} points from {NEAR} to {FAR} places "
+                f"({p_text(self.p_fall)}), so that drift could make a content of up to {FALLS * self.fall:.2f}"
             )
+            return f"nothing is claimed ({figures_text(self.contrast)}): sentences come in the same order, and {why}"
         return f"not shown: {figures_text(self.contrast)}"
 
 
@@ -189,14 +210,16 @@ def gathered(
 def without_length(values: np.ndarray, length: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Subtract the effect of each length from the samples `[n, D]` of a recording.
 
-    It is estimated from differences of consecutive samples. Means of equal lengths would hold what drifts slowly, the
-    same in recordings of the same order, and would make places alike.
+    It is estimated from differences of samples up to `FAR` places apart. Means of equal lengths would hold what drifts
+    slowly, the same in recordings of the same order, and would make places alike. Differences of consecutive samples
+    alone would bring something of each sentence into those beside it, so that likeness would seem to fall.
     """
     strata = length_strata(np.zeros(len(length), int), length)
     member = (strata[:, None] == np.arange(strata.max() + 1)).astype(np.float32)  # [n, lengths]
     order = np.argsort(place, kind="stable")
-    steps = np.diff(member[order], axis=0)
-    effect = np.linalg.pinv(steps) @ np.diff(values[order], axis=0)
+    lags = range(1, FAR + 1)
+    steps, changes = (np.concatenate([x[lag:] - x[:-lag] for lag in lags]) for x in (member[order], values[order]))
+    effect = np.linalg.pinv(steps) @ changes
     return values - member @ effect
 
 
@@ -260,9 +283,9 @@ def compare(groups: Sequence[Recorded], scope: str, order: float, likeness: str 
     zeros = np.zeros(0)
     strata = Strata([part for part, _ in members])
     answer = contrast(strata, Cells(tuple(block for _, block in members), zeros, zeros))
-    curve, p_fall = _distances(tables)
+    answer = dataclasses.replace(answer, mde=answer.mde * BESIDE) if beside else answer
     return Repeats(
-        scope, len({pair[:2] for pair in effects}), order, beside, answer, curve, p_fall, _without(effects),
+        scope, len({pair[:2] for pair in effects}), order, beside, answer, *_distances(tables), _without(effects),
         np.average([c for c, _ in carried], axis=0, weights=[n for _, n in carried]), _top(groups, scope, answer),
     )  # fmt: skip
 
@@ -329,8 +352,8 @@ def _by_feature(group: Recorded, scope: str, strata: Sequence[np.ndarray]) -> tu
     return total / max(weight, 1), weight
 
 
-def _distances(tables: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, float]:
-    """Return the mean likeness by distance in places, and the p that it falls from `NEAR` to `FAR`."""
+def _distances(tables: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, float, float]:
+    """Return the mean likeness by distance in places, p that it falls from `NEAR` to `FAR`, by how much at most."""
     sums, counts, falls = np.zeros(FARTHEST + 1), np.zeros(FARTHEST + 1), []
     for table, place in tables:
         order = np.argsort(place, kind="stable")
@@ -345,10 +368,11 @@ def _distances(tables: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndar
             falls += [part.mean() for part in np.array_split(fall, max(n // BLOCK, 1)) if n >= BLOCK]
     curve = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     if len(falls) < FEWEST_BLOCKS:
-        return curve, float("nan")
+        return curve, float("nan"), float("nan")
     from scipy import stats  # slow to import
 
-    return curve, float(stats.ttest_1samp(falls, 0, alternative="greater").pvalue)
+    test = stats.ttest_1samp(falls, 0)
+    return curve, float(stats.t.sf(test.statistic, test.df)), float(test.confidence_interval(0.9).high)
 
 
 def _top(groups: Sequence[Recorded], scope: str, answer: Contrast) -> dict[int, tuple[float, float, float]]:
@@ -401,8 +425,12 @@ def repeat_lines(answers: Sequence[Repeats]) -> list[str]:
             + (", so each sentence is compared with the one beside it" if answer.beside else ""),
         ]
         shown = ", ".join(f"{d}: {v:+.2f}" for d, v in enumerate(answer.curve) if d in (0, 1, 2, 3, 6, 12) and v == v)
-        fall = "not tested (too few places)" if np.isnan(answer.p_fall) else p_text(answer.p_fall)
-        lines.append(f"  likeness by distance in places {shown}; it falls from {NEAR} to {FAR}: {fall}")
+        by = (
+            "not tested (too few places)"
+            if np.isnan(answer.p_fall)
+            else f"at most {answer.fall:.2f}, {p_text(answer.p_fall)}"
+        )
+        lines.append(f"  likeness by distance in places {shown}; it falls from {NEAR} to {FAR}: {by}")
         if answer.without:
             named = ", ".join(f"{name} {left:+.2f}" for name, left in list(answer.without.items())[:MOST_LEFT_OUT])
             lines.append(f"  content without one recording, from the smallest on: {named}")

@@ -1,6 +1,7 @@
 """A sample's place in its recording, and what the same place in another recording tells of the text."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from eeg2text_jax.commands.data import place_figure
 from eeg2text_jax.data.clock import PLACE_FORMS, Clock, runs_of
 from eeg2text_jax.data.splits.certificate import certify_data, split_report
 from eeg2text_jax.data.splits.methods import make_folds, make_split
-from eeg2text_jax.data.splits.neighbors import OTHER_SUBJECT, SAME_RUN, high_neighbors, run_table
+from eeg2text_jax.data.splits.neighbors import OTHER_SUBJECT, SAME_RUN, high_neighbors, recordings_of_texts, run_table
 from eeg2text_jax.data.splits.split import Split, readings_of
 
 
@@ -115,20 +116,45 @@ def test_blocks_hold_out_sentences_places_and_sessions_together():
         make_split(days(subjects=1, sessions=2), "blocks", (0.5, 0.25, 0.25), 0, unique_sessions=True)
 
 
-def test_the_table_of_runs_compares_all_pairs():
+def test_the_table_of_orders_compares_all_pairs():
     data = days(jitter=1.0)
     head, line = run_table(readings_of(data))
-    assert head.startswith("order, by run")
-    assert line.split()[:7] == ["read", "run-1", "6", "100.0%", "100.0%", "to", "100.0%"]
-    begin, index, hits, apart = data.clock.spans[:, 0], data.sentence_index, [], []
+    assert head.startswith("order of recordings")
+    assert line.split()[:5] == ["read", "run-1", "6", "100.0%", "(100.0-100.0%)"]
+    begin, index = data.clock.spans[:, 0], data.sentence_index
     lines = list(data.clock.recordings().values())
-    for one in lines:
-        for other in (rows for rows in lines if rows is not one):
-            hits.append(np.mean([index[other[np.argmin(abs(begin[other] - begin[i]))]] == index[i] for i in one]))
-            apart.append(np.median(np.abs(begin[one] - begin[other])))
-    assert f"{np.median(apart):.2f} s" in line
-    assert f"{np.mean(hits):.1%}" in line
+
+    def told(one, other):
+        return np.mean([index[other[np.argmin(abs(begin[other] - begin[i]))]] == index[i] for i in one])
+
+    pairs = list(itertools.permutations(lines, 2))
+    apart = np.concatenate([np.abs(begin[one] - begin[other]) for one, other in pairs])
+    half = np.concatenate([np.abs(begin[one] - begin[other])[:20] for one, other in pairs])
+    following = np.mean([told(one, lines[(k + 1) % 6]) for k, one in enumerate(lines)])
+    assert f"{np.median(apart):.2f} s ({np.median(half):.2f})" in line
+    assert line.endswith(f"{np.mean([told(*pair) for pair in pairs]):.1%} ({following:.1%})")
     assert run_table(readings_of(days(subjects=1, sessions=1))) == []
+
+
+def test_durations_tell_numbers_of_characters():
+    data = days(subjects=1, sessions=2, jitter=0)
+    characters = np.random.default_rng(0).integers(4, 9, 40)
+    shown = np.tile(0.4 * characters, 2)
+    shown[40:50] += 0.4
+    clock = dataclasses.replace(data.clock, duration=shown)
+    (_, line) = run_table(readings_of(dataclasses.replace(data, clock=clock)), 0.4)
+    assert f" 75.0% (75.0-75.0%), chance {np.mean(np.isclose(shown[:40, None], shown[40:])):.1%} " in line
+
+
+def test_runs_with_the_same_texts_are_one():
+    data = days(subjects=1, sessions=4)
+    names = np.array([name.replace("ses-1_run-1", "ses-1_run-2") for name in data.clock.recording], object)
+    last = np.array(["ses-3" in name for name in names])
+    names = np.where(last, np.array([name.replace("run-1", "run-3") for name in names], object), names)
+    text = np.where(last, "another " + data.sentence.astype(str), data.sentence).astype(object)
+    data = dataclasses.replace(data, clock=dataclasses.replace(data.clock, recording=names), sentence=text)
+    found = recordings_of_texts(readings_of(data))
+    assert {run: len(rows) for run, rows in found.items()} == {"read run-1 and 1 more": 3, "read run-3": 1}
 
 
 def test_runs_are_read_from_names_of_recordings():

@@ -10,12 +10,14 @@ claims content within subjects.
 
 import argparse
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 from time_trap import rows_of
 
 from eeg2text_jax.data.clock import Clock
 from eeg2text_jax.data.datafile import DataFile
+from eeg2text_jax.data.rows import write
 from eeg2text_jax.instrument.auditing.audit import audit
 from eeg2text_jax.instrument.auditing.verdict import Time, Verdict
 from eeg2text_jax.runs.repeats import WITHIN, repeats
@@ -95,12 +97,27 @@ def answers(design: str, seed: int) -> tuple[bool, bool, bool]:
     return usual.verdict.base is Verdict.USES_EEG, beyond, within.claim
 
 
+def written(data: DataFile, path: Path) -> None:
+    """Write the recordings as a data file."""
+    names = ("sentence", "subject", "task", "sentence_index")
+    columns = {name: getattr(data, name).tolist() for name in names} | {
+        name: getattr(data.clock, name).tolist() for name in ("recording", "onset")
+    }
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    write(str(path), [{"features": data.words(i), **row} for i, row in enumerate(rows)], features_are="made up")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=20)
-    seeds = parser.parse_args().seeds
+    parser.add_argument("--only", default="", help="designs whose names begin so")
+    parser.add_argument("--write", type=Path, metavar="DATA.h5", help="write the first of these designs, and stop")
+    flags = parser.parse_args()
+    seeds, designs = flags.seeds, [name for name in DESIGNS if name.startswith(flags.only)]
+    if flags.write:
+        return written(made(designs[0], 0), flags.write)
     print("| design | uses EEG, usual control | beyond its time | claimed by repeats |\n| --- | --- | --- | --- |")
-    for design in DESIGNS:
+    for design in designs:
         counts = np.sum([answers(design, seed) for seed in range(seeds)], axis=0)
         print(f"| {design} | " + " | ".join(f"{n} of {seeds}" for n in counts) + " |", flush=True)
 

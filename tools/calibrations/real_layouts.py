@@ -3,9 +3,10 @@
     python tools/calibrations/real_layouts.py FOLDER
 
 reads the tables of a BIDS folder (recordings need not be downloaded) and prints, for each split, what it keeps, the
-share of test samples with a training sample beside them, and how well the nearest one tells a group. Chisco 2.0
-(ds006317): a trial lasts from event 65329 to 65381; its texts are not in the tables, so trials of one number in one run
-and session of both subjects count as one text. Narratives (ds002345): windows of 15 s in every story, told apart by
+share of test samples with a training sample beside them, how well the nearest one tells a group, and how often the one
+at the nearest place of another recording has the text. Chisco 2.0 (ds006317): a trial lasts from event 65329 to 65381;
+its texts are not in the tables, but the durations are the same at equal trials of a run in all sessions (para2: of all
+runs), so these count as one text. Narratives (ds002345): windows of 15 s in every story, told apart by
 story. ZuCo: the tables of labels of its version 1.0, whose sentences are in the order of the recordings' files, and
 seven blocks of NR of version 2.0, whose texts are not in them and count as distinct; all readers read all sentences, in
 the order of the file, and time is counted in sentences.
@@ -25,7 +26,7 @@ from eeg2text_jax.data.splits.neighbors import WITHIN, groups_of_readings, neigh
 from eeg2text_jax.data.splits.split import readings_of
 
 RATIO = (0.8, 0.1, 0.1)
-SPLITS = (("c", 0), ("unique_text", 0), ("f", 0), ("blocks", 0), ("blocks", 30))
+SPLITS = (("c", 0), ("sessions", 0), ("unique_text", 0), ("f", 0), ("blocks", 0), ("blocks", 30))
 # Of ZuCo by task: table, delimiter, places of text and group (rows have more columns than headers), what groups are.
 ZUCO = {
     "SR": ("sentiment_labels_task1.csv", ";", 1, -1, "sentiment"),
@@ -45,7 +46,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def trials(path: Path) -> list[tuple[float, float, str]]:
     """Begin, end and text of each trial of a table of Chisco."""
     found, begin = [], None
-    name = path.name.partition("_")[2].removesuffix("_events.tsv")
+    task, run = path.name.removesuffix("_events.tsv").split("_")[2:4]
+    name = f"{task}_{run}" if task == "task-para1" else f"{task}_"
     for row in rows_of(path):
         if row["value"] == "65329":
             begin = float(row["onset"])
@@ -76,7 +78,7 @@ def zuco(folder: Path) -> tuple[DataFile, dict[str, np.ndarray]]:
             rows += [(f"Z{s}", task, f"Z{s} {task}", row[text], k, k, row[group], called) for s in range(READERS)]
     places = [(block, k) for block, size in enumerate(BLOCKS_V2) for k in range(size)]
     for index, (block, k) in enumerate(places):
-        about = [(f"Y{s}", f"Y{s} block {block + 1}") for s in range(READERS_V2)]
+        about = [(f"Y{s}", f"Y{s} run-{block + 1}") for s in range(READERS_V2)]
         rows += [(who, "NRv2", run, f"sentence {index} of NRv2", index, k, "", "") for who, run in about]
     subject, task, recording, text, index, order, group, called = (np.array(c, object) for c in zip(*rows, strict=True))
     blank = [np.nan] * len(rows)
@@ -118,7 +120,7 @@ def main() -> None:
     unit, readings, runs = data.clock.unit, readings_of(data), data.clock.recordings()
     print(f"{len(data)} samples of {len(set(data.subject))} subjects in {len(runs)} recordings\n")
     near = [f"within {limit} {unit}" for limit in WITHIN[unit]]
-    heads = ("split", "keeps", *near, "group told by time (chance)")
+    heads = ("split", "keeps", *near, "group told by time (chance)", "text told by place (chance)")
     print(f"| {' | '.join(heads)} |\n{'| --- ' * len(heads)}|")
     for method, gap in splits:
         name = f"`{method}`" + (f", gap {gap} {unit}" if gap else "")
@@ -139,7 +141,9 @@ def main() -> None:
             judged = test[labels[test] != ""]
             by_time = neighbor_accuracy(labels, judged, data.clock.nearest(judged, split.parts["train"])[0])
             told.append(f"{group} {by_time['told']:.1%} ({by_time['chance']:.1%})" if by_time["samples"] else group)
-        print(f"| {name} | {split.kept / len(data):.1%} | {near} | {', '.join(told) or '–'} |", flush=True)
+        place = max(found["places"]["test"].values(), key=lambda score: score["told"], default=None)
+        by_place = f"{place['told']:.1%} ({place['chance']:.1%}), by {place['form']}" if place else "–"
+        print(f"| {name} | {split.kept / len(data):.1%} | {near} | {', '.join(told) or '–'} | {by_place} |", flush=True)
 
 
 if __name__ == "__main__":

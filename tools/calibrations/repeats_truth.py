@@ -88,10 +88,17 @@ def reordered(given: tuple[list, float], scope: str) -> tuple[list, str, float]:
     return given[0], scope, given[1]
 
 
-def words_at(design: Design, effect: float) -> float:
-    """The size of words whose content is about `effect`: their share in the variance after the drift."""
-    share = effect / 100
-    return float(np.sqrt(share / (1 - share) * (1 + design.drift**2 + design.sentences * design.walk**2 / 6)))
+def sized(design: Design, mde: float, sets: int, likeness: str) -> Design:
+    """The design with words whose mean content is `mde`: what they add to sets of the same noise without words."""
+
+    def mean_effect(of: Design) -> float:
+        return float(np.mean([found.contrast.effect for found in answers(of, sets, likeness, 2)]))
+
+    without, size = mean_effect(design), 0.2
+    for _ in range(4):
+        gain = mean_effect(dataclasses.replace(design, words=size)) - without
+        size *= float(np.sqrt(mde / gain))  # content grows with the square of the size
+    return dataclasses.replace(design, words=size)
 
 
 def main() -> None:
@@ -114,13 +121,8 @@ def main() -> None:
     for name, design in PLANTED.items():
         if not name.startswith(flags.only):
             continue
-        mde = np.mean([f.contrast.mde for f in answers(design, 50, flags.likeness, 1)])
-        size = words_at(design, mde)
-        for sets in (100, 400):  # the share of words in the variance is estimated; correct it by what is measured
-            tried = answers(dataclasses.replace(design, words=size), sets, flags.likeness, 2)
-            effect = np.mean([f.contrast.effect for f in tried])
-            size *= np.sqrt(mde / effect)
-        found = answers(dataclasses.replace(design, words=size), flags.sets, flags.likeness, 3)
+        mde = float(np.mean([f.contrast.mde for f in answers(design, 50, flags.likeness, 1)]))
+        found = answers(sized(design, mde, 50, flags.likeness), flags.sets, flags.likeness, 3)
         claims, effect = np.mean([f.claim for f in found]), np.mean([f.contrast.effect for f in found])
         print(f"| {name} | {mde:.2f} | {effect:+.2f} | {claims:.1%} |", flush=True)
 

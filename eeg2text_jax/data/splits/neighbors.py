@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from eeg2text_jax.data.splits.split import Readings, normalize
 WITHIN = {"s": (5, 30, 120), "samples": (1, 5, 20)}  # unit of time -> distances up to which samples are neighbors
 # Where the sample at the nearest place may come from, besides another recording.
 SAME_RUN, ANYWHERE, OTHER_SUBJECT = "the same task and run", "any task and run", "another subject"
-MOST_PAIRS = 200  # pairs of recordings of a run that are compared in a table of places
+MOST_PAIRS = 1000  # pairs of recordings of a run that are compared in a table of places
 DRAWS = 2000  # permutations in the permutation test
 ONE_BLOCK = 0.8  # warn if at least this share of the groups are each one block of consecutive samples
 HIGH_SHARE, HIGH_GAIN = 0.5, 0.1  # least share of samples with a neighbor, and least gain over chance, to warn
@@ -111,53 +111,75 @@ def place_lines(places: Mapping[str, Any]) -> list[str]:
     return [*lines, ORDER_FINDING] if high else lines
 
 
-def run_table(readings: Readings) -> list[str]:
-    """Return a text table of the order of sentences in the recordings of each task and run, if a run has several.
+def run_table(readings: Readings, unit: float = 0.0) -> list[str]:
+    """Return a text table of the order of sentences in recordings with the same texts, if there are several.
 
-    For pairs of recordings: the share of places (index) with the same text, the median distance in time of equal
-    indices over the whole run and over its first half, and how often the sample nearest in time has the same text.
+    For pairs of recordings: the share of places (index) with the same text, and with the same number of characters by
+    duration (with chance) if each one is shown for `unit` seconds; the median distance in time of equal indices over
+    the whole run and over its first half; how often the sample nearest in time has the same text, in any other
+    recording and in the next one (of the last recording: the first one).
     """
-    clock, text = readings.clock, texts_of(readings)
-    rows_of: dict[str, list[np.ndarray]] = {}
-    for rows in clock.recordings().values():
-        rows = rows[clock.timed[rows]]
-        if len(rows):
-            run = runs_of(readings.task[rows[:1]], clock.recording[rows[:1]])[0]
-            rows_of.setdefault(run, []).append(rows[np.argsort(clock.places["index"][rows], kind="stable")])
-    lines = []
-    for run, recordings in rows_of.items():
+    lines, clock, text = [], readings.clock, texts_of(readings)
+    for run, recordings in recordings_of_texts(readings).items():
         pairs = list(itertools.permutations(recordings, 2))
         if not pairs:
             continue
-        step = -(-len(pairs) // MOST_PAIRS)
-        comparisons = np.array([_compared(clock, text, a, b) for a, b in pairs[::step]])
-        (same, low, high), near = _middle(comparisons[:, 0]), comparisons[:, 3]
-        seconds, half = np.nanmedian(comparisons[:, 1:3], 0).tolist()
-        apart = f"{seconds:.2f} {clock.unit} ({half:.2f})" if clock.in_seconds else "-"
-        lines.append(
-            f"{run:<16} {len(recordings):>10} {same:>9.1%} {low:>7.1%} to {high:<7.1%} {apart:>18} {near.mean():>8.1%} "
-            f"{near.min():>7.1%} to {near.max():.1%}"
-        )
-    head = (
-        f"{'order, by run':<16} {'recordings':>10} {'same text':>9} {'(range)':>18} {'apart (1st half)':>18} "
-        f"{'nearest':>8} (range)"
-    )
-    return [head, *lines] if lines else []
+        found = [_compared(clock, text, unit, *pair) for pair in pairs[:: -(-len(pairs) // MOST_PAIRS)]]
+        following = [_compared(clock, text, unit, *pair) for pair in itertools.pairwise([*recordings, recordings[0]])]
+        same, length, chance, near = np.array([(c.same, c.length, c.chance, c.near) for c in found]).T
+        halves = [np.concatenate([c.apart[: len(c.apart) // part] for c in found]) for part in (1, 2)]
+        apart = f"{np.median(halves[0]):.2f} s ({np.median(halves[1]):.2f})" if clock.in_seconds else "-"
+        lengths = f"{_range(length)}, chance {chance.mean():.1%}" if unit else "-"
+        told = f"{near.mean():.1%} ({np.mean([c.near for c in following]):.1%})"
+        lines.append(f"{run:<23} {len(recordings):>3}  {_range(same):<20} {lengths:<34} {apart:<18} {told}")
+    head = f"{'order of recordings':<23} {'n':>3}  {'same text (range)':<20} {'same length by duration (range)':<34} "
+    return [f"{head}{'apart (1st half)':<18} nearest (in the next)", *lines] if lines else []
 
 
-def _middle(values: np.ndarray) -> tuple[float, float, float]:
-    return float(np.median(values)), float(values.min()), float(values.max())
+def recordings_of_texts(readings: Readings) -> dict[str, list[np.ndarray]]:
+    """Return the rows of each recording, in order, by task and run; runs with mostly the same texts count as one."""
+    clock, text = readings.clock, texts_of(readings)
+    home: dict[str, str] = {}  # run -> the first run with its texts
+    texts: dict[str, set[str]] = {}
+    recordings: dict[str, list[np.ndarray]] = {}
+    for rows in clock.recordings().values():
+        rows = rows[clock.timed[rows]]
+        if not len(rows):
+            continue
+        run, own = str(runs_of(readings.task[rows[:1]], clock.recording[rows[:1]])[0]), set(text[rows].tolist())
+        if run not in home:
+            home[run] = next((k for k, known in texts.items() if 2 * len(own & known) > len(own | known)), run)
+            texts.setdefault(home[run], own)
+        recordings.setdefault(home[run], []).append(rows[np.argsort(clock.places["index"][rows], kind="stable")])
+    more = {run: sum(h == run for h in home.values()) - 1 for run in recordings}
+    return {f"{run} and {more[run]} more" if more[run] else run: rows for run, rows in recordings.items()}
 
 
-def _compared(clock: Clock, text: np.ndarray, one: np.ndarray, other: np.ndarray) -> tuple[float, ...]:
-    """Return for two recordings (rows in order) what `run_table` has in its columns."""
-    n = min(len(one), len(other))
-    begin = clock.spans[:, 0]
-    apart = np.abs(begin[one[:n]] - begin[other[:n]])
+def _range(shares: np.ndarray) -> str:
+    return f"{np.median(shares):.1%} ({100 * shares.min():.1f}-{shares.max():.1%})"
+
+
+class Compared(NamedTuple):
+    """Two recordings of the same texts, at equal indices and at equal times from the first sample."""
+
+    same: float  # share of equal indices with the same text
+    length: float  # with the same number of characters
+    chance: float  # of the same number in any order
+    apart: np.ndarray  # distance in time of equal indices
+    near: float  # share of samples whose nearest one in time, in the other recording, has the same text
+
+
+def _compared(clock: Clock, text: np.ndarray, unit: float, one: np.ndarray, other: np.ndarray) -> Compared:
+    n, begin = min(len(one), len(other)), clock.spans[:, 0]
     near = other[np.abs(begin[other][None] - begin[one][:, None]).argmin(1)]
-    half = apart[: max(n // 2, 1)]
-    return (float(np.mean(text[one[:n]] == text[other[:n]])), float(np.median(apart)), float(np.median(half)),
-            float(np.mean(text[one] == text[near])))  # fmt: skip
+    characters = np.rint(np.stack([clock.duration[one[:n]], clock.duration[other[:n]]]) / (unit or np.nan))
+    return Compared(
+        float(np.mean(text[one[:n]] == text[other[:n]])),
+        float(np.mean(characters[0] == characters[1])),
+        float(np.mean(characters[0][None] == characters[1][:, None])),
+        np.abs(begin[one[:n]] - begin[other[:n]]),
+        float(np.mean(text[one] == text[near])),
+    )
 
 
 def neighbor_accuracy(labels: np.ndarray, judged: np.ndarray, near: np.ndarray) -> dict[str, Any]:
